@@ -1,11 +1,11 @@
-"""Going on with the work of an earlier process of the same mesh: what it left running, held against what the store says is claimed.
+"""Recovery of an earlier process's work: reconcile the stages that still run with the claims in the store.
 
-The host tells what it has, with what was noted of each stage at its start; the store tells what the session pays for. Only what
-both name goes on, at the place where it was let in, if the mesh still has that room and the lease that paid. Everything else is put
-right: what nobody pays for is stopped, and takes its part of a lease until it has; what nobody runs is given back. Pure: no part of
-this asks anybody.
+The host lists the stages it runs, each with the note written at its start; the store lists the claims of the session. A stage
+continues only if both name it, the mesh still has room in its pool, and the session still holds the lease that paid. The child stops
+every other running stage; such a stage counts against its lease until it has stopped. The child releases every claim without a running
+stage. Pure: no function here calls the host or the store.
 
-Source: references of the protocol §3 (`join adopt`) and §6, row 1; ADR 0024.
+Source: ADR 0024.
 """
 
 from __future__ import annotations
@@ -28,38 +28,38 @@ _NOBODY = TenantPath("")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageNote:
-    """What a mesh knows of a stage that it started, and the store does not. The host keeps it beside the stage."""
+    """Facts about a started stage that the store lacks. The host keeps the note beside the stage."""
 
     claim: int  #: Token of the claim.
-    pool: PoolName  #: Where it was let in.
-    flavor: FlavorName  #: Of the lease that pays; the tenant's own.
+    pool: PoolName  #: Pool that admitted the stage.
+    flavor: FlavorName  #: Flavor of the lease that pays, as the tenant names it.
     slots: int
-    token: int  #: Of the lease that pays; 0 for a stage that takes nothing.
-    tenant: TenantPath = _NOBODY  #: Whose lease pays; empty where an earlier version has written the note.
+    token: int  #: Token of the lease that pays; 0 for a stage that takes nothing.
+    tenant: TenantPath = _NOBODY  #: Tenant whose lease pays; empty in notes of earlier versions.
     slot: ResourceSet = NOTHING
 
     @property
     def payer(self) -> LeaseKey:
-        """The lease that pays, when it takes something."""
+        """Key of the lease that pays, if the stage takes anything."""
         return self.tenant, self.flavor
 
     def started(self, claim: Claim, holder: int, cluster: str) -> StageStarted:
-        """The word that it has started; the same whoever says it."""
+        """Return the message that the stage has started; the same from the first process and from its successor."""
         return StageStarted(stage=claim.stage, mesh=claim.mesh, incarnation=holder, cluster=cluster, slots=self.slots, token=self.token)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heirloom:
-    """A stage that goes on."""
+    """Recovered stage: it continues under the new process."""
 
     claimed: ClaimedStage
     note: StageNote
-    holder: int  #: Of its values.
-    gives_way: bool  #: It was asked to stop, and nobody has cancelled it: it runs again later.
+    holder: int  #: Incarnation that holds the stage's values.
+    gives_way: bool  #: Stopping without a user's cancellation: the stage runs again later.
 
     @property
     def found(self) -> WorkloadFound:
-        """For admission."""
+        """Return the event that puts the stage back into admission."""
         spec = self.claimed.spec
         offer = WorkloadOffered(
             workload=spec.stage, tenant=spec.tenant, slot=spec.slot, width=spec.width, priority=spec.priority, yielding=spec.yielding
@@ -68,47 +68,47 @@ class Heirloom:
 
     @property
     def amounts(self) -> ResourceSet:
-        """What it takes of its pool and its lease."""
+        """Amounts that the stage takes of its pool and its lease."""
         return self.claimed.spec.slot.times(self.note.slots)
 
     @property
     def payer(self) -> LeaseKey | None:
-        """The lease that pays; None when it takes nothing."""
+        """Key of the lease that pays; None if the stage takes nothing."""
         return (self.claimed.spec.tenant, self.note.flavor) if self.claimed.spec.slot else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remnant:
-    """A stage that does not go on, and still takes its part of a lease until it has stopped."""
+    """Orphan stage: it does not continue, and counts against its lease until it has stopped."""
 
     stage: StageId
     note: StageNote
 
     @property
     def amounts(self) -> ResourceSet:
-        """What it takes of the lease of `note.payer`."""
+        """Amounts that the stage takes of the lease `note.payer`."""
         return self.note.slot.times(self.note.slots)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
-    """What becomes of what was found. What was found and is not in `stages` is to be stopped."""
+    """Result of a recovery. The caller stops every found stage that is not in `stages`."""
 
-    stages: tuple[Heirloom, ...]  #: In the order in which they were claimed.
-    missing: tuple[ClaimedStage, ...]  #: Claimed, and not to go on: to be given back.
-    remnants: tuple[Remnant, ...] = ()  #: Of what is to be stopped, those that a lease of the session pays for.
+    stages: tuple[Heirloom, ...]  #: In the order of the claims.
+    missing: tuple[ClaimedStage, ...]  #: Claimed stages that do not continue: the caller releases these claims.
+    remnants: tuple[Remnant, ...] = ()  #: Stages to stop that a lease of the session pays for.
 
 
 def adoption_of(
     found: Found, claims: Collection[ClaimedStage], *, capacity: Mapping[PoolName, ResourceSet], leases: Collection[LeaseKey]
 ) -> Adoption:
-    """Hold what was found against what the store says.
+    """Reconcile the found stages with the claims in the store.
 
     Args:
-        found: What runs, or has ended and was not told.
-        claims: What the session has claimed, and not ended.
-        capacity: Of the mesh's pools as they are now.
-        leases: What the session holds.
+        found: Stages that run, or have ended with unreported results.
+        claims: Open claims of the session.
+        capacity: Present capacity of the mesh's pools.
+        leases: Leases that the session holds.
     """
     by_stage = {stage.stage: stage for stage in found.stages}
     left = dict(capacity)
@@ -128,13 +128,13 @@ def adoption_of(
 
 
 def seen_in(found: Found) -> int:
-    """The highest token that is known from what was found: a ledger that has lost writes learns from it that it has."""
+    """Return the highest token among the found stages; a ledger that has lost writes notices the loss by this token."""
     notes = [note for stage in found.stages if (note := note_of(stage)) is not None]
     return max([found.incarnation, *(stage.holder for stage in found.stages), *(max(note.claim, note.token) for note in notes)])
 
 
 def note_of(stage: FoundStage) -> StageNote | None:
-    """What was noted; None when it cannot be read, as when another version has written it."""
+    """Return the stage's note; None if it cannot be decoded, as after a change of version."""
     try:
         note: StageNote = decode(StageNote, stage.note)
     except RuntimeDoorError:
@@ -143,7 +143,7 @@ def note_of(stage: FoundStage) -> StageNote | None:
 
 
 def written(note: StageNote) -> bytes:
-    """As the host keeps it."""
+    """Encode the note for the host."""
     return encode(note)
 
 

@@ -1,10 +1,9 @@
-"""What a mesh holds, and what of it is spent: the child's own book, so that it need not ask the ledger for every stage.
+"""Lease accounting of a mesh: amounts held and spent, so that the child need not ask the ledger for every stage.
 
-A stage is charged here to the lease of its tenant and flavor. The book never lets more be spent than a lease holds and
-aims at, nor more than the mesh has said it will keep: what it offers to give back counts as gone from the moment of
-offering, whether an answer comes or not. A part of a lease may be held for a stage that others of its tenant stop for:
-it is not spent on any other and not given back as idle, but what the ledger takes away it takes. Leases are replaced by
-newer versions only, so answers may come late or twice.
+Each stage is charged to the lease of its tenant and flavor. Spending never exceeds what the lease holds and its target, nor what the
+mesh has offered to keep: an offered part counts as gone from the moment of the offer, with or without a response. A part of a lease
+may be held for a stage that preempts others of its tenant. No other stage can spend a held part, and the mesh does not return it as
+idle, but the ledger may still take it. Only newer versions replace a lease, so responses may arrive late or twice.
 """
 
 from __future__ import annotations
@@ -21,101 +20,99 @@ LeaseKey = tuple[TenantPath, FlavorName]
 
 @dataclass(slots=True)
 class _Account:
-    """One lease, and what it pays for."""
+    """One lease, and the stages that it pays for."""
 
     lease: Lease | None = None
-    spent: dict[StageId, ResourceSet] = field(default_factory=dict)  #: In the order in which it was spent.
-    in_use: ResourceSet = NOTHING  #: The sum of what is spent.
-    held: dict[StageId, ResourceSet] = field(default_factory=dict)  #: For stages that have not started, of what is free or comes free.
-    offered: ResourceSet | None = None  #: No more than this is kept, as was offered; None: nothing was offered.
-    moved_ms: int = 0  #: When something was last spent or came back.
-    patient_ms: int = 0  #: Until when the ledger waits for work that is too young to be stopped.
+    spent: dict[StageId, ResourceSet] = field(default_factory=dict)  #: In the order of spending.
+    in_use: ResourceSet = NOTHING  #: The sum of `spent`.
+    held: dict[StageId, ResourceSet] = field(default_factory=dict)  #: For stages that have not started.
+    offered: ResourceSet | None = None  #: The amount that the mesh offered to keep; None: nothing was offered.
+    moved_ms: int = 0  #: When something was last spent or returned.
+    patient_ms: int = 0  #: Until when the ledger waits for stages within their minimum run time.
 
     def spend(self, stage: StageId, amounts: ResourceSet) -> None:
-        """From now on the stage is paid for."""
         self.put_back(stage)
         self.spent[stage] = amounts
         self.in_use += amounts
 
     def put_back(self, stage: StageId) -> None:
-        """It is not paid for any more."""
         self.in_use -= self.spent.pop(stage, NOTHING)
 
     @property
     def is_empty(self) -> bool:
-        """There is nothing to know of it."""
+        """The account carries no information and may be dropped."""
         return self.lease is None and not self.spent and not self.held
 
     @property
     def is_needed(self) -> bool:
-        """It is held, and pays for something or is to."""
+        """The mesh has the lease, and spends or holds a part of it."""
         return self.lease is not None and bool(self.spent or self.held)
 
     @property
     def grows(self) -> bool:
-        """A plan lets it hold more than it does."""
+        """A plan lets the lease hold more than it does."""
         return self.lease is not None and not self.lease.target <= self.lease.held
 
     @property
     def shrinks(self) -> bool:
-        """It holds more than it may."""
+        """The lease holds more than its target."""
         return self.lease is not None and not self.lease.held <= self.lease.target
 
     @property
     def kept(self) -> ResourceSet:
-        """What it has to hold, for all that is spent of it or held for somebody."""
+        """The amount that the lease needs for all spent and held parts."""
         return NOTHING if self.lease is None else _least(self.lease.held, self.in_use + self.held_but(None))
 
     @property
     def is_loose(self) -> bool:
-        """A part of it could be given back."""
+        """A part of the lease could be returned."""
         return self.lease is not None and (self.grows or self.kept != self.lease.held)
 
     @property
     def limit(self) -> ResourceSet:
-        """What may be in use."""
+        """The greatest amount that may be in use."""
         if self.lease is None:
             return NOTHING
         spendable = self.lease.spendable
         return spendable if self.offered is None else _least(spendable, self.offered)
 
     def spare(self, stage: StageId | None = None) -> dict[str, int]:
-        """What may be spent on top of what is, by this stage; below zero where more is held for others than has come free."""
+        """Return the amounts that the stage could spend now; negative where more is held for others than has come free."""
         taken, limit = self.in_use + self.held_but(stage), self.limit
         return {name: limit[name] - taken[name] for name in {*limit, *taken}}
 
     def held_but(self, stage: StageId | None) -> ResourceSet:
-        """What is held for others than this stage."""
+        """Return the sum of all holds but this stage's."""
         return sum_of(amounts for holder, amounts in self.held.items() if holder != stage)
 
 
 @dataclass(frozen=True, slots=True)
 class Overdraft:
-    """A lease that pays for more than it may."""
+    """A lease that pays for more than its limit."""
 
     limit: ResourceSet
-    spent: dict[StageId, ResourceSet]  #: In the order in which it was spent.
-    patient_ms: int  #: Until then what is too young may go on.
+    spent: dict[StageId, ResourceSet]  #: In the order of spending.
+    patient_ms: int  #: Until then stages within their minimum run time may continue.
 
 
 class LeaseBalance:
-    """The leases of one session and what they pay for.
+    """The leases of one session and the stages that they pay for.
 
-    A mesh may have a thousand of them, and looks into the book for each stage that starts or ends: so nothing that happens to one
-    lease goes through all. Those that something follows from are named beside the accounts.
+    A mesh may have a thousand leases and reads them for each stage that starts or ends. So no change of one lease loops over all: sets
+    beside the accounts name the leases that need work.
     """
 
     def __init__(self) -> None:
         self._accounts: dict[LeaseKey, _Account] = {}
         self._payers: dict[StageId, LeaseKey] = {}
-        self._holders: dict[StageId, LeaseKey] = {}  #: Of which lease something is held for a stage.
-        self._loose: set[LeaseKey] = set()  #: See `_Account.is_loose`.
-        self._shrinking: set[LeaseKey] = set()  #: See `_Account.shrinks`.
-        self._moved: set[LeaseKey] = set()  #: May pay for something else than the ledger knows.
-        self._doubted: set[LeaseKey] = set()  #: Told since it was last asked whether they are overdrawn, or overdrawn then.
+        self._holders: dict[StageId, LeaseKey] = {}  #: The lease of which a part is held for the stage.
+        self._loose: set[LeaseKey] = set()  #: Leases with `_Account.is_loose`.
+        self._shrinking: set[LeaseKey] = set()  #: Leases with `_Account.shrinks`.
+        self._moved: set[LeaseKey] = set()  #: Leases whose stages may have another priority than the ledger knows.
+        self._doubted: set[LeaseKey] = set()  #: Leases that changed since the last overdraft check, or were overdrawn then.
 
     def _note(self, key: LeaseKey) -> None:
-        """Something has changed of this lease."""
+        """Update the sets after a change of this lease."""
         account = self._accounts[key]
         self._moved.add(key)
         if account.is_empty:
@@ -126,13 +123,14 @@ class LeaseBalance:
             else:
                 named.discard(key)
 
-    # ---- what the ledger tells
+    # ---- responses of the ledger
 
     def take_in(self, told: Told, named: Iterable[LeaseKey] = (), patient_ms: Callable[[int], int] = lambda _: 0) -> None:
-        """Note the leases that were told. Those that were named in the question and are not in the answer are gone.
+        """Store the leases of a ledger's response. A lease in `named` that the response lacks is gone.
 
         Args:
-            patient_ms: Until when young work may go on under a lease that has to shrink within so many milliseconds.
+            patient_ms: Return until when stages within their minimum run time may continue under a lease that has to shrink within so
+                many milliseconds.
         """
         answered = {(lease.tenant, lease.flavor): lease for lease in told.leases}
         for key, lease in answered.items():
@@ -150,45 +148,43 @@ class LeaseBalance:
     # ---- spending
 
     def lease(self, key: LeaseKey) -> Lease | None:
-        """The lease, as far as it is known."""
+        """Return the lease; None if the mesh does not have it."""
         account = self._accounts.get(key)
         return account.lease if account is not None else None
 
     def payer(self, stage: StageId) -> Lease | None:
-        """The lease that pays for the stage; None when nothing does."""
+        """Return the lease that pays for the stage; None if none does."""
         key = self._payers.get(stage)
         return self.lease(key) if key is not None else None
 
     def room(self, key: LeaseKey, slot: ResourceSet, stage: StageId | None = None) -> int:
-        """Slots that could be spent now, on this stage: what is held for others is not counted."""
+        """Return the number of slots that the stage could spend now; holds for others do not count."""
         spare = self.spare(key, stage)
         return min((max(0, spare.get(name, 0)) // units for name, units in slot.items()), default=0)
 
     def spare(self, key: LeaseKey, stage: StageId | None = None) -> dict[str, int]:
-        """Units that could be spent now, on this stage; below zero where more is held for others than has come free."""
+        """Return the units that the stage could spend now; negative where more is held for others than has come free."""
         account = self._accounts.get(key)
         return account.spare(stage) if account is not None else {}
 
     def spent_on(self, stage: StageId, key: LeaseKey) -> ResourceSet:
-        """What the lease pays for the stage."""
         account = self._accounts.get(key)
         return account.spent.get(stage, NOTHING) if account is not None else NOTHING
 
     def missing(self, key: LeaseKey, slot: ResourceSet, stage: StageId | None = None) -> ResourceSet:
-        """What has to be added so that one more slot could be spent on this stage: a slot, less the part of one that lies idle."""
+        """Return the amount that one more slot for this stage lacks: a slot less the idle part of one."""
         spare, whole = self.spare(key, stage), self.room(key, slot, stage)
         idle = {name: max(0, spare.get(name, 0)) - whole * units for name, units in slot.items()}
         return ResourceSet({name: max(0, units - idle[name]) for name, units in slot.items()})
 
     def paid(self, key: LeaseKey) -> tuple[StageId, ...]:
-        """The stages that the lease pays for."""
         account = self._accounts.get(key)
         return tuple(account.spent) if account is not None else ()
 
     def hold(self, stage: StageId, key: LeaseKey, amounts: ResourceSet) -> None:
-        """Keep so much of the lease for the stage, of what is free or comes free, until it is spent or the hold is dropped.
+        """Hold a part of the lease for the stage, free or still to come free, until it is spent or the hold is dropped.
 
-        One hold per stage: the later one counts.
+        A stage has one hold: a new one replaces the old.
         """
         self.drop_hold(stage)
         self._accounts.setdefault(key, _Account()).held[stage] = amounts
@@ -196,24 +192,23 @@ class LeaseBalance:
         self._note(key)
 
     def holds_for_others(self, key: LeaseKey, slot: ResourceSet, stage: StageId) -> bool:
-        """Could a slot be spent on the stage, if nothing were held for others?"""
+        """Return whether only holds for others keep the stage from spending a slot."""
         account = self._accounts.get(key)
         return account is not None and slot + account.in_use <= account.limit and bool(account.held_but(stage))
 
     def drop_hold(self, stage: StageId) -> None:
-        """Nothing is held for the stage any more."""
         key = self._holders.pop(stage, None)
         if key is not None:
             del self._accounts[key].held[stage]
             self._note(key)
 
     def drop_holds(self, but: Collection[StageId]) -> None:
-        """Nothing is held any more for any stage but these."""
+        """Drop the holds of all stages but these."""
         for stage in [stage for stage in self._holders if stage not in but]:
             self.drop_hold(stage)
 
     def spend(self, stage: StageId, key: LeaseKey, amounts: ResourceSet, now_ms: int) -> None:
-        """Let the lease pay for the stage; `room` has said that it can."""
+        """Charge the stage to the lease. The caller has checked `room`."""
         account = self._accounts[key]
         account.spend(stage, amounts)
         account.moved_ms = now_ms
@@ -223,7 +218,7 @@ class LeaseBalance:
         self._note(key)
 
     def put_back(self, stage: StageId, now_ms: int) -> LeaseKey | None:
-        """Nothing of the stage runs any more; the lease that paid for it, None when none did."""
+        """Release the stage's amounts in its lease; return the key of that lease, or None if no lease paid."""
         key = self._payers.pop(stage, None)
         if key is not None:
             account = self._accounts[key]
@@ -232,10 +227,10 @@ class LeaseBalance:
             self._note(key)
         return key
 
-    # ---- what the ledger is to know of it
+    # ---- reports to the ledger
 
     def pays(self, priority_of: Callable[[StageId], int]) -> tuple[Pays, ...]:
-        """Of leases that pay for something and have another priority than the ledger knows. One that lies idle keeps its own."""
+        """Return the leases with another priority than the ledger knows. An idle lease keeps its last priority."""
         found: list[Pays] = []
         for key in sorted(self._moved):
             account = self._accounts.get(key)
@@ -247,13 +242,13 @@ class LeaseBalance:
         return tuple(found[:TOLD_MAX])
 
     def note_told(self, told: Iterable[Pays]) -> None:
-        """The ledger has heard this."""
+        """Record that the ledger has accepted these priorities."""
         for pays in told:
             account = self._accounts.get((pays.tenant, pays.flavor))
             if account is not None and account.lease is not None:
                 account.lease = replace(account.lease, priority=pays.priority)
 
-    # ---- giving back
+    # ---- returning quota
 
     def offer_idle(
         self,
@@ -263,16 +258,16 @@ class LeaseBalance:
         waits_for: Callable[[LeaseKey], bool] | None = None,
         most: int = ROWS_MAX,
     ) -> tuple[Kept, ...]:
-        """Offer all that nothing was spent of for so long, and nothing came back to; what was offered before is offered again, and first.
+        """Offer to return all parts that have been idle for `idle_ms`; earlier offers are repeated first.
 
-        With what is offered goes the target above it. That of a lease that a plan lets grow is kept while somebody waits for it: it
-        is not whole yet, and may be of use only then. When nobody does, it would be kept from others for ever, and is given up.
+        An offer also gives up the lease's higher target. A lease that a plan lets grow is kept while a stage waits for it, since the
+        stage may need the whole. If no stage waits, the lease is offered, or others would never get its quota.
 
         Args:
-            idle_ms: How long it has to have lain idle.
+            idle_ms: Required idle time in milliseconds.
             keep: A lease of which nothing is offered.
-            waits_for: Does any stage wait for this lease? None: for each that grows one does.
-            most: Of so many leases. What is not sent must not be offered: it would count as gone, and nobody would have got it.
+            waits_for: Return whether any stage waits for this lease. None: every growing lease has a waiting stage.
+            most: Maximum number of offers. An offer that is not sent would count as gone although nobody received it.
         """
         offers: list[Kept] = []
         for key in sorted(self._loose, key=lambda key: (self._accounts[key].offered is None, key)):
@@ -290,7 +285,7 @@ class LeaseBalance:
         return tuple(offers)
 
     def acks(self) -> tuple[Kept, ...]:
-        """Leases above their target that the mesh does not exceed any more."""
+        """Return the leases above their target whose use has shrunk to it."""
         shrinking = ((key, self._accounts[key]) for key in sorted(self._shrinking))
         return tuple(
             Kept(tenant=key[0], flavor=key[1], version=account.lease.version, amounts=account.in_use)
@@ -299,14 +294,14 @@ class LeaseBalance:
         )
 
     def overdrawn(self) -> tuple[Overdraft, ...]:
-        """Leases that pay for more than they may. A lease becomes one of them only by what the ledger tells."""
+        """Return the leases that pay for more than their limit. Only a response of the ledger can overdraw a lease."""
         doubted = ((key, self._accounts[key]) for key in sorted(self._doubted & self._accounts.keys()))
         found = {key: account for key, account in doubted if not account.in_use <= account.limit}
         self._doubted = set(found)
         return tuple(Overdraft(account.limit, dict(account.spent), account.patient_ms) for account in found.values())
 
     def has_place_for(self, key: LeaseKey) -> bool:
-        """May this lease pay for something? All that pay have to be told in one heartbeat to a ledger that learns."""
+        """Return whether the lease may pay for something. One heartbeat has to carry all paying leases to a ledger that recovers."""
         account = self._accounts.get(key)
         if (account is not None and (account.spent or account.held)) or len(self._accounts) < TOLD_MAX:
             return True
@@ -314,13 +309,14 @@ class LeaseBalance:
 
     @property
     def is_full(self) -> bool:
-        """There are as many leases as there may be, and none of them could be given up for another one."""
+        """The mesh has as many leases as it may, and needs each of them."""
         return len(self._accounts) >= TOLD_MAX and sum(account.is_needed for account in self._accounts.values()) >= TOLD_MAX
 
     def claims(self) -> tuple[Lease, ...]:
-        """All that is held, for a ledger that learns.
+        """Return all held leases, for a ledger that recovers.
 
-        By plan there may be more leases than may be told. Then those that pay for nothing are offered instead: what is not told is gone.
+        A plan may give the mesh more leases than one heartbeat may carry. Leases beyond that limit that pay for nothing are offered back,
+        since the ledger drops a lease that is not reported.
         """
         held = {key: account for key, account in sorted(self._accounts.items()) if account.lease is not None}
         idle = [key for key, account in held.items() if not account.spent and not account.held]
@@ -329,14 +325,13 @@ class LeaseBalance:
         return tuple(account.lease for account in held.values() if account.lease is not None)
 
     def want(self, key: LeaseKey, slot: ResourceSet, slots: int, priority: int) -> Want:
-        """The question for so many more slots."""
+        """Return the request for so many more slots."""
         lease = self.lease(key)
         version = lease.version if lease is not None else 0
         return Want(tenant=key[0], flavor=key[1], slot=slot, slots=slots, priority=priority, version=version)
 
 
 def sum_of(amounts: Iterable[ResourceSet]) -> ResourceSet:
-    """All of them together."""
     total: dict[str, int] = {}
     for part in amounts:
         for name, units in part.items():
@@ -345,5 +340,5 @@ def sum_of(amounts: Iterable[ResourceSet]) -> ResourceSet:
 
 
 def _least(one: ResourceSet, other: ResourceSet) -> ResourceSet:
-    """The lesser amount of each resource."""
+    """Return the lesser amount of each resource."""
     return ResourceSet({name: min(units, other[name]) for name, units in one.items()})

@@ -1,6 +1,6 @@
-"""What a mesh knows under one session: who waits and who has room, which lease pays for whom, what runs. Void when the session is lost.
+"""State of a mesh under one session: admission, lease accounting and running stages. Losing the session voids all three.
 
-The three books tell of the same stages, so whoever reads one beside another reads both here.
+The three describe the same stages, so code that needs more than one of them reads them here.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from mesh.pools import PoolSpec
 
 @dataclass(slots=True)
 class Books:
-    """The books of one mesh.
+    """State of one mesh.
 
     Args:
-        record: Of the mesh; its pools are what admission has to give.
+        record: Record of the mesh; admission hands out the capacity of its pools.
     """
 
     record: MeshRecord
-    admission: StageAdmission = field(init=False)  #: Who waits, and who has room in which pool.
-    balance: LeaseBalance = field(init=False)  #: Which lease pays for whom.
-    running: dict[StageId, RunningStage] = field(default_factory=dict)  #: Claimed; in no other order than that of the claims.
-    can_start: bool = True  #: What the mesh runs on is there.
+    admission: StageAdmission = field(init=False)  #: Queued stages, and stages with room in a pool.
+    balance: LeaseBalance = field(init=False)  #: Which lease pays for which stage.
+    running: dict[StageId, RunningStage] = field(default_factory=dict)  #: Claimed stages, in the order of the claims.
+    can_start: bool = True  #: The Ray cluster of the mesh responds.
 
     def __post_init__(self) -> None:
         self.begin()
 
     def begin(self) -> None:
-        """Nothing of what was known holds any more. Whoever has the earlier `admission` in hand sees that by its being another one."""
+        """Forget everything. `admission` is a new object, so a caller that kept the old one can see the change."""
         pools = self.record.pools
         self.admission = StageAdmission(tuple(PoolSpec(pool=pool.pool, flavor=pool.flavor, capacity=pool.capacity) for pool in pools))
         self.balance = LeaseBalance()
         self.running.clear()
 
     def as_told(self) -> MeshRecord:
-        """The mesh's record, with what its pools have in use, whether it may hold another lease, and how it stands with Ray."""
+        """Return the mesh's record with the pools' use, whether the mesh is at its lease limit, and the state of Ray."""
         pools = self.admission.ledger.pools
         used = tuple(replace(pool, used=pools[pool.pool].in_use) for pool in self.record.pools)
         return replace(
@@ -57,15 +57,15 @@ class Books:
         )
 
     def wants(self) -> tuple[Demand, ...]:
-        """What could be used at once, as much as one heartbeat may tell."""
+        """Return the quota demand, at most as much as one heartbeat may carry."""
         return wanted(self.admission, self.balance)
 
     def pays(self) -> tuple[Pays, ...]:
-        """What the ledger does not know yet of the leases."""
+        """Return the lease priorities that differ from those in the ledger."""
         return self.balance.pays(self.priority_of)
 
     def young(self, stages: Iterable[StageId], now_ms: int) -> dict[StageId, int]:
-        """Of these stages those that have not run for their minimum run time, each with the moment when it will have; as `now_ms`."""
+        """Return the stages that are within their minimum run time, each with the moment (clock of `now_ms`) at which it ends."""
         of_age_ms = {}
         for stage in stages:
             running, workload = self.running.get(stage), self.admission.workloads.get(stage)
@@ -74,27 +74,27 @@ class Books:
         return {stage: due_ms for stage, due_ms in of_age_ms.items() if due_ms > now_ms}
 
     def waits_since_ms(self, stage: StageId) -> int | None:
-        """On the mesh's own clock; None for one that admission does not know."""
+        """Return when the stage began to wait, on the mesh's own clock; None if admission does not know the stage."""
         workload = self.admission.workloads.get(stage)
         return workload.offer.since_ms if workload is not None else None
 
     def priority_of(self, stage: StageId) -> int:
-        """0 for one that admission does not know."""
+        """Return the stage's priority; 0 if admission does not know the stage."""
         workload = self.admission.workloads.get(stage)
         return workload.offer.priority if workload is not None else 0
 
     def is_waited_for(self, key: LeaseKey) -> bool:
-        """Could a stage that does not run yet use the lease?"""
+        """Return whether a stage that is not running could use the lease."""
         tenant, _ = key
         known = self.admission.workloads.values()
         return any(one.offer.tenant == tenant and one.state is not WorkloadState.RUNNING for one in known)
 
     def gathering(self) -> dict[StageId, int]:
-        """Stages for which others stop, and until when that is waited for."""
+        """Return the stages with freed room held for them, each with the moment at which the hold ends."""
         return {stage: one.until_ms for stage, one in self.admission.workloads.items() if one.state is WorkloadState.GATHERING}
 
     def occupants(self) -> Iterable[Occupant]:
-        """What holds room and may be asked to stop."""
+        """Yield the stages that hold room and may be preempted."""
         for stage, running in self.running.items():
             if not running.stops and self.admission.ledger.pools_of(stage):
                 yield Occupant(
@@ -108,7 +108,7 @@ class Books:
                 )
 
     def leaving(self) -> Iterable[Leaving]:
-        """What holds room, and has been asked to stop already."""
+        """Yield the stages that hold room and are already stopping."""
         for stage, running in self.running.items():
             if running.stops and self.admission.ledger.pools_of(stage):
                 yield Leaving(stage=stage, pool=self._pool_of(stage), amounts=self.admission.ledger.held_by(stage))

@@ -1,13 +1,13 @@
-"""When a mesh renews its session: a fifth sooner or later each time, so that the meshes of a fleet do not ask the ledger in step.
+"""Heartbeat jitter: each interval is up to a fifth shorter or longer, so the meshes of a fleet do not call the ledger in step.
 
-Meshes that were started at once, or that have waited for the same server, would else come back in the same millisecond for ever. How
-much sooner or later comes from a hash of the mesh's name and the number of the beat: no chance, so what is replayed beats alike.
+Without jitter, meshes that started together or waited for the same server would call in the same millisecond for ever. The jitter is
+a hash of the mesh's name and the beat's number, not a random number, so a replay beats at the same moments.
 
-    first beat   0.2 to 1.0 of the interval after it   whoever began together is apart from the next beat on
-    any other    0.8 to 1.2 of the interval            never so late that two of them pass the first deadline (T1), where one
-                                                       interval less does not
+    first beat   0.2 to 1.0 of the interval after it   meshes that start together are apart from the next beat on
+    any other    0.8 to 1.2 of the interval            two intervals stay within the first deadline (T1) whenever two
+                                                       intervals without jitter do
 
-Source: the lease protocol's heartbeat (3 s, 20 % jitter); ADR 0027 says why the interval does not grow with the fleet.
+Source: the lease protocol's heartbeat (3 s, 20 % jitter); ADR 0027 explains why the interval does not grow with the fleet.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ import hashlib
 from federation.child.deadlines import Deadlines
 from mesh.ids import MeshId
 
-#: Steps between the soonest and the latest moment.
+#: Steps between the shortest and the longest interval.
 _STEPS = 1_000
 
 
 def soonest_ms(heartbeat_ms: int) -> int:
-    """No two heartbeats, but the first two of a process, are nearer to each other by their own cadence, in milliseconds."""
+    """Return the shortest interval between two heartbeats, in milliseconds; only the first two of a process may be closer."""
     return heartbeat_ms * 4 // 5
 
 
 def interval_ms(mesh: MeshId, beat: int, *, heartbeat_ms: int, ttl_ms: int | None) -> int:
-    """How long after the sending of this heartbeat the next one is due, in milliseconds.
+    """Return the interval from the sending of this heartbeat to the next one, in milliseconds.
 
     Args:
-        beat: Its number, of all that this process of the mesh has sent; 0 is the first.
-        heartbeat_ms: How often the file wants one.
-        ttl_ms: Of the session; None: there is none.
+        beat: Number of the heartbeat within this process; 0 is the first.
+        heartbeat_ms: Configured interval.
+        ttl_ms: Time to live of the session; None without a session.
     """
     first_ms, latest_ms = soonest_ms(heartbeat_ms), heartbeat_ms * 6 // 5
     if beat == 0:
         first_ms, latest_ms = heartbeat_ms // 5, heartbeat_ms
-    if ttl_ms is not None:  # One beat may be lost and nothing else: the one after it still comes before work would wait for it.
+    if ttl_ms is not None:  # If one heartbeat is lost, the next still comes before admission pauses.
         latest_ms = min(latest_ms, max(heartbeat_ms, Deadlines.of(ttl_ms).no_admission_ms // 2))
     return first_ms + (latest_ms - first_ms) * _step(mesh, beat) // _STEPS
 
 
 def _step(mesh: MeshId, beat: int) -> int:
-    """From 0 to `_STEPS`, both inclusive, as evenly as a hash is."""
+    """Return an evenly distributed step from 0 to `_STEPS`, both inclusive."""
     return int.from_bytes(hashlib.sha256(f"{mesh}|{beat}".encode()).digest()[:8], "big") % (_STEPS + 1)

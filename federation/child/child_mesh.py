@@ -1,23 +1,24 @@
-"""A child mesh: joins the ledger, takes stages from its queue, has them run, tells what became of them.
+"""A child mesh: joins the ledger, claims stages from its queue, runs them and reports their status.
 
-One thread calls `beat` when it is due and hands in mail and reports; nothing here waits. The scheduler decides inside
-the mesh's pools, the host runs, and each stage is paid for by the lease of its tenant. What this file holds is the session: how
-it begins and is renewed, what comes in, and what is void when it ends. The rest has a place of its own:
+One thread calls `beat` when it is due and passes in notifications and host reports; nothing here blocks. The scheduler decides within
+the mesh's pools, the host runs the stages, and the lease of the tenant pays for each stage. This file holds the session: how it
+begins and is renewed, what comes in, and what becomes void at its end. The rest is elsewhere:
 
-- `books`: who waits, which lease pays for whom, what runs; `purse`: asking the ledger for what the leases at hand do not cover,
-  and giving back what lies idle;
-- `docket`: carrying out what admission decides; `claims`: taking stages from the queue and having them run;
-- `right_of_way`: stages that stop for more urgent ones of their own tenant; `tidings`: telling the root, late if need be.
+- `books`: queued stages, lease accounting, running stages; `purse`: asks the ledger for quota that the leases at hand do not cover,
+  and returns idle quota;
+- `docket`: carries out admission's decisions; `claims`: claims stages from the queue and starts them;
+- `right_of_way`: preempts stages for more urgent ones of the same tenant; `tidings`: reports to the root, late if necessary.
 
-What the ledger takes away is given up: the last and least urgent stages stop, and then it is told.
+When the ledger reduces a lease, the mesh stops the least urgent and most recently started stages, then reports the freed quota.
 
-While the store does not answer, what there is to tell is kept and told later, in order, and by this process' own clock less and
-less may be done (`deadlines`): nothing new, then what runs is asked to stop, then all work ends at once, as it does when the
-session is lost: the leases that paid for it are no longer ours. The host's watchdogs see to that when this process cannot.
-A ledger that may have forgotten something begins an epoch: it is told all that is held, and work goes on.
+While the store does not respond, the mesh keeps its reports and sends them later, in order. Meanwhile the session's deadlines
+(`deadlines`) pass by this process's own clock: first the mesh starts nothing new, then it asks running stages to stop, then all work
+ends at once. Work also ends at once when the session is lost, since the leases that paid may belong to others. The host's watchdogs
+enforce the deadlines if this process cannot. A ledger that may have lost writes begins an epoch: the mesh reports all that it holds,
+and work continues.
 
-Work outlives this process. One that has just begun looks for what its predecessor left, takes over its session with claims and
-leases, and goes on (`adoption`); where that cannot be, it stops what it found and begins anew.
+Work outlives this process. A new process looks for stages of its predecessor, takes over the session with its claims and leases, and
+continues (`adoption`). If that fails, the process stops the found stages and joins with a new session.
 """
 
 from __future__ import annotations
@@ -60,9 +61,9 @@ from mesh.resources import ResourceSet
 
 log = structlog.get_logger(__name__)
 
-#: Every so many heartbeats the claims are compared with the store's, in case a letter went astray.
+#: Heartbeats between two reconciliations of the claims with the store, in case a notification was lost.
 BEATS_PER_COMPARISON = 5
-#: So many heartbeats long a lease may lie idle while nobody else wants quota.
+#: Heartbeats for which a lease may lie idle while nobody else wants quota.
 IDLE_BEATS = 2
 
 
@@ -70,9 +71,9 @@ class ChildMesh:
     """One mesh, from join to leave.
 
     Args:
-        record: What the mesh tells of itself; use of its pools is filled in with each heartbeat.
+        record: Record of the mesh; each heartbeat fills in the use of its pools.
         host: Has to report through `take_report`, on the thread that calls everything else.
-        heartbeat_ms: How often `beat` renews the session, about: no two meshes keep step.
+        heartbeat_ms: Interval between calls of `beat`, before jitter.
     """
 
     def __init__(
@@ -92,11 +93,11 @@ class ChildMesh:
         self._host = host
         self._clock = clock
         self._heartbeat_ms = heartbeat_ms
-        self._may_go_on = True  #: With what an earlier process of the mesh has left: as long as this one has had no session.
-        self._beats = 0  #: That were answered.
-        self._begun = 0  #: Beats, answered or not.
-        self._is_comparing = False  #: Claims are to be compared with the store's.
-        self._first = 0  #: Of the works of a beat, which goes first: the one after that for which there was no time last.
+        self._may_go_on = True  #: This process has had no session yet, so it may recover an earlier process's work.
+        self._beats = 0  #: Heartbeats that the ledger has acknowledged.
+        self._begun = 0  #: Heartbeats, acknowledged or not.
+        self._is_comparing = False  #: The claims are to be reconciled with the store.
+        self._first = 0  #: Index of the step with which the next beat begins.
         self._tenure = tenure = Tenure()
         self._books = books = Books(record)
         self._guard = guard = Guard(mesh=record.mesh, tenure=tenure, clock=clock, lose=self._lose_session)
@@ -111,11 +112,11 @@ class ChildMesh:
     # -- the session ---------------------------------------------------------------------------------------------------
 
     def due_in_ms(self) -> int:
-        """When `beat` wants to be called."""
+        """Return in how many milliseconds `beat` is due."""
         return self._tenure.due_in_ms(self._clock.monotonic_ms())
 
     def beat(self) -> None:
-        """Renew the session, or begin one; tell what could not be told; look at the queue."""
+        """Renew the session or begin one, send pending reports, and process the queue."""
         self._books.can_start = self._host.is_ready()
         self._host.stamp()
         sent_ms = self._clock.monotonic_ms()
@@ -131,9 +132,9 @@ class ChildMesh:
             self._lose_session(str(lost))
             self._tenure.due_ms = sent_ms
             return
-        except MeshError as gone:  # When our time is over all work ends, and this process does not.
+        except MeshError as gone:  # All work ends at the last deadline; this process lives on.
             remedy = {} if will_pass(gone) else {"remedy": remedy_of(gone)}
-            log.warning("the ledger does not answer", mesh=self._record.mesh, kind=type(gone).__name__, error=str(gone), **remedy)
+            log.warning("the ledger does not respond", mesh=self._record.mesh, kind=type(gone).__name__, error=str(gone), **remedy)
             self._look_at_the_clock(sent_ms)
             return
         self._beats += 1
@@ -149,8 +150,10 @@ class ChildMesh:
         return interval_ms(self._record.mesh, beat, heartbeat_ms=self._heartbeat_ms, ttl_ms=ttl_ms)
 
     def _work(self) -> None:
-        """What there is time for until the next heartbeat is due. After what took all of it, or was not answered, the next beat begins with
-        what comes then: so nothing waits for ever behind what takes long."""
+        """Run the steps of a beat until the next heartbeat is due.
+
+        Round-robin: the next beat begins after the step that used up the time or failed, so a long step starves no other.
+        """
         works = (self._tidings.tell, self._look, self._docket.explain, self._give_back_idle, self._claims.bring_inputs, self._compare)
         for place in (*range(self._first, len(works)), *range(self._first)):
             if not self._guard(works[place]) or self._guard.has_to_stop(DONE_AT_ONCE):
@@ -185,34 +188,34 @@ class ChildMesh:
         self._note_renewal(sent_ms)
 
     def _note_renewal(self, sent_ms: int) -> None:
-        """The ledger has answered what was sent then: every moment counts from there, here and for the watchdogs of the nodes."""
+        """Count the deadlines from the sending of the acknowledged heartbeat, here and in the nodes' watchdogs."""
         self._tenure.prove(sent_ms)
         deadlines = self._tenure.deadlines
         self._host.prove(self._tenure.held().incarnation, deadlines.stop_ms, deadlines.over_ms, self._tenure.since)
 
     def _give_way(self, over: Overdraft) -> None:
-        """A lease is overdrawn: stop of its stages whom it cannot pay for any more, the young ones when they have come of age."""
+        """Stop stages until the overdrawn lease covers the rest; stages within their minimum run time stop when it ends."""
         now_ms = self._clock.monotonic_ms()
         young = self._books.young(over.spent, now_ms) if now_ms < over.patient_ms else {}
         for running in beyond_limit(over.limit, over.spent, self._books.running, young):
             if (of_age_ms := young.get(running.claim.stage)) is not None:
-                self._tenure.hurry(min(of_age_ms, over.patient_ms))  # It is looked at again with each heartbeat.
+                self._tenure.hurry(min(of_age_ms, over.patient_ms))  # Each heartbeat checks the overdraft again.
                 continue
-            log.warning("a stage gives way: its quota is wanted back", mesh=self._record.mesh, stage=running.claim.stage)
+            log.warning("a stage is preempted: its quota is reclaimed", mesh=self._record.mesh, stage=running.claim.stage)
             running.give_way(self._host)
 
     def _look_at_the_clock(self, now_ms: int) -> None:
-        """Do what the time without an answer asks for, and be called when it asks for more."""
+        """Apply the deadline that has passed, and schedule the next call for the following one."""
         if self._tenure.session is None:
             return
         permission = self._tenure.permission(now_ms)
         if permission is Permission.OVER:
-            self._lose_session("it could not be renewed in time")
+            self._lose_session("the session was not renewed in time")
             return
         if permission is Permission.STOPPING:
             for stage, running in self._books.running.items():
                 if not running.stops:
-                    log.warning("a stage is stopped: its lease cannot be proved any more", mesh=self._record.mesh, stage=stage)
+                    log.warning("a stage stops: its lease was not renewed in time", mesh=self._record.mesh, stage=stage)
                     running.give_way(self._host)
         change_ms = self._tenure.next_change_ms(now_ms)
         if change_ms is not None:
@@ -235,15 +238,15 @@ class ChildMesh:
         self._purse.forget_refusals()
         self._books.begin()
 
-    # -- what an earlier process has left ------------------------------------------------------------------------------
+    # -- recovery of an earlier process's work ---------------------------------------------------------------------------
 
     def _inherit(self, found: Found) -> Adoption | None:
-        """Take over the session of what was found. None: that cannot be, and all of it was stopped."""
+        """Take over the session of the found stages. None: the ledger refused, and all found stages are stopping."""
         try:
             session = self._ledger.join(self._books.as_told(), adopt=found.incarnation, seen=seen_in(found))
             claims = self._queue.claims_of(session)
         except (SessionLost, LedgerLearning, FutureToken) as refused:
-            log.warning("what was found may not go on: all of it stops", mesh=self._record.mesh, why=str(refused), stages=len(found.stages))
+            log.warning("found stages cannot be recovered, and stop", mesh=self._record.mesh, why=str(refused), stages=len(found.stages))
             self._host.stop_all()
             return None
         self._tenure.begin(session, found.since)
@@ -251,7 +254,7 @@ class ChildMesh:
         return adoption_of(found, claims, capacity=capacity, leases={(lease.tenant, lease.flavor) for lease in session.told.leases})
 
     def _go_on(self, adoption: Adoption) -> None:
-        """As if this process had started them: first what it knows of each is put in its place, then the host may speak."""
+        """Continue the recovered stages: restore the state of each, then let the host report."""
         for heirloom in adoption.stages:
             claimed, stage = heirloom.claimed, heirloom.claimed.claim.stage
             running = self._books.running[stage] = RunningStage.of(claimed, self._clock.monotonic_ms(), is_whole=False)
@@ -264,7 +267,7 @@ class ChildMesh:
         for remnant in adoption.remnants:
             self._keep_paying(remnant)
         self._host.go_on(goes_on)
-        self._purse.take_in(self._tenure.told)  # Now that it is known what is spent.
+        self._purse.take_in(self._tenure.told)  # The overdraft check needs the amounts spent.
         for claimed in adoption.missing:
             self._tidings.add_loss(claimed.claim, Reason.WORKER_LOST)
         for heirloom in adoption.stages:
@@ -272,18 +275,18 @@ class ChildMesh:
         self._guard(self._claims.bring_inputs)
 
     def _keep_paying(self, remnant: Remnant) -> None:
-        """Until the host tells that it has stopped, nobody may start in its place."""
+        """Charge the lease for an orphan stage until the host reports its end, so that no other stage starts in its room."""
         incarnation = self._tenure.held().incarnation
         claim = Claim(stage=remnant.stage, mesh=self._record.mesh, incarnation=incarnation, token=remnant.note.claim)
         self._books.running[remnant.stage] = RunningStage.left_by(claim)
         self._books.balance.spend(remnant.stage, remnant.note.payer, remnant.amounts, self._clock.monotonic_ms())
 
     def _catch_up(self, claimed: ClaimedStage) -> None:
-        """What was delivered before is harmless again; what was said since nobody listened is heard now."""
+        """Apply a cancellation or inputs that arrived while no process listened. Delivering an input twice is harmless."""
         running = self._books.running[claimed.claim.stage]
         if claimed.cancelled:
             running.cancel(self._host)
-        elif running.gives_way:  # It was asked by a process that may have died before it saw to it that the stage ends.
+        elif running.gives_way:  # The process that preempted the stage may have died before the host received the cancellation.
             self._host.cancel(claimed.claim.stage)
         if claimed.inputs:
             self._claims.note_inputs((claimed.claim.stage,))
@@ -291,7 +294,7 @@ class ChildMesh:
     # -- what comes in -------------------------------------------------------------------------------------------------
 
     def take_mail(self, letters: Iterable[Mail]) -> None:
-        """Letters from the root."""
+        """Handle notifications from the root."""
         letters = tuple(letters)
         kinds = {letter.kind for letter in letters}
         running = self._books.running
@@ -312,7 +315,7 @@ class ChildMesh:
             self._tenure.hurry()
 
     def take_report(self, report: HostReport) -> None:
-        """What the host tells of a stage."""
+        """Handle a report of the host on a stage."""
         running = self._books.running.get(report.stage)
         if running is None:
             self._host.confirm(report.stage, report.number)
@@ -325,7 +328,7 @@ class ChildMesh:
             self._tidings.then(partial(self._docket.end, report.stage))
         self._guard(self._tidings.tell)
         if over and running.gives_way:
-            self._tenure.hurry()  # Somebody waits to hear that what was wanted back is free.
+            self._tenure.hurry()  # Another tenant waits for the reclaimed quota.
 
     # -- the queue -----------------------------------------------------------------------------------------------------
 
@@ -333,7 +336,7 @@ class ChildMesh:
         self._purse.forget_refusals()
         self._docket.go_on()
         if not self._docket.is_done:
-            return  # The last look is not over yet, and a heartbeat is due.
+            return  # The previous pass over the queue is unfinished, and a heartbeat is due.
         known = self._books.admission.workloads
         queued = self._queue.queued(self._record.mesh)
         gone = known.keys() - self._books.running.keys() - set(queued)
@@ -341,7 +344,7 @@ class ChildMesh:
         self._right_of_way.end_promises(gone)
         offers = self._offers(fresh[:HEADS_MAX])
         self._docket.take(*offers, *(events.WorkloadWithdrawn(workload=name) for name in sorted(gone)), events.RoomMayHaveCome())
-        for place in range(HEADS_MAX, len(fresh), HEADS_MAX):  # The most urgent come first; what there is no time for, with the next look.
+        for place in range(HEADS_MAX, len(fresh), HEADS_MAX):  # The most urgent come first; the next pass handles the rest.
             if not self._docket.is_done or self._guard.has_to_stop(DONE_AT_ONCE):
                 return
             self._docket.take(*self._offers(fresh[place : place + HEADS_MAX]))
@@ -349,7 +352,7 @@ class ChildMesh:
             self._right_of_way.make()
 
     def _offers(self, fresh: list[StageId]) -> list[events.WorkloadOffered]:
-        """Stages of the queue that admission does not know yet."""
+        """Return an offer for each queued stage that admission does not know yet."""
         heads = self._queue.heads_of(self._record.mesh, tuple(fresh)) if fresh else ()
         return [
             events.WorkloadOffered(
@@ -365,7 +368,7 @@ class ChildMesh:
         ]
 
     def _try_again(self) -> None:
-        """Room may have come for what is known to wait: a long queue is not read again for that."""
+        """Retry the known queued stages, without reading the queue again."""
         self._purse.forget_refusals()
         self._docket.go_on()
         if self._docket.is_done:

@@ -1,8 +1,7 @@
-"""Stages that a mesh takes out of its queue: claimed, handed to the host with all that they need, and held against the store's word.
+"""Stages that the mesh claims from its queue: claim, start on the host with all inputs, and reconcile with the store.
 
-A claim whose answer got lost was perhaps taken in. Nobody finds out at once: every so often what runs here is compared with what the
-store says is claimed, and either side gives up what the other does not know. So are the runs of which values are kept here: those that
-are over are let go.
+A claim whose response was lost may have taken effect. Every few heartbeats the mesh reconciles its running stages with the claims in
+the store, and each side drops what the other does not know. The mesh also drops the values of runs that the store has forgotten.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class Claims:
-    """Of one mesh."""
+    """Claims of one mesh."""
 
     books: Books
     tenure: Tenure
@@ -46,10 +45,10 @@ class Claims:
     host: StageHost
     clock: Clock
     guard: Guard
-    _unbrought: dict[StageId, None] = field(default_factory=dict)  #: Stages to which inputs may have been delivered, in order.
+    _unbrought: dict[StageId, None] = field(default_factory=dict)  #: Stages with possibly new inputs, in order of arrival.
 
     def start(self, decision: StartWorkload) -> list[AdmissionDecision]:
-        """Claim the stage and have it run; what follows for admission when it cannot be had.
+        """Claim the stage and start it. Return admission's next decisions if the claim or the start fails.
 
         Raises:
             SessionLost: There is no session any more.
@@ -57,10 +56,10 @@ class Claims:
         admission, name = self.books.admission, decision.workload
         waiting = admission.workloads.get(name)
         if waiting is not None and not may_use(self.books.record.tenants, waiting.offer.tenant):
-            # It was sent before the mesh closed to its tenant; the root takes it back.
+            # The stage was sent before the mesh closed to its tenant; the root takes the stage back.
             return admission.handle(events.WorkloadWithdrawn(workload=name))
         self.books.can_start = self.books.can_start and self.host.is_ready()
-        if not self.books.can_start:  # The root hears it with a heartbeat that comes at once, and has what waits go elsewhere.
+        if not self.books.can_start:  # The heartbeat that follows at once reports this, and the root sends queued stages to other meshes.
             self.tenure.hurry()
             return admission.handle(events.WorkloadWithdrawn(workload=name))
         try:
@@ -70,9 +69,9 @@ class Claims:
         except SessionLost:
             raise
         except MeshError as gone:
-            log.warning("a claim was not answered", stage=name)
+            log.warning("the store did not respond to a claim", stage=name)
             self.guard.note(gone)
-            claimed = None  # If it was taken in all the same, `compare` gives it back.
+            claimed = None  # If the claim took effect all the same, `compare` releases it.
         if claimed is None:
             return admission.handle(events.WorkloadWithdrawn(workload=name))
         running = self.books.running[name] = RunningStage.of(claimed, self.clock.monotonic_ms(), paid_by=payer)
@@ -90,7 +89,7 @@ class Claims:
         inputs = {node: _delivered(value, blobs) for node, value in claimed.inputs.items()}
         try:
             holder = self.host.start(claimed.spec, decision.slots, claimed.claim.token, blobs, inputs, written(note))
-        except MeshError:  # Nothing runs, and nobody would ever report its end.
+        except MeshError:  # Nothing runs, so the host will never report an end.
             log.exception("a stage could not be started", mesh=self.books.record.mesh, stage=name)
             del self.books.running[name]
             self.tidings.add_loss(claimed.claim, Reason.WORKER_LOST)
@@ -103,14 +102,14 @@ class Claims:
         return []
 
     def note_inputs(self, stages: Iterable[StageId]) -> None:
-        """Something may have been delivered to these; however much it is, that is one question for each."""
+        """Record that these stages may have new inputs; many inputs of one stage cost one call."""
         self._unbrought.update(dict.fromkeys(stages))
 
     def bring_inputs(self) -> None:
-        """Hand over what has been delivered to stages that run, or as much as there is time for before a heartbeat is due.
+        """Deliver new inputs to running stages, until a heartbeat is due.
 
         Raises:
-            StoreUnavailable: Nothing was handed over that is not known now to have been.
+            StoreUnavailable: Inputs that were not delivered stay recorded for the next call.
         """
         done = 0
         while self._unbrought and not self.guard.has_to_stop(done):
@@ -122,10 +121,10 @@ class Claims:
             del self._unbrought[stage]
 
     def bring(self, running: RunningStage, inputs: dict[NodeId, StoredValue | None]) -> bool:
-        """Hand over those that it has not got; were there any?
+        """Deliver the inputs that the stage lacks; return whether there were any.
 
         Raises:
-            StoreUnavailable: As `bring_inputs`.
+            StoreUnavailable: The store did not respond.
         """
         fresh = {node: value for node, value in inputs.items() if node not in running.delivered}
         inline = tuple(value.sha256 for value in fresh.values() if value is not None and value.uri is None)
@@ -136,17 +135,17 @@ class Claims:
         return bool(fresh)
 
     def compare(self) -> bool:
-        """Hold what runs here against what the store says that we have claimed. False: there was no time for all of it.
+        """Reconcile the running stages with the session's claims in the store. False: a heartbeat was due before the end.
 
         Raises:
-            SessionLost: And whatever else the store may raise.
+            SessionLost: The session is lost; other errors of the store pass through.
         """
         if self.tidings:
-            return True  # The store does not know yet what we know.
+            return True  # The store lacks the pending reports.
         running = self.books.running
         claims = self.queue.claims_of(self.tenure.held())
         unclaimed = sorted(running.keys() - {claimed.claim.stage for claimed in claims})
-        if unclaimed:  # The store has lost its last second, or somebody has closed the claim.
+        if unclaimed:  # The store has lost its last second, or someone has closed the claim.
             self.tidings.doubt(running[stage] for stage in unclaimed)
             self.tidings.tell()
         done = 0
@@ -155,7 +154,7 @@ class Claims:
                 return False
             ours = running.get(claimed.claim.stage)
             if ours is None and self.tidings.tell_end_again(claimed.claim):
-                continue  # The store has lost it since, and says so only now.
+                continue  # The store has lost the report of the stage's end.
             if ours is None:
                 self.tidings.tell_lost(claimed.claim, Reason.LEDGER_UNREACHABLE)
                 done += 1
@@ -166,9 +165,9 @@ class Claims:
         return self._drop_what_is_over(done)
 
     def _drop_what_is_over(self, done: int) -> bool:
-        """Let values go of runs that were forgotten: the letter may have been lost, or an earlier process was to hear it."""
+        """Drop the values of runs that the store has forgotten, in case the notification was lost or an earlier process received it."""
         if self.tenure.told.learn_ms:
-            return True  # The store may not know yet what it will know.
+            return True  # The ledger is recovering, so the store may still learn of these stages.
         needed = {running.run for running in self.books.running.values()}
         held = [(run, stage) for run, stage in self.host.held().items() if run not in needed]
         for first in range(0, len(held), HEADS_MAX):

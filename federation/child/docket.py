@@ -1,8 +1,8 @@
-"""What admission has decided and nobody has carried out yet, and the carrying out.
+"""Decision queue: admission's decisions that are still to be carried out.
 
-One decision leads to the next: a lease that is granted starts a stage, a refusal frees room for another. All of it is worked off in
-order, but not longer than until a heartbeat is due; the rest is done after that one. However much one tenant has queued, the
-session by which the work of all lives is renewed.
+One decision leads to the next: a granted lease starts a stage, a refusal frees room for another stage. The child carries the
+decisions out in order until a heartbeat is due, and continues after the heartbeat. So one tenant's long queue never costs the mesh
+the session that keeps all work alive.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from mesh.reasons import Reason
 
 @dataclass(slots=True, kw_only=True)
 class Docket:
-    """Of one mesh.
+    """Decision queue of one mesh.
 
     Args:
-        start: Has a stage run that has got its room and its lease; what follows for admission.
+        start: Starts a stage that has room and a lease; returns admission's next decisions.
     """
 
     books: Books
@@ -42,29 +42,29 @@ class Docket:
     start: Callable[[StartWorkload], list[AdmissionDecision]]
     _undone: deque[AcquireLease | StartWorkload] = field(default_factory=deque)
     _unexplained: dict[StageId, ExplainWaiting] = field(default_factory=dict)
-    """The last word of why each waits, as far as it was not told."""
+    """The latest reason of each waiting stage, if not yet reported."""
     _told: dict[StageId, ExplainWaiting] = field(default_factory=dict)
-    """Why each waits, as the store has it. The words change with every stage that ends, and are kept with a change of the reason alone."""
+    """The reason of each waiting stage in the store. The details change whenever a stage ends; only a new reason is reported."""
     _is_at_work: bool = False
 
     @property
     def is_done(self) -> bool:
-        """All that was decided has been carried out, but for words to those who wait."""
+        """All decisions are carried out; reports of reasons may still be pending."""
         return not self._undone
 
     def clear(self) -> None:
-        """What was decided is void."""
+        """Drop all decisions, since the session is lost."""
         self._undone.clear()
         self._unexplained.clear()
         self._told.clear()
 
     def tell_again(self) -> None:
-        """The store may have forgotten what it was told: with the next words each that waits is explained again."""
+        """Report the reasons of all waiting stages again, since the store may have lost them."""
         self._unexplained = {**self._told, **self._unexplained}
         self._told.clear()
 
     def take(self, *happened: AdmissionEvent) -> None:
-        """Let admission decide, and carry out what it decides; what comes up meanwhile has its turn after it."""
+        """Pass the events to admission and carry out its decisions. Events that occur meanwhile are handled after these."""
         for event in happened:
             if isinstance(event, events.WorkloadWithdrawn):
                 self._forget(event.workload)
@@ -74,14 +74,14 @@ class Docket:
             self.guard(partial(self.explain, 1))
 
     def end(self, stage: StageId) -> None:
-        """Nothing of the stage runs any more. One that admission never knew, since an earlier process let it in, was paid for as well."""
+        """Release the room and quota of a stage that has stopped. An orphan stage holds only quota, unknown to admission."""
         if stage in self.books.admission.workloads:
             self.take(events.WorkloadEnded(workload=stage))
         elif self.purse.put_back(stage):
             self.take(events.RoomMayHaveCome())
 
     def go_on(self) -> None:
-        """Carry out what is left."""
+        """Carry out the remaining decisions until a heartbeat is due."""
         if not self._is_at_work:
             self._is_at_work = True
             try:
@@ -108,7 +108,7 @@ class Docket:
             self._unexplained[decision.workload] = decision
 
     def _forget(self, stage: StageId) -> None:
-        """It waits no longer, or is to be explained as if it had come now."""
+        """Forget the stage's reason, so that the next one is reported."""
         self._unexplained.pop(stage, None)
         self._told.pop(stage, None)
 
@@ -121,21 +121,24 @@ class Docket:
                 follows = self.start(decision)
             else:
                 follows = admission.handle(self.purse.acquire(decision))
-            if self.books.admission is not admission:  # The session was lost meanwhile: what was decided under it is void.
+            if self.books.admission is not admission:  # The session was lost meanwhile, so its decisions are void.
                 return
             self._note(follows)
 
     def explain(self, done: int = 0) -> None:
-        """Tell those who wait why; `done`: so many steps were taken before, so there may be no time for any of it.
+        """Report to the store why stages wait.
+
+        Args:
+            done: Steps taken before in this pass; they count against the time until the next heartbeat.
 
         Raises:
-            SessionLost: And whatever else `StageQueue.explain` may raise, but that it never takes the words.
+            SessionLost: The session is lost. Other errors of `StageQueue.explain` pass through, but refusals for good are ignored.
         """
         while self._unexplained and not self.guard.has_to_stop(done):
             alike, reason, detail = self._first_alike()
             stages = tuple(stage for stage in alike if stage in self.books.admission.workloads and stage not in self.books.running)
             if stages:
-                with contextlib.suppress(*NEVER):  # Words for people hold nobody up.
+                with contextlib.suppress(*NEVER):  # A refused explanation must not delay work.
                     self.queue.explain(self.tenure.held(), stages, reason, detail)
                 self._told.update({stage: self._unexplained[stage] for stage in stages})
                 done += 1
@@ -143,7 +146,7 @@ class Docket:
                 self._unexplained.pop(stage, None)
 
     def _first_alike(self) -> tuple[list[StageId], Reason, str]:
-        """The first that were not told, as far as they wait for the same."""
+        """Return the first unreported stages that wait for the same reason."""
         untold = self._unexplained.values()
         first = next(iter(untold))
         alike = takewhile(lambda one: (one.reason, one.detail) == (first.reason, first.detail), untold)

@@ -1,10 +1,10 @@
-"""What becomes of a call to a store that is not answered as it should be: later, never, or the session is lost.
+"""Handling of failed calls to a store: try again later, never, or give up the session.
 
-Whatever a mesh asks its store for may fail in the same few ways, and each of them means the same wherever it happens. None of them ends
-the process: with it would end the watch over what runs.
+Calls to the store fail in the same few ways everywhere, and each way has one meaning. No failure ends the process, since the process
+also watches over the running stages.
 
-One thread makes all calls, heartbeats too, and one that is not answered takes seconds. So after the first of them no other is made
-before a heartbeat has been answered, and whatever takes many calls asks between them whether a heartbeat is due.
+One thread makes all calls, heartbeats included, and a call without a response takes seconds. After the first such call the mesh makes
+no other call until a heartbeat is acknowledged. Work of many calls checks between calls whether a heartbeat is due.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ from mesh.ids import MeshId
 
 log = structlog.get_logger(__name__)
 
-#: Will not be taken however often it is said.
+#: Errors that no retry resolves.
 NEVER = (BatchTooLarge, CallRejected, UnfitName, AmountError)
-#: Only a heartbeat helps: it tells what is held to a ledger that has begun an epoch, or is being founded anew.
+#: Errors that only a heartbeat resolves: it reports all holdings to a ledger that has begun an epoch or is being initialised again.
 BEAT_FIRST = (EpochChanged, LedgerUninitialised)
-#: Not now: asked again at a later beat.
+#: Errors that pass: a later beat retries the call.
 NOT_NOW = (StoreUnavailable, *BEAT_FIRST, LedgerLearning, LeaseLost, TooManyClaims)
-#: What the mesh knows contradicts itself: there is nothing to go on with.
+#: Errors of contradictory local state: the mesh gives up its session.
 _BROKEN = (IllegalTransition, LedgerError)
-#: So many steps are taken before it is asked whether a heartbeat is due, which then goes first.
+#: Steps between two checks whether a heartbeat is due.
 DONE_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """Of one mesh.
+    """Error handling for the store calls of one mesh.
 
     Args:
-        lose: Ends the session, for the reason that it is given.
+        lose: Ends the session for the given reason.
     """
 
     mesh: MeshId
@@ -63,7 +63,10 @@ class Guard:
     lose: Callable[[str], None]
 
     def __call__(self, work: Callable[[], None]) -> bool:
-        """Do it; a store that does not answer is tried again at the next beat, a lost session stops everything. May more be done?"""
+        """Run the work and return whether more may run.
+
+        If the store does not respond, the next beat retries the work. If the session is lost, all work stops.
+        """
         try:
             if self.tenure.session is not None and not self.tenure.is_cut_off:
                 work()
@@ -75,35 +78,35 @@ class Guard:
         return self.tenure.session is not None and not self.tenure.is_cut_off
 
     def note(self, gone: MeshError) -> None:
-        """A call was answered with this, and is made again at a later beat: who else may still be asked before?"""
+        """Log a failed call, and block further calls until the next heartbeat if the store did not respond."""
         if isinstance(gone, BEAT_FIRST):
             self.tenure.hurry()
         self.tenure.is_cut_off |= isinstance(gone, (StoreUnavailable, *BEAT_FIRST)) and not isinstance(gone, CallRejected)
         if isinstance(gone, NOT_NOW):
-            log.warning("the store does not answer", mesh=self.mesh, error=str(gone))
+            log.warning("the store does not respond", mesh=self.mesh, error=str(gone))
         else:
-            log.error("the store refuses", mesh=self.mesh, kind=type(gone).__name__, error=str(gone), remedy=remedy_of(gone))
+            log.error("the store refused a call", mesh=self.mesh, kind=type(gone).__name__, error=str(gone), remedy=remedy_of(gone))
 
     def has_to_stop(self, done: int) -> bool:
-        """After so many steps: does a heartbeat go before the next one? The longer the last one is ago, the fewer steps."""
+        """Return whether a heartbeat has to go before the next step. The longer ago the last heartbeat, the fewer steps are left."""
         now_ms = self.clock.monotonic_ms()
         is_due = done >= DONE_AT_ONCE and self.tenure.due_in_ms(now_ms) == 0
         return self.tenure.is_cut_off or is_due or (done > 0 and self.tenure.presses(now_ms))
 
 
 def will_pass(error: MeshError) -> bool:
-    """Is it one of those that come and go by themselves?"""
+    """Return whether the error passes without anyone's action."""
     return isinstance(error, (*NOT_NOW, HoldingsWanted, StaleBeat)) and not isinstance(error, LedgerUninitialised)
 
 
 def remedy_of(error: MeshError) -> str:
-    """What somebody has to do, since repeating alone does not help."""
+    """Return the remedy for an error that retries do not resolve."""
     if isinstance(error, LedgerUninitialised):
-        return "a root that starts, or runs, founds the ledger; look whether one does"
+        return "check that a root runs: a root initialises the ledger"
     if isinstance(error, FutureToken):
-        return "compare the clocks of the Redis servers, and look whether the mesh joined another federation before"
+        return "compare the clocks of the Redis servers, and check whether the mesh belonged to another federation before"
     if isinstance(error, ForgedReceipt):
-        return "every root has to sign with the same key; restart those that do not, or let the mesh's session run out"
+        return "every root has to sign with the same key; restart the others, or let the mesh's session expire"
     if isinstance(error, NEVER):
-        return "a stage or a setting asks for what no call can carry; look at the error, and cancel the stage"
-    return "roots and meshes have to run the same version; if they do, report this"
+        return "a stage or a setting exceeds a limit of the store; see the error, and cancel the stage"
+    return "roots and meshes have to run the same version; if they do, report a bug"

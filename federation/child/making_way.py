@@ -1,13 +1,13 @@
-"""Which running stages of a tenant a mesh stops for a more urgent one of the same tenant that waits there.
+"""Choice of the running stages of a tenant that a mesh preempts for a more urgent queued stage of the same tenant.
 
-A stage waits for room in a pool, or for its tenant's lease, or for both: less urgent stages of the tenant have both, since each
-holds of its pool what its lease pays for. For each waiting stage, the most urgent first, every pool that refused it for
-want of one of the two is looked at; where stages can make good what is missing, those are taken that do least harm. What is
-leaving already comes free by itself, and nobody is asked for what comes free.
+A stage waits for room in a pool, for its tenant's lease, or for both. Less urgent stages of the tenant have both, since each holds in
+its pool what its lease pays for. For each queued stage, the most urgent first, `MakingWay` looks at every pool that refused the stage
+for lack of room or quota, and chooses the victims that do the least harm. Stages that are already stopping free their room anyway, so
+`MakingWay` counts their room first.
 
-Pure: `MakingWay` reads the books of the mesh, and whoever asks carries out.
+Pure: `MakingWay` reads the state of the mesh, and the caller carries out the result.
 
-Source: ADR 0025; victims are chosen by `mesh.giving_way`.
+Source: ADR 0025; `mesh.giving_way` chooses the victims.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 
 _MAY_TAKE = WANT_OF_ROOM | {Reason.QUOTA_EXHAUSTED}
-#: Does the ledger let the lease that pays in this pool grow by so much for the stage?
+#: Asks the ledger: may the lease that pays in this pool grow by so much for the stage?
 AskLedger = Callable[[Workload, PoolSpec, ResourceSet], bool]
 
 
@@ -39,7 +39,7 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WayMade:
-    """Stop the victims, and keep a slot of pool and lease for the stage."""
+    """Decision to stop the victims and hold a slot of pool and lease for the stage."""
 
     stage: StageId
     pool: PoolName
@@ -51,13 +51,13 @@ class WayMade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MakingWay:
-    """Over the books of one mesh at one moment.
+    """Preemption over the state of one mesh at one moment.
 
     Args:
-        occupants: What runs and may be asked; not what is leaving.
-        leaving: What has been asked already.
+        occupants: Running stages that may be preempted, without `leaving`.
+        leaving: Stages that are already stopping.
         now_ms: On the clock of `Occupant.started_ms`.
-        headroom: By how many units of a resource the ledger would let a lease grow that it refused to let grow by more.
+        headroom: Units of each resource by which a lease could still grow after the ledger refused to let it grow by more.
     """
 
     admission: StageAdmission
@@ -68,7 +68,7 @@ class MakingWay:
     headroom: Mapping[LeaseKey, Mapping[str, int]] = field(default_factory=dict)
 
     def waiting(self) -> Iterator[Workload]:
-        """Stages that others could stop for, the most urgent first."""
+        """Yield the queued stages that could preempt others, the most urgent first."""
         least: dict[TenantPath, int] = {}
         for occupant in self.occupants:
             least[occupant.tenant] = min(least.get(occupant.tenant, occupant.priority), occupant.priority)
@@ -79,13 +79,13 @@ class MakingWay:
         yield from sorted(able, key=lambda workload: (-workload.offer.priority, workload.arrival))
 
     def way_for(self, workload: Workload, asks_ledger: AskLedger) -> WayMade | None:
-        """Who stops for the stage, and where it goes then; None: nobody has to, or all that may be asked are not enough."""
+        """Return the least harmful preemption for the stage; None: none is needed, or every candidate together frees too little."""
         refused = [pool for pool, (reason, _) in workload.refused_by.items() if reason in _MAY_TAKE]
         ways = [way for pool in refused if (way := self._way_in(workload, self.admission.ledger.pools[pool], asks_ledger)) is not None]
         return min(ways, key=lambda way: harm_of(way.victims, self.now_ms), default=None)
 
     def after(self, way: WayMade) -> MakingWay:
-        """The same when the victims have been asked."""
+        """Return the state after the victims were asked to stop."""
         leaving = (Leaving(stage=victim.stage, pool=victim.pool, amounts=victim.amounts) for victim in way.victims)
         left = tuple(occupant for occupant in self.occupants if occupant not in way.victims)
         return replace(self, occupants=left, leaving=(*self.leaving, *leaving))
@@ -109,8 +109,8 @@ class MakingWay:
         return WayMade(stage=offer.workload, pool=name, key=key, slot=offer.slot, victims=both, hold_ms=offer.yielding.hold_ms)
 
     def _growths(self, workload: Workload, pool: PoolName, key: LeaseKey, quota: dict[str, int]) -> Iterator[ResourceSet]:
-        """By how much the lease may grow, so that fewer have to stop: by all that is missing, or by what the ledger has left of it."""
-        if quota and workload.refused_by[pool][0] in WANT_OF_ROOM:  # The ledger was not asked: there was no room to spend it on.
+        """Yield the amounts by which the lease may grow to spare victims: all that is missing, or what the ledger has left of it."""
+        if quota and workload.refused_by[pool][0] in WANT_OF_ROOM:  # Without room, the ledger was not asked for quota.
             yield ResourceSet(quota)
         left = self.headroom.get(key, {})
         part = ResourceSet({each: min(units, max(0, left.get(each, 0))) for each, units in quota.items()})
@@ -130,7 +130,7 @@ class MakingWay:
         )
 
     def _room_short(self, slot: ResourceSet, pool: Pool) -> dict[str, int]:
-        """What the pool lacks, when all has come free that is leaving, and those have got theirs who gather room there."""
+        """Return what the pool lacks after all stopping stages have ended and all earlier preemptors have their room."""
         name = pool.spec.pool
         coming = pool.free + sum_of(one.amounts for one in self.leaving if one.pool == name)
         gathering = [one for one in self.admission.workloads.values() if one.state is WorkloadState.GATHERING and one.pool == name]
@@ -138,18 +138,18 @@ class MakingWay:
         return short_of(slot, {each: coming[each] - owed[each] for each in slot})
 
     def _quota_short(self, slot: ResourceSet, key: LeaseKey) -> dict[str, int]:
-        """What the lease lacks in the same way; what it holds for others is theirs."""
+        """Return what the lease lacks after all stopping stages have ended; holds for others stay."""
         spare, pools = self.balance.spare(key), self.admission.ledger.pools
         leaving = sum_of(self.balance.spent_on(one.stage, key) for one in self.leaving if pools[one.pool].spec.flavor == key[1])
         return short_of(slot, {each: spare.get(each, 0) + leaving[each] for each in slot})
 
     def _is_promised(self, key: LeaseKey, short: dict[str, int]) -> bool:
-        """A plan lets the lease grow by as much as is missing: it comes without anybody's stopping here."""
+        """Return whether a plan lets the lease grow by all that is missing, so that no victim is needed."""
         lease = self.balance.lease(key)
         return bool(short) and lease is not None and all(lease.target[name] - lease.held[name] >= units for name, units in short.items())
 
 
 def words_of(victims: Iterable[Occupant]) -> str:
-    """Who stops, for whoever asks why the other waits."""
+    """Name the victims in a sentence that explains why the preemptor waits."""
     names = [victim.stage for victim in victims]
-    return f"less urgent work of its own tenant stops for it: {', '.join(names[:5])}{', …' if len(names) > 5 else ''}"  # noqa: PLR2004  as said
+    return f"waits until preempted stages of its own tenant stop: {', '.join(names[:5])}{', …' if len(names) > 5 else ''}"  # noqa: PLR2004

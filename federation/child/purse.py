@@ -1,14 +1,13 @@
-"""What a mesh pays with: the leases at hand, and the ledger, which is asked for no more than these do not cover.
+"""Lease client of a mesh: spends the leases at hand, and asks the ledger only for what these do not cover.
 
-What lies idle is offered back after a while, or at once where others want it, or where the ledger has no more to give to another
-tenant of the mesh: of what the mesh itself leaves idle nobody has to stop. What was offered counts as gone until there is an answer.
+The mesh offers idle quota back after a while; at once if others want quota, or if the ledger has nothing left for another tenant of
+the mesh. So no stage is preempted for quota that the mesh itself leaves idle. An offered part counts as gone until the ledger responds.
 
-A mesh holds no more leases than it can tell in one heartbeat: if a ledger that learns were told of fewer than pay for what runs, that
-work would have to end. Who would need one more waits until another one has come free.
+A mesh holds no more leases than one heartbeat can carry. If a recovering ledger received fewer leases than pay for running stages, the
+others' stages would have to end. A stage that needs one more lease waits until another lease is free.
 
-A refusal holds until the queue is looked at again: stages of the same need are not asked for one by one. A ledger that did not
-answer is not asked again before it has answered a heartbeat: asking for each queued stage in turn would take longer than the
-session lives.
+A refusal is valid until the next pass over the queue, so stages with the same need cost one call. After a call without a response the
+mesh does not ask again until a heartbeat is acknowledged: one call per queued stage would outlast the session.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ _NEVER_MS = 2**53
 
 @dataclass(slots=True, kw_only=True)
 class Purse:
-    """The leases of one mesh.
+    """Lease client of one mesh.
 
     Args:
-        overdrawn: Is told of each lease that pays for more than it may.
+        overdrawn: Called with each lease that pays for more than its limit.
     """
 
     books: Books
@@ -51,29 +50,29 @@ class Purse:
     guard: Guard
     overdrawn: Callable[[Overdraft], None]
     headroom: dict[LeaseKey, dict[str, int]] = field(default_factory=dict)
-    """By how much less the ledger would have let a lease grow than it refused; as long as the refusal holds."""
+    """By how much the ledger would have let a refused lease grow; valid as long as the refusal."""
     _refused: dict[tuple[LeaseKey, ResourceSet], LeaseRefused] = field(default_factory=dict)
-    _is_full: bool = False  #: There was no lease to give back for another one; as long as the refusals hold, or nothing comes back.
+    _is_full: bool = False  #: No lease could be returned for another one; valid until the next pass, or until quota is returned.
 
     def take_in(self, told: Told, named: Iterable[LeaseKey] = ()) -> None:
-        """What any answer of the ledger tells; `named`: the leases that the question was about."""
+        """Apply a response of the ledger; `named` lists the leases that the request was about."""
         self.tenure.take_in(told)
         self.books.balance.take_in(told, named, self._patient_ms)
         for overdraft in self.books.balance.overdrawn():
             self.overdrawn(overdraft)
 
     def _patient_ms(self, shrink_ms: int) -> int:
-        """So that what stops then has the time of a whole session left to end, as everything else that has to stop."""
+        """Return until when young stages may continue; one time to live remains for stopping, as for every other stage that has to stop."""
         return self.clock.monotonic_ms() + shrink_ms - self.tenure.held().ttl_ms
 
     def forget_refusals(self) -> None:
-        """What was refused is worth another question."""
+        """Forget the ledger's refusals, so that the next pass asks again."""
         self._refused.clear()
         self.headroom.clear()
         self._is_full = False
 
     def put_back(self, stage: StageId) -> events.LeaseCameFree | events.RoomMayHaveCome | None:
-        """What the stage took may be spent on those that wait for it: whose refusals that lifts. None: nothing paid for it."""
+        """Release the stage's amounts in its lease, and lift that lease's refusals. None: no lease paid."""
         key = self.books.balance.put_back(stage, self.clock.monotonic_ms())
         if key is None:
             return None
@@ -84,10 +83,10 @@ class Purse:
         return events.RoomMayHaveCome() if was_full else events.LeaseCameFree(tenant=key[0])
 
     def offer(self, idle_ms: int, keep: LeaseKey | None = None) -> bool:
-        """Give back what lies idle for so long, but for one lease; was there any?
+        """Offer quota back that has been idle for `idle_ms`, except the lease `keep`; return whether there was any.
 
         Raises:
-            SessionLost: And whatever else `LeaseLedger.release` may raise.
+            SessionLost: The session is lost; other errors of `LeaseLedger.release` pass through.
         """
         parts = self.books.balance.offer_idle(self.clock.monotonic_ms(), idle_ms, keep, self.books.is_waited_for)
         if parts:
@@ -95,42 +94,40 @@ class Purse:
         return bool(parts)
 
     def acquire(self, wanted: AcquireLease) -> events.LeaseGranted | events.LeaseRefused:
-        """Pay from the lease of the tenant, which the ledger makes larger when it does not cover all that is wanted.
+        """Pay from the tenant's lease; ask the ledger for growth if the lease does not cover the request.
 
         Raises:
-            SessionLost: And whatever else `LeaseLedger.acquire` may raise, but that it does not answer.
+            SessionLost: The session is lost. Other errors of the ledger become refusals.
         """
         key, balance = (wanted.tenant, wanted.flavor), self.books.balance
         if self.tenure.permission(self.clock.monotonic_ms()) is not Permission.PROVED:
-            return _refusal(wanted, Reason.LEDGER_UNREACHABLE, "the session has not been renewed for too long to begin anything new")
+            return _refusal(wanted, Reason.LEDGER_UNREACHABLE, "the session has not been renewed for too long to start new work")
         if not wanted.slot:
             return events.LeaseGranted(workload=wanted.workload, slots=wanted.want, token=0)
         if not self._has_place_for(key):
-            return _refusal(
-                wanted, Reason.LEASES_AT_LIMIT, f"the mesh holds {TOLD_MAX:,} leases, as many as it may, and all of them are in use"
-            )
+            return _refusal(wanted, Reason.LEASES_AT_LIMIT, f"the mesh holds {TOLD_MAX:,} leases, the maximum, and all of them are in use")
         short = wanted.want - balance.room(key, wanted.slot, wanted.workload)
         refused = self._ask(wanted, key, short) if short > 0 else None
         slots = min(wanted.want, balance.room(key, wanted.slot, wanted.workload))
         if slots == 0 and balance.holds_for_others(key, wanted.slot, wanted.workload):
-            detail = f"what the lease of {wanted.tenant} has left is set aside for more urgent work, for which others stop"
+            detail = f"the rest of the lease of {wanted.tenant} is held for more urgent stages that preempt others"
             return _refusal(wanted, Reason.ROOM_RESERVED, detail)
         if slots == 0:
-            return refused or _refusal(wanted, Reason.QUOTA_EXHAUSTED, "the lease has changed")
+            return refused or _refusal(wanted, Reason.QUOTA_EXHAUSTED, "the lease changed during the request; the next pass asks again")
         balance.spend(wanted.workload, key, wanted.slot.times(slots), self.clock.monotonic_ms())
         lease = balance.lease(key)
         return events.LeaseGranted(workload=wanted.workload, slots=slots, token=lease.token if lease is not None else 0)
 
     def grow(self, workload: Workload, pool: PoolSpec, amounts: ResourceSet) -> bool:
-        """Does the lease that pays in the pool grow by so much, without anybody's stopping? Then it is held for the workload.
+        """Ask the ledger to let the lease that pays in the pool grow, and hold the growth for the workload; return whether it grew.
 
         Raises:
-            SessionLost: As `acquire`.
+            SessionLost: The session is lost.
         """
         offer, key = workload.offer, (workload.offer.tenant, pool.flavor)
         if not self._has_place_for(key):
             return False
-        self.books.balance.hold(offer.workload, key, offer.slot)  # What is granted is not idle.
+        self.books.balance.hold(offer.workload, key, offer.slot)  # The hold keeps the granted amount from counting as idle.
         wanted = AcquireLease(workload=offer.workload, tenant=offer.tenant, pool=pool.pool, flavor=pool.flavor, slot=amounts, want=1)
         refused = self._ask(wanted, key, 1, is_missing=True)
         if refused is not None:
@@ -138,7 +135,7 @@ class Purse:
         return refused is None
 
     def _has_place_for(self, key: LeaseKey) -> bool:
-        """May the mesh pay from this lease? What lies idle is given back for it; where nothing does, that is not looked for twice."""
+        """Return whether the mesh may pay from this lease. At the lease limit, offer idle leases back, once per pass."""
         has_place = self.books.balance.has_place_for(key)
         if has_place or self._is_full:
             return has_place
@@ -152,9 +149,9 @@ class Purse:
         return not self._is_full
 
     def _ask(self, wanted: AcquireLease, key: LeaseKey, slots: int, *, is_missing: bool = False) -> events.LeaseRefused | None:
-        """Ask the ledger for more; None when it granted some. `is_missing`: the slot is what is missing, whatever lies idle."""
+        """Ask the ledger for more; return None if it granted some. With `is_missing` the slot is the missing amount, whatever lies idle."""
         if self.tenure.is_cut_off:
-            return _refusal(wanted, Reason.LEDGER_UNREACHABLE, "it did not answer the last question")
+            return _refusal(wanted, Reason.LEDGER_UNREACHABLE, "the ledger did not respond to the last request")
         refused = self._refused.get((key, wanted.slot))
         try:
             if refused is None:
@@ -170,10 +167,13 @@ class Purse:
         return _refusal(wanted, refused.reason, refused.in_words())
 
     def _ask_for(self, key: LeaseKey, slot: ResourceSet, slots: int, stage: StageId, *, is_missing: bool) -> LeaseRefused | None:
-        """Up to three questions: another one when the lease was not as we thought, after we gave back what lay idle ourselves, or
-        for further slots when the first needed only a part, since the rest of it lay idle."""
+        """Ask up to three times, and return the refusal, if any.
+
+        A repetition is needed if the lease differed from this mesh's version, if the mesh has returned its own idle quota, or if further
+        slots are wanted after a first one that was partly idle.
+        """
         refused: LeaseRefused | None = None
-        self.offer(_NEVER_MS)  # What was offered and not answered may be taken or not: now we ask, so we have to know.
+        self.offer(_NEVER_MS)  # An offer without a response may have taken effect; the request needs the lease as it is.
         for _ in range(3):
             missing = slot if is_missing else self.books.balance.missing(key, slot, stage)
             more = slots if missing == slot else 1
@@ -194,7 +194,7 @@ class Purse:
         since_ms = books.waits_since_ms(stage)
         waited_ms = None if since_ms is None else max(0, self.clock.monotonic_ms() - since_ms)
         want = replace(books.balance.want(key, slot, slots, books.priority_of(stage)), pays_for=pays_for, waited_ms=waited_ms)
-        self.tenure.wants = None  # Whatever the answer, and if there is none: what the ledger has noted may be different now.
+        self.tenure.wants = None  # With or without a response, the ledger may now have another demand on record.
         acquired = self.ledger.acquire(self.tenure.held(), (want,))
         (answer,) = acquired.answers
         self.take_in(acquired.told, [key] if isinstance(answer, LookAgain) else [])
@@ -204,9 +204,9 @@ class Purse:
 
 
 def _in_words(gone: MeshError) -> tuple[Reason, str]:
-    """What the stage is told that was asked for."""
+    """Return the reason and detail for the stage that waits."""
     if isinstance(gone, EpochChanged):
-        return Reason.LEDGER_LEARNING, "the ledger began another epoch"
+        return Reason.LEDGER_LEARNING, "the ledger has begun another epoch"
     return (Reason.REQUEST_INVALID if isinstance(gone, NEVER) else Reason.LEDGER_UNREACHABLE), str(gone)
 
 
@@ -215,6 +215,6 @@ def _refusal(wanted: AcquireLease, reason: Reason, detail: str) -> events.LeaseR
 
 
 def _of_whole_slot(refused: LeaseRefused, slot: ResourceSet, missing: ResourceSet) -> LeaseRefused:
-    """The answer to the question for what is missing, in words of whole slots: what lies idle may be taken as well."""
+    """Restate a refusal of a missing part for a whole slot, which includes the idle part."""
     short = refused.resource
     return replace(refused, wanted=slot[short], available=max(0, refused.available) + slot[short] - missing[short]) if short else refused

@@ -1,7 +1,7 @@
-"""The urgent before the less urgent of one tenant: who is asked to stop on a mesh, and for whom what they free is kept.
+"""Preemption within a tenant: stop less urgent stages on a mesh, and hold the freed room for the more urgent stage.
 
-Who that is, is decided in `making_way` over the books of the mesh; here the ledger is asked first, victims are asked to stop, and
-promises end that were not kept in time.
+`making_way` chooses the victims from the state of the mesh. This module first asks the ledger for more quota, then stops the victims,
+and ends holds that have run out.
 
 Source: ADR 0025.
 """
@@ -29,13 +29,13 @@ from mesh.resources import ResourceSet
 
 log = structlog.get_logger(__name__)
 
-#: For so many stages others are stopped at a look; the rest has its turn at the next.
+#: Preemptions per pass; the next pass continues with the rest.
 WAYS_PER_LOOK = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RightOfWay:
-    """Of one mesh."""
+    """Preemptor of one mesh."""
 
     books: Books
     purse: Purse
@@ -45,26 +45,26 @@ class RightOfWay:
     clock: Clock
 
     def end_promises(self, gone: AbstractSet[StageId]) -> None:
-        """What was to come free in time and did not is anybody's again; nothing is held for those that have gone."""
+        """End the holds whose room did not come free in time, and the holds of stages that have gone."""
         now_ms = self.clock.monotonic_ms()
         late = [stage for stage, until_ms in self.books.gathering().items() if until_ms <= now_ms]
         if late:
-            log.warning("room was not free in time", mesh=self.books.record.mesh, stages=sorted(late))
+            log.warning("freed room was not available in time", mesh=self.books.record.mesh, stages=sorted(late))
             self.docket.take(*(events.PromiseEnded(workload=stage) for stage in late))
         self.books.balance.drop_holds(self.books.gathering().keys() - gone)
 
     def make(self) -> None:
-        """Stop less urgent stages for those of their own tenant that wait, and keep the room for these.
+        """Preempt stages for more urgent queued stages of the same tenant, and hold the freed room for these.
 
         Raises:
-            SessionLost: As `Purse.grow`.
+            SessionLost: `Purse.grow` found the session lost.
         """
         known = self.books.admission.workloads.values()
         is_wanted = any(one.state is WorkloadState.QUEUED and one.offer.yielding.takes for one in known)
         if not is_wanted or self.tenure.permission(self.clock.monotonic_ms()) is not Permission.PROVED:
             return
         making_way = self._making_way()
-        in_vain: set[tuple[TenantPath, ResourceSet]] = set()  #: For the less urgent of equal needs there are only fewer to stop.
+        in_vain: set[tuple[TenantPath, ResourceSet]] = set()  #: A less urgent stage with the same need has only fewer candidates.
         ways = tried = 0
         for workload in tuple(making_way.waiting()):
             if ways == WAYS_PER_LOOK or self.docket.guard.has_to_stop(tried):
@@ -95,7 +95,7 @@ class RightOfWay:
         until_ms = self.clock.monotonic_ms() + way.hold_ms
         self.books.balance.hold(way.stage, way.key, way.slot)
         for victim in way.victims:
-            log.info("a stage gives way to a more urgent one", mesh=self.books.record.mesh, stage=victim.stage, to=way.stage)
+            log.info("a stage is preempted by a more urgent one", mesh=self.books.record.mesh, stage=victim.stage, to=way.stage)
             running = self.books.running[victim.stage]
             running.gives_way_because = Reason.LOWER_IN_QUEUE
             running.give_way(self.host)

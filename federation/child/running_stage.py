@@ -1,6 +1,6 @@
-"""A stage that a mesh has claimed and of which it has not been told the end: what was asked of it, and how its words are told.
+"""A claimed stage whose end is not reported yet.
 
-One that gives way is stopped though nobody has cancelled it: what was to be its end is told as a loss, so that it runs again later.
+A preempted stage is stopped though no user cancelled it. The mesh reports its end as a loss, so that the stage runs again later.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from mesh.resources import ResourceSet
 
 @dataclass(slots=True)
 class RunningStage:
-    """What the mesh knows of it beside its scheduler and the book of its leases."""
+    """State of a running stage beyond admission and lease accounting."""
 
     claim: Claim
     run: RunId
     delivered: set[NodeId] = field(default_factory=set)
     cancelled: bool = False
-    gives_way: bool = False  #: What it holds is wanted for others; it is being stopped, to run again later.
+    gives_way: bool = False  #: Stopping without a user's cancellation, to run again later.
     gives_way_because: Reason = Reason.QUOTA_RECLAIMED
-    is_disowned: bool = False  #: The store knows the claim no more: nothing of it is told, but until it has stopped it is paid for.
-    taken: int = 0  #: The last batch that the store has taken in, as it counts; 0: none, or what an earlier process has told.
-    paid_by: Lease | None = None  #: The lease under which it was claimed; None: it takes nothing, or an earlier process has claimed it.
+    is_disowned: bool = False  #: The store knows the claim no more: nothing is reported, but its lease pays until it has stopped.
+    taken: int = 0  #: The last batch that the store has accepted, as the store counts; 0: none, or an earlier process's batches.
+    paid_by: Lease | None = None  #: The lease of the claim; None: it takes nothing, or an earlier process claimed it.
     spec: str = ""  #: `digest_of` its spec.
-    is_whole: bool = True  #: All that was told of it is kept; not so where an earlier process has told some of it.
-    is_questioned: bool = False  #: A report was refused, and the store was asked how the claim stands.
-    waits_for_ray: bool = False  #: Ray has not placed its group; its host said so, and of no node since.
+    is_whole: bool = True  #: All its reports are kept; False if an earlier process sent some of them.
+    is_questioned: bool = False  #: A report was refused, and the mesh has asked the store for the claim's state.
+    waits_for_ray: bool = False  #: By the host's last report, Ray has not placed the stage's placement group.
     priority: int = 0
-    started_ms: int = 0  #: On this process' own clock.
+    started_ms: int = 0  #: On this process's own clock.
 
     @classmethod
     def of(cls, claimed: ClaimedStage, now_ms: int, *, paid_by: Lease | None = None, is_whole: bool = True) -> RunningStage:
-        """One that is found running may be asked to stop no sooner than one that starts now: how long it runs is not known."""
+        """Return the state of a claimed stage. The minimum run time of a recovered stage starts anew, since its run time is unknown."""
         return cls(
             claim=claimed.claim,
             run=claimed.spec.run,
@@ -53,32 +53,32 @@ class RunningStage:
 
     @classmethod
     def left_by(cls, claim: Claim) -> RunningStage:
-        """What an earlier process has left and nobody goes on with: it is being stopped, and nothing of it is told."""
+        """Return the state of an orphan stage of an earlier process: it is stopping, and the mesh reports nothing of it."""
         return cls(claim=claim, run=RunId(""), gives_way=True, is_disowned=True)
 
     @property
     def stops(self) -> bool:
-        """It was asked to stop, for whatever reason."""
+        """The stage was cancelled or preempted."""
         return self.gives_way or self.cancelled
 
     def cancel(self, host: StageHost) -> None:
-        """Somebody wants it no more. Once is enough."""
+        """Cancel the stage for its user; further calls do nothing."""
         if not self.cancelled:
             self.cancelled = True
             host.cancel(self.claim.stage)
 
     def give_way(self, host: StageHost) -> None:
-        """It is no longer paid for, though nobody has cancelled it: it runs again later."""
+        """Preempt the stage: it stops without a user's cancellation, and runs again later."""
         self.gives_way = True
         host.cancel(self.claim.stage)
 
     def note(self, messages: tuple[StageMessage, ...]) -> None:
-        """Whether it waits for Ray, by what the host tells last."""
+        """Record from the host's last message whether the stage waits for Ray."""
         if messages:
             self.waits_for_ray = isinstance(messages[-1], StageWaiting)
 
     def in_its_words(self, messages: tuple[StageMessage, ...]) -> tuple[StageMessage, ...]:
-        """What the host tells, as the root is to hear it: one that gave way did not end, and none of its nodes has failed by that."""
+        """Return the host's messages for the root. If the stage is preempted, a loss replaces its end, and cancellations are dropped."""
         if not self.gives_way or self.cancelled:
             return messages
         lost = lost_stage(self.claim, self.gives_way_because)
@@ -88,8 +88,9 @@ class RunningStage:
 def beyond_limit(
     limit: ResourceSet, spent: Mapping[StageId, ResourceSet], running: Mapping[StageId, RunningStage], young: Collection[StageId] = ()
 ) -> Iterable[RunningStage]:
-    """Who has to give way so that what remains of a lease's stages is within its limit: the least urgent, of those the last started; but
-    first of all those that are not too young for it.
+    """Yield the stages to preempt so that the rest of a lease's stages is within its limit.
+
+    The least urgent come first, then the last started; stages in `young` come after all others.
     """
     remaining = sum_of(amounts for stage, amounts in spent.items() if stage not in running or not running[stage].gives_way)
     paid = [running[stage] for stage in spent if stage in running]
@@ -102,7 +103,7 @@ def beyond_limit(
 
 
 def lost_stage(claim: Claim, reason: Reason) -> StageLost:
-    """The word that it runs here no more, and has not ended."""
+    """Return the message that the stage no longer runs here and has not ended."""
     return StageLost(stage=claim.stage, mesh=claim.mesh, incarnation=claim.incarnation, reason=reason)
 
 

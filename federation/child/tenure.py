@@ -1,6 +1,6 @@
-"""A mesh's session by the mesh's own clock: which one it has, what the ledger last told it, and until when that may be acted on.
+"""A mesh's session by the mesh's own clock: the session, the ledger's last response, and how long that response is valid.
 
-And when the ledger is asked to renew it: a heartbeat is due at a moment, or as soon as somebody has reason to hurry.
+The session also says when the next heartbeat is due: at a set moment, or at once after `hurry`.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Tenure:
-    """Sessions of one process of a mesh, one after the other. Times are milliseconds of that process' own clock."""
+    """Successive sessions of one process of a mesh. Times are milliseconds of that process's own clock."""
 
     session: Session | None = None
-    since: int = 0  #: The first of an unbroken line of sessions, each of which went on with the work of the one before.
-    told: Told = field(default_factory=Told)  #: The ledger's last word.
-    seen: int = 0  #: The highest token that any session of this process got, or its predecessors had.
-    number: int = 0  #: Of the session's last beat.
+    since: int = 0  #: Incarnation of the first session in an unbroken chain of recoveries.
+    told: Told = field(default_factory=Told)  #: The ledger's last response.
+    seen: int = 0  #: The highest token that this process or its predecessors have seen.
+    number: int = 0  #: Number of the session's last heartbeat.
     wants: tuple[Demand, ...] | None = ()
-    """As the ledger has them; None: it was asked for quota since, or has granted some, and may have noted others."""
-    renewed_ms: int = 0  #: When the last heartbeat that was answered was sent.
+    """The demand that the ledger has on record; None: unknown, since a request or a grant may have changed it."""
+    renewed_ms: int = 0  #: When the last acknowledged heartbeat was sent.
     deadlines: Deadlines = field(default_factory=lambda: Deadlines.of(0))
     due_ms: int = 0  #: When the next heartbeat is due.
-    is_cut_off: bool = False  #: A call was not answered since the last heartbeat was: no other is made before the next one is.
+    is_cut_off: bool = False  #: A call failed without a response; no other call is made until the next heartbeat is acknowledged.
 
     def held(self) -> Session:
-        """The session.
+        """Return the session.
 
         Raises:
             SessionLost: There is none.
@@ -46,30 +46,30 @@ class Tenure:
         return self.session
 
     def due_in_ms(self, now_ms: int) -> int:
-        """In how many milliseconds the next heartbeat is due."""
+        """Return in how many milliseconds the next heartbeat is due."""
         return max(0, self.due_ms - now_ms)
 
     def hurry(self, due_ms: int = 0) -> None:
-        """The next heartbeat is due at once, or then if that is sooner than it was."""
+        """Make the next heartbeat due at `due_ms`, by default at once, unless it is due earlier."""
         self.due_ms = min(self.due_ms, due_ms)
 
     def presses(self, now_ms: int) -> bool:
-        """A quarter of the session's time has gone by since it was proved: whatever else there is to do, a heartbeat goes first."""
+        """Return whether a quarter of the session's time has passed since the last acknowledged heartbeat, so that the next goes first."""
         return now_ms - self.renewed_ms >= self.deadlines.no_admission_ms // 2
 
     def begin(self, session: Session, since: int = 0) -> None:
-        """A session; `since`: the first of the line that it goes on with."""
+        """Begin a session; `since` is the first incarnation of the chain that it continues."""
         self.session, self.since, self.number, self.wants = session, since or session.incarnation, 0, ()
 
     def end(self) -> None:
-        """It is over; tokens that were seen stay seen."""
+        """End the session; `seen` stays."""
         self.session, self.told, self.wants = None, Told(), ()
 
     def renew(self, ledger: LeaseLedger, books: Books, now_ms: int) -> tuple[Told, Beat]:
-        """One heartbeat; a second one at once when the ledger has to learn what the mesh holds. What it told, and what it was told.
+        """Send a heartbeat; send a second one at once if the ledger needs all holdings. Return the response and the heartbeat.
 
         Raises:
-            SessionLost: And whatever else `LeaseLedger.heartbeat` may raise; a second change of epoch too.
+            SessionLost: The session is lost; other errors of `LeaseLedger.heartbeat` pass through, also a second change of epoch.
         """
         session = self.held()
         self.number += 1
@@ -79,49 +79,47 @@ class Tenure:
         if self.told.learn_ms:
             beat = replace(beat, claims=balance.claims())
         if beat.wants is not None:
-            self.wants = None  # Until it is answered nobody knows which the ledger has; one that it keeps takes quota from others.
+            self.wants = None  # The ledger's record is unknown until it responds; a stale demand there would take quota from others.
         try:
             told = ledger.heartbeat(session, record, beat)
         except (UnfitName, AmountError) as refused:
             if not beat.wants:
                 raise
-            log.warning(
-                "what a stage waits for cannot be told; nothing is", mesh=session.mesh, error=str(refused), remedy="cancel the stage"
-            )
-            beat = replace(beat, wants=())  # One odd name must not cost the session, and with it the work of all.
+            log.warning("the heartbeat omits the quota demand", mesh=session.mesh, error=str(refused), remedy="cancel the stage")
+            beat = replace(beat, wants=())  # One invalid name must not cost the session and all its work.
             told = ledger.heartbeat(session, record, beat)
             balance.note_told(beat.pays)
             return told, beat
         except (EpochChanged, HoldingsWanted) as learns:
             if isinstance(learns, EpochChanged):
-                log.warning("the ledger began another epoch", mesh=session.mesh, epoch=learns.epoch, learns_for_ms=learns.learn_ms)
+                log.warning("the ledger has begun another epoch", mesh=session.mesh, epoch=learns.epoch, learns_for_ms=learns.learn_ms)
                 session = self.session = replace(session, epoch=learns.epoch)
             wanted = books.wants()
             beat, self.wants = replace(beat, claims=balance.claims(), wants=tuple(demand.told(now_ms) for demand in wanted)), None
             told = ledger.heartbeat(session, record, beat)
         balance.note_told(beat.pays)
         if told.leases:
-            self.wants = None  # What leases have grown by is wanted no more there; here it is as long as nothing was started on it.
+            self.wants = None  # The ledger drops the granted part of the demand; the mesh keeps it until it starts a stage on it.
         elif beat.wants is not None:
             self.wants = wanted
         return told, beat
 
     def take_in(self, told: Told) -> None:
-        """What any answer of the ledger tells of the session itself."""
+        """Apply the part of a ledger's response that concerns the session."""
         self.told = told
         if self.session is not None:
             self.session = replace(self.session, mark=told.mark)
             self.seen = max(self.seen, told.mark, told.epoch, self.session.incarnation)
 
     def prove(self, sent_ms: int) -> None:
-        """What was sent then has been answered: every moment counts from there."""
+        """Record that a heartbeat sent at `sent_ms` was acknowledged; all deadlines count from there."""
         self.renewed_ms, self.is_cut_off = sent_ms, False
         self.deadlines = Deadlines.of(self.held().ttl_ms)
 
     def permission(self, now_ms: int) -> Permission:
-        """What may be done now."""
+        """Return the permission at this moment."""
         return self.deadlines.permission(now_ms - self.renewed_ms)
 
     def next_change_ms(self, now_ms: int) -> int | None:
-        """In how many milliseconds less may be done; None when nothing may be."""
+        """Return in how many milliseconds the permission shrinks; None after the last deadline."""
         return self.deadlines.next_change_ms(now_ms - self.renewed_ms)

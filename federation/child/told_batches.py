@@ -1,9 +1,9 @@
-"""What a mesh has told and the store has answered: kept for a while, since a store may lose its last writes after it has answered.
+"""Sent reports: batches that the store has acknowledged, kept for a while since a store may lose its last writes.
 
-What was told of a stage is kept as bytes, so that what it takes is known, in the order in which it was told. A batch is dropped when it
-is old, and the oldest go first where there is more than may be kept: then a loss of that much makes work run again, as without this.
+A batch is kept as bytes, so its size is known, in the order of sending. A batch is dropped when it is old; if all together are too
+large, the oldest go first. A loss of writes beyond the kept batches makes work run again.
 
-Source: references of the protocol §5 (lost writes: a commit); ADR 0028.
+Source: ADR 0028.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from mesh.ids import StageId
 from mesh.messages import StageEnded, StageLost, StageMessage
 from mesh.wire import decode, encode
 
-#: How long what was told is kept. A store that lives loses about a second; a failover to a replica that lagged loses more.
+#: How long sent batches are kept. A store that lives loses about a second; a failover to a lagging replica loses more.
 KEPT_MS = 120_000
-#: Words and values of all batches together.
+#: Limit for the messages and values of all batches together.
 KEPT_BYTES_MAX = 16 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToldBatch:
-    """What was told of a stage in one go."""
+    """Messages on a stage that were sent in one call."""
 
     stage: RunningStage
-    number: int  #: As the mesh counts its batches.
-    taken: int  #: As the store counts them: the last part of it; 0: it has not answered.
-    words: bytes  #: `STAGE_MESSAGES`.
-    blobs: dict[str, bytes]  #: Values that belong to it.
-    closes: bool  #: Nothing comes after it.
-    told_ms: int  #: On this process' own clock.
+    number: int  #: Number by the mesh's count.
+    taken: int  #: Number by the store's count, of the batch's last part; 0 until the store has acknowledged it.
+    words: bytes  #: Messages, encoded as `STAGE_MESSAGES`.
+    blobs: dict[str, bytes]  #: Values that the messages name.
+    closes: bool  #: The last batch of its claim.
+    told_ms: int  #: On this process's own clock.
 
     @classmethod
     def of(
@@ -47,48 +47,48 @@ class ToldBatch:
         blobs: dict[str, bytes],
         now_ms: int,
     ) -> ToldBatch:
-        """One that was told just now."""
+        """Return a batch that was sent just now."""
         words = encode(list(messages), STAGE_MESSAGES)
         closes = any(isinstance(message, (StageEnded, StageLost)) for message in messages)
         return cls(stage=stage, number=number, taken=taken, words=words, blobs=blobs, closes=closes, told_ms=now_ms)
 
     @property
     def claim(self) -> Claim:
-        """Under which it was told."""
+        """The claim under which the batch was sent."""
         return self.stage.claim
 
     @property
     def messages(self) -> tuple[StageMessage, ...]:
-        """As they were told."""
+        """The messages, decoded."""
         return tuple(decode(STAGE_MESSAGES, self.words))
 
     @property
     def size_bytes(self) -> int:
-        """Of its words and values."""
+        """Size of messages and values together."""
         return len(self.words) + sum(len(content) for content in self.blobs.values())
 
 
 @dataclass(slots=True)
 class ToldBatches:
-    """Of one session; the oldest first."""
+    """Sent batches of one session, the oldest first."""
 
     _batches: deque[ToldBatch] = field(default_factory=deque)
-    _of_stage: dict[StageId, deque[ToldBatch]] = field(default_factory=dict)  #: Of one claim each: a stage's last.
+    _of_stage: dict[StageId, deque[ToldBatch]] = field(default_factory=dict)  #: Batches of the stage's last claim.
     _size_bytes: int = 0
 
     def __iter__(self) -> Iterator[ToldBatch]:
         return iter(tuple(self._batches))
 
     def stages(self) -> tuple[RunningStage, ...]:
-        """Those of which something is kept, with their last claim."""
+        """Return the stages with kept batches, each with its last claim."""
         return tuple(batches[0].stage for batches in self._of_stage.values())
 
     def of(self, claim: Claim) -> tuple[ToldBatch, ...]:
-        """What is kept of the claim."""
+        """Return the kept batches of the claim."""
         return tuple(batch for batch in self._of_stage.get(claim.stage, ()) if batch.claim == claim)
 
     def keep(self, batch: ToldBatch) -> None:
-        """Keep it, and let go what is too old or too much. Of an earlier claim on the stage nothing will be told again."""
+        """Keep the batch and drop old ones. Batches of an earlier claim on the stage are dropped, since nobody will need them."""
         stage = batch.claim.stage
         if stage in self._of_stage and self._of_stage[stage][0].claim != batch.claim:
             self.drop(self._of_stage[stage][0].claim)
@@ -98,7 +98,7 @@ class ToldBatches:
         self.drop_old(batch.told_ms)
 
     def drop_old(self, now_ms: int) -> None:
-        """Let go what is too old or too much."""
+        """Drop batches beyond `KEPT_MS` and `KEPT_BYTES_MAX`."""
         while self._batches and (self._batches[0].told_ms <= now_ms - KEPT_MS or self._size_bytes > KEPT_BYTES_MAX):
             oldest = self._batches.popleft()
             self._size_bytes -= oldest.size_bytes
@@ -109,7 +109,7 @@ class ToldBatches:
                 del self._of_stage[oldest.claim.stage]
 
     def drop(self, claim: Claim) -> None:
-        """The claim is not ours any more."""
+        """Drop the batches of a claim that the session has lost."""
         dropped = self.of(claim)
         if dropped:
             del self._of_stage[claim.stage]
@@ -117,7 +117,7 @@ class ToldBatches:
             self._size_bytes -= sum(batch.size_bytes for batch in dropped)
 
     def clear(self) -> None:
-        """The session is lost: under none of its claims anything may be told."""
+        """Drop all batches, since their session is lost."""
         self._batches.clear()
         self._of_stage.clear()
         self._size_bytes = 0

@@ -1,8 +1,8 @@
-"""What a mesh could use at once, for the ledger: of each lease a want for every size of slot and every priority that stages wait with.
+"""Quota demand of a mesh for the ledger: per lease, one want for each slot size and priority of the queued stages.
 
-Stages that are alike are one want with the slots of all of them: who gives way for one of them gives way for all at once. Stages that
-differ are wants beside each other: what nobody gives way to hides nothing else. No want is for more slots than the mesh could hold at
-once with nothing else on it; what waits beyond is counted for people. What of it has room now the planner knows.
+Stages that are alike share one want with the slots of all, so one planner round can preempt for all of them. Stages that differ have
+separate wants, so an unsatisfiable want never blocks another. No want asks for more slots than the empty mesh could hold; slots beyond
+that are counted for people only. The planner knows which part of the demand has room now.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from mesh.ids import FlavorName, TenantPath
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 
-#: Refusals that more quota may lift, and in which order they are looked for. The mesh has no room: who holds it may have borrowed what is
-#: the tenant's, and only the root can tell.
+#: Refusals that more quota may lift, in the order of the search. A full mesh is one of them: work there may have borrowed the tenant's
+#: quota, and only the root can see that.
 _MAY_LIFT = (Reason.QUOTA_EXHAUSTED, Reason.CAPACITY_BUSY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """A want, and since when it stands: two of them are the same as long as the ledger need not hear of it again."""
+    """A want and its start of waiting. Two demands are equal if the ledger need not receive the second."""
 
-    want: Want  #: Without what is different at each moment.
-    since_ms: int  #: When the oldest work behind it began to wait, on the mesh's own clock.
-    beyond: int = field(default=0, compare=False)  #: A long queue is no news as long as there is more than the mesh could hold.
+    want: Want  #: Without the fields that change at each moment.
+    since_ms: int  #: When the oldest stage behind it began to wait, on the mesh's own clock.
+    beyond: int = field(default=0, compare=False)  #: Not compared: a longer queue changes nothing while it exceeds the mesh.
 
     def told(self, now_ms: int) -> Want:
-        """As the ledger hears it now."""
+        """Return the want as the ledger receives it now."""
         return replace(self.want, waited_ms=max(0, now_ms - self.since_ms), beyond=self.beyond)
 
 
@@ -39,18 +39,17 @@ class Demand:
 class _Alike:
     """Stages of one tenant, slot and priority: the same pools refuse them for the same reasons."""
 
-    first: Workload  #: Whichever was found first.
+    first: Workload  #: The first found; it stands for all.
     slots: int = 0
     since_ms: int = 2**63
 
     def add(self, workload: Workload) -> None:
-        """One more."""
         self.slots += workload.offer.width
         self.since_ms = min(self.since_ms, workload.offer.since_ms)
 
 
 def wanted(admission: StageAdmission, balance: LeaseBalance) -> tuple[Demand, ...]:
-    """As much as one heartbeat may tell: where there is more, the most urgent of every lease goes before the next of any."""
+    """Return the demand that one heartbeat may carry: first each lease's most urgent want, then each lease's next."""
     found: dict[tuple[TenantPath, ResourceSet, int], _Alike] = {}
     for workload in admission.workloads.values():
         if _is_next(workload, admission):
@@ -65,20 +64,23 @@ def wanted(admission: StageAdmission, balance: LeaseBalance) -> tuple[Demand, ..
 
 
 def _as_many_as_may_be_told(by_lease: dict[LeaseKey, list[Demand]]) -> Iterable[Demand]:
-    """In the order of the leases; of each its most urgent first."""
+    """Return the demand in the order of the leases, the most urgent of each first."""
     placed = [(place, -one.want.priority, key) for key, some in sorted(by_lease.items()) for place, one in enumerate(some)]
     told = placed if len(placed) <= TOLD_MAX else sorted(placed)[:TOLD_MAX]
     return (by_lease[key][place] for key, place in sorted((key, place) for place, _, key in told))
 
 
 def _is_next(workload: Workload, admission: StageAdmission) -> bool:
-    """What may not start before others of its tenant have has no use for quota yet."""
+    """Return whether the stage could use quota. A stage behind others of its tenant cannot yet."""
     return workload.state is WorkloadState.QUEUED and bool(workload.offer.slot) and not admission.is_behind(workload)
 
 
 def _demands(alike: _Alike, key: LeaseKey, reason: Reason, admission: StageAdmission, balance: LeaseBalance) -> Iterator[Demand]:
-    """Of quota no more than is missing: a part of the first slot may lie idle. Where the mesh has no room, whole slots, since that is
-    what the root looks for room for."""
+    """Yield the demand for one group of stages.
+
+    Without quota the demand is only what is missing, since a part of the first slot may be idle. On a full mesh the demand is whole
+    slots, since the root looks for room for whole slots.
+    """
     offer = alike.first.offer
     slots = min(alike.slots, _slots_of(admission, key[1], offer.slot))
     missing = balance.missing(key, offer.slot, offer.workload) if reason is Reason.QUOTA_EXHAUSTED else offer.slot
@@ -92,7 +94,7 @@ def _demands(alike: _Alike, key: LeaseKey, reason: Reason, admission: StageAdmis
 
 
 def _slots_of(admission: StageAdmission, flavor: FlavorName, slot: ResourceSet) -> int:
-    """So many the pools of the flavor could hold with nothing else in them."""
+    """Return the number of slots that the empty pools of the flavor could hold."""
     pools = [pool.capacity for pool in admission.ledger.pools.values() if pool.spec.flavor == flavor]
     return sum(min(capacity[name] // units for name, units in slot.items()) for capacity in pools)
 

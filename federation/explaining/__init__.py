@@ -1,10 +1,10 @@
-"""Explaining: what can be said about a stage that waits, or would: its place, why, what would have to change, when, at whose cost.
+"""Explanation of waiting work: its place, the reason, needed changes, the estimated start, and possible victims.
 
-pieces           what is asked about                 answers        what is said of it
-flavor_reach     which flavors it could take         run_times      how long stages run
-precedence       who comes before whom               queue_places   places among those that can be in each other's way
-asked_scheduler  what the quota tree says            mesh_waits     how long the queue of its mesh takes
-own_stops        whom its mesh would stop for it     foreseeing     the choice that its mesh would make
-planner_asks     whom the planner would ask          plan_promises  what it has promised, and who gives that
+pieces           stages to explain                   answers        the results
+flavor_reach     flavors that a stage could take     run_times      run times of stages
+precedence       order among stages                  queue_places   places among stages that compete for a flavor
+asked_scheduler  the quota tree's part               mesh_waits     the wait in the queue of the mesh
+own_stops        victims of the own tenant           foreseeing     preview of the preemption by a mesh
+planner_asks     the leases a plan would reclaim     plan_promises  growth that a plan has promised, and its givers
 outlook          all of it, on one snapshot
 """

@@ -1,4 +1,4 @@
-"""What is answered about a piece of work: all that can be said, or why it waits, in short."""
+"""Results of an explanation: the full outlook, or the reason in short."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from mesh.resources import ResourceSet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivesWay:
-    """A lease that would be asked for a part of what it holds, or pays for stages that would stop."""
+    """A lease of which a part would be reclaimed, or whose stages would be preempted."""
 
     mesh: MeshId
     tenant: TenantPath
     flavor: FlavorName
-    amounts: ResourceSet  #: The part.
+    amounts: ResourceSet  #: The reclaimed part.
     reason: Reason
-    stages: tuple[StageId, ...] = ()  #: Which would stop, where that is known: the piece's own tenant's, on its own mesh.
+    stages: tuple[StageId, ...] = ()  #: Stages that would stop, if known: those of the piece's own tenant on its own mesh.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """All that can be said about a piece of work."""
+    """Full explanation of a piece of work."""
 
     piece: Piece
     reason: Reason | None  #: None: it could start at once.
-    ahead: int = 0  #: Stages of the tenant, on any mesh, that go before it and wait for something that it waits for too.
-    mesh_ahead: int = 0  #: Stages of anybody that stand before it in the queue of its mesh and could take a flavor that it could take.
+    ahead: int = 0  #: Stages of the tenant, on any mesh, that go before it and compete with it.
+    mesh_ahead: int = 0  #: Stages of any tenant before it in the queue of its mesh that could take one of its flavors.
     gate: Gate | None = None
     changes: tuple[Change, ...] = ()  #: All of them together would do.
-    start_ms: int | None = None  #: On the ledger's clock, about; None: nobody can say.
-    overdue_ms: int = 0  #: What has to end first should have ended so long ago, so nobody can say.
+    start_ms: int | None = None  #: Estimate on the ledger's clock; None: unknown.
+    overdue_ms: int = 0  #: Work that has to end first is overdue by so much, so the start is unknown.
     gives_way: tuple[GivesWay, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
-    """Why a stage waits, in short."""
+    """Short explanation of a waiting stage."""
 
     reason: Reason
-    changes: tuple[Change, ...] = ()  #: As in `Outlook`; empty where the reason is what its mesh said.
+    changes: tuple[Change, ...] = ()  #: As in `Outlook`; empty if the reason is the mesh's own.

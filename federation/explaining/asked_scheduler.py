@@ -1,7 +1,7 @@
-"""The quota scheduler that is asked about what waits: a copy of its own, with every lease running and every piece waiting.
+"""What-if scheduler: a private copy of the quota scheduler, with every lease running and every piece waiting.
 
-A lease is taken for one workload of its tenant, which began when the youngest stage of its mesh did and ends one mean run time of the mesh
-after that; what its mesh wants for others beside it is not known here.
+A lease counts as one workload of its tenant, which began when the youngest stage of its mesh did and ends one mean run time of the mesh
+later. The mesh's further demand is not part of the copy.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from federation.routing.flavor_choice import in_order
 from federation.snapshot import LeaseView, Snapshot
 from mesh.reasons import Reason
 
-_SLOT = "slot"  #: The one replica set of a stage: what it needs to start.
+_SLOT = "slot"  #: The one replica set of a stage: the slot that it needs to start.
 
 
 class AskedScheduler:
-    """Over one snapshot. Asking changes nothing.
+    """What-if scheduler on one snapshot. Questions change nothing.
 
     Args:
-        pieces: What waits; what is of a tenant that is gone is left out, and cannot be asked about.
+        pieces: Waiting work; pieces of removed tenants are left out, and cannot be explained.
     """
 
     def __init__(
@@ -55,20 +55,22 @@ class AskedScheduler:
                 self._scheduler.submit(self._workload(piece))
 
     def about(self, piece: Piece, line: Sequence[Piece]) -> Explanation:
-        """About one that waits.
+        """Explain a waiting piece.
 
         Args:
-            line: Who starts before it on its mesh because their tenant's stages start in order.
+            line: Pieces that start before it on its mesh because the tenant's stages start in order.
+
         Raises:
-            LedgerError: It does not wait, or its tenant is gone.
+            LedgerError: It does not wait, or its tenant was removed.
         """
         return _told_in_line(explain(self._scheduler, piece.stage, _names(line)), line)
 
     def would_be(self, piece: Piece, line: Sequence[Piece], before: Sequence[Piece] = ()) -> Explanation:
-        """About one that does not wait yet: what if it did? `line` as for `about`.
+        """Explain a piece as if it were sent now; `line` as in `about`.
 
         Args:
-            before: What would be sent with it, before it.
+            before: Pieces that would be sent with it, before it.
+
         Raises:
             UnknownTenant: There is no such tenant.
         """
@@ -106,8 +108,10 @@ class AskedScheduler:
 
 
 def _settings(forest: QuotaForest, orders: StandingOrders) -> dict[int, QueueSettings]:
-    """As ordered, but for how many run: those who send stages count them, and a lease is not one workload. Every flavor is tried,
-    in the tenant's order; and nobody gives way to equals, as neither planner nor mesh asks them to."""
+    """Return the tenants' settings, without limits on running work: senders count stages, and a lease is not one workload.
+
+    Every flavor is tried, in the tenant's order. Equals never preempt each other, as in the planner and on a mesh.
+    """
     flavors, resources = sorted({flavor for flavor, _ in forest.keys}), sorted({resource for _, resource in forest.keys})
     groups: dict[tuple[str, ...], ResourceGroup] = {}
     settings = {}
@@ -128,8 +132,11 @@ def _names(line: Iterable[Piece]) -> frozenset[str]:
 
 
 def _told_in_line(told: Explanation, line: Sequence[Piece]) -> Explanation:
-    """A mesh tries nothing of a tenant that starts in order before the first has started, whatever the quota says; other meshes' stages
-    hold up nobody there."""
+    """Adjust the explanation to the order on the mesh.
+
+    If a tenant's stages start in order, a mesh tries none of them before the first has started, whatever the quota tree says. Stages on
+    other meshes block none there.
+    """
     if told.gate is not None:
         return told
     if line:
@@ -138,6 +145,6 @@ def _told_in_line(told: Explanation, line: Sequence[Piece]) -> Explanation:
 
 
 def _honest(told: Explanation) -> Explanation:
-    """What others would have to give way to does not start at once, even where they would do it."""
+    """Replace "starts at once" by a wait for victims, if the start needs a preemption."""
     waits = told.reason is None and told.assignment is not None and told.assignment.mode is not Mode.FIT
     return replace(told, reason=Reason.WAITING_FOR_VICTIMS) if waits else told

@@ -1,4 +1,4 @@
-"""Which flavors a piece of work could take: what its mesh has, and what its tenant could be granted."""
+"""Flavors that a piece of work could take: those of its mesh that its tenant could be granted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mesh.resources import ResourceSet
 
 
 class FlavorReach:
-    """Over the limits and the meshes of one snapshot; what is asked often is looked up once."""
+    """Reachable flavors by the limits and meshes of one snapshot, cached."""
 
     def __init__(self, tree: TenantTree, meshes: Mapping[MeshId, MeshView]) -> None:
         self._tree = tree
@@ -21,14 +21,16 @@ class FlavorReach:
         self._could_take: dict[tuple[MeshId, TenantPath, ResourceSet], Flavors] = {}
 
     def at_mesh(self, piece: Piece) -> tuple[FlavorName, ...]:
-        """Those of the mesh's pools that could hold it when empty, or all where none could; none of a mesh that is away, as any may do."""
+        """Return the flavors of the mesh's pools that could hold the piece when empty; all of the mesh's if none could.
+
+        The result is empty for an absent mesh, where any flavor may do.
+        """
         view = self._meshes.get(piece.mesh)
         pools = view.record.pools if view is not None else ()
         return tuple(sorted({pool.flavor for pool in pools if piece.slot <= pool.capacity} or {pool.flavor for pool in pools}))
 
     def of(self, piece: Piece) -> Flavors:
-        """Those that it could ever take: its mesh has a pool that is large enough, its tenant could be granted as much. All of the
-        mesh's where that is none."""
+        """Return the flavors of `at_mesh` that the tenant could be granted for the piece; all of `at_mesh` if there is none."""
         key = (piece.mesh, piece.tenant, piece.slot)
         known = self._could_take.get(key)
         if known is None:

@@ -1,7 +1,7 @@
-"""Whom a mesh would stop for a stage of the same tenant, as far as the root can tell.
+"""Preview of a preemption by a mesh for a stage of the same tenant, as far as the root can tell.
 
-The choice is the mesh's own, `mesh.giving_way`, asked on what runs were told to have begun and on the records of pools and leases. Which
-pool a stage is in is not told: it is taken for the first that could hold it, so where a mesh has several of one flavor this is a guess.
+The choice is the mesh's own, `mesh.giving_way`, on the root's records of running stages, pools and leases. The root does not know a
+stage's pool: it assumes the first that could hold the stage, so with several pools of one flavor the result is a guess.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mesh.resources import NOTHING, ResourceSet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BegunStage:
-    """A stage that a mesh has begun."""
+    """A stage that a mesh has started."""
 
     stage: StageId
     tenant: TenantPath
@@ -31,7 +31,7 @@ class BegunStage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeseenStop:
-    """Stages that would stop, and what they would free."""
+    """Stages that would stop, and the amounts that they would free."""
 
     flavor: FlavorName
     stages: tuple[StageId, ...]
@@ -48,13 +48,13 @@ def foresee(
     rules: YieldRules,
     now_ms: int,
 ) -> ForeseenStop | None:
-    """Who would stop so that the stage can start; None: nobody has to, or not enough may be asked.
+    """Return the stages that would be preempted so that the stage can start; None: none is needed, or all candidates free too little.
 
     Args:
-        stage: The one that waits, as if it had begun: one slot of it counts.
+        stage: The waiting stage, as if it had started: one slot of it counts.
         view: Its mesh.
-        held: What the leases of its tenant hold there.
-        running: What its tenant runs there.
+        held: Amounts that its tenant's leases hold there.
+        running: Stages that its tenant runs there.
         is_quota_free: Its lease would grow by all that is missing.
         now_ms: Since the epoch.
     """

@@ -1,4 +1,4 @@
-"""What the queue of a mesh has a piece of work wait for: room, when it comes about."""
+"""Wait in the queue of a mesh: room, and the time until it is free."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from mesh.resources import NOTHING, ResourceSet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeshWait:
-    """The wait for room; none for what needs none, and none that anybody knows of at a mesh that is away."""
+    """Wait for room; no wait for an empty request, and no known wait at an absent mesh."""
 
     is_wait: bool = False
     wait_ms: int = 0
-    overdue_ms: int = 0  #: All that runs there should have ended so long ago, so the wait says nothing.
+    overdue_ms: int = 0  #: All stages there are overdue by so much, so the wait is unknown.
 
 
 class MeshWaits:
-    """Over the meshes of one snapshot."""
+    """Waits at the meshes of one snapshot."""
 
     def __init__(self, meshes: Mapping[MeshId, MeshView], reach: FlavorReach, times: RunTimes) -> None:
         self._meshes = meshes
@@ -32,11 +32,13 @@ class MeshWaits:
         self._times = times
 
     def of(self, piece: Piece, ahead: int) -> MeshWait:
-        """All three numbers are of the pools that it could take: what ends on others makes no room for it, nor for those before it. How
-        many stages run in a pool nobody tells here, so what is taken of it counts in its slots, and as no more than run on the mesh.
+        """Return the wait, by the pools that the piece could take: stages in other pools make no room for it, nor for those before it.
+
+        The number of stages in a pool is unknown here. So the used part of the pool counts in slots of the piece, up to the number of
+        stages that run on the mesh.
 
         Args:
-            ahead: Stages that stand before it in the queue.
+            ahead: Stages before it in the queue.
         """
         view = self._meshes.get(piece.mesh)
         if view is None or not piece.slot:
@@ -53,5 +55,5 @@ class MeshWaits:
 
 
 def _slots(pool: PoolRecord, slot: ResourceSet, *, used: ResourceSet = NOTHING) -> int:
-    """How many fit into what is not used of the pool."""
+    """Return how many slots fit into the unused part of the pool."""
     return min(max(0, pool.capacity[name] - used[name]) // units for name, units in slot.items())

@@ -1,11 +1,11 @@
-"""What can be said about a stage that waits at a mesh, or would: its place, why, what would have to change, when, at whose cost.
+"""Explanation of a stage that waits at a mesh, or would wait: place, reason, needed changes, estimated start, possible victims.
 
-Nothing here decides. The numbers are those of the deciders, asked on a snapshot: `quota.explain` for places, levers and the start by
-what runs, `foreseeing` for stages that the mesh would stop for one of the same tenant, `planning.plan` for who else would be asked to
-give way, the targets of leases for who does already, `estimates` for the queue of the mesh.
+Nothing here decides. The values are the deciders' own, computed on a snapshot: `quota.explain` for places, changes and the start by
+running work; `foreseeing` for stages that the mesh would preempt for one of the same tenant; `planning.plan` for leases that would be
+reclaimed; lease targets for leases that are being reclaimed; `estimates` for the queue of the mesh.
 
-How long what runs goes on is not known, so a start is an estimate, and is told as one; it is not told before any stage has ended, nor when
-what has to end first runs for longer than stages do: then by how much it does is told.
+The remaining run time of stages is unknown, so a start is an estimate. There is no estimate before any stage has ended, nor if work that
+has to end first runs longer than stages do: then the result says by how much it is overdue.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 
 _QUOTA_LACKS = frozenset({Reason.QUOTA_EXHAUSTED, Reason.QUOTA_TOO_SMALL})
-#: What a mesh says that knows only its own part: its room, its leases, or not even that. The quota tree and the plans may know more.
+#: Reasons of a mesh that knows only its own part: its room, its leases, or not even that. The quota tree and the plans may know more.
 SAID_IN_PART = frozenset({Reason.CAPACITY_BUSY, Reason.QUOTA_EXHAUSTED, Reason.WAITING_IN_QUEUE})
 
 
 class Outlooks:
-    """Over one snapshot of the federation. Asking changes nothing.
+    """Explanations on one snapshot of the federation. They change nothing.
 
     Args:
-        queues: What waits at each mesh, the next one first.
-        rules: What a stage is taken to run where none has ended yet.
-        ages: For how long stages run at each mesh.
-        running: What a tenant runs, on any mesh; asked only where less urgent stages of a tenant might stop for more urgent ones.
+        queues: Waiting stages of each mesh, the next one first.
+        rules: Assumed run time of a stage while none has ended.
+        ages: Ages of the running stages at each mesh.
+        running: Return a tenant's running stages on any mesh; called only if a more urgent stage of the tenant might preempt some.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class Outlooks:
         self._by_quota: dict[tuple[MeshId, TenantPath, ResourceSet, int, bool], Explanation] = {}
 
     def of(self, stage: str, *, asks_planner: bool = True) -> Outlook | None:
-        """About a stage that waits; None: it does not wait at any mesh, or its tenant is gone.
+        """Explain a waiting stage; None: it waits at no mesh, or its tenant was removed.
 
         Args:
-            asks_planner: Find out who would give way, which is most of the work.
+            asks_planner: Find possible victims, which is most of the work.
         """
         piece = self._find(stage)
         if piece is None:
@@ -96,9 +96,9 @@ class Outlooks:
         return replace(outlook, reason=self._reason(stage, told))
 
     def why(self, stage: str) -> Why | None:
-        """The reason that `of` tells, found for many stages at the price of few: those that are alike are asked about once.
+        """Return the reason that `of` returns, with one computation for all stages that are alike.
 
-        None: it does not wait at any mesh, or its tenant is gone.
+        None: it waits at no mesh, or its tenant was removed.
         """
         piece = self._find(stage)
         if piece is None:
@@ -117,18 +117,19 @@ class Outlooks:
         return Why(reason=reason, changes=told.changes if reason is not said else ())
 
     def place(self, stage: str) -> int:
-        """How many of those before it in the queue of its mesh could be in its way.
+        """Return how many stages before it in the queue of its mesh compete with it.
 
         Raises:
-            KeyError: It does not wait at any mesh.
+            KeyError: It waits at no mesh.
         """
         return self._precedence.places[stage]
 
     def would_be(self, piece: Piece, before: Sequence[Piece] = ()) -> Outlook:
-        """About work that is not there: what if it were sent to its mesh now?
+        """Explain work as if it were sent to its mesh now.
 
         Args:
-            before: What would be sent with it, before it.
+            before: Work that would be sent with it, before it.
+
         Raises:
             UnknownTenant: There is no such tenant.
         """
@@ -144,7 +145,7 @@ class Outlooks:
         return replace(outlook, reason=reason, gives_way=self._planner.for_sent(piece, told, before))
 
     def unmet(self) -> tuple[Unmet, ...]:
-        """What meshes want and the planner would not give them now, each with its reason."""
+        """Return the wants that the planner would not fulfil now, each with its reason."""
         return self._planner.unmet()
 
     def _find(self, stage: str) -> Piece | None:
@@ -152,13 +153,13 @@ class Outlooks:
         return piece if piece is not None and piece.tenant in self._snapshot.tree.tenants else None
 
     def _promise(self, piece: Piece, told: Explanation, line: Sequence[Piece]) -> Promise | None:
-        """What others give to one that waits for nothing else."""
+        """Return the promise of a plan to a stage that waits for nothing else."""
         if self._told[piece.stage] not in SAID_IN_PART or told.gate is not None or line:
             return None
         return self._promises.to(piece)
 
     def _promised(self, outlook: Outlook, promise: Promise) -> Outlook:
-        """Nothing else has to change. Who gives does not run to its end: it stops when it has come of age, if not before."""
+        """Return the outlook with the promise: no change is needed, and the start is the end of the givers' minimum run time, or sooner."""
         start_ms = self._snapshot.at_ms + promise.wait_ms
         if outlook.start_ms is not None:
             start_ms = min(start_ms, outlook.start_ms)
@@ -172,8 +173,10 @@ class Outlooks:
         )
 
     def _reason(self, stage: str, told: Explanation) -> Reason:
-        """The mesh that looked at it knows best; before it has, the quota tree may know already. Where room and quota lack both, quota
-        comes first: more room alone would not help."""
+        """Return the mesh's reason; before the mesh has tried the stage, the quota tree's.
+
+        If room and quota are both missing, quota comes first: more room alone would not help.
+        """
         said = self._told[stage]
         if said is Reason.CAPACITY_BUSY and told.reason in _QUOTA_LACKS:
             return told.reason
@@ -193,7 +196,7 @@ class Outlooks:
         )
 
     def _start(self, piece: Piece, told: Explanation, mesh_ahead: int, line: Sequence[Piece]) -> tuple[int | None, int]:
-        """When it starts about, and by how much that overruns which has to end first; not before those of its line."""
+        """Return the estimated start, or by how much work that has to end first is overdue; not before the pieces of its line start."""
         if told.start_ms is None:
             return None, 0
         places = self._precedence.places
@@ -203,10 +206,9 @@ class Outlooks:
         if overdue_ms or not self._is_reckoned(start_ms, told.gate):
             return None, overdue_ms if self._times.is_measured else 0
         if self._snapshot.learn_ms:
-            start_ms = max(start_ms, self._snapshot.at_ms + self._snapshot.learn_ms)  # Until then nothing new is granted to anybody.
+            start_ms = max(start_ms, self._snapshot.at_ms + self._snapshot.learn_ms)  # Until then the ledger grants nothing new.
         return start_ms, 0
 
     def _is_reckoned(self, start_ms: int, gate: Gate | None) -> bool:
-        """A start that hangs on how long others run can be told only when a stage has ended somewhere; until then it would be the run
-        time of the file, which nobody has measured."""
+        """Return whether the start is known: from measured run times, or since it is now or at a window's opening."""
         return self._times.is_measured or start_ms <= self._snapshot.at_ms or (gate is not None and start_ms == gate.opens_ms)

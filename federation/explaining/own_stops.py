@@ -1,4 +1,4 @@
-"""Less urgent stages of the own tenant that a mesh would stop for a piece of work, without asking the planner."""
+"""Less urgent stages of the own tenant that a mesh would preempt for a piece of work, without the planner."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from mesh.reasons import Reason
 
 
 class OwnStops:
-    """Over one snapshot.
+    """Preemptions within tenants, on one snapshot.
 
     Args:
-        running: What a tenant runs, on any mesh; asked only where some of it might stop.
+        running: Return a tenant's running stages on any mesh; called only if some might be preempted.
     """
 
     def __init__(
@@ -37,11 +37,11 @@ class OwnStops:
         self._running_of = running
 
     def of(self, piece: Piece, told: Explanation, line: Sequence[Piece]) -> tuple[GivesWay, ...]:
-        """Who would stop; nobody for what may not start yet.
+        """Return the stages that would be preempted; none for a piece that may not start yet.
 
         Args:
-            told: What the quota scheduler says of it.
-            line: Who starts before it on its mesh because their tenant's stages start in order.
+            told: The quota scheduler's explanation of it.
+            line: Pieces that start before it on its mesh because the tenant's stages start in order.
         """
         view, rules = self._meshes.get(piece.mesh), self._orders.yielding(piece.tenant)
         if view is None or told.gate is not None or line or not rules.takes or not piece.slot:
@@ -51,7 +51,7 @@ class OwnStops:
         running = [one for one in self._running_of(piece.tenant) if (one.mesh, one.tenant) == where]
         stop: ForeseenStop | None = None
         before = () if rules.in_order else self._precedence.own_before(piece)
-        for one in (*before, piece):  # Who stops for those before it stops for nobody else.
+        for one in (*before, piece):  # A victim of an earlier piece frees nothing for this one.
             running = [other for other in running if stop is None or other.stage not in stop.stages]
             as_begun = _as_begun(one, self._snapshot.at_ms)
             stop = foresee(as_begun, view, held, running, is_quota_free=told.reason is None, rules=rules, now_ms=self._snapshot.at_ms)
@@ -64,7 +64,7 @@ class OwnStops:
 
 
 def _as_begun(piece: Piece, now_ms: int) -> BegunStage:
-    """One slot of the piece, on its mesh."""
+    """Return one slot of the piece as a started stage on its mesh."""
     return BegunStage(
         stage=StageId(piece.stage),
         tenant=piece.tenant,

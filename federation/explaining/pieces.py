@@ -1,4 +1,4 @@
-"""A piece of work at a mesh: a stage that waits there, or one that might be sent."""
+"""Pieces: a stage that waits at a mesh, or one that might be sent there."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from mesh.resources import ResourceSet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Work at a mesh: what it needs to start, and whose it is."""
+    """Work at a mesh: its tenant, and its needs to start."""
 
-    stage: str  #: Its id; any name for what was not submitted.
+    stage: str  #: Its id; any name for work that was not submitted.
     tenant: TenantPath
     mesh: MeshId
     slot: ResourceSet
     width: int = 1  #: Slots that it could use.
     priority: int = 0
     user: str = ""
-    created_ms: int = 0  #: Of equals the earlier one goes first.
+    created_ms: int = 0  #: Among equals the earlier one goes first.
 
 
 def pieces_in(queues: Mapping[MeshId, Sequence[QueuedStage]]) -> Iterator[Piece]:
-    """Queues do not tell times; of equals the one that stands further in front has waited longer."""
+    """Yield the pieces of all queues. Queues carry no times, so a piece's position stands for its time."""
     for mesh, queued in queues.items():
         for place, stage in enumerate(queued):
             yield Piece(

@@ -1,4 +1,4 @@
-"""What a plan has promised to work that waits, and who gives it: the planner has decided, so it asks nobody for it any more."""
+"""Promises of a plan to waiting work, and the leases that give for them: the planner has decided, so a new plan would show none."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from mesh.resources import ResourceSet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """What a piece of work waits for that others give now."""
+    """Growth that a piece of work waits for while others shrink."""
 
     gives_way: tuple[GivesWay, ...]
-    wait_ms: int  #: What of it is too young to stop comes of age by then.
+    wait_ms: int  #: Until then all givers are past their minimum run time.
 
 
 class Promises:
-    """Over one snapshot; nothing is looked for before it is asked for.
+    """Promises on one snapshot, computed on first use.
 
-    Which work a lease grows for is not told. What is promised is taken to be for the first of those that wait at the mesh for the tenant,
-    and which of those who give do so for whom, is not told either: all are named that give of the flavor in the tenant's tree; where the
-    mesh is full only those on it, since others make no room there.
+    A lease's growth names no stage: it counts for the first waiting pieces of the tenant at the mesh. A giver names no receiver either:
+    all leases of the flavor in the tenant's tree count that are shrinking. On a full mesh only those on it count, since others make no
+    room there.
 
     Args:
-        pieces: What waits.
+        pieces: Waiting work.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Promises:
         self._reach = reach
 
     def to(self, piece: Piece) -> Promise | None:
-        """What was promised to one that waits; None: nothing, or nobody has to give it."""
+        """Return the promise to a waiting piece; None: there is none, or no lease has to shrink for it."""
         flavor = self._flavors.get(piece.stage)
         if flavor is None:
             return None
@@ -63,14 +63,14 @@ class Promises:
 
     @cached_property
     def _giving(self) -> list[tuple[LeaseView, ResourceSet]]:
-        """Leases that hold more than their target, each with what is above it."""
+        """Leases that hold more than their target, each with the part above it."""
         tenants = self._snapshot.tree.tenants
         present = (lease for lease in self._snapshot.leases if lease.incarnation is None and lease.tenant in tenants)
         return [(lease, part) for lease in present if (part := _above_target(lease))]
 
     @cached_property
     def _flavors(self) -> Mapping[str, FlavorName]:
-        """Stage to the flavor of which it is promised a part; none where nobody gives anything."""
+        """Stage to the flavor that a plan has promised; empty if no lease shrinks."""
         if not self._giving:
             return {}
         growing = {

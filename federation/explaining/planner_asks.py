@@ -1,4 +1,4 @@
-"""Whom the planner would ask to give back a part of a lease, were it to plan now."""
+"""Leases that the planner would reclaim if it planned now."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mesh.resources import ResourceSet
 
 
 class PlannerAsks:
-    """Over one snapshot; nothing is planned before it is asked for."""
+    """Plans on one snapshot, computed on request."""
 
     def __init__(self, snapshot: Snapshot, forest: QuotaForest, orders: StandingOrders, reach: FlavorReach) -> None:
         self._snapshot = snapshot
@@ -31,23 +31,23 @@ class PlannerAsks:
         self._free = free_room(snapshot)
 
     def unmet(self) -> tuple[Unmet, ...]:
-        """What meshes want and the planner would not give them now, each with its reason."""
+        """Return the wants that the planner would not fulfil now, each with its reason."""
         return self._plan(self._wants, tells_young=True).unmet
 
     def for_waiting(self, piece: Piece, told: Explanation) -> tuple[GivesWay, ...]:
-        """For the sake of one that waits, which is behind what its mesh wants for its tenant already.
+        """Return the reclaims for a waiting piece; its mesh's equally or less urgent demand for the tenant is left out.
 
         Args:
-            told: What the quota scheduler says of it.
+            told: The quota scheduler's explanation of it.
         """
         others = [want for want in self._wants if (want.mesh, want.tenant) != (piece.mesh, piece.tenant) or want.priority > piece.priority]
         return self._gives_way(piece, told, others)
 
     def for_sent(self, piece: Piece, told: Explanation, before: Iterable[Piece]) -> tuple[GivesWay, ...]:
-        """For the sake of one that would be sent; `told` as for `for_waiting`.
+        """Return the reclaims for a piece that would be sent; `told` as in `for_waiting`.
 
         Args:
-            before: What would be sent with it, before it.
+            before: Pieces that would be sent with it, before it.
         """
         return self._gives_way(piece, told, [*self._wants, *(self._want(other) for other in before if self._reach.at_mesh(other))])
 
@@ -63,7 +63,7 @@ class PlannerAsks:
         )
 
     def _gives_way(self, piece: Piece, told: Explanation, others: Sequence[Want]) -> tuple[GivesWay, ...]:
-        """Whom the planner would ask for the sake of this piece, and not of the others that want something."""
+        """Return the reclaims for this piece: the difference between the plans with and without it."""
         if told.reason in (None, Reason.BEHIND_HEAD) or told.gate is not None or not self._reach.at_mesh(piece):
             return ()
         usual = {_key(target): target for target in self._plan(others).lowered}

@@ -1,4 +1,4 @@
-"""Who comes before whom: in the queue of a mesh, in the queue of a tenant, and where a tenant's stages start in order."""
+"""Order among pieces: in the queue of a mesh, in the queue of a tenant, and for tenants whose stages start in order."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from mesh.admission import WANT_OF_ROOM
 from mesh.ids import MeshId, TenantPath
 from mesh.reasons import Reason
 
-#: What keeps a stage from its mesh, and no stage from another mesh.
+#: Reasons that bind a stage to its own mesh, so that it blocks no stage of another mesh.
 _MESH_LACKS = WANT_OF_ROOM | {Reason.LEASES_AT_LIMIT}
 
 
 class Precedence:
-    """Among what waits at all meshes.
+    """Order among the waiting pieces of all meshes.
 
     Args:
-        pieces: What waits, by stage; of each mesh the next one first.
-        told: Why each of them waits, as its mesh said.
+        pieces: Waiting work by stage; of each mesh the next one first.
+        told: The mesh's reason for each of them.
     """
 
     def __init__(self, pieces: Mapping[str, Piece], told: Mapping[str, Reason], reach: FlavorReach, orders: StandingOrders) -> None:
@@ -36,19 +36,19 @@ class Precedence:
             self._waiting_at[piece.mesh, piece.tenant].append(piece)
         self._like = self._by_likeness()
         self._lines: defaultdict[MeshId, QueueLine] = defaultdict(QueueLine)
-        #: Of each stage: how many of those before it in the queue of its mesh could be in its way.
+        #: For each stage the number of stages before it in the queue of its mesh that compete with it.
         self.places: Mapping[str, int] = {piece.stage: self._take_place(piece) for piece in pieces.values()}
 
     def place_behind(self, piece: Piece, before: Iterable[Piece]) -> int:
-        """The place of what comes after all that waits.
+        """Return the place of a piece behind all that wait.
 
         Args:
-            before: What would come before it, and waits nowhere yet.
+            before: Pieces that would come before it, and wait nowhere yet.
         """
         return self._behind_all(piece) + sum(other.mesh == piece.mesh and self._may_precede(other, piece) for other in before)
 
     def ahead(self, piece: Piece, first: Iterable[str], before: Iterable[Piece]) -> int:
-        """Of those that go first in its tenant's queue, how many could be in its way.
+        """Return how many pieces before it in its tenant's queue compete with it.
 
         Args:
             first: Their names.
@@ -59,10 +59,10 @@ class Precedence:
         return sum(count for name, count in alike.items() if self._may_precede(sent.get(name) or self._pieces[name], piece))
 
     def line_before(self, piece: Piece, before: Iterable[Piece] = ()) -> tuple[Piece, ...]:
-        """Who starts before it on its mesh, where its tenant's stages start in order; as `mesh.admission_order` has it.
+        """Return the pieces that start before it on its mesh if its tenant's stages start in order, as in `mesh.admission_order`.
 
         Args:
-            before: Beside those that wait.
+            before: Further pieces, beside those that wait.
         """
         if not self._starts_in_order(piece.tenant):
             return ()
@@ -71,13 +71,13 @@ class Precedence:
         return tuple(one for one in others if one.stage != piece.stage and self._turn_of(one) < turn)
 
     def own_before(self, piece: Piece) -> list[Piece]:
-        """Of the same tenant on the same mesh, the next one first; without those that need no room."""
+        """Return the earlier pieces of the same tenant on the same mesh, the next one first; without those that need no room."""
         others = (one for one in self._waiting_at.get((piece.mesh, piece.tenant), ()) if one.slot)
         order = {one.stage: (-one.priority, one.created_ms) for one in (piece, *others)}
         return sorted((self._pieces[name] for name in order if order[name] < order[piece.stage]), key=lambda one: order[one.stage])
 
     def _take_place(self, piece: Piece) -> int:
-        """Its place behind those of its mesh that took theirs before, which it takes."""
+        """Return the piece's place in the queue of its mesh, and add the piece to that queue."""
         place = self._behind_all(piece)
         self._lines[piece.mesh].add(self._reach.of(piece), piece.tenant)
         return place
@@ -92,8 +92,7 @@ class Precedence:
         return known
 
     def _by_likeness(self) -> dict[str, str]:
-        """Of each stage one of those that may, or may not, be in the way of just the same others: who explains many stages of a long
-        queue asks about few of them."""
+        """Map each stage to a representative that competes with the same others, so that a long queue costs few checks."""
         first: dict[tuple[MeshId, TenantPath, Flavors, bool], str] = {}
         return {
             name: first.setdefault((one.mesh, one.tenant, self._reach.of(one), self._told[name] in _MESH_LACKS), name)
@@ -101,13 +100,16 @@ class Precedence:
         }
 
     def _may_precede(self, other: Piece, piece: Piece) -> bool:
-        """Whether the first, which comes before the second, may keep it waiting: by a flavor that both could take, unless it only waits
-        for what another mesh lacks; or by the order of their tenant."""
+        """Return whether the first piece, which comes before the second, may delay it.
+
+        It may if both could take some flavor, unless the first only waits for something that another mesh lacks; or by the order of their
+        tenant.
+        """
         if other.mesh == piece.mesh and other.tenant == piece.tenant and self._starts_in_order(piece.tenant):
             return True
         elsewhere = other.mesh != piece.mesh and self._told.get(other.stage) in _MESH_LACKS
         return not elsewhere and may_meet(self._reach.of(other), self._reach.of(piece))
 
     def _turn_of(self, piece: Piece) -> tuple[bool, int, int]:
-        """The least starts first: that for which others stop, then the most urgent."""
+        """Return the sort key of the start: preemptors that wait for their victims first, then the most urgent."""
         return self._told.get(piece.stage) is not Reason.WAITING_FOR_VICTIMS, -piece.priority, piece.created_ms

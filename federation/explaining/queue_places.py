@@ -1,7 +1,7 @@
-"""Places in the queue of a mesh, counted among those that can be before one another.
+"""Places in the queue of a mesh, counted among stages that compete.
 
-A stage that waits for one flavor does not keep one waiting that can only take another, wherever it stands in the queue. So of all
-that stands further in front only what could take a flavor in common counts; where a tenant's stages start in order, also what is its own.
+A stage that waits for one flavor does not delay one that can only take another, wherever both stand in the queue. So only stages that
+could take a common flavor count; for a tenant whose stages start in order, also its own.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ Flavors = frozenset[FlavorName]
 
 
 def may_meet(one: Flavors, other: Flavors) -> bool:
-    """Whether some flavor would do for both; nothing is known of who has none, so it may stand in anybody's way."""
+    """Return whether some flavor would do for both. An empty set means unknown flavors, which may compete with any."""
     return not one or not other or not one.isdisjoint(other)
 
 
 class QueueLine:
-    """The queue of one mesh, as far as it has been gone through, the next one first."""
+    """The queue of one mesh, as far as it has been read, the next stage first."""
 
     __slots__ = ("_alike", "_own")
 
@@ -28,17 +28,17 @@ class QueueLine:
         self._own: defaultdict[TenantPath, Counter[Flavors]] = defaultdict(Counter)
 
     def before(self, flavors: Flavors, tenant: TenantPath, *, in_order: bool) -> int:
-        """How many of those that were added would be before one that came now.
+        """Return how many of the added stages would come before a new one and compete with it.
 
         Args:
-            flavors: What it could take.
-            in_order: Stages of its tenant start in order, whatever they take.
+            flavors: Flavors that it could take.
+            in_order: Stages of its tenant start in order, whatever their flavors.
         """
         count = sum(others for each, others in self._alike.items() if may_meet(flavors, each))
         own = self._own[tenant] if in_order and tenant in self._own else {}
         return count + sum(others for each, others in own.items() if not may_meet(flavors, each))
 
     def add(self, flavors: Flavors, tenant: TenantPath) -> None:
-        """One more, behind all others."""
+        """Add a stage at the end."""
         self._alike[flavors] += 1
         self._own[tenant][flavors] += 1

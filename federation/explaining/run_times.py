@@ -1,4 +1,4 @@
-"""How long stages run at each mesh, and for how long those that run do so already."""
+"""Run times and ages of the stages at each mesh."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from mesh.ids import MeshId
 
 
 class RunTimes:
-    """As of one snapshot.
+    """Run times on one snapshot.
 
     Args:
-        ages: For how long stages run at each mesh; of a mesh that is not among them, as if all began now.
-        rules: What a stage is taken to run where none has ended yet.
+        ages: Ages of the running stages at each mesh; a missing mesh counts as if all began now.
+        rules: Assumed run time of a stage while none has ended.
     """
 
     def __init__(self, meshes: Mapping[MeshId, MeshView], ages: Mapping[MeshId, StageAges], rules: CostRules) -> None:
@@ -26,13 +26,13 @@ class RunTimes:
 
     @property
     def is_measured(self) -> bool:
-        """A stage has ended somewhere; else every run time is that of the rules."""
+        """A stage has ended somewhere; otherwise every run time is that of the rules."""
         return bool(self._run_ms)
 
     def run_ms(self, mesh: MeshId) -> int:
-        """The mean; of a mesh where none has ended yet, that of the others."""
+        """Return the mean run time at the mesh; before any stage has ended there, that of the other meshes."""
         return self._run_ms.get(mesh, self._typical_ms)
 
     def age_ms(self, mesh: MeshId) -> int:
-        """For how long at least each stage has run that runs there."""
+        """Return the minimum age of the stages that run there."""
         return self._age_ms.get(mesh, 0)

@@ -1,4 +1,4 @@
-"""The board of a round: every lease with its target so far, over a ledger that holds the sums of all targets."""
+"""Planning state of a round: every lease with its target so far, over a ledger with the sums of all targets."""
 
 from __future__ import annotations
 
@@ -18,50 +18,54 @@ from mesh.reasons import Reason
 
 LeaseKey = tuple[MeshId, TenantPath, FlavorName]
 _PLACE = attrgetter("mesh", "tenant", "flavor")
-#: Of a lease that is made in the round; whose it is, its key tells.
+#: Holding of a lease made in the round; the lease's key names its mesh, tenant and flavor.
 _UNHELD = Holding(mesh=MeshId(""), tenant=TenantPath(""), flavor=FlavorName(""), target={})
 
 
 @dataclass(slots=True)
 class Lease:
-    """A lease in the course of a round."""
+    """A lease during a round."""
 
     key: LeaseKey
-    node: int  #: Of the forest: the leaf that is charged.
+    node: int  #: Index in the forest of the leaf that is charged.
     holding: Holding
     target: dict[str, int]
-    grown: defaultdict[str, int]  #: What all leases of the flavor on the mesh have grown by in this round, together.
+    grown: defaultdict[str, int]  #: Growth in this round of all leases of the flavor on the mesh together.
     reason: Reason = Reason.QUOTA_FREE
     has_grown: bool = False  #: In this round.
-    has_given: bool = False  #: In this round, whether or not it got it back.
+    has_given: bool = False  #: Lowered in this round, even if raised again later.
 
 
 @dataclass(slots=True)
 class Claim:
-    """A want in the course of a round."""
+    """A want during a round."""
 
     want: Want
     node: int
-    slots: int  #: Still missing.
+    slots: int  #: Slots still missing.
     least: int  #: The fewest slots that are of use.
-    slot: dict[FlavorResource, int] = field(default_factory=dict)  #: What one slot takes; no zeros.
-    lease: Lease | None = None  #: What it was given to.
-    is_kept: bool = False  #: It has waited too long: room is kept for it, and it takes no other part in the round.
+    slot: dict[FlavorResource, int] = field(default_factory=dict)  #: Amounts of one slot, without zeros.
+    lease: Lease | None = None  #: The lease that has grown for the claim.
+    is_kept: bool = False  #: Waiting beyond its `max_wait`: room is reserved for the claim, and the rest of the round skips it.
 
     def amounts(self, slots: int) -> dict[FlavorResource, int]:
-        """What so many slots take."""
+        """Return the amounts of so many slots."""
         return {key: slots * units for key, units in self.slot.items()}
 
 
 class Board:
-    """See the module."""
+    """Planning state of one round.
+
+    Args:
+        keeps_local: As in `QuotaLedger`.
+    """
 
     def __init__(self, forest: QuotaForest, holdings: Iterable[Holding], *, keeps_local: bool) -> None:
         self.forest = forest
         self.ledger = QuotaLedger(forest, keeps_local=keeps_local)
         self.leases: dict[LeaseKey, Lease] = {}
-        self.held_by: defaultdict[tuple[int, FlavorName], list[Lease]] = defaultdict(list)  #: By leaf, what was there before the round.
-        self.moved: dict[int, set[int]] = {}  #: Watched nodes to their children whose use has changed; who reads it, clears it.
+        self.held_by: defaultdict[tuple[int, FlavorName], list[Lease]] = defaultdict(list)  #: By leaf, before the round.
+        self.moved: dict[int, set[int]] = {}  #: Watched nodes to their children whose use has changed; the reader clears the set.
         self.grown: defaultdict[tuple[MeshId, FlavorName], defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
         self.shares = ShareRanks(self.ledger)
         leases = [
@@ -73,29 +77,32 @@ class Board:
         self.ledger.charge_all((lease.node, lease.key[2], lease.target, 1) for lease in leases)
 
     def _add(self, node: int, key: LeaseKey, holding: Holding, target: dict[str, int]) -> Lease:
-        """The lease; its charge is the caller's."""
+        """Add a lease without charging it."""
         mesh, _, flavor = key
         self.leases[key] = lease = Lease(key, node, holding, target, self.grown[mesh, flavor])
         return lease
 
     def claim(self, want: Want) -> Claim:
-        """Raises UnknownTenant."""
+        """Return the claim of the want.
+
+        Raises:
+            UnknownTenant: The forest lacks the want's tenant.
+        """
         slot = {(want.flavor, name): units for name, units in want.slot.items() if units}
         least = min(want.slots, want.slots_min)
         return Claim(want, self.forest.queue_of(want.tenant), want.slots, least, slot)
 
     def raise_for(self, claim: Claim, slots: int, reason: Reason) -> None:
-        """So many slots more for the claim's lease; it is made when there is none."""
+        """Grow the claim's lease by so many slots; make the lease if there is none."""
         self.charge(claim.node, claim.slot, slots)
         self._give(claim, slots, reason)
 
     def raise_unopposed(self, claims: Iterable[Claim], reason: Reason) -> list[Claim]:
-        """Give all that is wanted of a flavor in a tree where nothing but the leaves' own limits can stand against it; the claims that are
-        left.
+        """Give the wants of one flavor in one tree in full if only the leaves' own limits can oppose them; return the claims that are left.
 
-        With all of them charged at once no limit above any leaf is passed: then no order of turns would make a difference. The claims
-        of a leaf that passes its own limits are left, and else all claims of the flavor in this tree are. Where one mesh is full they are,
-        too: room is given turn by turn.
+        The check charges all wants at once. If no limit above a leaf is exceeded, the order of the claims makes no difference; only
+        claims of leaves that exceed their own limits are left. Otherwise all claims of the flavor in this tree are left. All are left as
+        well if one of them wants a full mesh, since room there is given claim by claim.
         """
         rivals: defaultdict[tuple[int, FlavorName], list[Claim]] = defaultdict(list)
         for claim in claims:
@@ -103,7 +110,7 @@ class Board:
         return [claim for (root, _), some in rivals.items() for claim in self._opposed(root, some, reason)]
 
     def _opposed(self, root: int, claims: list[Claim], reason: Reason) -> list[Claim]:
-        """Those of one flavor in one tree that are left."""
+        """Return the claims of one flavor in one tree that are left."""
         if any(claim.want.is_crowded for claim in claims) or self._are_too_many(root, claims):
             return claims
         self._charge_all(claims, 1)
@@ -122,7 +129,7 @@ class Board:
         return [claim for claim in left if claim.slots]
 
     def _are_too_many(self, root: int, claims: Iterable[Claim]) -> bool:
-        """Has the root too little for those alone whose whole want comes to it, as no node on their way keeps or limits anything?"""
+        """Return whether the root has too little for the claims that pass every node below the root in full."""
         wanted: defaultdict[FlavorResource, int] = defaultdict(int)
         narrow = {key: self.forest.rows(key).narrow for key in {key for claim in claims for key in claim.slot}}
         for claim in claims:
@@ -132,17 +139,17 @@ class Board:
         return any(units > self.ledger.room(root, key) for key, units in wanted.items())
 
     def _charge_all(self, claims: Sequence[Claim], times: int) -> None:
-        """All that is wanted, so often."""
+        """Charge all wants, `times` times."""
         self.ledger.charge_all((claim.node, claim.want.flavor, claim.want.slot, claim.slots * times) for claim in claims)
         for node in {claim.node for claim in claims} if self.moved else ():
             self._tell(node)
 
     def _has_limits(self, leaf: int, key: FlavorResource) -> bool:
-        """Can the leaf be above its limits where its parent is not?"""
+        """Return whether the leaf can exceed its limits while its parent does not."""
         return self.forest.parents[leaf] < 0 or leaf in self.forest.rows(key).narrow[leaf]
 
     def _is_within_limits(self, node: int, key: FlavorResource) -> bool:
-        """Is all that is charged to the node allowed? Room alone does not tell: a deficit above may count as 0 for it."""
+        """Return whether the node's charges are within its limits. Room alone does not show this: a deficit above may count as 0 for it."""
         return node < 0 or (self.ledger.deficit(node, key) == 0 and (self.ledger.keeps_local or self.ledger.room(node, key) >= 0))
 
     def _give(self, claim: Claim, slots: int, reason: Reason) -> None:
@@ -155,14 +162,14 @@ class Board:
             more = slots * units
             target[name] = target.get(name, 0) + more
             grown[name] += more
-        if not lease.has_given:  # Else it is told why it gives: on that it depends whether work may go on for a while.
+        if not lease.has_given:  # Otherwise the reason of the lowering stays, since it decides whether work may continue for a while.
             lease.reason = reason
         lease.has_grown = True
         claim.slots -= slots
         claim.least = min(claim.slots, want.slots_min)
 
     def lower(self, lease: Lease, part: Units) -> None:
-        """Take the part off the lease's target; a negative one puts it back."""
+        """Lower the lease's target by the part; a negative part raises it again."""
         for name, units in part.items():
             lease.target[name] = lease.target.get(name, 0) - units
             lease.grown[name] -= units
@@ -170,20 +177,20 @@ class Board:
         self.charge(lease.node, named(lease.key[2], part), -1)
 
     def charge(self, node: int, amounts: Mapping[FlavorResource, int], times: int = 1) -> None:
-        """So much more in use at the leaf, so often, whoever's lease it is."""
+        """Charge the amounts to the leaf, `times` times, whichever lease holds them."""
         self.ledger.charge(node, amounts, times)
         if self.moved:
             self._tell(node)
 
     def _tell(self, node: int) -> None:
-        """The use of the leaf and its ancestors has changed."""
+        """Record that the use of the leaf and its ancestors has changed."""
         for below, above in pairwise(self.forest.paths[node]):
             watched = self.moved.get(above)
             if watched is not None:
                 watched.add(below)
 
     def slots_free(self, claim: Claim, steps: int | None = None) -> int:
-        """Slots of those still missing that there is room for; with `steps` as in `QuotaLedger.room`."""
+        """Return how many of the missing slots have free quota; `steps` as in `QuotaLedger.room`."""
         slots = claim.slots
         for key, units in claim.slot.items():
             room = self.ledger.room(claim.node, key, steps)
@@ -194,14 +201,14 @@ class Board:
         return slots
 
     def slots_in_room(self, claim: Claim) -> int:
-        """Slots of those still missing for which its mesh has room beside what leases there have grown by in this round."""
+        """Return how many of the missing slots the mesh has room for, beside the growth of leases there in this round."""
         want, grown = claim.want, self.grown[claim.want.mesh, claim.want.flavor]
         if want.room is None:
             return claim.slots
         return max(0, min([claim.slots, *((want.room.get(name, 0) - grown[name]) // units for (_, name), units in claim.slot.items())]))
 
     def slots_of_own(self, claim: Claim) -> int:
-        """Slots of those still missing that the tenant's own quota has left, whoever has borrowed it."""
+        """Return how many of the missing slots the tenant's own quota covers, even where others have borrowed it."""
         slots = claim.slots
         for key, units in claim.slot.items():
             own = -self.ledger.excess(claim.node, key)
@@ -212,8 +219,11 @@ class Board:
         return slots
 
     def targets(self) -> tuple[tuple[Target, ...], tuple[Target, ...]]:
-        """Of all leases that have changed: those that get less of something, and those that only get more. What a drained tenant is giving
-        back already is among the first: it may have been given time that it has no more."""
+        """Return the targets of all changed leases: those that lose some resource, and those that only grow.
+
+        The first list includes a drained tenant's lease that is already shrinking, since the ledger may have given it time that it no
+        longer has.
+        """
         lowered: list[Target] = []
         raised: list[Target] = []
         for lease in self.leases.values():
@@ -233,5 +243,5 @@ def _without_zeros(units: Units) -> Units:
 
 
 def named(flavor: FlavorName, units: Units) -> dict[FlavorResource, int]:
-    """Resources of a flavor by their whole names."""
+    """Return the amounts with each resource named by flavor and resource."""
     return {(flavor, name): amount for name, amount in units.items()}

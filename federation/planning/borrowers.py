@@ -1,13 +1,11 @@
-"""Leases that live on what others lend, in the order in which they are asked to give it back.
+"""Reclaim candidates: leases that live on borrowed quota, in the order of reclaim.
 
-Of those below one node of the tree: the lowest priority, the largest dominant share right under that node, what loses least work,
-the newest grant. Who is asked, and in which order, depends on the board at that moment only: an attempt that came to nothing leaves
-no trace.
+The order below one node of the tree: the lowest priority, the largest dominant share right under that node, the least lost work, the
+newest grant. The candidates and their order depend on the planning state of that moment only: a failed attempt leaves no trace.
 
-To sort all borrowers for each claim would cost more than all the rest of a round. So where many children of a node have leases of a
-flavor they stand in a row by their shares, which is kept: at the next question only those are placed anew whose use has changed since.
-A few are sorted when asked for. The leases below a child stand in an order that holds for the whole round. A question merges these
-orders only as far as it is read.
+Sorting all borrowers for each claim would cost more than the rest of a round. So where many children of a node have leases of a flavor,
+a row sorted by shares is kept, and a query moves only the children whose use has changed since the last one. A few children are sorted
+on each query. The leases below a child have one order for the whole round. A query merges these orders only as far as it is read.
 """
 
 from __future__ import annotations
@@ -24,13 +22,13 @@ from federation.quota.policies import QueueSettings, Rules
 from federation.tenants import FlavorResource
 from mesh.ids import FlavorName
 
-Standing = tuple[int, int, LeaseKey]  #: Lost work, token, name: orders leases of one priority below one child; the same for a whole round.
-_Head = tuple[int, Standing, int, int]  #: Share, standing, place among the leases below the child, and the child.
-Way = tuple[int, ...]  #: The nodes from a lease's own up to a child of the ancestor that was asked about.
+Standing = tuple[int, int, LeaseKey]  #: Lost work, token, key: orders leases of one priority below one child, for the whole round.
+_Head = tuple[int, Standing, int, int]  #: Share, standing, index among the leases below the child, and the child.
+Way = tuple[int, ...]  #: The nodes from the lease's own up to a child of the queried ancestor.
 _Place = tuple[Standing, Lease, Way]
 _ByChild = defaultdict[int, list[_Place]]
-_BEHIND_ALL = (1, -1)  #: No child of a row; all have a share, with the sign turned, that is less.
-_FEW = 8  #: So many children are sorted at each question in less time than a row of all their siblings is kept.
+_BEHIND_ALL = (1, -1)  #: Sorts after every child of a row, whose shares have the sign turned.
+_FEW = 8  #: Up to so many children, sorting on each query is faster than keeping a row of all siblings.
 
 
 def _by_child() -> _ByChild:
@@ -42,21 +40,21 @@ class _Below:
     """The leases of one flavor below one node."""
 
     by_priority: defaultdict[int, _ByChild] = field(default_factory=lambda: defaultdict(_by_child))  #: The lowest first.
-    children: set[int] = field(default_factory=set)  #: Of the node, that have any.
+    children: set[int] = field(default_factory=set)  #: Children of the node that have any.
 
 
 @dataclass(slots=True)
 class _Row:
     """The children of one node that borrow, the largest share first."""
 
-    shares: dict[int, int]  #: Of each child in the order, as it stands there.
-    order: list[tuple[int, int]] = field(init=False)  #: Share, with the sign turned, and the child.
+    shares: dict[int, int]  #: Share of each child in `order`.
+    order: list[tuple[int, int]] = field(init=False)  #: Share with the sign turned, and the child.
 
     def __post_init__(self) -> None:
         self.order = sorted((-share, child) for child, share in self.shares.items())
 
     def place(self, child: int, share: int | None) -> None:
-        """Where the child's share puts it; nowhere when it has none."""
+        """Move the child to its share's position; remove it if the share is None."""
         before = self.shares.get(child)
         if before == share:
             return
@@ -69,17 +67,17 @@ class _Row:
 
 @dataclass(slots=True)
 class _Asked:
-    """One question, as far as it is read."""
+    """One query, as far as it is read."""
 
     ancestor: int
-    but: int  #: The child that does not take part.
-    short: Mapping[FlavorResource, int]  #: What is still missing; whoever asks keeps it up to date.
-    overs: Mapping[FlavorResource, set[int]]  #: Who borrows, by key; follows the ledger.
-    above: int | None  #: The share that takes part no longer; None: all do, and are ranked again whenever that is needed.
+    but: int  #: The child that is left out.
+    short: Mapping[FlavorResource, int]  #: Amounts still missing; the caller keeps them up to date.
+    overs: Mapping[FlavorResource, set[int]]  #: Borrowing nodes by key; follows the ledger.
+    above: int | None  #: Only children with a greater share take part; None: all do, and shares are read again as they fall.
 
 
 class Borrowers:
-    """Over one board, for one round. What the round itself has given is not asked for, nor what is too young, nor what cannot be had."""
+    """Reclaim candidates of one round, without leases that have grown in the round, are within their minimum run time, or are fixed."""
 
     def __init__(
         self,
@@ -94,36 +92,35 @@ class Borrowers:
         self._board, self._rules, self._now_ms, self._settings = board, rules, now_ms, settings
         self._min_run_ms = {path: known.min_run_ms for path, known in settings.items() if known.min_run_ms is not None}
         self._rows: dict[int, _Row] = {} if rows is None else rows
-        self._leases: Mapping[tuple[int, FlavorName], _Below] | None = None  #: By node and flavor; gathered when first asked for.
+        self._leases: Mapping[tuple[int, FlavorName], _Below] | None = None  #: By node and flavor; built on the first query.
         self._is_of_any_age = is_of_any_age
 
     def of_any_age(self) -> Borrowers:
-        """The same, and with them what is too young. The rows are the same ones, since the board tells only once what has moved."""
+        """Return the same with leases within their minimum run time. Both share the rows, since the board reports each change once."""
         return Borrowers(self._board, self._rules, self._now_ms, self._settings, self._rows, is_of_any_age=True)
 
     def is_too_young(self, lease: Lease) -> bool:
-        """It was first granted less than the minimum run time of its tenant ago."""
+        """Return whether the lease was first granted less than its tenant's minimum run time ago."""
         return lease.holding.since_ms > self._now_ms - self._min_run_ms.get(lease.key[1], self._rules.min_run_ms)
 
     def rank(self, lease: Lease, ancestor: int) -> tuple[int, int, Standing]:
-        """Where the lease stands among all below the ancestor."""
+        """Return the lease's position in the order below the ancestor."""
         path = self._board.forest.paths[lease.node]
         share = self._board.shares.rank(path[max(0, len(path) - len(self._board.forest.paths[ancestor]) - 1)])
         return lease.holding.priority, -share, self._standing(lease)
 
     def may_be_asked(self, lease: Lease) -> bool:
-        """Old enough, within reach, and not just given."""
+        """Return whether the lease may be reclaimed: old enough, within reach, and without growth in this round."""
         return any(lease.target.values()) and self._could_be_asked(lease)
 
     def below(
         self, ancestor: int, claim: Claim, short: Mapping[FlavorResource, int], *, but: int, above: int | None = None
     ) -> Generator[tuple[Lease, Way], None, None]:
-        """Those that borrow something that is short, in order, each with its way up; without what lies below the child `but`.
+        """Yield the leases that borrow a missing resource, in order, each with its path; without those below the child `but`.
 
-        What is `short` may become less while the answer is read, and then those who had only that are passed over.
-        Where a node on the way is within its own of it, what is below is its own affair. Shares fall as leases give way, and those that
-        follow are ranked again. With `above` shares are looked at once, before anybody gives way, and only children take part whose share
-        is greater than that.
+        `short` may shrink while the result is read; leases that no longer borrow anything missing are then skipped. If a node on the path
+        is within its own quota, the leases below it are skipped. Shares fall as leases are reclaimed, and the rest is ranked again. With
+        `above` the shares are read once, before any reclaim, and only children with a greater share take part.
         """
         if self._leases is None:
             self._leases = self._gathered()
@@ -134,12 +131,12 @@ class Borrowers:
         overs = self._board.ledger.over(claim.slot)
         for _, lease, way in self._merged(_Asked(ancestor, but, short, overs, above), there, row):
             for key in short if not lease.has_grown else ():
-                if overs[key].issuperset(way):  # The leaf and all above it borrow one and the same that is missing now.
+                if overs[key].issuperset(way):  # The leaf and all nodes above it borrow the same missing resource.
                     yield lease, way
                     break
 
     def _merged(self, asked: _Asked, there: _Below, row: list[tuple[int, int]]) -> Generator[_Place, None, None]:
-        """The leases below the children of a row, priority by priority, and the largest share first."""
+        """Yield the leases below the children of a row, priority by priority, the largest share first."""
         rank, is_ranked_again = self._board.shares.rank, asked.above is None
         for by_child in there.by_priority.values():
             heads: list[_Head] = []
@@ -162,9 +159,7 @@ class Borrowers:
                             break
 
     def _row(self, ancestor: int, children: AbstractSet[int], above: int | None = None) -> list[tuple[int, int]]:
-        """Those of these children of the node that borrow, by their shares now, if these are greater; where they are many, perhaps with
-        siblings of theirs.
-        """
+        """Return the borrowing children of the node by present share, if greater than `above`. A kept row may include siblings."""
         rank, over_keys, least = self._board.shares.rank, self._board.ledger.over_keys, -1 if above is None else above
         if len(children) <= _FEW:
             return sorted([(-share, child) for child in children if over_keys[child] and (share := rank(child)) > least])
@@ -188,7 +183,7 @@ class Borrowers:
         return found
 
     def _could_be_asked(self, lease: Lease) -> bool:
-        """With something left."""
+        """Return whether the lease may be reclaimed if anything is left of it."""
         if lease.has_grown or lease.holding.is_fixed:
             return False
         return self._is_of_any_age or not self.is_too_young(lease)

@@ -1,7 +1,7 @@
-"""What tenants used between rounds of the planner, where the past counts: kept in memory, fed from the ledger's snapshots.
+"""Past use of tenants between rounds of the planner: kept in memory, fed from the ledger's snapshots.
 
-Nobody else has it: who becomes the planner begins without a past. While another has the seat, or a round comes late, the time since the
-last one counts with what is held then.
+No other process has the history, so a new leader begins without a past. While another root leads, or a round is late, the time since
+the last round counts with the use at its end.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from federation.snapshot import Snapshot
 
 
 class History:
-    """The past use of all tenants of a ledger, on the ledger's own clock."""
+    """Past use of all tenants of a ledger, on the ledger's own clock."""
 
     def __init__(self, snapshot: Snapshot, forest: QuotaForest, half_life_ms: int) -> None:
         self._forest = forest
         self._past = PastUse(half_life_ms=half_life_ms, sampled_ms=snapshot.at_ms)
 
     def let_pass(self, snapshot: Snapshot, forest: QuotaForest, half_life_ms: int) -> PastUse:
-        """The past up to the snapshot, by the leaves of the forest; another forest and another half-life hold from now on."""
+        """Return the past use up to the snapshot, by the leaves of the forest. The forest and the half-life may have changed."""
         if forest is not self._forest:
             self._past.move(self._forest, forest)
             self._forest = forest
@@ -31,7 +31,7 @@ class History:
 
 
 def _loads(snapshot: Snapshot, forest: QuotaForest) -> dict[int, int]:
-    """What is held now, as `load_of` tells it, by leaf; what was promised and is not granted yet does not count."""
+    """Return the present load by leaf, as `load_of` counts it. Promised growth that is not granted yet does not count."""
     used: defaultdict[int, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
     for lease in snapshot.leases:
         for name, units in lease.amounts.items():

@@ -1,13 +1,13 @@
-"""The planner: who is entitled to what over all meshes, as targets for their leases.
+"""The planner: the share of each tenant over all meshes, as targets for their leases.
 
-A round sees all leases and all wants at one instant. It gives what is free in fair order, and lets those who are entitled to more
-reclaim it from those who have borrowed; both are targets only: the ledger grows a lease when there is room, and shrinks it
-when its mesh has let go. What is freed for somebody cannot be taken by others, since nobody else's target rises. Two planners
-at once waste work and break nothing: the ledger compares, and checks every sum again.
+A round sees all leases and all wants at one instant. The round gives free quota in fair order, and reclaims borrowed quota for tenants
+that are entitled to more. Both are targets only: the ledger grows a lease when there is room, and shrinks a lease when its mesh has
+released the quota. No other tenant can take quota freed for a claim, since no other target rises. Two planners at once waste work and
+break nothing: the ledger compares versions and checks every sum again.
 
-The order: first what tenants' own quotas cover, the most urgent first, reclaimed where others have borrowed it; then, priority by
-priority, what may be borrowed, turn by turn to the one with the least dominant share, or with the least past use where that counts
-(`tournament` says how both go together).
+The order: first the wants that tenants' own quotas cover, the most urgent first, with reclaim where others have borrowed. Then,
+priority by priority, the quota that may be borrowed, each time to the claim with the least dominant share, or the least past use where
+past use counts (`tournament` explains how both combine).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from federation.tenants import FlavorResource
 from mesh.reasons import Reason
 from mesh.resources import format_units
 
-#: A borrower gets a quarter of what it still wants at a turn, so that others of the same share get theirs beside it.
+#: Each pick gives a claim a quarter of its missing slots, so that others of the same share get theirs beside it.
 PORTIONS = 4
 _NO_SETTINGS: Mapping[str, QueueSettings] = {}
 
@@ -43,21 +43,21 @@ def plan(
     past: PastUse = NO_PAST,
     tells_young: bool = False,
 ) -> Plan:
-    """Targets for all leases that have to change.
+    """Return the targets of all leases that have to change.
 
     Args:
         forest: The tenants' limits and weights.
         holdings: Every lease with something held or promised, one per (mesh, tenant, flavor).
-        wants: What is asked for beyond that; of one (mesh, tenant, flavor) any number, beside each other.
+        wants: Demand beyond the holdings; any number per (mesh, tenant, flavor).
         now_ms: On the ledger's clock, as are all times of holdings and wants.
         rules: Minimum run time, shares, weighing of lost work.
-        settings: Of tenants that are held or drained, give way to cuts, or wait no longer than they like, by path.
-        past: What tenants have used, by leaves of the forest.
-        tells_young: Say of what is unmet whether somebody would give way who is only too young. It costs as much again as to find out
-            that nobody does, and is for people.
+        settings: Settings by path, of tenants that are held or drained, are evicted on a quota reduction, or have a longest wait.
+        past: Past use of the tenants, by leaves of the forest.
+        tells_young: Explain unmet wants that wait only for victims within their minimum run time. This doubles the cost of an unmet want,
+            and is for people.
 
     Raises:
-        UnknownTenant: A holding or a want of a tenant that is not in the forest.
+        UnknownTenant: A holding or a want names a tenant that is not in the forest.
     """
     board = Board(forest, holdings, keeps_local=rules.keeps_local)
     stopped = _Stopped(forest, settings)
@@ -68,7 +68,7 @@ def plan(
 
 
 class _Stopped:
-    """Which tenants take in nothing: those that are stopped, and all below them."""
+    """Tenants that admit nothing new: stopped tenants, and all tenants below them."""
 
     def __init__(self, forest: QuotaForest, settings: Mapping[str, QueueSettings]) -> None:
         self._forest = forest
@@ -76,11 +76,11 @@ class _Stopped:
 
     @property
     def is_any(self) -> bool:
-        """Is anybody stopped at all?"""
+        """Whether any tenant is stopped."""
         return bool(self._own)
 
     def of(self, tenant: str) -> Stop:
-        """The stop that holds for the tenant; a drain anywhere above is more than a hold."""
+        """Return the stop that is in force for the tenant; a drain anywhere above outranks a hold."""
         if not self._own:
             return Stop.NONE
         above = {self._own.get(self._forest.tenant_of(node), Stop.NONE) for node in self._forest.paths[self._forest.queue_of(tenant)]}
@@ -95,7 +95,7 @@ def _drain(board: Board, stopped: _Stopped) -> None:
 
 
 def _cut(board: Board, borrowers: Borrowers, settings: Mapping[str, QueueSettings]) -> None:
-    """Where limits were lowered below what is held, tenants that say so give way now, of each resource what is too much; others later."""
+    """Evict the part above reduced limits, per resource, of tenants that chose eviction; leave the other tenants to reclaim."""
     choice = {tenant for tenant, known in settings.items() if known.on_cut is OnCut.EVICT}
     by_choice = [lease for lease in board.leases.values() if lease.key[1] in choice and not lease.holding.is_fixed] if choice else ()
     for lease in sorted(by_choice, key=lambda lease: borrowers.rank(lease, board.forest.root(lease.node))):
@@ -130,14 +130,14 @@ class _Round:
             stop = stopped.of(want.tenant)
             if stop is not Stop.NONE:
                 reason = Reason.TENANT_DRAINED if stop is Stop.DRAIN else Reason.TENANT_HELD
-                self._unmet.append(Unmet(want=want, slots=want.slots, reason=reason, detail=f"{want.tenant} takes in nothing new"))
+                self._unmet.append(Unmet(want=want, slots=want.slots, reason=reason, detail=f"tenant {want.tenant} admits no new work"))
             else:
                 claims.append(self._board.claim(want))
         claims.sort(key=_urgency)
         kept = self._serve_overdue(claims)
         for claim in claims:
             self._cover(claim)
-        equals: defaultdict[int, list[Claim]] = defaultdict(list)  # The most urgent first, as the claims stand.
+        equals: defaultdict[int, list[Claim]] = defaultdict(list)  # The most urgent first, in the order of the claims.
         for claim in claims:
             if claim.slots:
                 equals[claim.want.priority].append(claim)
@@ -149,14 +149,14 @@ class _Round:
         return Plan(lowered=lowered, raised=raised, unmet=tuple(self._unmet))
 
     def _serve_overdue(self, claims: list[Claim]) -> list[tuple[Claim, Mapping[FlavorResource, int]]]:
-        """In each tree the one that waits longest beyond its `max_wait` goes before all others, one slot of it; while it does not fit, this
-        round promises nobody else the room that it lacks.
+        """Serve one slot of each tree's longest overdue claim (beyond its `max_wait`) first; reserve its room if the slot does not fit.
 
-        On a full mesh quota is no help: who waits there goes first for what others there give, and else leaves the turn to the next.
+        On a full mesh a reservation of quota does not help. A claim there is first in the order of reclaim on that mesh; if reclaim
+        fails, the next overdue claim is tried.
         """
         kept: list[tuple[Claim, Mapping[FlavorResource, int]]] = []
         if not self._settings:
-            return kept  # Nobody has a longest wait.
+            return kept  # No tenant has a longest wait.
         seen: set[int] = set()
         overdue = sorted((claim for claim in claims if self._is_overdue(claim.want)), key=lambda claim: _urgency(claim)[1:])
         for claim in overdue:
@@ -187,7 +187,7 @@ class _Round:
         return all(self._board.forest.rows(key).potential[claim.node] >= slots * units for key, units in claim.slot.items())
 
     def _cover(self, claim: Claim) -> None:
-        """Give what the tenant's own quota covers; others who have borrowed it give it back."""
+        """Give the slots that the tenant's own quota covers; reclaim the part that others have borrowed."""
         own = min(claim.slots, self._board.slots_of_own(claim))
         if own < claim.least:
             return
@@ -199,7 +199,7 @@ class _Round:
             self._reclaim(claim, own)
 
     def _lend(self, claims: list[Claim]) -> None:
-        """Give what may be borrowed among claims of one priority: all of it, or, where it does not go round, turn by turn."""
+        """Lend among claims of one priority: in full, or pick by pick where there is not enough for all."""
         opposed = self._board.raise_unopposed(claims, Reason.QUOTA_FREE)
         tournament = Tournament(self._board, opposed, self._past, is_by_shares=self._reclaiming.rules.fair_sharing)
         while (claim := tournament.next()) is not None:
@@ -215,11 +215,11 @@ class _Round:
                 tournament.refresh(givers)
 
     def _reclaim(self, claim: Claim, slots: int) -> set[int]:
-        """As many of these slots as others have to give; the leaves that give them. None when they have not even the fewest that are of
-        use.
+        """Reclaim as many of these slots as possible, if at least the fewest that are of use; return the leaves that lose quota.
 
-        All are asked for at once, and half of the rest where that is too many: with fewer slots the claimant's share is lower, and more
-        leases are above it. Nobody gives way for slots whose room on the mesh another claim has got.
+        The first attempt is for all slots. If that is too many, each further attempt is for half of the rest: with fewer slots the
+        claimant's share is lower, and more leases have a greater one. Nothing is reclaimed for slots whose room on the mesh has gone to
+        another claim.
         """
         leaves: set[int] = set()
         ask = slots = min(slots, self._reclaiming.most(claim), self._board.slots_in_room(claim))
@@ -228,7 +228,7 @@ class _Round:
             slots = slots - freed if freed == ask else ask - freed - 1
             if freed:
                 for lease in givers:
-                    if lease.reason is not Reason.QUOTA_CUT:  # Of which no part may wait.
+                    if lease.reason is not Reason.QUOTA_CUT:  # No part of a quota reduction may wait.
                         lease.reason = Reason.QUOTA_RECLAIMED
                     leaves.add(lease.node)
                 self._board.raise_for(claim, freed, Reason.QUOTA_FREED)
@@ -240,23 +240,23 @@ class _Round:
         for key, units in claim.slot.items():
             most = self._board.forest.rows(key).potential[claim.node]
             if most < units * want.slots_min:
-                detail = f"{want.tenant} could hold {format_units(key[1], most)} {key[1]} of {want.flavor} at most"
+                detail = f"the limits of {want.tenant} allow at most {format_units(key[1], most)} {key[1]} of {want.flavor}"
                 return Unmet(want=want, slots=claim.slots, reason=Reason.QUOTA_TOO_SMALL, detail=detail)
         if want.is_crowded and any(units > want.free.get(name, 0) for name, units in want.slot.items()):
-            detail = f"mesh {want.mesh} is full, and nobody there has to give way to {want.tenant}{self._not_yet(claim)}"
+            detail = f"mesh {want.mesh} is full, and no work there may be preempted for {want.tenant}{self._not_yet(claim)}"
             return Unmet(want=want, slots=claim.slots, reason=Reason.CAPACITY_BUSY, detail=detail)
         if self._board.slots_in_room(claim) < 1:
-            detail = f"what mesh {want.mesh} has room for goes to others before {want.tenant}"
+            detail = f"claims before {want.tenant} take all the room of mesh {want.mesh}"
             return Unmet(want=want, slots=claim.slots, reason=Reason.CAPACITY_BUSY, detail=detail)
         left = ", ".join(f"{format_units(key[1], self._board.ledger.available(claim.node, key))} {key[1]}" for key in sorted(claim.slot))
-        detail = f"{want.tenant} may take {left} of {want.flavor} now, and nobody has to give way to it{self._not_yet(claim)}"
+        detail = f"{want.tenant} has {left} of {want.flavor} left, and no work may be preempted for it{self._not_yet(claim)}"
         return Unmet(want=want, slots=claim.slots, reason=Reason.QUOTA_EXHAUSTED, detail=detail)
 
     def _not_yet(self, claim: Claim) -> str:
-        """Goes on where it was said that nobody has to give way."""
+        """Return the end of the sentence that no work may be preempted."""
         if self._with_the_young is None or not self._with_the_young.needs_the_young(claim):
             return ""
-        return " yet: what has held its quota for less than its `min_run` is not asked"
+        return " yet: candidates are within their `min_run`"
 
 
 def _urgency(claim: Claim) -> tuple[int, int, str, str, str]:

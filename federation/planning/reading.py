@@ -1,4 +1,4 @@
-"""What the planner reads from the ledger's snapshot; whoever asks what a plan would say reads the same."""
+"""Reads the planner's input from a ledger's snapshot. The explanation of a plan reads the same input."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from federation.planning.values import Holding, Want
 from federation.snapshot import LeaseView, PoolRecord, Snapshot, WantView
 from mesh.ids import FlavorName, MeshId, TenantPath
 
-#: By mesh, flavor and tenant: what of the mesh's room no want of the tenant has been told yet.
+#: By mesh, flavor and tenant: the mesh's room that is not yet assigned to a want of the tenant.
 _Left = dict[tuple[MeshId, FlavorName, TenantPath], dict[str, int]]
-#: The ledger's tokens are microseconds of its clock when they are minted.
+#: The ledger's tokens are the microseconds of its clock at their creation.
 _TOKENS_A_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class FreeRoom:
-    """Of every mesh and flavor: looked at for each want, and read from a snapshot once."""
+    """Free room of every mesh and flavor, read from a snapshot once and used for each want."""
 
     pools: dict[tuple[MeshId, FlavorName], list[PoolRecord]] = field(default_factory=dict)
-    #: By how much all targets are above what is held: room that is promised already, or, below 0, that is about to come free.
+    #: Sum of all targets less all held amounts: positive for promised room, negative for room about to come free.
     promised: dict[tuple[MeshId, FlavorName, str], int] = field(default_factory=dict)
-    #: Of all pools together, less what plans have promised there.
+    #: Free room of all pools together, less the room that plans have promised.
     room: dict[tuple[MeshId, FlavorName], dict[str, int]] = field(default_factory=dict)
 
 
 def granted_ms(lease: LeaseView) -> int:
-    """When the lease was granted, on the ledger's clock."""
+    """Return when the lease was granted, on the ledger's clock."""
     return lease.token // _TOKENS_A_MS
 
 
 def holdings_of(snapshot: Snapshot) -> list[Holding]:
-    """Every lease."""
+    """Return every lease as a holding."""
     return [_holding(lease) for lease in snapshot.leases]
 
 
 def wants_of(snapshot: Snapshot) -> list[Want]:
-    """All that meshes want which could start it, for tenants that are there."""
+    """Return the wants of all meshes that can start work, for tenants that exist."""
     able = {view.record.mesh for view in snapshot.meshes if view.can_start}
     promised = {(lease.mesh, lease.tenant, lease.flavor): lease for lease in snapshot.leases if lease.incarnation is None}
     coming = {key: on_its_way(lease) for key, lease in promised.items()}
@@ -52,7 +52,7 @@ def wants_of(snapshot: Snapshot) -> list[Want]:
 
 
 def free_room(snapshot: Snapshot) -> FreeRoom:
-    """What meshes have told of their pools, and what plans have promised since."""
+    """Return the free room of the pools as meshes reported it, with the room that plans have promised since."""
     free = FreeRoom()
     for view in snapshot.meshes:
         for pool in view.record.pools:
@@ -67,13 +67,13 @@ def free_room(snapshot: Snapshot) -> FreeRoom:
 
 
 def has_room(free: FreeRoom, mesh: MeshId, flavor: FlavorName, slot: Mapping[str, int]) -> bool:
-    """Would one slot fit into a pool of the mesh, by what the mesh has told last?"""
+    """Return whether one slot would fit into a pool of the mesh, by the mesh's last report."""
     pools = free.pools.get((mesh, flavor), ())
     return any(all(units <= pool.capacity[name] - pool.used[name] for name, units in slot.items()) for pool in pools)
 
 
 def left_over(free: FreeRoom, mesh: MeshId, flavor: FlavorName, slot: Mapping[str, int]) -> dict[str, int]:
-    """What there is of a slot that does not fit: in the pool that comes nearest to it, less what is promised on the mesh."""
+    """Return the free part of a slot that does not fit: in the pool that comes nearest, less the room promised on the mesh."""
     needed = {name: units for name, units in slot.items() if units}
     pools = [
         {name: pool.capacity[name] - pool.used[name] for name in needed}
@@ -85,12 +85,12 @@ def left_over(free: FreeRoom, mesh: MeshId, flavor: FlavorName, slot: Mapping[st
 
 
 def on_its_way(lease: LeaseView) -> dict[str, int]:
-    """What a plan has promised the lease and it does not hold yet."""
+    """Return the amounts that a plan has promised to the lease and the lease does not hold yet."""
     return {name: more for name, units in lease.target.items() if (more := units - lease.amounts[name]) > 0}
 
 
 def _holding(lease: LeaseView) -> Holding:
-    """What runs out with its session (it has an `incarnation`) stays charged and can be asked for nothing."""
+    """Return the holding. A lease that ends with its session (it has an `incarnation`) stays charged and cannot be reclaimed."""
     return Holding(
         mesh=lease.mesh if lease.incarnation is None else MeshId(f"{lease.mesh}#{lease.incarnation}"),
         tenant=lease.tenant,
@@ -105,7 +105,7 @@ def _holding(lease: LeaseView) -> Holding:
 
 
 def _take_slots(amounts: dict[str, int], slot: Mapping[str, int], most: int) -> int:
-    """Take as many slots out of the amounts as there are in them; how many."""
+    """Take as many slots as possible out of the amounts, at most `most`; return their number."""
     slots = max(0, min([most, *(amounts.get(name, 0) // units for name, units in slot.items() if units)]))
     for name, units in slot.items() if slots else ():
         amounts[name] = amounts.get(name, 0) - slots * units
@@ -113,10 +113,10 @@ def _take_slots(amounts: dict[str, int], slot: Mapping[str, int], most: int) -> 
 
 
 def _parts(view: WantView, slots: int, at_ms: int, free: FreeRoom, left: _Left) -> Iterator[Want]:
-    """What there is room for on the mesh, and the rest, for which others there have to give way.
+    """Split a want into the slots that the mesh has room for and the rest, for which leases there have to be reclaimed.
 
-    Room is counted once for all wants of a tenant there, the most urgent first, less what is promised already; which tenant gets it, is
-    not decided here. Who finds it taken by one that comes to nothing is told all that is `free`, and so needs nobody's room either.
+    Room is counted once for all wants of a tenant on the mesh, the most urgent first, less promised room. Which tenant gets the room is
+    not decided here. The rest carries all `free` room, so that a want can use room that was assigned to an earlier want which failed.
     """
     key = view.mesh, view.flavor
     room = free.room.get(key, {})
@@ -141,7 +141,7 @@ def _parts(view: WantView, slots: int, at_ms: int, free: FreeRoom, left: _Left) 
 
 
 def _slots_in_pools(free: FreeRoom, mesh: MeshId, flavor: FlavorName, slot: Mapping[str, int]) -> int:
-    """Slots that would fit into the pools of the mesh, by what it has told last."""
+    """Return the number of slots that would fit into the pools of the mesh, by its last report."""
     pools = free.pools.get((mesh, flavor), ())
     return sum(
         max(0, min(((pool.capacity[name] - pool.used[name]) // units for name, units in slot.items() if units), default=0))

@@ -1,7 +1,7 @@
-"""The planner's seat: whoever holds it looks at the ledger now and then, plans, and sets targets.
+"""Planner loop: the elected root reads the ledger now and then, plans, and applies targets.
 
-Several roots may have one; the ledger lets one at a time have its plans applied. That saves work and nothing else: a seat that slept
-through its time finds that another has it, and a plan for a tree that was replaced meanwhile is refused.
+Several roots may run a loop; the ledger applies the plans of one leader at a time. Leader election only saves work: a leader that
+slept through its time finds another leader, and the ledger refuses a plan for a tree that was replaced meanwhile.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from mesh.resources import NOTHING, ResourceSet
 
 log = structlog.get_logger(__name__)
 
-#: What is given up for these waits for nobody.
+#: Reasons of reductions that no minimum run time delays.
 _AT_ONCE = frozenset({Reason.QUOTA_CUT, Reason.TENANT_DRAINED})
 
 
 class PlannerSeat:
-    """Plans when `tick` is called; best about once a second.
+    """Planner loop of one root; `tick` is called about once a second.
 
     Args:
-        name: Tells this root from others.
-        seat_ms: For how long the seat is taken each time.
-        orders: Rules, and the tenants' weights, settings and stops; looked at anew each time.
+        name: Name of this root, unique among all roots.
+        seat_ms: Duration of one election.
+        orders: Rules, and the tenants' weights, settings and stops; read on each tick.
     """
 
     def __init__(self, ledger: LeaseLedger, name: str, *, seat_ms: int, orders: TenantOrders) -> None:
@@ -45,19 +45,19 @@ class PlannerSeat:
         self._name = name
         self._seat_ms = seat_ms
         self._orders = orders
-        self._history: History | None = None  #: Where the past counts.
-        self._forest: tuple[TenantTree, OrdersInForce, QuotaForest] | None = None  #: With what it was made of.
-        self._token: int | None = None  #: Of the seat, when it was held at the last tick.
+        self._history: History | None = None  #: Present if past use counts.
+        self._forest: tuple[TenantTree, OrdersInForce, QuotaForest] | None = None  #: The forest with its sources.
+        self._token: int | None = None  #: Token of the election, if this root led at the last tick.
 
     def tick(self, seen: Snapshot | None = None) -> Plan | None:
-        """Plan and apply; None when another has the seat, or nobody can plan now.
+        """Plan and apply; None if another root leads, or the ledger is recovering or empty.
 
         Args:
-            seen: What somebody in this process has just read. It serves who has held the seat since before: who takes the seat reads
-                for itself what another may have planned until then.
+            seen: A snapshot that this process has just read. Only a root that has led since the last tick uses it: a new leader has to
+                read the plans of its predecessor.
 
         Raises:
-            StoreUnavailable: The ledger does not answer.
+            StoreUnavailable: The ledger does not respond.
         """
         before, self._token = self._token, self._ledger.elect(self._name, self._seat_ms)
         token = self._token
@@ -72,17 +72,17 @@ class PlannerSeat:
             return None
         answer = self._plan(snapshot, in_force, past)
         try:
-            # First what is lowered: the ledger counts a slice's growth against targets that are lower already.
+            # Lowered targets go first: the ledger checks growth against targets that are already lower.
             for aims in _slices((*answer.lowered, *answer.raised), snapshot, in_force.filed):
                 self._apply(token, snapshot.version, aims)
         except (LedgerLearning, PlannerSuperseded, SessionUnknown, TreeChanged) as passed:
-            log.info("the ledger has moved on; the rest of the plan is dropped", planner=self._name, why=str(passed))
+            log.info("the ledger has changed; the rest of the plan is dropped", planner=self._name, why=str(passed))
         return answer
 
     def _apply(self, token: int, version: int, aims: tuple[Aim, ...]) -> None:
-        """All aims but those that the ledger itself refuses: one tenant's must not cost all others theirs, round after round.
+        """Apply all targets except those that the ledger refuses, so that one tenant's target does not block the others round after round.
 
-        Halves of a refused slice, and halves of these, find such an aim in few calls.
+        A refused slice is halved, and its halves again, which finds the refused target in few calls.
         """
         try:
             self._ledger.plan_apply(token, version, aims)
@@ -97,7 +97,7 @@ class PlannerSeat:
             self._apply(token, version, aims[middle:])
 
     def _past(self, snapshot: Snapshot, in_force: OrdersInForce) -> PastUse:
-        """What tenants have used up to now; looked at also while nothing is held, so that such time counts for what it was."""
+        """Return the past use up to now. Ticks without any lease are recorded as well, so that idle time counts as idle."""
         half_life_ms = in_force.filed.rules.history_half_life_ms
         if half_life_ms == 0:
             self._history = None
@@ -126,9 +126,9 @@ class PlannerSeat:
 
 
 def _slices(targets: Iterable[Target], snapshot: Snapshot, filed: StandingOrders) -> Iterator[tuple[Aim, ...]]:
-    """Each with what it was in the snapshot: while this was planned, meshes have asked and released.
+    """Yield slices of targets, each target with its value in the snapshot, since meshes acquire and release during planning.
 
-    Where quota goes back to others, work that is too young to be stopped has the time to come of age, or to end; nothing follows it.
+    Work within its minimum run time may continue after a reclaim until that time ends; other reductions wait for nothing.
     """
     before = {(lease.mesh, lease.tenant, lease.flavor): lease.target for lease in snapshot.leases if lease.incarnation is None}
     aims = [

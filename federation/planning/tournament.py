@@ -1,14 +1,13 @@
-"""The tournament: of all who want what may be borrowed, who is next.
+"""The tournament: order among claims that want to borrow.
 
-At each node of the tree the child with the least dominant share wins; between equal ones the one whose oldest want has waited
-longest. The winner of the winner's children, and so on, down to a leaf, is next. What it gets changes the shares on its own way
-to the root only, which are the tops of the heaps on that way: so a turn costs a few heap steps, however many compete.
+At each node of the tree the child with the least dominant share wins; among equal shares the child whose oldest want has waited
+longest. The winner of the winner's children, and so on down to a leaf, is next. A grant changes only the shares on the leaf's path to
+the root, and these are the tops of the heaps on that path: a pick costs a few heap steps, however many compete.
 
-A node stands for the one below it that is next. Where the past counts, of equal shares the child goes first that has the least past use,
-and only then the one that has waited longest. Without fair sharing it is the other way round: past use decides, and shares where it is
-equal.
+A node stands for its descendant that is next. Where past use counts, it decides between equal shares, and waiting time comes last.
+Without fair sharing past use comes first, and shares decide where it is equal.
 
-Source: Kueue's fair sharing, where the tournament is rerun after each pick; the place of the past is `federation.quota.order`'s.
+Source: Kueue's fair sharing, where the tournament is rerun after each pick; `federation.quota.order` ranks past use in the same way.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from itertools import pairwise
 from federation.planning.board import Board, Claim
 from federation.quota.past_use import NO_PAST, PastUse
 
-#: Share and past use, or past use and share, then how long the oldest want has waited, and the node: orders the children of a node.
+#: Share and past use (or past use and share), the start of the oldest want, and the node: orders the children of a node.
 _Entry = tuple[int, int, int, int]
 
 
 class Tournament:
-    """Among claims of one priority. When shares of others than the one whose turn it was have changed, `refresh` it."""
+    """Order among claims of one priority. Call `refresh` after a change of shares other than those of the claim that was next."""
 
     def __init__(self, board: Board, claims: Iterable[Claim], past: PastUse = NO_PAST, *, is_by_shares: bool = True) -> None:
         self._board, self._past = board, past
@@ -34,13 +33,13 @@ class Tournament:
         self._claims: defaultdict[int, deque[Claim]] = defaultdict(deque)
         for claim in sorted(claims, key=lambda claim: (past.of(claim.node), *_age(claim)) if past.half_life_ms else _age(claim)):
             self._claims[claim.node].append(claim)
-        self._heaps: dict[int, list[_Entry]] = {}  #: An entry that is no longer its child's is passed over when it comes up.
-        self._entries: dict[int, _Entry] = {}  #: Of each child that takes part.
+        self._heaps: dict[int, list[_Entry]] = {}  #: Outdated entries are skipped when they reach the top.
+        self._entries: dict[int, _Entry] = {}  #: Present entry of each child that takes part.
         self._roots: list[int] = []
         self._rank_all()
 
     def refresh(self, leaves: Iterable[int]) -> None:
-        """The use of these leaves has changed out of turn: rank them and their ancestors anew among their siblings."""
+        """Rank these leaves and their ancestors anew, since their use has changed outside of `settle`."""
         rank, paths = self._board.shares.rank, self._board.forest.paths
         for below, node in {step for leaf in leaves for step in pairwise(paths[leaf])}:
             before = self._entries.get(below)
@@ -48,7 +47,7 @@ class Tournament:
                 heapq.heappush(self._heaps[node], self._enter(below, before[self._past_at], before[2]))
 
     def _enter(self, node: int, past: int, since_ms: int) -> _Entry:
-        """How the node stands among its siblings from now on."""
+        """Record and return the node's new entry among its siblings."""
         share = self._board.shares.rank(node)
         self._entries[node] = entry = (past, share, since_ms, node) if self._share_at else (share, past, since_ms, node)
         return entry
@@ -68,11 +67,11 @@ class Tournament:
                 heapq.heapify(self._heaps[parent])
 
     def _standing(self, best: _Entry) -> tuple[int, int]:
-        """Past use and age of a node: those of its child that is next."""
+        """Return past use and age of a node: those of its child that is next."""
         return best[self._past_at], best[2]
 
     def next(self) -> Claim | None:
-        """Whose turn it is; None when nobody is left. Trees come one after the other: they share nothing."""
+        """Return the claim that is next; None if none is left. Trees come one after the other, since they share nothing."""
         while self._roots:
             node = self._roots[-1]
             while heap := self._heaps.get(node):
@@ -86,7 +85,7 @@ class Tournament:
         return None
 
     def settle(self, claim: Claim, *, is_over: bool) -> None:
-        """The claim whose turn it was has got what it gets now; `is_over`: it takes part no longer."""
+        """Rank the claim that was next again after its grant; with `is_over` the claim takes part no longer."""
         claims = self._claims[claim.node]
         if is_over:
             claims.popleft()

@@ -1,4 +1,4 @@
-"""What the planner reads and says: what meshes hold, what they want, what they shall come to."""
+"""Input and output of the planner: holdings, wants and targets of leases."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ class Holding:
     mesh: MeshId
     tenant: TenantPath
     flavor: FlavorName
-    target: Units  #: What it is to come to; what it holds above that is on its way back. Which work it pays for, only its mesh knows.
-    token: int = 0  #: Later grants have greater ones.
-    priority: int = 0  #: Of the most urgent work that it pays for.
-    since_ms: int = 0  #: When it was first granted; it is left alone for the minimum run time after that.
-    is_giving: bool = False  #: It holds more than its target: some of it is on its way back.
-    is_fixed: bool = False  #: Nobody can be asked to give it back: it runs out with a session that is silent.
+    target: Units  #: Amounts the lease is to have; what it holds above them is on its way back. Only the mesh knows the stages.
+    token: int = 0  #: Later grants have greater tokens.
+    priority: int = 0  #: Priority of the most urgent stage that it pays for.
+    since_ms: int = 0  #: When it was first granted; the minimum run time counts from there.
+    is_giving: bool = False  #: It holds more than its target.
+    is_fixed: bool = False  #: It cannot be reclaimed: it expires with a silent session.
     saved_ms: int | None = None  #: The oldest of the last checkpoints of its work; None: no work of it keeps state.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Want:
-    """So many slots more than the lease's target."""
+    """Demand for slots beyond the lease's target."""
 
     mesh: MeshId
     tenant: TenantPath
     flavor: FlavorName
     slot: Units
     slots: int
-    slots_min: int = 1  #: Fewer are of no use: a gang.
+    slots_min: int = 1  #: Fewer are of no use, as for a gang.
     priority: int = 0
     since_ms: int = 0  #: When it began to wait.
-    beyond: int = 0  #: Slots that wait beside, more than the mesh could hold; for people only.
-    is_crowded: bool = False  #: The mesh has no room for a slot: what is missing of it has to give way on this very mesh.
-    free: Units = field(default_factory=dict)  #: Where it is crowded: what the mesh has left all the same, and no plan has promised.
-    room: Units | None = None  #: Where it is not: what the mesh has left for all who want the flavor there; None: nobody knows.
+    beyond: int = 0  #: Further waiting slots, beyond what the mesh could hold; for people only.
+    is_crowded: bool = False  #: The mesh has no room for a slot: the missing room has to be reclaimed on this mesh.
+    free: Units = field(default_factory=dict)  #: On a crowded mesh: the room that is left and not promised.
+    room: Units | None = None  #: On any other mesh: the room left for all wants of the flavor there; None: unknown.
 
 
 class Target(NamedTuple):
-    """What a lease shall come to. A tuple with names: a round makes a thousand, and a frozen dataclass takes three times as long."""
+    """Amounts that a lease shall have. A named tuple, since a round makes a thousand, and a frozen dataclass takes three times as long."""
 
     mesh: MeshId
     tenant: TenantPath
@@ -58,17 +58,17 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unmet:
-    """A want that gets nothing, or not all of it, and why."""
+    """A want that gets nothing or not all of it, and the reason."""
 
     want: Want
-    slots: int  #: What is missing.
+    slots: int  #: Number of missing slots.
     reason: Reason
     detail: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One round's answer. Applied whole or in slices: a slice never holds a growth without the shrinking that pays for it."""
+    """Result of one round. It may be applied in slices: a slice never holds a growth without the reduction that pays for it."""
 
     lowered: tuple[Target, ...] = ()
     raised: tuple[Target, ...] = ()

@@ -1,31 +1,31 @@
-"""The quota core: who may start what, who waits and why, who gives way to whom. Pure; time comes as `now_ms`.
+"""The quota core: which workload may start, why one waits, and which one is preempted. Pure; time comes as `now_ms`.
 
-The tree, and what is in use of it:
+The tree and its use:
 
-    forest       limits of a tree of tenants, counted once        ledger        what is in use, and what that leaves
+    forest       limits of a tree of tenants, counted once        ledger        use of every node, and the rest
     shares       dominant shares, exact                           share_ranks   the same order in whole numbers, for thousands
-    past_use     what queues used before, fading by half-lives    snapshot      running work over a ledger, with an undo log
-    from_config  a federation file to forest, settings and rules  policies      what a queue may do to others, and by which rules
+    past_use     past use of queues, fading by half-lives         snapshot      running work over a ledger, with an undo log
+    from_config  a federation file to forest, settings and rules  policies      preemption policies and rules of a queue
 
-What waits:
+Waiting work:
 
-    workloads    what asks for quota, and what holds it           pending       what waits at a queue, in order or parked
-    limits       how many may run, and when, beside quota         starts        how many more a tenant and a user may start now
+    workloads    workloads, waiting and running                   pending       waiting workloads of a queue, in order or parked
+    limits       limits on running work, and time windows         starts        how many more a tenant and a user may start now
 
 One round:
 
     scheduler    the state machine around all of these            cycle         one round over the heads of all queues
-    nomination   what one head would get, and at whose cost       flavors       which flavor a workload gets
-    order        whose turn it is among the nominated             reservations  a date for a big one, and small ones beside it
-    decisions    what a round says of a workload                  explain       why one waits, in numbers
+    nomination   flavors and victims for one head                 flavors       which flavor a workload gets
+    order        order among the nominated heads                  reservations  a start date for a big one, and backfilling
+    decisions    the decisions of a round                         explain       why a workload waits, in numbers
 
-Who gives way:
+Preemption:
 
-    preemption   which running work gives way to a request        candidates    who may be asked, and in which order
-    classical    by priority and by what is a queue's own         fair          by shares, from the sibling that borrows most
-    precedence   no chain of evictions comes back to its start    cuts          what stops after a quota was cut
+    preemption   the victims of a request                         candidates    possible victims, and their order
+    classical    by priority and nominal quota                    fair          by shares, from the sibling that borrows most
+    precedence   no chain of evictions returns to its start       cuts          evictions after a quota reduction
 
     testing      small worlds for tests, in few words
 
-Source: `references/quota.md`; ADR 0018 says where the default rules leave Kueue's.
+Source: Kueue; ADR 0018 lists the differences of the default rules.
 """

@@ -1,7 +1,7 @@
-"""Which running work may be asked to give way, and in which order.
+"""Candidates for preemption, and their order.
 
-In order: what is leaving anyway; other queues before the own; lower priority; (mesh rules) less work lost; newest quota;
-id. The order is total, so the same state gives the same victims.
+The order: work that is stopping anyway; other queues before the own; lower priority; (mesh rules) less lost work; newest quota; id. The
+order is total, so the same state gives the same victims.
 Source: Kueue `preemption/common`; lost work is ADR 0018's.
 """
 
@@ -20,14 +20,14 @@ VictimKey = tuple[bool, bool, int, int, int, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Victim:
-    """Running work that has to give way, and the rule that says so."""
+    """Running work that is preempted, and the reason."""
 
     running: Running
     reason: Reason
 
 
 def allows(policy: Preempt, by: Workload, victim: Workload) -> bool:
-    """Does the policy let one workload take from the other?"""
+    """Return whether the policy lets one workload preempt the other."""
     if policy is Preempt.NEVER:
         return False
     if policy is Preempt.ANY:
@@ -38,7 +38,7 @@ def allows(policy: Preempt, by: Workload, victim: Workload) -> bool:
 
 
 def victim_order(snapshot: QuotaSnapshot, queue: str) -> Callable[[Running], VictimKey]:
-    """The key to sort candidates by, when the work of `queue` wants room."""
+    """Return the sort key for candidates of a preemption by work of `queue`."""
     weighs, now_ms = snapshot.rules.weighs_lost_work, snapshot.now_ms
 
     def key(running: Running) -> VictimKey:
@@ -50,7 +50,7 @@ def victim_order(snapshot: QuotaSnapshot, queue: str) -> Callable[[Running], Vic
 
 
 def protection(snapshot: QuotaSnapshot, running: Running) -> Reason | None:
-    """Why nobody may evict it now; None when somebody may. What is leaving anyway is not protected."""
+    """Return why the work may not be evicted now; None if it may. Work that is stopping anyway is not protected."""
     if running.is_leaving:
         return None
     if not running.workload.is_preemptible:
@@ -60,7 +60,7 @@ def protection(snapshot: QuotaSnapshot, running: Running) -> Reason | None:
 
 
 def candidates_in(snapshot: QuotaSnapshot, ask: Ask, queue: int, policy: Preempt) -> Iterable[Running]:
-    """What the policy lets `ask` take from a queue: it uses what is needed, and nothing protects it."""
+    """Yield the unprotected work of a queue that uses a needed resource and that the policy lets `ask` preempt."""
     if policy is Preempt.NEVER:
         return
     for running in snapshot.running.get(queue, {}).values():
@@ -69,15 +69,15 @@ def candidates_in(snapshot: QuotaSnapshot, ask: Ask, queue: int, policy: Preempt
 
 
 def has_displaced(snapshot: QuotaSnapshot, ask: Ask, running: Running) -> bool:
-    """May it not be taken, as it displaced the asking work before? What is leaving anyway may.
+    """Return whether the running work evicted the asking work before, so that it may not be evicted in return. Stopping work always may.
 
-    Not asked where a queue takes back what is its own.
+    Callers skip this check where a queue reclaims its own quota.
     """
     return snapshot.rules.ends_loops and not running.is_leaving and snapshot.displaces(ask.workload, running.workload)
 
 
 def is_within_own(snapshot: QuotaSnapshot, ask: Ask, *, with_request: bool) -> bool:
-    """Is the asking queue within its nominal quota where it needs room, (with the request) even when it has got it?"""
+    """Return whether the asking queue is within its nominal quota for the needed resources; `with_request` includes the request."""
     ledger = snapshot.ledger
     if with_request:
         return all(not ledger.would_borrow(ask.node, key, ask.amounts.get(key, 0)) for key in ask.needed)
@@ -85,7 +85,7 @@ def is_within_own(snapshot: QuotaSnapshot, ask: Ask, *, with_request: bool) -> b
 
 
 def fill_back(snapshot: QuotaSnapshot, victims: list[Victim], fits: Callable[[], bool]) -> list[Victim]:
-    """Give the earlier victims their room again, latest first, while all still fits; the last one was needed."""
+    """Spare victims while the request still fits, the latest but one first; the last victim was needed."""
     spared: set[int] = set()
     for place in range(len(victims) - 2, -1, -1):
         mark = snapshot.mark()

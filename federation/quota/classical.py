@@ -1,8 +1,8 @@
-"""Preemption by priority and by what is a queue's own, without shares.
+"""Preemption by priority and nominal quota, without shares.
 
-Candidates outside the queue are found over nodes that use more than their own. Going up from the queue, a level is of
-*advantage* once a node below it on the way could hold the request within its own: then what is there is taken back as
-one's due. Without advantage it is taken only while nobody borrows, or, when the policy says so, from lower priorities.
+Candidates outside the queue are found below nodes that use more than their own quota. Going up from the queue, a level has *advantage*
+once a node below it on the path could hold the request within its own quota: the queue then reclaims what it is entitled to. Without
+advantage a queue reclaims only in a pass that does not borrow, or, if the policy says so, from lower priorities.
 Source: Kueue `preemption/classical`.
 """
 
@@ -29,7 +29,7 @@ from mesh.reasons import Reason
 
 
 class _Right(IntEnum):
-    """By which right a candidate may be taken; the order is that of the groups."""
+    """Right by which a candidate may be preempted, in the order of the groups."""
 
     ADVANTAGE = 0
     RECLAIM = 1  #: Only in a pass that does not borrow.
@@ -49,13 +49,13 @@ _REASONS = {
 class _Candidate:
     running: Running
     right: _Right
-    between: tuple[int, ...]  #: From its queue up to right below the common ancestor.
+    between: tuple[int, ...]  #: From the candidate's queue up to right below the common ancestor.
 
 
 def classical_victims(snapshot: QuotaSnapshot, ask: Ask) -> tuple[Victim, ...]:
-    """Who has to give way so that the request fits; minimal by inclusion, empty when nothing helps.
+    """Return the victims so that the request fits; minimal by inclusion, empty if no preemption helps.
 
-    The snapshot is afterwards as it was.
+    The snapshot is unchanged afterwards.
     """
     policies = snapshot.settings[ask.node].policies
     order = victim_order(snapshot, ask.workload.queue)
@@ -74,7 +74,7 @@ def classical_victims(snapshot: QuotaSnapshot, ask: Ask) -> tuple[Victim, ...]:
 
 
 def _outside(snapshot: QuotaSnapshot, ask: Ask, policies: Policies) -> Iterator[_Candidate]:
-    """What can be taken from other queues of the tree."""
+    """Yield the candidates of other queues of the tree."""
     forest, ledger = snapshot.forest, snapshot.ledger
     path = forest.paths[ask.node]
     if len(path) == 1 or policies.reclaim is Preempt.NEVER:
@@ -95,7 +95,7 @@ def _outside(snapshot: QuotaSnapshot, ask: Ask, policies: Policies) -> Iterator[
             continue
         has_advantage = advantage[forest.parents[between[-1]]]
         if only_borrows and not has_advantage:
-            continue  # There will be no pass in which these could be taken.
+            continue  # No pass could take these.
         for running in candidates_in(snapshot, ask, queue, policies.reclaim):
             right = _Right.ADVANTAGE if has_advantage else _right(ask.workload, running.workload, policies)
             if right is not _Right.RECLAIM_BORROWING or not has_displaced(snapshot, ask, running):
@@ -103,7 +103,7 @@ def _outside(snapshot: QuotaSnapshot, ask: Ask, policies: Policies) -> Iterator[
 
 
 def _advantages(snapshot: QuotaSnapshot, ask: Ask) -> dict[int, bool]:
-    """Of each ancestor: could a node below it, on the way, hold the request within its own?"""
+    """Return for each ancestor whether a node below it on the path could hold the request within its own quota."""
     ledger, path = snapshot.ledger, snapshot.forest.paths[ask.node]
     rest, found, has_advantage = dict(ask.amounts), {}, False
     for step, above in pairwise(path):
@@ -114,14 +114,14 @@ def _advantages(snapshot: QuotaSnapshot, ask: Ask) -> dict[int, bool]:
 
 
 def _right(by: Workload, victim: Workload, policies: Policies) -> _Right:
-    """The right without advantage."""
+    """Return the right without advantage."""
     maximum = policies.borrow_priority_max
     is_low = allows(Preempt.LOWER_PRIORITY, by, victim) and (maximum is None or victim.priority <= maximum)
     return _Right.RECLAIM_BORROWING if policies.borrow is not Preempt.NEVER and is_low else _Right.RECLAIM
 
 
 def _passes(snapshot: QuotaSnapshot, ask: Ask, policies: Policies, others: list[_Candidate]) -> tuple[bool, ...]:
-    """May the queue end up borrowing? One answer for each pass."""
+    """Return for each pass whether the queue may end up borrowing."""
     forbidden = policies.borrow is Preempt.NEVER
     if not others or (forbidden and not is_within_own(snapshot, ask, with_request=False)):
         return (True,)
@@ -131,7 +131,7 @@ def _passes(snapshot: QuotaSnapshot, ask: Ask, policies: Policies, others: list[
 
 
 def _one_pass(snapshot: QuotaSnapshot, ask: Ask, ordered: list[_Candidate], borrows: bool) -> list[Victim]:
-    """Victims until the request fits, as few as can be; empty when it never does. The caller takes the changes back."""
+    """Return as few victims as possible so that the request fits; empty if it never does. The caller undoes the changes."""
 
     def fits() -> bool:
         stays = borrows or not any(snapshot.ledger.would_borrow(ask.node, key, units) for key, units in ask.amounts.items())
@@ -142,7 +142,7 @@ def _one_pass(snapshot: QuotaSnapshot, ask: Ask, ordered: list[_Candidate], borr
         if borrows and candidate.right is _Right.RECLAIM:
             continue
         if not all(snapshot.ledger.is_over(step, ask.needed) for step in candidate.between):
-            continue  # Earlier victims brought it within its own again.
+            continue  # Earlier victims brought the node within its own quota again.
         snapshot.remove(candidate.running)
         victims.append(Victim(running=candidate.running, reason=_REASONS[candidate.right]))
         if fits():

@@ -1,4 +1,4 @@
-"""What has to stop after a quota was cut, of the queues that say so; the others are only closed until they fit again."""
+"""Evictions after a quota reduction, for queues with `OnCut.EVICT`. Other queues only admit nothing until they fit again."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _KEEP = QueueSettings()
 
 
 def cut_victims(snapshot: QuotaSnapshot) -> tuple[Victim, ...]:
-    """As few as bring every queue with `OnCut.EVICT` back within its limits; the snapshot is afterwards as it was.
+    """Return as few victims as bring every queue with `OnCut.EVICT` back within its limits; the snapshot is unchanged afterwards.
 
-    A deficit above several such queues falls on the least urgent work among them. What others keep running in spite of a
-    cut stays, and may leave a deficit that nobody here can end.
+    A deficit above several such queues falls on the least urgent work among them. Work of other queues continues, and may leave a deficit
+    that no eviction here can end.
     """
     mark = snapshot.mark()
     candidates = [
@@ -35,7 +35,7 @@ def cut_victims(snapshot: QuotaSnapshot) -> tuple[Victim, ...]:
 
 
 def _is_still_needed(snapshot: QuotaSnapshot, victim: Victim) -> bool:
-    """Later victims may have made it needless: it stays out only if its room is not there."""
+    """Return whether the victim's room is still missing after later victims; otherwise spare the victim."""
     node = snapshot.node_of(victim.running)
     if not snapshot.ledger.fits(node, victim.running.amounts):
         return True
@@ -44,6 +44,6 @@ def _is_still_needed(snapshot: QuotaSnapshot, victim: Victim) -> bool:
 
 
 def _is_over(snapshot: QuotaSnapshot, running: Running) -> bool:
-    """Is its queue above what limits allow, in something that it uses?"""
+    """Return whether the victim's queue exceeds its limits in a resource that the victim uses."""
     node = snapshot.node_of(running)
     return any(units and snapshot.ledger.deficit(node, key) > 0 for key, units in running.amounts.items())

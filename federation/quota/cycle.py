@@ -1,11 +1,13 @@
-"""One pass over the heads of all queues: each is nominated on the same snapshot, then they get their turns in order, on a
-snapshot that lives: what is admitted, or promised to a preemptor, counts at once.
+"""One pass over the heads of all queues.
 
-    does not fit, ever or now          parked
-    may preempt, and nobody gives way  parked; what it needs is blocked for this pass, unless it can reclaim for certain
-    fits, or its victims are known     admitted, or preempts; else it lost to others of this pass, and keeps its place
-    its victims are others' already    looked at anew on its flavors as if they were gone; if it fits then, it waits for them
-    fits only where those are gone     waits for them (by Kueue's rules it is admitted beside them, and both run for a while)
+All heads are nominated on the same snapshot, then decided in order on a live snapshot: an admission, or room promised to a preemptor,
+counts at once.
+
+    does not fit, ever or now            parked
+    may preempt, but has no victims      parked; its room is blocked for this pass, unless it can reclaim for certain
+    fits, or its victims are known       admitted, or preempts; if it lost to others of this pass, it keeps its place
+    its victims are others' already      nominated again on its flavors as if they were gone; if it fits then, it waits
+    fits only after those are gone       waits for them (Kueue admits it beside them, and both run for a while)
 
 Source: Kueue `scheduler/scheduler.go`.
 """
@@ -27,25 +29,25 @@ from federation.quota.workloads import Running, Workload
 from federation.tenants import FlavorResource
 from mesh.reasons import Reason
 
-Delays = Callable[[Nomination], bool]  #: Would admitting it now delay other work that has a date?
+Delays = Callable[[Nomination], bool]  #: Whether an admission now would delay other work that has a reservation.
 
 
 def delays_nobody(one: Nomination) -> bool:
-    """Nobody has a date."""
+    """Return False: there is no reservation."""
     del one
     return False
 
 
 class QuotaCycle:
-    """One pass; the snapshot is afterwards charged with what was decided, and its running work is as it was."""
+    """One pass. Afterwards the snapshot is charged with the decisions, and its running work is unchanged."""
 
     def __init__(self, snapshot: QuotaSnapshot, past: PastUse = NO_PAST, delays: Delays = delays_nobody) -> None:
         self._snapshot, self._past, self._delays = snapshot, past, delays
         self._gone: dict[str, Running] = {}  #: Victims of this pass, by id.
-        self._promised: list[tuple[int, Amounts]] = []  #: What is charged for this pass to those who do not start in it.
+        self._promised: list[tuple[int, Amounts]] = []  #: Charges of this pass for workloads that do not start in it.
 
     def run(self, heads: Iterable[Workload]) -> list[Decision]:
-        """Decide about at most one workload of each queue; in the order of their turns."""
+        """Decide about at most one workload of each queue; return the decisions in order."""
         nominated = [nominate(self._snapshot, head) for head in heads]
         return [self._turn(one) for one in in_order(self._snapshot, nominated, self._past)]
 
@@ -85,7 +87,7 @@ class QuotaCycle:
         return again
 
     def _wait_for_others(self, one: Nomination) -> Decision:
-        """It fits once the victims of others are gone: keep that room for it in this pass."""
+        """Reserve room in this pass for a workload that fits once the victims of others are gone."""
         if self._fits(one.workload, one.assignment.amounts, ()):
             self._promise(one.workload, one.assignment.amounts)
         return Wait(workload=one.workload.workload, reason=Reason.WAITING_FOR_VICTIMS, refusals=one.assignment.refusals)
@@ -96,7 +98,7 @@ class QuotaCycle:
         self._promised.append((node, amounts))
 
     def _fits_beside_victims(self, one: Nomination) -> bool:
-        """Does it fit at once, while the victims of the pass run and those who wait for them do not?"""
+        """Return whether the workload fits at once, while the pass's victims still run and the workloads waiting for them do not."""
         if not self._gone or not self._snapshot.rules.counts_leaving:
             return True
         mark = self._snapshot.mark()
@@ -107,7 +109,7 @@ class QuotaCycle:
         return fits
 
     def _fits(self, workload: Workload, amounts: Amounts, victims: tuple[Victim, ...]) -> bool:
-        """Does it fit when all victims of the pass, and its own, are gone?"""
+        """Return whether the workload fits once its own and the pass's victims are gone."""
         mark = self._snapshot.mark()
         self._snapshot.remove_all(self._gone.values())
         self._snapshot.remove_all(victim.running for victim in victims)
@@ -128,7 +130,7 @@ class QuotaCycle:
         )
 
     def _block(self, one: Nomination) -> None:
-        """Keep room for one that cannot be sure to get it back by preemption later: what its queue has a right to."""
+        """Block room within its queue's limits for a workload that cannot be sure to reclaim that room later."""
         snapshot, node, assignment = self._snapshot, self._node(one.workload), one.assignment
         if snapshot.settings[node].policies.reclaim is Policy.ANY:
             return
@@ -142,7 +144,7 @@ class QuotaCycle:
 
 
 def worst_reason(one: Nomination) -> Reason:
-    """Why it does not fit: that of the flavor which comes nearest."""
+    """Return the reason why the workload does not fit: that of the flavor that comes nearest."""
     reasons = {refusal.reason for refusal in one.assignment.refusals}
     for reason in (Reason.QUOTA_EXHAUSTED, Reason.QUOTA_TOO_SMALL, Reason.FLAVOR_UNKNOWN, Reason.FLAVOR_EXCLUDED):
         if reason in reasons:

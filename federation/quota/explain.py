@@ -1,6 +1,6 @@
-"""Why a workload waits, in numbers: its place, the reason, what would have to change, when it may start, who would give way.
+"""Explanation of why a workload waits, in numbers: position, reason, needed changes, estimated start, possible victims.
 
-All of it is worked out on the scheduler's own snapshot and undone, so asking changes nothing.
+All is computed on the scheduler's own snapshot and undone, so an explanation changes nothing.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from federation.tenants import FlavorResource
 from mesh.ids import FlavorName
 from mesh.reasons import Reason
 
-AHEAD_MAX = 64  #: Workloads of the own queue that an estimate lets go first; behind more of them nobody can say.
+AHEAD_MAX = 64  #: Workloads of the own queue that an estimate starts first; behind more of them there is no estimate.
 
 
 class Lever(str, Enum):
-    """What would have to change."""
+    """Kind of change that would help."""
 
     FREE = "free"  #: So much has to come free in the tenant's tree.
     NOMINAL = "nominal"  #: The tenants below this one bring too little, even with nothing in use.
     BORROWING_LIMIT = "borrowing_limit"  #: The limit is too low, even with nothing in use.
-    BORROWED = "borrowed"  #: The tenant borrows already; so much of it has to come back, or its limit has to rise.
+    BORROWED = "borrowed"  #: The tenant borrows already; so much has to come free there, or its limit has to rise.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One thing that stands in the way, and by how much."""
+    """One obstacle, and its size."""
 
     lever: Lever
     tenant: str
@@ -47,29 +47,30 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """What can be said about a workload that waits, or would."""
+    """Explanation of a workload that waits, or would wait."""
 
     workload: str
-    reason: Reason | None  #: None: it would start in the next round.
-    position: int  #: Workloads of its queue that go first.
-    ahead: tuple[str, ...] = ()  #: Which these are, the next one first.
+    reason: Reason | None  #: None: the workload would start in the next round.
+    position: int  #: Number of workloads of its queue that go first.
+    ahead: tuple[str, ...] = ()  #: These workloads, the next one first.
     is_parked: bool = False
     gate: Gate | None = None
     refusals: tuple[Refusal, ...] = ()
     changes: tuple[Change, ...] = ()  #: For the flavor that needs least; all of them together would do.
-    start_ms: int | None = None  #: From expected run times; None: nobody can say.
-    overdue_ms: int = 0  #: What has to end first runs for so much longer than expected, and counts as ending now.
-    assignment: Assignment | None = None  #: What it would get.
-    victims: tuple[Victim, ...] = ()  #: Who would give way to it.
+    start_ms: int | None = None  #: Estimate from expected run times; None: unknown.
+    overdue_ms: int = 0  #: Work that has to end first has run so much longer than expected, and counts as ending now.
+    assignment: Assignment | None = None  #: The flavors and amounts that it would get.
+    victims: tuple[Victim, ...] = ()  #: The work that would be preempted for it.
 
 
 def explain(scheduler: QuotaScheduler, workload: str, first: Collection[str] = ()) -> Explanation:
-    """About a workload that waits.
+    """Explain why a workload waits.
 
     Args:
-        first: Those before it that have to start before it does.
+        first: Workloads before it that have to start before it does.
+
     Raises:
-        LedgerError: Nothing of this id is known.
+        LedgerError: No workload has this id.
     """
     work = scheduler.find(workload)
     ahead = []
@@ -87,7 +88,7 @@ def explain(scheduler: QuotaScheduler, workload: str, first: Collection[str] = (
 
 
 def dry_run(scheduler: QuotaScheduler, workload: Workload, first: Collection[str] = ()) -> Explanation:
-    """About a workload that does not wait yet: what if it did? `first` as for `explain`. Raises UnknownTenant."""
+    """Explain a workload as if it were submitted now; `first` as in `explain`. Raises UnknownTenant."""
     node = scheduler.queue_node(workload.queue)
     work = replace(workload, queue=scheduler.forest.names[node])
     place = (-work.priority, work.created_ms, work.workload)
@@ -102,7 +103,7 @@ def _explained(scheduler: QuotaScheduler, work: Workload, ahead: list[Workload],
     )
     mark = snapshot.mark()
     hold = scheduler.holds.get(work.workload)
-    if hold is not None:  # Its own hold is not in its way.
+    if hold is not None:  # The workload's own hold is no obstacle.
         snapshot.discharge(node, hold.assignment.amounts)
     one = nominate(snapshot, work)
     is_fit = one.assignment.mode is Mode.FIT
@@ -130,7 +131,7 @@ def _explained(scheduler: QuotaScheduler, work: Workload, ahead: list[Workload],
 
 
 def changes_for(ledger: QuotaLedger, node: int, key: FlavorResource, units: int) -> Iterator[Change]:
-    """All that keeps the node from `units` more of the (flavor, resource), from the node up to its root."""
+    """Yield the obstacles to `units` more of the (flavor, resource), from the node up to its root."""
     forest, rows = ledger.forest, ledger.forest.rows(key)
     asked_empty = asked = units
     for step in forest.paths[node]:
@@ -150,7 +151,7 @@ def changes_for(ledger: QuotaLedger, node: int, key: FlavorResource, units: int)
 
 
 def _least(ledger: QuotaLedger, node: int, refusals: tuple[Refusal, ...]) -> tuple[Change, ...]:
-    """The changes for the flavor that lacks the smallest part of what is wanted; a flavor that could never do comes last."""
+    """Return the changes for the flavor that lacks the smallest part of the request; a flavor that could never do comes last."""
     by_flavor: dict[str, list[Refusal]] = {}
     for refusal in refusals:
         if refusal.reason in (Reason.QUOTA_TOO_SMALL, Reason.QUOTA_EXHAUSTED):
@@ -173,10 +174,10 @@ def _least(ledger: QuotaLedger, node: int, refusals: tuple[Refusal, ...]) -> tup
 
 
 def _estimate(scheduler: QuotaScheduler, work: Workload, ahead: list[Workload], first: Collection[str]) -> tuple[int | None, int]:
-    """When it starts if all ends as expected, those before it in its queue go first, and nobody else comes; and by how much that overruns
-    which has to end first.
+    """Return the estimated start, and by how much the work that has to end first is overdue.
 
-    What goes first is taken to hold its room from now on, so the true start may be earlier.
+    The estimate assumes that work ends as expected, the workloads before it in its queue go first, and no others come. Workloads before
+    it count as holding their room from now on, so the true start may be earlier.
     """
     snapshot = scheduler.snapshot
     if len(ahead) > AHEAD_MAX:
@@ -188,7 +189,7 @@ def _estimate(scheduler: QuotaScheduler, work: Workload, ahead: list[Workload], 
         if found is None and other.workload in first:
             return None, 0
         if found is None:
-            continue  # It cannot go at all as things are, so it takes nothing from those behind it.
+            continue  # It cannot start as things are, so it takes nothing from those behind it.
         overdue_ms[other.workload] = _overdue_ms(found, overdue_ms, snapshot.now_ms)
         if other.workload in first:
             latest_ms = max(latest_ms, found.start_ms)
@@ -205,7 +206,7 @@ def _estimate(scheduler: QuotaScheduler, work: Workload, ahead: list[Workload], 
 
 
 def _overdue_ms(found: Reservation, known: Mapping[str, int], now_ms: int) -> int:
-    """By how much the last of those overruns that have to end first; `known`: of those that stand in for what has not begun."""
+    """Return by how much the last work that has to end first is overdue; `known` holds the values of workloads that have not started."""
     if not found.ended:
         return 0
     last = found.ended[-1]

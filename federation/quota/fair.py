@@ -1,17 +1,17 @@
-"""Preemption by shares: from the sibling that borrows most, as long as that makes the shares more equal.
+"""Preemption by shares: from the sibling that borrows most, as long as the shares become more equal.
 
-From the root down to the child with the highest share that still has candidates, until a queue is reached; of a cohort and
-a queue with equal shares the cohort, of equal queues the one whose next candidate comes first, of equal cohorts the first
-by name. A node that does not borrow, and is not on the way to the asking queue, is closed to outsiders with all below it.
+The search goes from the root down to the child with the highest share that still has candidates, until a queue is reached. Between a
+cohort and a queue with equal shares it takes the cohort, between equal queues the one whose next candidate comes first, between equal
+cohorts the first by name. A node that does not borrow, and is not on the path to the asking queue, is closed to outsiders with all below
+it.
 
-Whether a workload may be taken is asked at the two siblings right below the lowest node above both queues, by one or two
-strategies; no question is asked inside the own queue, or when the asking queue stays within its own quota with the request. That
-is settled before the first victim: a queue that is within its quota only because its own work gave way goes by shares.
+Whether a workload may be preempted is checked at the two siblings right below the lowest common ancestor of both queues, by one or two
+strategies. There is no check inside the own queue, or if the asking queue stays within its own quota with the request. That is decided
+before the first victim: a queue that is within its quota only because its own work was preempted goes by shares.
 
-Two rules go beyond Kueue's (`Rules.rechecks_shares`): a victim that was chosen by share must leave the taker below what the
-giver had before, and this is asked again when all is settled. Victims of the own queue that get their room back raise the
-taker's share after the first question was asked; Kueue loops there (#14543). Each swap then lowers the shares' largest
-unequal one, so no chain of swaps comes back to where it began.
+Two rules go beyond Kueue's (`Rules.rechecks_shares`): a victim chosen by share must leave the taker below the giver's share before, and
+this is checked again at the end. Sparing victims of the own queue raises the taker's share after the first check; Kueue loops there
+(#14543). With the second check, each swap lowers the largest unequal share, so no chain of swaps returns to its start.
 Source: Kueue `preemption/fairsharing`.
 """
 
@@ -38,7 +38,7 @@ _BELOW_ALL = -1
 
 
 def fair_victims(snapshot: QuotaSnapshot, ask: Ask) -> tuple[Victim, ...]:
-    """Who has to give way so that the request fits; empty when nothing helps. The snapshot is afterwards as it was."""
+    """Return the victims so that the request fits; empty if no preemption helps. The snapshot is unchanged afterwards."""
     if _is_hopeless(snapshot, ask):
         return ()
     candidates = _candidates(snapshot, ask)
@@ -56,16 +56,16 @@ def fair_victims(snapshot: QuotaSnapshot, ask: Ask) -> tuple[Victim, ...]:
 
 
 def _is_hopeless(snapshot: QuotaSnapshot, ask: Ask) -> bool:
-    """Would no share allow anything, whatever runs? Asked before the candidates are gathered, which costs far more.
+    """Return whether no share allows any preemption. This check is far cheaper than the search for candidates.
 
-    At every level all siblings would have to be below the taker with its request: what they give makes theirs lower still.
+    That is so if at every level all siblings are below the taker with its request: victims only lower their shares further.
     """
     forest, policies = snapshot.forest, snapshot.settings[ask.node].policies
     if policies.within_queue is not Preempt.NEVER and any(candidates_in(snapshot, ask, ask.node, policies.within_queue)):
         return False
     if len(forest.paths[ask.node]) == 1 or policies.reclaim is Preempt.NEVER:
         return True
-    if not snapshot.ledger.fits(ask.node, ask.amounts, steps=1):  # The queue's own limits: nobody outside helps.
+    if not snapshot.ledger.fits(ask.node, ask.amounts, steps=1):  # No victim outside lifts the queue's own limits.
         return True
     if is_within_own(snapshot, ask, with_request=True):
         return False
@@ -106,7 +106,7 @@ def _permits(strategy: Strategy, taker: int, before: int, after: int) -> bool:
 
 @dataclass(slots=True)
 class _Tree:
-    """Queues with their candidates, and the nodes above them; used up while victims are picked."""
+    """Queues with their candidates, and the nodes above them; the search uses them up."""
 
     snapshot: QuotaSnapshot
     ask: Ask
@@ -116,7 +116,7 @@ class _Tree:
 
     @classmethod
     def of(cls, snapshot: QuotaSnapshot, ask: Ask, candidates: list[Running]) -> _Tree:
-        """Candidates come in the order of victims."""
+        """Build the tree; the candidates come in the order of victims."""
         waiting: dict[int, list[Running]] = {}
         for running in reversed(candidates):
             waiting.setdefault(snapshot.node_of(running), []).append(running)
@@ -130,7 +130,7 @@ class _Tree:
         return cls(snapshot, ask, waiting, by_name, set())
 
     def targets(self) -> Iterator[int]:
-        """The queues to take from, the next one found anew each time; the caller pops from `waiting`."""
+        """Yield the queues to take from, found anew each time; the caller pops from `waiting`."""
         root = self.snapshot.forest.root(self.ask.node)
         if root == self.ask.node:
             while self.waiting.get(root):
@@ -142,7 +142,7 @@ class _Tree:
                 yield queue
 
     def _descend(self, node: int) -> int | None:
-        """The queue with the highest share below; None when a node had to be closed on the way."""
+        """Return the queue with the highest share below; None if a node had to be closed on the path."""
         while True:
             queue, queue_key = self._highest_queue(node)
             cohort, cohort_key = self._highest_cohort(node)
@@ -184,28 +184,28 @@ class _Tree:
 
 
 class _Hunt:
-    """The search for one request; the request's own use is charged while it goes on."""
+    """Search for the victims of one request; the request's own use is charged meanwhile."""
 
     def __init__(self, snapshot: QuotaSnapshot, ask: Ask) -> None:
         self._snapshot, self._ask = snapshot, ask
         self._victims: list[Victim] = []
         self._retry: list[Running] = []
-        #: Does the queue stay within its own quota with the request? Settled before its own work gives way.
+        #: Whether the queue stays within its own quota with the request; decided before its own work is preempted.
         self._is_due = not snapshot.ledger.is_over(ask.node, ask.needed)
 
     def first(self, candidates: list[Running], strategy: Strategy) -> bool:
-        """Take while the strategy permits; is there room now?"""
+        """Take victims while the strategy permits; return whether the request fits."""
         tree = _Tree.of(self._snapshot, self._ask, candidates)
         return any(self._from(tree, queue, strategy) for queue in tree.targets())
 
     def _from(self, tree: _Tree, queue: int, strategy: Strategy) -> bool:
-        """Take at most one from the queue; is there room now?"""
+        """Take at most one victim from the queue; return whether the request fits."""
         if queue == self._ask.node:
             return self._take(tree.waiting[queue].pop(), Reason.LOWER_IN_QUEUE)
         if self._is_due:
             return self._take(tree.waiting[queue].pop(), Reason.QUOTA_RECLAIMED)
         taker, before = self._shares(queue)
-        if taker > before:  # Giving makes the giver's share lower still.
+        if taker > before:  # A victim would lower the giver's share further.
             self._retry += reversed(tree.waiting[queue])
             tree.waiting[queue].clear()
         while tree.waiting[queue]:
@@ -216,7 +216,7 @@ class _Hunt:
         return False
 
     def second(self) -> bool:
-        """One more of each queue that was too large for the first strategy; is there room now?"""
+        """Take one more victim from each queue that the first strategy rejected; return whether the request fits."""
         tree = _Tree.of(self._snapshot, self._ask, self._retry)
         for queue in tree.targets():
             taker, before = self._shares(queue)
@@ -227,7 +227,7 @@ class _Hunt:
         return False
 
     def settled(self) -> list[Victim]:
-        """The victims that were needed; none when a share that allowed one allows it no longer."""
+        """Return the victims that were needed; none if a victim's share check no longer holds."""
         if not self._snapshot.rules.rechecks_shares:
             return fill_back(self._snapshot, self._victims, self._fits)
         if not self._is_right(self._victims):
@@ -244,7 +244,7 @@ class _Hunt:
         ]
 
     def _is_right(self, victims: list[Victim]) -> bool:
-        """Does each swap by share, seen from its end, leave the taker below what the giver had?"""
+        """Return whether each swap by share leaves the taker below the giver's share before, in the final state."""
         for victim in victims:
             if victim.reason is Reason.FAIR_SHARE and not victim.running.is_leaving:
                 mark = self._snapshot.mark()

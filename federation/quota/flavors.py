@@ -1,13 +1,12 @@
-"""Which flavor each replica set gets for each resource.
+"""Choice of the flavor that each replica set gets for each resource.
 
-All resources of a group take the same flavor. Flavors are tried in their order; the mode of a flavor is the worst over its
-resources. The search stops at the first flavor that is good enough by the queue's fungibility; else the best wins, of equal
-ones the first.
+All resources of a group take the same flavor. Flavors are tried in their order; the mode of a flavor is the worst over its resources. The
+search stops at the first flavor that is good enough by the queue's fungibility; otherwise the best wins, among equals the first.
 
     more than the queue could ever hold      no fit
     there is room                            fit
-    its own quota, or a cohort's below the   try the preemption for this one (flavor, resource): nobody can be taken from,
-    root, could hold it, or it may preempt   or only others' (reclaim), or own work as well (preempt)
+    its own quota, or a cohort's below the   try the preemption for this one (flavor, resource): no victims,
+    root, could hold it, or it may preempt   victims of other queues only (reclaim), or of the own queue as well (preempt)
     while it borrows
     otherwise                                no fit
 
@@ -30,30 +29,30 @@ from mesh.reasons import Reason
 
 
 class Mode(IntEnum):
-    """How a request can be met; higher is better."""
+    """Mode in which a request can be met; higher is better."""
 
     NO_FIT = 0
-    NO_VICTIMS = 1  #: Its quota would do, and nobody can be made to give way.
-    PREEMPT = 2  #: Work of the own queue gives way, and maybe of others.
-    RECLAIM = 3  #: Only work of other queues gives way.
+    NO_VICTIMS = 1  #: Its quota would do, but no work may be preempted.
+    PREEMPT = 2  #: Work of the own queue is preempted, and maybe of others.
+    RECLAIM = 3  #: Only work of other queues is preempted.
     FIT = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why one (flavor, resource) will not do, in units."""
+    """Reason why one (flavor, resource) is refused, in units."""
 
     flavor: str
     resource: str
     reason: Reason
     wanted: int = 0
     available: int = 0
-    most: int = 0  #: What the queue could hold at most.
+    most: int = 0  #: The most that the queue could hold.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlavorChoice:
-    """The flavor of one resource of one replica set."""
+    """Flavor of one resource of one replica set."""
 
     flavor: str
     mode: Mode
@@ -62,7 +61,7 @@ class FlavorChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetAssignment:
-    """What one replica set gets."""
+    """Flavors of one replica set."""
 
     name: str
     count: int
@@ -71,25 +70,25 @@ class SetAssignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """What a workload gets; `sets` ends at the first replica set that gets nothing."""
+    """Flavors and amounts of a workload; `sets` ends at the first replica set that gets nothing."""
 
     sets: tuple[SetAssignment, ...]
     amounts: Mapping[FlavorResource, int]
     mode: Mode  #: FIT, NO_FIT, or PREEMPT for all between.
-    level: int = 0  #: The highest of its flavors'.
+    level: int = 0  #: The highest level of its flavors.
     refusals: tuple[Refusal, ...] = ()
-    has_untried: bool = False  #: The search for a set that got one stopped before the last flavor.
+    has_untried: bool = False  #: For a set that got a flavor, the search stopped before the last one.
 
     @property
     def needed(self) -> frozenset[FlavorResource]:
-        """Where it does not fit yet."""
+        """The (flavor, resource) pairs that do not fit yet."""
         choices = ((one, resource) for each in self.sets for resource, one in each.flavors.items())
         return frozenset((FlavorName(one.flavor), resource) for one, resource in choices if one.mode is not Mode.FIT)
 
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """How well a flavor would do."""
+    """Quality of a flavor for a request."""
 
     mode: Mode
     level: int  #: How far up it borrows; 0: not at all.
@@ -100,7 +99,7 @@ WORST = Grade(Mode.NO_FIT, 0)
 
 
 def is_better(one: Grade, other: Grade, preference: Preference) -> bool:
-    """Of two flavors that were both tried, is the first one the better one?"""
+    """Return whether the first of two tried flavors is the better one."""
     if one.mode is Mode.NO_FIT or other.mode is Mode.NO_FIT:
         return one.mode > other.mode
     if Mode.NO_VICTIMS in (one.mode, other.mode) and one.mode is not other.mode:
@@ -111,7 +110,7 @@ def is_better(one: Grade, other: Grade, preference: Preference) -> bool:
 
 
 def goes_on(grade: Grade, fungibility: Fungibility) -> bool:
-    """Is it worth to look at the next flavor after one that would do so well?"""
+    """Return whether to try the next flavor after one of this grade."""
     if grade.mode <= Mode.NO_VICTIMS:
         return True
     if grade.mode < Mode.FIT and fungibility.on_preempt is TryOn.NEXT:
@@ -122,8 +121,8 @@ def goes_on(grade: Grade, fungibility: Fungibility) -> bool:
 class FlavorAssigner:
     """Assigns flavors to one workload on one snapshot.
 
-    With `only` (replica set to resource to flavor), no other flavors are tried: an earlier choice is looked at anew. Without
-    `may_preempt`, only what is free counts.
+    With `only` (replica set to resource to flavor), no other flavors are tried: an earlier choice is checked again. Without
+    `may_preempt`, only free quota counts.
     """
 
     def __init__(
@@ -139,11 +138,11 @@ class FlavorAssigner:
         self._settings = snapshot.settings[self._node]
         self._groups = {
             resource: group for group in reversed(self._settings.groups) for resource in group.resources
-        }  # The first one counts.
+        }  # The first group of a resource counts.
         self._graded: dict[tuple[FlavorResource, int], tuple[Grade, Refusal | None]] = {}
 
     def assign(self, counts: Sequence[int] | None = None) -> Assignment:
-        """The assignment for these counts; the full ones when none are given."""
+        """Return the assignment for these counts, by default the full ones."""
         amounts: dict[FlavorResource, int] = {}
         sets: list[SetAssignment] = []
         refusals: list[Refusal] = []
@@ -167,7 +166,7 @@ class FlavorAssigner:
     def _assign_set(
         self, one: ReplicaSet, count: int, assumed: Mapping[FlavorResource, int], refusals: list[Refusal]
     ) -> tuple[dict[str, FlavorChoice] | None, bool]:
-        """Choices by resource, None when a resource gets nothing; and were flavors left untried?"""
+        """Return the choices by resource, or None if a resource gets nothing, and whether flavors were left untried."""
         choices: dict[str, FlavorChoice] = {}
         has_untried = False
         for resource in sorted(one.amounts):
@@ -176,7 +175,7 @@ class FlavorAssigner:
             group = self._groups.get(resource)
             if group is None:
                 if one.amounts[resource] == 0:
-                    continue  # Nothing is asked of what the queue does not have.
+                    continue  # A request of 0 needs no flavor.
                 refusals.append(Refusal(flavor="", resource=resource, reason=Reason.FLAVOR_UNKNOWN, wanted=one.amounts[resource] * count))
                 return None, False
             wanted = {name: one.amounts[name] * count for name in sorted(group.resources) if name in one.amounts}
@@ -195,7 +194,7 @@ class FlavorAssigner:
         assumed: Mapping[FlavorResource, int],
         refusals: list[Refusal],
     ) -> tuple[dict[str, FlavorChoice] | None, bool]:
-        """The best flavor of a group for what is wanted together."""
+        """Return the best flavor of a group for all its wanted resources, and whether flavors were left untried."""
         fungibility = self._settings.fungibility
         best: dict[str, FlavorChoice] | None = None
         best_grade = WORST
@@ -220,7 +219,7 @@ class FlavorAssigner:
     def _try(
         self, flavor: str, wanted: Mapping[str, int], assumed: Mapping[FlavorResource, int], refusals: list[Refusal]
     ) -> tuple[dict[str, FlavorChoice], Grade]:
-        """What one flavor would give, and how good that is: as good as the worst of its resources."""
+        """Return the choices with one flavor, and their grade: the worst of its resources."""
         worst = BEST
         choices: dict[str, FlavorChoice] = {}
         for resource, units in wanted.items():
@@ -236,7 +235,7 @@ class FlavorAssigner:
         return choices, worst
 
     def _grade(self, key: FlavorResource, units: int) -> tuple[Grade, Refusal | None]:
-        """As `_graded` anew; the same question is asked often while a workload is shrunk."""
+        """Return `_graded_anew` from a cache, since shrinking a workload asks for the same pairs often."""
         known = self._graded.get((key, units))
         if known is None:
             self._graded[key, units] = known = self._graded_anew(key, units)
@@ -264,7 +263,7 @@ class FlavorAssigner:
         return policies.borrow is not Preempt.NEVER or (self._snapshot.rules.fair_sharing and policies.reclaim is not Preempt.NEVER)
 
     def _preempting(self, key: FlavorResource, units: int) -> Grade:
-        """Who would give way for this one (flavor, resource) alone, and how much is borrowed then."""
+        """Return the grade with preemption for this (flavor, resource) alone."""
         snapshot, node = self._snapshot, self._node
         ask = Ask(workload=self._workload, node=node, amounts={key: units}, needed=frozenset({key}))
         victims = victims_for(snapshot, ask)

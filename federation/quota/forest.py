@@ -1,13 +1,13 @@
-"""The limits of a tree of tenants, counted once per tree: what each node brings, keeps, lends, and could hold at most.
+"""Limits of a tree of tenants, counted once per tree: what each node brings, keeps, lends, and could hold at most.
 
     own(n)       = nominal(n) + sum over children of lent(c)
     lent(n)      = min(own(n), lending limit(n)), or own(n) without a limit
-    kept(n)      = own(n) - lent(n)                                         # nobody else can take it
+    kept(n)      = own(n) - lent(n)                                         # no other node can use it
     potential(n) = min(own + borrowing limit, kept + potential(parent))     # at a root: own
 
-Only leaves hold work ("queues"). A tenant that has work of its own and tenants below it gets a leaf beside them, without
-quota: its work lives on what its tenants lend, and they can reclaim it. An amount of `UNLIMITED` or more has no end, and
-stays that way whatever is taken from it.
+Only leaves hold work ("queues"). A tenant that has work of its own and tenants below it gets an extra leaf without quota: its work lives
+on what its tenants lend, and they can reclaim it. An amount of `UNLIMITED` or more is endless, and stays endless whatever is taken from
+it.
 Source: Kueue `pkg/cache/scheduler/resource_node.go`, read as arithmetic.
 """
 
@@ -22,25 +22,25 @@ from math import lcm
 from federation.errors import ConfigError, UnknownTenant
 from federation.tenants import FlavorResource, Quota, TenantTree
 
-UNLIMITED = 2**63 - 1  #: From here on an amount has no end; Kueue's largest integer.
-UNITS_MAX = 2**128  #: More than any ledger holds; what borrows with a weight of 0 ranks above all that hold less.
-OWN_LEAF = "/*"  #: Ends the name of the leaf that a tenant's own work stands in; no part of a path can be `*`.
+UNLIMITED = 2**63 - 1  #: Amounts from here on are endless; Kueue's largest integer.
+UNITS_MAX = 2**128  #: More than any ledger holds; a borrower with a weight of 0 ranks above all that hold less.
+OWN_LEAF = "/*"  #: Suffix of the leaf for a tenant's own work; no part of a path can be `*`.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForestNode:
-    """A node as it is declared; a parent may be declared after it."""
+    """A declared node; its parent may be declared later."""
 
     name: str
     parent: str | None = None
     quotas: Mapping[FlavorResource, Quota] = field(default_factory=dict)
     weight: Fraction = Fraction(1)
-    is_queue: bool = False  #: Work is queued here; it has no children then.
+    is_queue: bool = False  #: Work is queued here; the node then has no children.
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The figures of all nodes for one (flavor, resource), by index."""
+    """Limits of all nodes for one (flavor, resource), by index."""
 
     own: tuple[int, ...]
     kept: tuple[int, ...]
@@ -48,24 +48,24 @@ class Rows:
     borrowing_limit: tuple[int | None, ...]
     potential: tuple[int, ...]
     nominal: tuple[int, ...]
-    idle: tuple[int, ...]  #: What is used beyond its own, below 0, while nothing is in use.
+    idle: tuple[int, ...]  #: Excess of each node (use less own) while nothing is in use.
     is_declared: tuple[bool, ...]  #: By the node, or by one below it.
-    narrow: tuple[tuple[int, ...], ...]  #: On the way up from each node, itself first and the root not: those that keep or limit something.
+    narrow: tuple[tuple[int, ...], ...]  #: For each node, the nodes of its path that keep or limit something; without the root.
 
 
 @dataclass(frozen=True, slots=True)
 class ShareScale:
-    """What makes whole numbers of the shares of all children of one node; see `federation.quota.share_ranks`."""
+    """Factors that turn the shares of all children of one node into whole numbers; `federation.quota.share_ranks` uses them."""
 
-    factors: Mapping[str, int]  #: By resource, of what is borrowed.
+    factors: Mapping[str, int]  #: By resource, of the borrowed amount.
     weights: Mapping[int, int]  #: By child.
 
 
 class QuotaForest:
-    """All nodes; immutable. Nodes are known by index inside the core, by name outside.
+    """All nodes; immutable. Inside the core a node is an index, outside a name.
 
     Raises:
-        ConfigError: A name twice, a parent that is missing, a circle, a queue with children, a negative amount or weight.
+        ConfigError: A duplicate name, a missing parent, a cycle, a queue with children, a negative amount or weight.
     """
 
     __slots__ = (
@@ -101,7 +101,7 @@ class QuotaForest:
             roots_first.extend(below[number])
         if len(roots_first) < len(listed):
             lost = sorted(set(self.names) - {self.names[number] for number in roots_first})
-            raise ConfigError(f"nodes in a circle: {', '.join(lost)}; one of them needs another parent")
+            raise ConfigError(f"nodes in a cycle: {', '.join(lost)}; give one of them another parent")
         self.paths = self._paths(roots_first)
         self.heights = self._heights(roots_first)
         keys = sorted({key for node in listed for key in node.quotas})
@@ -115,7 +115,7 @@ class QuotaForest:
 
     @classmethod
     def of_tenants(cls, tree: TenantTree, weights: Mapping[str, Fraction] | None = None) -> QuotaForest:
-        """The forest of a tenant tree; every flavor of the tree is declared at every tenant, as any may borrow any."""
+        """Return the forest of a tenant tree. Every tenant declares every flavor of the tree, since it may borrow any of them."""
         keys = dict.fromkeys(sorted(tree.flavor_resources()), Quota())
         nodes: list[ForestNode] = []
         for path, tenant in tree.tenants.items():
@@ -127,22 +127,22 @@ class QuotaForest:
         return cls(nodes)
 
     def node(self, name: str) -> int:
-        """The index of a node.
+        """Return the index of a node.
 
         Raises:
-            UnknownTenant: There is none of this name.
+            UnknownTenant: No node has this name.
         """
         if name not in self.index:
             raise UnknownTenant(f"there is no tenant {name!r} in the quota tree")
         return self.index[name]
 
     def queue_of(self, tenant: str) -> int:
-        """The leaf that holds the tenant's own work. Raises UnknownTenant."""
+        """Return the leaf that holds the tenant's own work. Raises UnknownTenant."""
         queue = self._queues.get(tenant)
         return self.node(tenant) if queue is None else queue
 
     def tenant_of(self, node: int) -> str:
-        """The path of the tenant that a node stands for."""
+        """Return the path of the tenant that a node stands for."""
         return self.names[node].removesuffix(OWN_LEAF)
 
     @property
@@ -151,15 +151,14 @@ class QuotaForest:
         return tuple(self._rows)
 
     def rows(self, key: FlavorResource) -> Rows:
-        """The figures of all nodes; zeros for what nobody declares."""
+        """Return the limits of all nodes; zeros if no node declares the key."""
         return self._rows.get(key, self._none)
 
     def root(self, node: int) -> int:
-        """The top of the tree that the node is in."""
         return self.paths[node][-1]
 
     def lendable(self, node: int) -> Mapping[str, int]:
-        """Resource to what the node could hold of it at most, all flavors of its root together."""
+        """Return for each resource the most that the node could hold, all flavors of its root together."""
         known = self._lendable.get(node)
         if known is None:
             known = defaultdict(int)
@@ -171,7 +170,7 @@ class QuotaForest:
         return known
 
     def share_scale(self, parent: int) -> ShareScale:
-        """How the shares of the node's children are measured; of no node, those of roots, which have none."""
+        """Return the scale for the shares of the node's children. A negative index stands for the roots, which have no shares."""
         known = self._scales.get(parent)
         if known is None:
             known = self._scales[parent] = self._measure(parent) if parent >= 0 else ShareScale({}, {})
@@ -187,7 +186,7 @@ class QuotaForest:
         return ShareScale({name: whole // units for name, units in most.items()}, dict.fromkeys(weights, endless) | counted)
 
     def lowest_common(self, node: int, other: int) -> tuple[int, int, int]:
-        """The lowest node above both, and the two nodes right below it on either way.
+        """Return the lowest common ancestor, and the two nodes right below it on either path.
 
         The two nodes differ and have the same root.
         """

@@ -1,4 +1,4 @@
-"""From a federation file to what the quota core runs on: the forest, the settings of its nodes, the rules."""
+"""Conversion of a federation file for the quota core: the forest, the settings of its nodes, the rules."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from federation.quota.policies import (
 from federation.tenants import TenantTree
 from mesh.ids import TenantPath
 
-#: The words of a file, and what they stand for.
+#: Values of a file, and their policies.
 PREEMPT = {
     "never": Preempt.NEVER,
     "lower_priority": Preempt.LOWER_PRIORITY,
@@ -40,7 +40,7 @@ PREEMPT = {
 TRY_ON = {"stop": TryOn.STOP, "next": TryOn.NEXT}
 PREFER = {"borrowing": Preference.BORROWING, "preemption": Preference.PREEMPTION}
 
-#: What holds at the top of the tree where a file says nothing.
+#: Defaults at the top of the tree.
 TOP = SchedulingSection(
     within_tenant="lower_priority",
     reclaim="any",
@@ -55,7 +55,6 @@ TOP = SchedulingSection(
 
 
 def rules_of(config: FederationConfig) -> Rules:
-    """The rules that a file asks for."""
     asked = config.quota
     return Rules(
         fair_sharing=asked.fair_sharing,
@@ -68,7 +67,7 @@ def rules_of(config: FederationConfig) -> Rules:
 
 
 def standing_orders_of(config: FederationConfig) -> StandingOrders:
-    """What holds for the tenants of a file, by path: for those who have the limits from elsewhere."""
+    """Return the rules, weights and settings of a file's tenants by path, for callers that have the limits from elsewhere."""
     forest, settings = forest_with_settings(config)
     placed = forest_of(config.tenants).tenants
     return StandingOrders(
@@ -79,10 +78,10 @@ def standing_orders_of(config: FederationConfig) -> StandingOrders:
 
 
 def forest_with_settings(config: FederationConfig) -> tuple[QuotaForest, Mapping[int, QueueSettings]]:
-    """The forest of a file's tenants, and what holds for each node.
+    """Return the forest of a file's tenants, and the settings of each node.
 
-    Scheduling is inherited key by key. Flavors are tried in the tenant's order, then in the order in which the file names them, one for
-    all resources of a replica set.
+    Scheduling settings are inherited key by key. Flavors are tried in the tenant's order, then in the order of the file, one for all
+    resources of a replica set.
     """
     placed = forest_of(config.tenants).tenants
     weights: dict[str, Fraction] = {tenant.path: tenant.rights.weight for tenant in placed}
@@ -99,7 +98,7 @@ def forest_with_settings(config: FederationConfig) -> tuple[QuotaForest, Mapping
         wait_ms, then = above_ms if limits.max_wait_ms is None else limits.max_wait_ms, limits.on_max_wait or above
         waits[tenant.path] = wait_ms, then
         settings[forest.node(tenant.path)] = replace(_settings(own, limits, everything), max_wait_ms=wait_ms, on_max_wait=OnMaxWait(then))
-        if tenant.path + OWN_LEAF in forest.index:  # It stands below its tenant, so the tenant's limits hold for it already.
+        if tenant.path + OWN_LEAF in forest.index:  # The leaf stands below its tenant, so the tenant's limits apply to it already.
             beside = replace(_settings(own, LimitsSection(), everything), max_wait_ms=wait_ms, on_max_wait=OnMaxWait(then))
             settings[forest.node(tenant.path + OWN_LEAF)] = beside
     return forest, settings

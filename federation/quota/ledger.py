@@ -1,14 +1,14 @@
-"""What is in use at every node of a forest, and what that leaves.
+"""Use of every node of a forest, and the rest that is available.
 
     use(leaf)       = amounts of the work that it holds
     use(node)       = sum over children of max(0, use(c) - kept(c))
-    available(root) = own - use                                              # negative after a cut
+    available(root) = own - use                                              # negative after a quota reduction
     available(n)    = max(0, kept - use) + min(available(parent), cap)
       cap           = lent - max(0, use - kept) + borrowing limit            # no cap without a limit
 
-A charge is its own inverse with the sign turned, and touches one path only. With `keeps_local` the second term of
-`available` is never below 0: a deficit above, left by a cut, does not eat what a node keeps for itself. Each figure for one
-node costs one walk to its root.
+The inverse of a charge is the charge with the sign turned; a charge touches one path only. With `keeps_local` the second term of
+`available` is never below 0: a deficit above, left by a quota reduction, does not use up what a node keeps. Each value for one node costs
+one walk to its root.
 Source: Kueue `resource_node.go`; the clamp is ADR 0018's.
 """
 
@@ -32,13 +32,13 @@ class _Column:
     """One (flavor, resource) at all nodes, by index."""
 
     rows: Rows
-    excess: list[int]  #: Use less own: nearly all who ask want to know this.
+    excess: list[int]  #: Use less own; most callers need this value.
     over: set[int]  #: Nodes that use more than their own.
-    borrowed: list[int]  #: What declaring nodes use beyond their own; one list for all flavors of a resource, which counts them together.
+    borrowed: list[int]  #: Use of declaring nodes beyond their own; one list for all flavors of a resource, which counts them together.
 
 
 class _Columns(dict[FlavorResource, _Column]):
-    """Made when first asked for; to read one that is there costs a plain look into a dict."""
+    """Columns, made on first use. A plain dict lookup finds an existing column."""
 
     def __init__(self, forest: QuotaForest, borrowed: dict[str, list[int]]) -> None:
         super().__init__()
@@ -52,22 +52,22 @@ class _Columns(dict[FlavorResource, _Column]):
 
 
 class QuotaLedger:
-    """The use of one forest; changes in place."""
+    """Use of one forest; changes in place."""
 
     __slots__ = ("_borrowed", "_columns", "_paths", "forest", "keeps_local", "over_keys")
 
     def __init__(self, forest: QuotaForest, *, keeps_local: bool) -> None:
         self.forest = forest
         self.keeps_local = keeps_local
-        self._borrowed: dict[str, list[int]] = {}  #: By resource; kept with each charge, as shares ask for it all the time.
+        self._borrowed: dict[str, list[int]] = {}  #: By resource; updated with each charge, since shares read it all the time.
         self._columns = _Columns(forest, self._borrowed)
-        self.over_keys = [0] * len(forest.names)  #: Of how many (flavor, resource) the node uses more than its own.
+        self.over_keys = [0] * len(forest.names)  #: Number of (flavor, resource) pairs of which the node uses more than its own.
         self._paths = forest.paths
         for key in forest.keys:
             self._columns[key]
 
     def charge(self, node: int, amounts: Amounts, times: int = 1) -> None:
-        """Add to the use of a leaf so often, and to its ancestors what exceeds the kept parts."""
+        """Add the amounts to the use of a leaf, `times` times, and to its ancestors the part beyond the kept amounts."""
         path = self._paths[node]
         for key, units in amounts.items():
             by = units * times
@@ -91,7 +91,7 @@ class QuotaLedger:
                         break
 
     def charge_all(self, charges: Iterable[tuple[int, FlavorName, Mapping[str, int], int]]) -> None:
-        """As `charge`, of many at once: level by level, so that what they have in common above them is reached by one sum of all.
+        """Charge many leaves at once, level by level, so that a common ancestor is charged once with the sum.
 
         Args:
             charges: A leaf, a flavor, units of its resources, and how often.
@@ -106,14 +106,14 @@ class QuotaLedger:
                 self._charge_levels(self._columns[flavor, name], by_node)
 
     def discharge(self, node: int, amounts: Amounts) -> None:
-        """Take a charge back.
+        """Undo a charge.
 
         Raises:
-            LedgerError: The leaf does not use that much; what was taken back before stays taken back.
+            LedgerError: The leaf uses less than that; amounts discharged before the error stay discharged.
         """
         for key, by in amounts.items():
             if self.use(node, key) < by:
-                raise LedgerError(f"{self.forest.names[node]} uses {self.use(node, key)} of {key}, {by} cannot be given back")
+                raise LedgerError(f"{self.forest.names[node]} uses {self.use(node, key)} of {key}, {by} cannot be returned")
             self.charge(node, {key: by}, -1)
 
     def _charge_levels(self, column: _Column, by_leaf: Mapping[int, int]) -> None:
@@ -124,7 +124,7 @@ class QuotaLedger:
             self._charge_level(column, levels[depth], levels[depth - 1])
 
     def _charge_level(self, column: _Column, by_node: Mapping[int, int], by_parent: defaultdict[int, int]) -> None:
-        """As `charge` of one step, at many nodes; what passes their kept parts is added to what their parents get."""
+        """Charge many nodes of one depth; add what exceeds their kept amounts to their parents' charges."""
         rows, excess, borrowed, parents = column.rows, column.excess, column.borrowed, self.forest.parents
         kepts, is_declared = rows.kept, rows.is_declared
         for node, by in by_node.items():
@@ -139,7 +139,7 @@ class QuotaLedger:
             by_parent[parents[node]] += _passed_on(rows, node, above, by) if kepts[node] else by
 
     def _cross(self, column: _Column, node: int, above: int, before: int) -> None:
-        """The node's use less its own is above 0 now and was not before, or the other way round."""
+        """Record that the node's excess has risen above 0, or has fallen to 0 or below."""
         is_over = above > 0
         if column.rows.is_declared[node]:
             column.borrowed[node] += above if is_over else -before
@@ -151,23 +151,23 @@ class QuotaLedger:
             self.over_keys[node] -= 1
 
     def use(self, node: int, key: FlavorResource) -> int:
-        """Units in use at the node, of its own or bubbled up."""
+        """Return the units in use at the node, charged directly or passed up by its children."""
         column = self._columns.get(key)
         return column.excess[node] + column.rows.own[node] if column else 0
 
     def own(self, node: int, key: FlavorResource) -> int:
-        """Units that the node brings: its nominal quota and what its children lend."""
+        """Return the units that the node brings: its nominal quota and what its children lend."""
         return self.forest.rows(key).own[node]
 
     def excess(self, node: int, key: FlavorResource) -> int:
-        """Units in use beyond the node's own; negative where there is room within it."""
+        """Return the units in use beyond the node's own; negative if there is room within it."""
         column = self._columns.get(key)
         return column.excess[node] if column else -self.own(node, key)
 
     def borrowed(self, node: int, extra: Amounts | None = None) -> dict[str, int]:
-        """Resource to what the node uses beyond its own, with so much more at the node itself, flavors together.
+        """Return for each resource the use beyond the node's own, with `extra` at the node itself, flavors together.
 
-        Only a (flavor, resource) that the node declares counts.
+        Only pairs (flavor, resource) that the node declares count.
         """
         found = {name: row[node] for name, row in self._borrowed.items()}
         for key, units in (extra or {}).items():
@@ -175,7 +175,7 @@ class QuotaLedger:
         return {name: units for name, units in found.items() if units}
 
     def borrowed_more(self, node: int, key: FlavorResource, units: int) -> int:
-        """How much more, or less, the node would borrow with so much more in use at the node itself."""
+        """Return the change of what the node borrows with `units` more (or fewer) in use at the node itself."""
         column = self._columns[key]
         if not column.rows.is_declared[node]:
             return 0
@@ -186,31 +186,31 @@ class QuotaLedger:
         return -before if before > 0 else 0
 
     def borrowed_by_node(self, resource: str) -> Sequence[int]:
-        """What every node borrows of a resource, by index, as `borrowed`; a view that follows each charge."""
+        """Return what every node borrows of a resource, by index; a view that follows each charge."""
         return self._borrowed.setdefault(resource, [0] * len(self.forest.names))
 
     def excess_by_node(self, key: FlavorResource) -> tuple[Sequence[int], Sequence[bool]]:
-        """As `excess`, of every node, by index, and does the node declare it? Views that follow each charge."""
+        """Return the excess of every node by index, and whether the node declares the key; views that follow each charge."""
         return self._columns[key].excess, self._columns[key].rows.is_declared
 
     def borrows(self, node: int) -> bool:
-        """Does the node use more than its own of anything?"""
+        """Return whether the node uses more than its own of anything."""
         return self.over_keys[node] > 0
 
     def has_borrowed(self, node: int) -> bool:
-        """As `borrows`, of what the node declares."""
+        """Return whether the node uses more than its own of anything that it declares."""
         return any(row[node] for row in self._borrowed.values())
 
     def nodes_over(self, keys: Iterable[FlavorResource]) -> set[int]:
-        """The nodes that use more than their own of one of these, at least."""
+        """Return the nodes that use more than their own of at least one of these keys."""
         return set().union(*(self._columns[key].over for key in keys if key in self._columns))
 
     def over(self, keys: Iterable[FlavorResource]) -> dict[FlavorResource, set[int]]:
-        """For each of these: the nodes that use more than their own of it; views that follow each charge."""
+        """Return for each key the nodes that use more than their own of it; views that follow each charge."""
         return {key: self._columns[key].over for key in keys}
 
     def is_over(self, node: int, keys: Iterable[FlavorResource]) -> bool:
-        """Does the node use more than its own of one of these?"""
+        """Return whether the node uses more than its own of one of these keys."""
         for key in keys:
             column = self._columns.get(key)
             if column and node in column.over:
@@ -218,7 +218,7 @@ class QuotaLedger:
         return False
 
     def borrowed_by_all(self, nodes: Iterable[int], key: FlavorResource, most: int) -> int:
-        """Units that each of the nodes uses beyond its own, `most` of them at most; negative where one of them has room within its own."""
+        """Return the units that each of the nodes uses beyond its own, at most `most`; negative if one of them has room within its own."""
         excess = self._columns[key].excess
         for node in nodes:
             if (beyond := excess[node]) < most:
@@ -226,11 +226,11 @@ class QuotaLedger:
         return most
 
     def would_borrow(self, node: int, key: FlavorResource, units: int) -> bool:
-        """Would the node use more than its own with so much more?"""
+        """Return whether the node would use more than its own with `units` more."""
         return self.excess(node, key) + units > 0
 
     def stays_within_own(self, node: int, amounts: Amounts) -> bool:
-        """Would the node use no more than its own of all of these, with so much more?"""
+        """Return whether the node would stay within its own for all keys with these amounts more."""
         for key, units in amounts.items():
             excess = self._columns[key].excess
             if excess[node] + units > 0:
@@ -238,13 +238,13 @@ class QuotaLedger:
         return True
 
     def local_room(self, node: int, key: FlavorResource) -> int:
-        """Units that the node can use without asking its parent."""
+        """Return the units that the node can use from what it keeps."""
         return max(0, self.forest.rows(key).kept[node] - self.use(node, key))
 
     def room(self, node: int, key: FlavorResource, steps: int | None = None) -> int:
-        """Units that could still be charged to the node; negative where a cut left it above its limits.
+        """Return the units that could still be charged to the node; negative if a quota reduction left it above its limits.
 
-        With `steps`, as if there were no end of room above the first so many nodes of its path: nobody outside can give more.
+        With `steps`, only the limits of the first so many nodes of its path count: no other tenant can free more than that.
         """
         column, root = self._columns[key], self._paths[node][-1]
         rows, narrow, room = column.rows, column.rows.narrow[node], UNLIMITED
@@ -267,13 +267,13 @@ class QuotaLedger:
         return 0 if room < 0 and self.keeps_local and node != root else room
 
     def available(self, node: int, key: FlavorResource) -> int:
-        """As `room`, and never below 0."""
+        """Return `room`, at least 0."""
         return max(0, self.room(node, key))
 
     def missing(self, node: int, key: FlavorResource, units: int) -> int:
-        """Units that have to come back from others, or that a limit of a node on the way forbids, before so much more fits; 0: it does now.
+        """Return the units that others have to return, or that a limit on the path forbids, before `units` more fit; 0 if they fit now.
 
-        What a cut has left above the limits counts for who draws on it: `available` alone would ask for too little.
+        A deficit that a quota reduction has left counts for nodes that draw on it; `available` alone would be too small a demand.
         """
         if not self.keeps_local:
             return max(0, units - self.room(node, key))
@@ -291,7 +291,7 @@ class QuotaLedger:
         return worst if rows.own[root] == UNLIMITED else max(worst, rest + column.excess[root])
 
     def deficit(self, node: int, key: FlavorResource) -> int:
-        """Units that the node, or a node above it that it draws on, uses beyond its limits; 0 when all is within them.
+        """Return the units beyond the limits of the node, or of a node above on which it draws; 0 if all is within limits.
 
         A node draws on its parent as soon as it uses more than it keeps.
         """
@@ -308,7 +308,7 @@ class QuotaLedger:
         return worst if rows.own[root] == UNLIMITED else max(worst, column.excess[root])
 
     def fits(self, node: int, amounts: Amounts, steps: int | None = None) -> bool:
-        """Is there room for all of it at once? With `steps`, as in `room`."""
+        """Return whether there is room for all amounts at once; `steps` as in `room`."""
         for key, units in amounts.items():
             room = self.room(node, key, steps)
             if units > room and units > 0:
@@ -316,9 +316,9 @@ class QuotaLedger:
         return True
 
     def height_that_holds(self, node: int, key: FlavorResource, units: int) -> tuple[int, bool]:
-        """The height of the lowest subtree that holds so much more within its own, and is there more above it?
+        """Return the height of the lowest subtree that holds `units` more within its own, and whether there is more of the tree above.
 
-        0: the node itself, or a node that stands alone. When no subtree does, the height of the whole tree, and False.
+        0 is the node itself, or a node without a parent. If no subtree does, the height of the whole tree, and False.
         """
         path = self.forest.paths[node]
         if len(path) == 1 or not self.would_borrow(node, key, units):
@@ -331,7 +331,7 @@ class QuotaLedger:
         return self.forest.heights[path[-1]], False
 
     def usage(self) -> dict[tuple[str, str, str], int]:
-        """(node, flavor, resource) to units in use; what is 0 is left out. Counted step by step."""
+        """Return (node, flavor, resource) to units in use, without zeros, as counted charge by charge."""
         names = self.forest.names
         rows = (
             (name, key, excess + own)
@@ -343,13 +343,13 @@ class QuotaLedger:
 
 
 def _passed_on(rows: Rows, node: int, excess: int, by: int) -> int:
-    """How much of a change comes to the parent of a node that keeps something; its excess is that after the change."""
+    """Return the part of a change that reaches the parent of a node that keeps something; `excess` is the value after the change."""
     beyond = excess + rows.own[node] - rows.kept[node]
     return max(0, beyond) - max(0, beyond - by)
 
 
 def recompute(forest: QuotaForest, charges: Iterable[tuple[int, Amounts]]) -> dict[tuple[str, str, str], int]:
-    """The usage that these charges come to, from its definition; `QuotaLedger.usage` must be the same."""
+    """Return the usage of these charges from its definition; `QuotaLedger.usage` must be equal."""
     use: dict[FlavorResource, list[int]] = {}
     for node, amounts in charges:
         for key, units in amounts.items():

@@ -1,4 +1,4 @@
-"""Limits beside quota: how many workloads run, whether a tenant takes in work, and when. They hold for all below a node."""
+"""Limits beside quota: how many workloads run, whether a tenant admits work, and when. A limit applies to all below its node."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _NONE = QueueSettings()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """Why something does not start, whatever room there is."""
+    """Reason why something may not start, whatever room there is."""
 
-    node: str  #: The tenant whose limit it is.
+    node: str  #: The tenant that sets the limit.
     reason: Reason
     limit: int | None = None
     opens_ms: int | None = None
@@ -26,29 +26,27 @@ class Gate:
 
 @dataclass(slots=True)
 class RunningCounts:
-    """How many workloads run below each node, in all and by user."""
+    """Number of running workloads below each node, in all and by user."""
 
     forest: QuotaForest
     _all: Counter[int] = field(default_factory=Counter)
     _by_user: Counter[tuple[int, str]] = field(default_factory=Counter)
 
     def add(self, workload: Workload, by: int = 1) -> None:
-        """One more of them runs; -1: one less."""
+        """Count `by` more running workloads like this one; -1 for one fewer."""
         for node in self.forest.paths[self.forest.index[workload.queue]]:
             self._all[node] += by
             self._by_user[node, workload.user] += by
 
     def of(self, node: int) -> int:
-        """Workloads that run below the node."""
         return self._all[node]
 
     def of_user(self, node: int, user: str) -> int:
-        """Workloads of the user that run below the node."""
         return self._by_user[node, user]
 
 
 def queue_gate(forest: QuotaForest, settings: Mapping[int, QueueSettings], queue: int, now_ms: int) -> Gate | None:
-    """Why nothing of a queue starts now; None when something may."""
+    """Return why nothing of a queue may start now; None if something may."""
     for node in forest.paths[queue]:
         own = settings.get(node, _NONE)
         if own.stop is not Stop.NONE:
@@ -61,15 +59,15 @@ def queue_gate(forest: QuotaForest, settings: Mapping[int, QueueSettings], queue
 
 
 def running_gate(counts: RunningCounts, settings: Mapping[int, QueueSettings], workload: Workload) -> Gate | None:
-    """Why this workload does not start while so many others run; None when it may."""
+    """Return the limit on running work that keeps this workload from starting; None if it may start."""
     left, gate = starts_left(counts, settings, workload.queue, workload.user)
     return gate if left is not None and left <= 0 else None
 
 
 def starts_left(counts: RunningCounts, settings: Mapping[int, QueueSettings], queue: str, user: str) -> tuple[int | None, Gate | None]:
-    """How many more workloads of the user may start at the queue, and the limit that says so; None: as many as they like.
+    """Return how many more workloads of the user may start at the queue, and the tightest limit; None if there is no limit.
 
-    Negative after a limit was lowered: so many have to end before the next one starts.
+    The number is negative after a limit was lowered: so many have to end before the next one starts.
     """
     forest = counts.forest
     least: int | None = None

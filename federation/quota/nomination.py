@@ -1,4 +1,4 @@
-"""What one workload would get on a snapshot, and who would have to give way: the full size, or as much of it as can be."""
+"""Nomination of one workload on a snapshot: its flavors and victims, at full size or as large as possible."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Nomination:
 
     @property
     def is_possible(self) -> bool:
-        """It fits, or will when the victims are gone."""
+        """The workload fits, or will fit when the victims are gone."""
         return self.assignment.mode is Mode.FIT or bool(self.victims)
 
 
 def nominate(snapshot: QuotaSnapshot, workload: Workload, earlier: Nomination | None = None) -> Nomination:
-    """The best that can be done for the workload on the snapshot, which is afterwards as it was.
+    """Return the best nomination for the workload; the snapshot is unchanged afterwards.
 
-    With `earlier`, its flavors and counts are kept, and only looked at anew.
+    With `earlier`, its flavors and counts are kept and only checked again.
     """
     if earlier is not None:
         only = {one.name: {name: choice.flavor for name, choice in one.flavors.items()} for one in earlier.assignment.sets}
@@ -52,9 +52,9 @@ def _with_victims(snapshot: QuotaSnapshot, workload: Workload, assigner: FlavorA
 
 
 def _shrunk(snapshot: QuotaSnapshot, workload: Workload, assigner: FlavorAssigner) -> Nomination | None:
-    """As many copies as can be, by bisection over what all replica sets can spare together; None when even the least is too much.
+    """Return the nomination with as many copies as possible, by bisection over the copies that all replica sets can spare together.
 
-    Source: Kueue `flavorassigner/podset_reducer.go`. It may preempt to run shrunk.
+    None if even the fewest do not fit. A shrunk workload may preempt. Source: Kueue `flavorassigner/podset_reducer.go`.
     """
     low, high = 0, sum(one.can_spare for one in workload.replica_sets) + 1
     most, best = high - 1, None

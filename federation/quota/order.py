@@ -1,11 +1,12 @@
-"""The order in which the nominated heads of all queues get their turn.
+"""Order of the nominated heads of all queues.
 
-By priority: who borrows from less high up first, then priority, then who came first.
-By shares: in every cohort a contest among its children, of queues with their heads, of cohorts with the winners inside. Who
-stays within its own where it asks goes first, then the lower share *with the request*, then priority, then who came first.
-The winner's use is charged before the next contest. Only the shares on the way from the winner's queue up have changed by
-that, so the others' standing is kept in a heap per cohort: n heads cost O(n · depth · log n).
-Where the past counts (`Rules.history_half_life_ms`), less past use goes before higher priority, and after borrowing and shares.
+By priority: first the head whose subtree of borrowing is lower, then the higher priority, then the older one. By shares: in every cohort
+a contest among its children, of queues with their heads, of cohorts with the winners inside. A child that stays within its own quota for
+the request goes first, then the lower share *with the request*, then the higher priority, then the older one. The winner's use is charged
+before the next contest. Only shares on the path from the winner's queue up have changed then, so a heap per cohort keeps the rest: n
+heads cost O(n · depth · log n).
+
+Where past use counts (`Rules.history_half_life_ms`), it ranks after borrowing and shares and before priority; less is better.
 Source: Kueue `scheduler.go`, `fair_sharing_iterator.go`.
 """
 
@@ -26,7 +27,7 @@ _Standing = tuple[bool, ShareKey, int, int, int, str]
 
 
 def by_priority(snapshot: QuotaSnapshot, nominated: Iterable[Nomination], past: PastUse) -> Iterator[Nomination]:
-    """The classical order; fixed for the whole pass."""
+    """Yield the heads in the classical order; fixed for the whole pass."""
     index = snapshot.forest.index
 
     def place(one: Nomination) -> tuple[int, int, int, int, str]:
@@ -37,7 +38,7 @@ def by_priority(snapshot: QuotaSnapshot, nominated: Iterable[Nomination], past: 
 
 
 class FairOrder:
-    """The order by shares; each `next` looks at the snapshot as it is then."""
+    """Order by shares; each `next` reads the snapshot as it is then."""
 
     def __init__(self, snapshot: QuotaSnapshot, nominated: Iterable[Nomination], past: PastUse) -> None:
         self._snapshot, self._past = snapshot, past
@@ -81,11 +82,11 @@ class FairOrder:
         self._roots.sort(key=lambda node: forest.names[node], reverse=True)
 
     def _settle(self, queue: int) -> None:
-        """The queue's head had its turn: take it out, and weigh the nodes above it anew."""
+        """Remove the queue's head, which has been decided, and rank the nodes above it anew."""
         forest = self._snapshot.forest
         del self._winner[queue]
         for below, cohort in pairwise(forest.paths[queue]):
-            heap = self._heaps[cohort]  # The node below is its first: it won.
+            heap = self._heaps[cohort]  # The node below is first, since it won.
             if below in self._winner:
                 heapreplace(heap, (self._standing(below), below))
             else:
@@ -96,18 +97,18 @@ class FairOrder:
                 self._winner[cohort] = self._winner[heap[0][1]]
 
     def _standing(self, child: int) -> _Standing:
-        """How the child stands among its siblings, its winner's request included."""
+        """Return the rank of the child among its siblings, including its winner's request."""
         queue = self._winner[child]
         head, ledger = self._heads[queue], self._snapshot.ledger
         extra = self._arriving(queue, child, head.assignment.amounts)
-        asked = [key for key, units in head.assignment.amounts.items() if units > 0]  # Nobody borrows what nothing is asked of.
+        asked = [key for key, units in head.assignment.amounts.items() if units > 0]  # A resource that is not requested is not borrowed.
         borrows = any(ledger.excess(child, key) + extra.get(key, 0) > 0 for key in asked)
         share = dominant_share(ledger, child, extra)
         work = head.workload
         return borrows, share.key, self._past.of(queue), -work.priority, work.created_ms, work.workload
 
     def _arriving(self, queue: int, node: int, amounts: Amounts) -> dict[FlavorResource, int]:
-        """What would be added to the use of `node` if `amounts` were charged to the queue below it."""
+        """Return the use that charging `amounts` to the queue would add at `node`."""
         forest, ledger = self._snapshot.forest, self._snapshot.ledger
         arriving = dict(amounts)
         for step in forest.paths[queue]:
@@ -122,5 +123,5 @@ class FairOrder:
 
 
 def in_order(snapshot: QuotaSnapshot, nominated: Iterable[Nomination], past: PastUse) -> Iterator[Nomination]:
-    """The heads in the order of the rules that hold."""
+    """Return the heads in the order of the snapshot's rules."""
     return FairOrder(snapshot, nominated, past) if snapshot.rules.fair_sharing else by_priority(snapshot, nominated, past)

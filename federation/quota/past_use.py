@@ -1,9 +1,9 @@
-"""What queues used in the past, fading: after each half-life what is past counts half.
+"""Past use of queues, fading: after each half-life it counts half.
 
     past(now) = past(before) · fade + load · (1 - fade)          fade = 2 ^ (-time / half-life)
 
-`load` is the dominant part of the root's capacity that a queue uses, divided by its weight; with a weight of 0 any use is more than
-all others'. However the time is cut into steps, the same is left, but for one part of `WHOLE` a step: what is small comes to an end.
+`load` is the dominant part of the root's capacity that a queue uses, divided by its weight; with a weight of 0 any use exceeds all
+others'. The result does not depend on how time is cut into steps, except for one part of `WHOLE` per step, so small amounts vanish.
 Source: Kueue's admission fair sharing, as one order among queues.
 """
 
@@ -15,26 +15,26 @@ from dataclasses import dataclass, field
 from federation.quota.forest import QuotaForest
 from federation.quota.snapshot import QuotaSnapshot
 
-#: All that the root could hold. So fine that a second is not lost in a half-life of months.
+#: All that the root could hold. Fine enough that a second is not lost in a half-life of months.
 WHOLE = 10**12
 ENTRY_PART = 15  #: About what a tenth of a half-life would add.
 
 
 @dataclass(slots=True)
 class PastUse:
-    """Past use by queue, in parts of the root's capacity (`WHOLE`); nothing was in use before it begins."""
+    """Past use by queue, in parts of the root's capacity (`WHOLE`), zero at the start."""
 
     half_life_ms: int
-    sampled_ms: int = 0  #: Up to then all is counted.
+    sampled_ms: int = 0  #: Time up to which all use is counted.
     _past: dict[int, int] = field(default_factory=dict)
 
     def sample(self, snapshot: QuotaSnapshot) -> None:
-        """Let the time since the last sample count with what is in use now; call it before use changes."""
+        """Count the time since the last sample with the present use; call this before use changes."""
         if self.half_life_ms and snapshot.now_ms > self.sampled_ms:
             self.let_pass(snapshot.now_ms, {queue: _load(snapshot, queue) for queue in self._past.keys() | snapshot.running.keys()})
 
     def let_pass(self, now_ms: int, loads: Mapping[int, int]) -> None:
-        """As `sample`, with what queues use now as `load_of` tells it; who is not named uses nothing."""
+        """Count the time up to `now_ms` with these loads (`load_of`); queues without a load use nothing."""
         since_ms, self.sampled_ms = max(0, now_ms - self.sampled_ms), max(self.sampled_ms, now_ms)
         if self.half_life_ms and since_ms:
             for queue in self._past.keys() | loads.keys():
@@ -42,32 +42,32 @@ class PastUse:
                 self._past[queue] = load + self.faded(self._past.get(queue, 0) - load, since_ms)
 
     def count_entry(self, snapshot: QuotaSnapshot, queue: int) -> None:
-        """Count an admission at once with a fifteenth of the queue's load, so that a burst between samples wins once only."""
+        """Count an admission at once with a fifteenth of the queue's load, so that a burst between samples wins only once."""
         if self.half_life_ms:
             self._past[queue] = self._past.get(queue, 0) + _load(snapshot, queue) // ENTRY_PART
 
     def of(self, queue: int) -> int:
-        """The past use of a queue; 0 while the past does not count."""
+        """Return the past use of a queue; 0 if past use does not count."""
         return self._past.get(queue, 0) if self.half_life_ms else 0
 
     def move(self, before: QuotaForest, after: QuotaForest) -> None:
-        """From one forest to another: the past stays with the tenants, and who is gone has none."""
+        """Move to another forest: past use stays with the tenants, and is dropped for tenants that are gone."""
         past = {before.tenant_of(queue): use for queue, use in self._past.items() if use}
         self._past = {after.queue_of(tenant): use for tenant, use in past.items() if tenant in after.index}
 
     def faded(self, amount: int, since_ms: int) -> int:
-        """What is left of an amount after some time; towards 0 for negative ones, too."""
+        """Return what is left of an amount after some time; negative amounts fade towards 0 as well."""
         halvings, rest_ms = divmod(since_ms, self.half_life_ms)
         left = abs(amount) >> min(halvings, 128)
         left = int(left * 0.5 ** (rest_ms / self.half_life_ms))
         return left if amount >= 0 else -left
 
 
-NO_PAST = PastUse(half_life_ms=0)  #: The past does not count.
+NO_PAST = PastUse(half_life_ms=0)  #: For rules where past use does not count.
 
 
 def load_of(forest: QuotaForest, queue: int, used: Mapping[str, int]) -> int:
-    """The dominant part of the root's capacity (`WHOLE`) that the queue uses, by its weight.
+    """Return the dominant part of the root's capacity (`WHOLE`) that the queue uses, divided by its weight.
 
     Args:
         used: Resource to units, all flavors together.

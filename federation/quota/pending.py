@@ -1,7 +1,7 @@
-"""What waits at one queue: in order, or parked until something changes.
+"""Waiting workloads of one queue: in order, or parked until something changes.
 
-The order: who preempts already, then priority, then who came first, then the id. Who is put back keeps its place. A parked
-shape parks all of its kind that are not more urgent, so that thousands of equal workloads cost one look.
+The order: preemptors that wait for their victims, then priority, then age, then id. A workload that is put back keeps its place. Parking
+a workload also parks all of the same shape that are not more urgent, so thousands of equal workloads cost one nomination.
 Source: Kueue `cache/queue/cluster_queue.go`.
 """
 
@@ -18,7 +18,7 @@ _Place = tuple[bool, int, int, str]
 
 @dataclass(slots=True)
 class PendingQueue:
-    """The waiting workloads of one queue."""
+    """Waiting workloads of one queue."""
 
     _order: list[_Place] = field(default_factory=list)
     _workloads: dict[str, Workload] = field(default_factory=dict)  #: In order and parked.
@@ -33,23 +33,22 @@ class PendingQueue:
         return workload in self._workloads
 
     def __iter__(self) -> Iterator[Workload]:
-        """All of them in the order in which they would go, the parked ones too."""
+        """Iterate over all workloads in order, parked ones included."""
         return iter(sorted(self._workloads.values(), key=self._place))
 
     def ready(self) -> Iterator[Workload]:
-        """Those that are not parked, in order; the queue may change meanwhile."""
+        """Yield the workloads that are not parked, in order; the queue may change meanwhile."""
         return (self._workloads[place[3]] for place in tuple(self._order))
 
     def get(self, workload: str) -> Workload:
-        """The workload; it must be here."""
+        """Return the workload, which must be here."""
         return self._workloads[workload]
 
     def is_parked(self, workload: str) -> bool:
-        """Does it wait for something to change?"""
         return workload in self._parked
 
     def add(self, workload: Workload) -> None:
-        """It waits at its place."""
+        """Queue the workload, parked if an equally urgent one of its shape is."""
         self._workloads[workload.workload] = workload
         if self._shapes and self._shapes.get(workload.shape, workload.priority - 1) >= workload.priority:
             self._parked[workload.workload] = workload
@@ -57,7 +56,7 @@ class PendingQueue:
             insort(self._order, self._place(workload))
 
     def remove(self, workload: str) -> Workload:
-        """It waits no longer; it must be here."""
+        """Remove and return the workload, which must be here."""
         gone = self._workloads.pop(workload)
         if self._parked.pop(workload, None) is None:
             del self._order[bisect_left(self._order, self._place(gone))]
@@ -65,14 +64,14 @@ class PendingQueue:
         return gone
 
     def make_sticky(self, workload: str) -> None:
-        """It goes first from now on: others give way to it."""
+        """Move the workload to the front, since it preempts others."""
         gone = self.remove(workload)
         self._sticky.add(workload)
         insort(self._order, self._place(gone))
         self._workloads[workload] = gone
 
     def park(self, workload: str, *, with_shape: bool) -> None:
-        """It is not looked at until `unpark`, and (with its shape) nothing like it that is as urgent at most."""
+        """Skip the workload until `unpark`; `with_shape` also skips all of its shape that are not more urgent."""
         first = self._workloads[workload]
         equals = [first]
         if with_shape:
@@ -86,7 +85,7 @@ class PendingQueue:
                 self._parked[one.workload] = one
 
     def unpark(self) -> None:
-        """All wait in order again."""
+        """Put all parked workloads back in order."""
         for one in self._parked.values():
             insort(self._order, self._place(one))
         self._parked.clear()

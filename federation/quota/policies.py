@@ -1,4 +1,4 @@
-"""What a queue may do to others, in which order it tries flavors, and by which rules a whole federation goes."""
+"""Policies of a queue (preemption, flavors, limits), and the rules of a federation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mesh.giving_way import YieldRules
 
 
 class Preempt(str, Enum):
-    """Whose quota may be taken back."""
+    """Set of workloads whose quota may be taken."""
 
     NEVER = "Never"
     LOWER_PRIORITY = "LowerPriority"
@@ -20,39 +20,39 @@ class Preempt(str, Enum):
 
 
 class TryOn(str, Enum):
-    """What to do with a flavor that would do, but not without borrowing or preempting."""
+    """Next step after a flavor that would do only with borrowing or preemption."""
 
     STOP = "MayStopSearch"
     NEXT = "TryNextFlavor"
 
 
 class Preference(str, Enum):
-    """Of several flavors that would do, which is the better one?"""
+    """Order of preference among flavors that would do."""
 
     BORROWING = "BorrowingOverPreemption"
     PREEMPTION = "PreemptionOverBorrowing"
 
 
 class Strategy(str, Enum):
-    """When a share allows to take from a sibling."""
+    """Condition on shares for the preemption of a sibling."""
 
-    FINAL_SHARE = "LessThanOrEqualToFinalShare"  #: The taker's share is not above what the giver is left with.
-    INITIAL_SHARE = "LessThanInitialShare"  #: The taker's share is below what the giver has now.
+    FINAL_SHARE = "LessThanOrEqualToFinalShare"  #: The taker's share is at or below the giver's share afterwards.
+    INITIAL_SHARE = "LessThanInitialShare"  #: The taker's share is below the giver's present share.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policies:
-    """Whom the work of a queue may ask to give way."""
+    """Preemption policies: the work that a queue's workloads may preempt."""
 
     within_queue: Preempt = Preempt.NEVER
-    reclaim: Preempt = Preempt.NEVER  #: From others who borrow.
-    borrow: Preempt = Preempt.NEVER  #: From others who borrow, even when it borrows itself: NEVER or LOWER_PRIORITY.
+    reclaim: Preempt = Preempt.NEVER  #: From queues that borrow.
+    borrow: Preempt = Preempt.NEVER  #: From queues that borrow, even if the queue borrows itself: NEVER or LOWER_PRIORITY.
     borrow_priority_max: int | None = None  #: Only from work up to this priority; None: any lower one.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fungibility:
-    """How far to look for a flavor."""
+    """How far to search for a flavor."""
 
     on_borrow: TryOn = TryOn.STOP
     on_preempt: TryOn = TryOn.NEXT
@@ -61,101 +61,100 @@ class Fungibility:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceGroup:
-    """Resources that one flavor gives together, and those flavors in the order to try them."""
+    """Resources that take one flavor together, and these flavors in the order to try them."""
 
     resources: tuple[str, ...]
     flavors: tuple[str, ...]
 
 
 class OnCut(str, Enum):
-    """What happens to running work that a lowered quota has no more room for."""
+    """Treatment of running work above a reduced quota."""
 
-    KEEP = "keep"  #: It ends by itself; until then nothing new starts.
-    EVICT = "evict"  #: As much as needed is asked to stop, in the order of victims.
+    KEEP = "keep"  #: It continues to its end; until then nothing new starts.
+    EVICT = "evict"  #: As much as needed is evicted, in the order of victims.
 
 
 class OnMaxWait(str, Enum):
-    """What becomes of work that waits longer than its tenant likes."""
+    """Treatment of work that waits longer than its tenant's `max_wait`."""
 
-    REFUSE = "refuse"  #: It ends, and says why.
-    FIRST = "first"  #: It goes before all others when quota is planned, and waits on.
+    REFUSE = "refuse"  #: It fails with a reason.
+    FIRST = "first"  #: It goes before all others when quota is planned, and keeps waiting.
 
 
 class Stop(str, Enum):
-    """Whether a tenant takes in work."""
+    """Whether a tenant admits work."""
 
     NONE = "none"
-    HOLD = "hold"  #: Nothing new starts; what runs goes on.
-    DRAIN = "drain"  #: Nothing new starts; what runs is asked to stop.
+    HOLD = "hold"  #: Nothing new starts; running work continues.
+    DRAIN = "drain"  #: Nothing new starts; running work is evicted.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeWindow:
-    """When new work may start: so many milliseconds from each multiple of the period, shifted by `opens_ms`."""
+    """Time when new work may start: `lasts_ms` from each multiple of the period, shifted by `opens_ms`."""
 
     opens_ms: int
     lasts_ms: int
     every_ms: int = 86_400_000
 
     def is_open(self, now_ms: int) -> bool:
-        """Is it open now?"""
         return (now_ms - self.opens_ms) % self.every_ms < self.lasts_ms
 
     def opens_next_ms(self, now_ms: int) -> int:
-        """When it opens next; now while it is open."""
+        """Return when the window opens next; `now_ms` while it is open."""
         since = (now_ms - self.opens_ms) % self.every_ms
         return now_ms if since < self.lasts_ms else now_ms - since + self.every_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSettings:
-    """All that holds for one queue beside its quota."""
+    """Settings of one queue beside its quota."""
 
     policies: Policies = Policies()
     fungibility: Fungibility = Fungibility()
     groups: tuple[ResourceGroup, ...] = ()
-    is_strict: bool = False  #: Nothing behind a head that waits is tried.
+    is_strict: bool = False  #: StrictFIFO: nothing behind a waiting head is tried.
     stop: Stop = Stop.NONE
-    running_max: int | None = None  #: Workloads at a time.
+    running_max: int | None = None  #: Maximum of workloads at a time.
     running_max_per_user: int | None = None
-    max_wait_ms: int | None = None  #: A head that waited longer is given all room that comes free in its queue's reach.
+    max_wait_ms: int | None = None  #: A head that waited longer gets all room that comes free in its queue's reach.
     on_max_wait: OnMaxWait = OnMaxWait.REFUSE
-    windows: tuple[TimeWindow, ...] = ()  #: New work starts only inside of one; empty: always.
+    windows: tuple[TimeWindow, ...] = ()  #: New work starts only within one; empty: always.
     on_cut: OnCut = OnCut.KEEP
-    min_run_ms: int | None = None  #: Instead of the one of `Rules`.
+    min_run_ms: int | None = None  #: Overrides the value of `Rules`.
 
     @property
     def flavors(self) -> tuple[str, ...]:
-        """Every flavor in the order to try it; empty where nobody gave an order."""
+        """Every flavor in the order to try it; empty if no order is set."""
         return tuple(dict.fromkeys(flavor for group in self.groups for flavor in group.flavors))
 
 
-#: Of tenants of whom no file says anything.
+#: Settings of tenants that no file names.
 NO_SETTINGS = QueueSettings()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """By which rules quota is given. The defaults are ScheduleMesh's; `KUEUE` are Kueue's of 2026-08.
+    """Rules of quota. The defaults are ScheduleMesh's; `KUEUE` are Kueue's of 2026-08.
 
     Source: ADR 0018.
     """
 
-    fair_sharing: bool = True  #: Order and preemption by shares; else by borrowing and priority.
+    fair_sharing: bool = True  #: Order and preemption by shares; otherwise by borrowing and priority.
     strategies: tuple[Strategy, ...] = (Strategy.FINAL_SHARE, Strategy.INITIAL_SHARE)
-    keeps_local: bool = True  #: What a node keeps is its own, whatever deficit stands above it.
-    rechecks_shares: bool = True  #: A victim is taken by share only if that is still right when all is settled.
-    ends_loops: bool = True  #: Nobody evicts one that evicted it, over any number of steps, unless within its own quota.
-    weighs_lost_work: bool = True  #: Of equal victims the one that loses least goes first.
-    counts_leaving: bool = True  #: What starts has room beside those who give way in its round, until they have stopped.
-    min_run_ms: int = 60_000  #: Nothing is evicted that has held its quota for less.
-    hold_ms: int = 60_000  #: How long freed room is held for who freed it; 0: not at all.
+    keeps_local: bool = True  #: A node can use what it keeps, whatever deficit stands above it.
+    rechecks_shares: bool = True  #: Victims by share are checked again in the final state.
+    ends_loops: bool = True  #: No workload evicts one that evicted it, over any number of steps, unless within its own quota.
+    weighs_lost_work: bool = True  #: Among equal candidates the one that loses least work is preempted first.
+    counts_leaving: bool = True  #: A new workload must fit beside the victims of its round until they have stopped.
+    min_run_ms: int = 60_000  #: Work that has held its quota for less is not evicted.
+    hold_ms: int = 60_000  #: How long freed room is held for its preemptor; 0: not at all.
     heads_max: int = 16  #: Workloads of one queue that are decided in a round.
-    backfills: bool = True  #: A big workload that waits gets a date; smaller ones run before it only if they do not delay it.
-    history_half_life_ms: int = 0  #: Queues with less use in the past go first; 0: the past does not count.
+    backfills: bool = True  #: A big waiting workload gets a start date; smaller ones run before it only if they do not delay it.
+    history_half_life_ms: int = 0  #: Queues with less past use go first; 0: past use does not count.
 
     def min_run_of(self, own: QueueSettings | None) -> int:
-        """Milliseconds that hold for a queue with these settings: its own, else those of all."""
+        """Return the minimum run time of a queue in milliseconds: its own, or the rules'."""
         return self.min_run_ms if own is None or own.min_run_ms is None else own.min_run_ms
 
 
@@ -176,22 +175,22 @@ MESH = Rules()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandingOrders:
-    """What holds for tenants beside their limits, whoever decides: a file says it, and it goes along with the limits."""
+    """Rules, weights and settings of tenants beside their limits. A file declares them, and the ledger stores them with the limits."""
 
     rules: Rules = MESH
-    weights: Mapping[str, Fraction] = field(default_factory=dict)  #: By path; 1 where there is none.
+    weights: Mapping[str, Fraction] = field(default_factory=dict)  #: By path; 1 if missing.
     settings: Mapping[str, QueueSettings] = field(default_factory=dict)  #: By path.
 
     def settings_of(self, tenant: str) -> QueueSettings:
-        """What holds for the tenant; of whom nobody said anything, nothing."""
+        """Return the tenant's settings; the defaults if no file names the tenant."""
         return self.settings.get(tenant, NO_SETTINGS)
 
     def min_run_of(self, tenant: str) -> int:
-        """Milliseconds that the tenant's work runs before it gives way to others."""
+        """Return the minimum run time of the tenant's work in milliseconds."""
         return self.rules.min_run_of(self.settings.get(tenant))
 
     def yielding(self, tenant: str) -> YieldRules:
-        """What holds among the tenant's stages on one mesh. Of whom nobody said anything, the less urgent ones give way."""
+        """Return the preemption rules among the tenant's stages on one mesh. Without settings, less urgent stages may be preempted."""
         own = self.settings.get(tenant)
         return YieldRules(
             takes=own is None or own.policies.within_queue is not Preempt.NEVER,

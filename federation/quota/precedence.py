@@ -1,10 +1,10 @@
-"""Who evicted whom, so that no chain of evictions comes back to where it began.
+"""History of evictions, so that no chain of evictions returns to its start.
 
-Every eviction is remembered while the two live. Nobody evicts a workload that evicted it, directly or by others; only a
-queue that takes back what is its own does not ask. Suppose that evictions went on for ever among finitely many workloads:
-following evictors back, some would form a circle of evictions that each happen again and again. But of a circle that is
-remembered no eviction is allowed again, unless all of them are reclaims. That such a circle cannot be is not proven; in a
-reclaim the taker ends within its quota and the giver was beyond its own, and a search through random worlds found none.
+Every eviction is recorded while both workloads live. No workload evicts one that evicted it, directly or through others; only a queue
+that reclaims its own quota skips the check. Suppose evictions went on for ever among finitely many workloads: following evictors back,
+some would form a cycle of evictions that each happen again and again. But no eviction of a recorded cycle is allowed again, unless all of
+them are reclaims. No proof excludes a cycle of reclaims; in a reclaim the taker ends within its quota and the giver was beyond its own,
+and a search through random worlds found no cycle.
 Source: ADR 0018; Kueue loops in #14543 and #13662.
 """
 
@@ -22,11 +22,11 @@ class EvictionOrder:
     _victims: dict[str, set[str]] = field(default_factory=dict)
 
     def record(self, by: str, victim: str) -> None:
-        """One made the other give way."""
+        """Record that the first workload evicted the second."""
         self._victims.setdefault(by, set()).add(victim)
 
     def forget(self, workload: str) -> None:
-        """It ended. Whom its victims' victims are stays known: each of its evictors evicted those too."""
+        """Forget a workload that has ended. Its evictors inherit its victims, so chains through it stay known."""
         below = self._victims.pop(workload, set())
         for victims in self._victims.values():
             if workload in victims:
@@ -34,7 +34,7 @@ class EvictionOrder:
                 victims.update(below)
 
     def displaced(self, by: Workload, victim: Workload) -> bool:
-        """Did `victim` evict `by` before, directly or by others? Then `by` may not evict it."""
+        """Return whether `victim` evicted `by` before, directly or through others, so that `by` may not evict it."""
         return victim.workload in self._victims and self._reaches(victim.workload, by.workload)
 
     def _reaches(self, start: str, end: str) -> bool:

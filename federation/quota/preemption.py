@@ -1,4 +1,4 @@
-"""Which running work gives way to a request, by the rules that hold."""
+"""Choice of the running work that is preempted for a request, by the snapshot's rules."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from federation.quota.snapshot import Ask, QuotaSnapshot
 
 
 def victims_for(snapshot: QuotaSnapshot, ask: Ask) -> tuple[Victim, ...]:
-    """The victims, empty when no preemption helps; the snapshot is afterwards as it was."""
+    """Return the victims, empty if no preemption helps; the snapshot is unchanged afterwards."""
     return fair_victims(snapshot, ask) if snapshot.rules.fair_sharing else classical_victims(snapshot, ask)

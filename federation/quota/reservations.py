@@ -1,15 +1,15 @@
-"""A date for a big workload that waits, and smaller ones beside it as long as they do not delay it.
+"""Reservation of a start date for a big waiting workload, and backfilling by smaller ones that do not delay it.
 
-The date is when enough of what runs should have ended, by what its users expect. Until then another workload starts only if
+The date is when enough of the running work should have ended, by its users' estimates. Until then another workload starts only if
 
-- it goes before the big one in their common queue, or stays within its own queue's quota: nobody's promise takes that away;
+- it goes before the big one in their common queue, or stays within its own queue's quota, which no reservation takes away;
 - or it should end before the date;
 - or the big one would fit at the date in spite of it.
 
-One workload per tree has a date at a time: more of them would shut out all others while each makes room for each. What has
-no expected run time is taken never to end. A workload that has waited longer than its queue's `max_wait` needs no date: all
-room that comes free in its reach is kept for it.
-Source: EASY backfilling (Lifka 1995); `references/quota.md` §14.3, ADR 0018.
+One workload per tree has a date at a time: several dates would shut out all other work while each makes room. Work without an expected
+run time counts as endless. A workload beyond its queue's `max_wait` needs no date: all room that comes free in its reach is reserved for
+it.
+Source: EASY backfilling (Lifka 1995); ADR 0018.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from federation.quota.workloads import Running, Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """What a workload will get, and when."""
+    """Future assignment of a workload, and its start."""
 
     workload: Workload
     start_ms: int
     assignment: Assignment
-    ended: tuple[Running, ...]  #: What should have ended by then.
+    ended: tuple[Running, ...]  #: Work that should have ended by then.
 
 
 def running_below(snapshot: QuotaSnapshot, root: int) -> Iterator[Running]:
-    """All running work of one tree."""
+    """Yield all running work of one tree."""
     for queue, running in snapshot.running.items():
         if snapshot.forest.root(queue) == root:
             yield from running.values()
 
 
 def earliest_start(snapshot: QuotaSnapshot, workload: Workload) -> Reservation | None:
-    """When the workload would fit if nothing else started and all ended as expected; None when nobody can say.
+    """Return when the workload would fit if nothing else started and all work ended as expected; None if that is unknown.
 
-    The end of work that runs longer than expected, or is leaving, is taken to be now.
+    Overdue and stopping work counts as ending now.
     """
     ending = sorted(
         (_end_ms(running, snapshot.now_ms), running.workload.workload, running)
@@ -66,13 +66,13 @@ def earliest_start(snapshot: QuotaSnapshot, workload: Workload) -> Reservation |
 
 
 def on_empty_tree(snapshot: QuotaSnapshot, workload: Workload) -> Assignment:
-    """What it would get if nothing else ran in its tree."""
+    """Return the assignment if nothing else ran in the workload's tree."""
     root = snapshot.forest.root(snapshot.forest.index[workload.queue])
     return _without(snapshot, workload, list(running_below(snapshot, root)))
 
 
 def would_delay(snapshot: QuotaSnapshot, reservation: Reservation, one: Nomination) -> bool:
-    """Would admitting the nominated workload now make the reserved one late?"""
+    """Return whether admitting the nominated workload now would delay the reserved one."""
     work, promised, forest = one.workload, reservation.workload, snapshot.forest
     node, reserved = forest.index[work.queue], forest.index[promised.queue]
     if work.workload == promised.workload or forest.root(node) != forest.root(reserved):

@@ -1,16 +1,16 @@
-"""The state machine of quota: workloads come, run, give way and end; a round says what starts and who stops.
+"""The state machine of quota: workloads are submitted, run, are preempted and end; a round decides which ones start and stop.
 
-Pure: the same calls with the same times give the same decisions. Nothing is copied in a round; what is tried out is undone.
+Pure: the same calls with the same times give the same decisions. A round copies nothing; trials are undone.
 
 A round, at `now_ms`:
 
-1. What is held for too long is given up. What is held, and whose victims are gone, is admitted.
-2. Who has waited longer than its queue allows gets its turn before all others, and keeps all room that comes free.
-3. Passes over the heads of all queues (`QuotaCycle`), until no queue has another head to offer or `heads_max` were looked at.
-4. The first that waits for room, and could be said when it starts, gets the date that nobody may delay.
+1. Drop expired holds. Admit the workloads with a hold whose victims are gone.
+2. Decide first about workloads beyond their queue's `max_wait`, and reserve all room that comes free for them.
+3. Pass over the heads of all queues (`QuotaCycle`), until no queue has another head, or `heads_max` of each were decided.
+4. Give the first workload that waits for room, and has a known start, a date that no other workload may delay.
 
-What an eviction frees is charged to the preemptor from the moment of the decision (`Hold`), so that nobody else gets it; after
-`hold_ms` it is open to all again.
+Room freed by an eviction is charged to the preemptor from the decision on (`Hold`), so that no other workload gets it; after `hold_ms`
+the room is free for all.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from mesh.reasons import Reason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """Room that is kept for a preemptor while its victims leave, and until it is admitted."""
+    """Room held for a preemptor until its victims have stopped and it is admitted."""
 
     workload: Workload
     assignment: Assignment
@@ -51,9 +51,9 @@ class Hold:
 
 
 class QuotaScheduler:
-    """Who holds quota, who waits for it.
+    """State of quota: running and waiting workloads.
 
-    `settings` are by node: policies, flavors and the like count for queues, limits and stops for all below a node.
+    `settings` are by node: policies and flavors apply to queues, limits and stops to all below a node.
     """
 
     def __init__(self, forest: QuotaForest, settings: Mapping[int, QueueSettings], rules: Rules = MESH) -> None:
@@ -62,13 +62,13 @@ class QuotaScheduler:
         self.past = PastUse(half_life_ms=rules.history_half_life_ms)
         self.holds: dict[str, Hold] = {}
         self.reservations: dict[int, Reservation] = {}  #: By root.
-        self.gates: dict[str, Gate] = {}  #: Of those that were not even tried in the last round.
-        self.waits: dict[str, Wait] = {}  #: What was last decided about those that wait.
+        self.gates: dict[str, Gate] = {}  #: Of workloads that the last round did not try.
+        self.waits: dict[str, Wait] = {}  #: Last decision about each waiting workload.
         self._queues: defaultdict[int, PendingQueue] = defaultdict(PendingQueue)
         self._where: dict[str, int] = {}  #: Workload to its queue, waiting or running.
         self._freed: set[int] = set()  #: Roots where room may have come free since the last round.
-        self._asked: set[int] = set()  #: Roots where a date was looked for in this round.
-        self._blocked: list[tuple[int, Amounts]] = []  #: What is kept for the overdue, in this round only.
+        self._asked: set[int] = set()  #: Roots where this round has looked for a date.
+        self._blocked: list[tuple[int, Amounts]] = []  #: Charges for overdue workloads, in this round only.
         self._ripe: list[tuple[int, int]] = []  #: When running work stops being protected, and its root.
         self._adopt(forest, settings)
 
@@ -81,32 +81,32 @@ class QuotaScheduler:
     # -- what happens ----------------------------------------------------------------------------------------------------
 
     def submit(self, workload: Workload) -> None:
-        """It waits for quota from now on.
+        """Queue the workload.
 
         Raises:
             UnknownTenant: There is no such queue.
-            LedgerError: Work of this id waits or runs already.
+            LedgerError: A workload of this id is waiting or running already.
         """
         node = self._new(workload)
         self._queues[node].add(replace(workload, queue=self.forest.names[node]))
 
     def restore(self, running: Running) -> None:
-        """It holds quota already, whatever the limits say now: what was true before a restart. Raises as `submit`."""
+        """Add a workload that held quota before a restart, whatever the present limits. Raises as `submit`."""
         node = self._new(running.workload)
         self._start(replace(running, workload=replace(running.workload, queue=self.forest.names[node])))
 
     def _new(self, workload: Workload) -> int:
         node = self.queue_node(workload.queue)
         if workload.workload in self._where:
-            raise LedgerError(f"work of the id {workload.workload} is known already")
+            raise LedgerError(f"workload {workload.workload} is waiting or running already")
         self._where[workload.workload] = node
         return node
 
     def end(self, workload: str, now_ms: int) -> None:
-        """It is over, or nobody wants it any more; its quota is free.
+        """Remove a workload that has ended or was withdrawn, and free its quota.
 
         Raises:
-            LedgerError: Nothing of this id waits or runs.
+            LedgerError: No workload of this id is waiting or running.
         """
         node = self._node_of(workload)
         self._at(now_ms)
@@ -120,26 +120,26 @@ class QuotaScheduler:
         self.order.forget(workload)
 
     def stopped(self, workload: str, now_ms: int) -> None:
-        """It ran and has given way: its quota is free, and it waits at the place that it had. Raises as `end`."""
+        """Free the quota of a preempted workload that has stopped, and queue it again at its old place. Raises as `end`."""
         node = self._node_of(workload)
         if workload not in self.snapshot.running.get(node, {}):
-            raise LedgerError(f"{workload} does not run")
+            raise LedgerError(f"workload {workload} is not running")
         self._at(now_ms)
         running = self.snapshot.running[node][workload]
         self._stop(running)
         self._queues[node].add(running.workload)
 
     def saved(self, workload: str, now_ms: int) -> None:
-        """Its state was kept: what it did before is not lost when it stops. Raises LedgerError when it does not run."""
+        """Record a checkpoint: work before it is not lost when the workload stops. Raises LedgerError if the workload is not running."""
         running = self.snapshot.running.get(self._node_of(workload), {}).get(workload)
         if running is None:
-            raise LedgerError(f"{workload} does not run")
+            raise LedgerError(f"workload {workload} is not running")
         self._swap(running, replace(running, saved_ms=now_ms))
 
     def reshape(self, forest: QuotaForest, settings: Mapping[int, QueueSettings], now_ms: int) -> list[Decision]:
-        """Other limits, other parents, other tenants from now on. Running work goes on, but where its queue says otherwise.
+        """Apply other limits, parents and tenants. Running work continues, unless its queue evicts on a quota reduction.
 
-        Holds and dates are given up: they were reckoned on the old limits.
+        Holds and dates are dropped, since they were computed from the old limits.
 
         Raises:
             UnknownTenant: A tenant with work is not in the new forest. Nothing has changed.
@@ -168,7 +168,7 @@ class QuotaScheduler:
     # -- a round ---------------------------------------------------------------------------------------------------------
 
     def round(self, now_ms: int) -> list[Decision]:
-        """What starts and what stops now, and why the others that were looked at wait."""
+        """Decide which workloads start and stop now, and why the others of this round wait."""
         self._at(now_ms)
         decisions: list[Decision] = [*self._drained(), *self._expired(), *self._kept_holds()]
         self._unpark()
@@ -189,7 +189,7 @@ class QuotaScheduler:
         return decisions
 
     def next_round_ms(self) -> int | None:
-        """When time alone may change something: a hold runs out, work can be preempted, a window opens; None: never."""
+        """Return when time alone may change something: a hold expires, protection ends, a window opens; None: never."""
         times = [hold.until_ms for hold in self.holds.values()]
         times += [at_ms for at_ms, _ in self._ripe]
         times += [gate.opens_ms for gate in self.gates.values() if gate.opens_ms is not None]
@@ -203,21 +203,21 @@ class QuotaScheduler:
         return min(times, default=None)
 
     def waiting(self, queue: str) -> Iterator[Workload]:
-        """What waits at a queue, in the order in which it would go. Raises UnknownTenant."""
+        """Return the waiting workloads of a queue, in order. Raises UnknownTenant."""
         return iter(self._queues[self.queue_node(queue)])
 
     def is_parked(self, workload: str) -> bool:
-        """Is it not looked at until something changes? Raises LedgerError."""
+        """Return whether the workload is skipped until something changes. Raises LedgerError."""
         return self._queues[self._node_of(workload)].is_parked(workload)
 
     def find(self, workload: str) -> Workload:
-        """The workload, waiting or running. Raises LedgerError."""
+        """Return the workload, waiting or running. Raises LedgerError."""
         node = self._node_of(workload)
         running = self.snapshot.running.get(node, {}).get(workload)
         return running.workload if running is not None else self._queues[node].get(workload)
 
     def _heads(self, seen: set[str]) -> Iterator[Workload]:
-        """Of each queue the first that may be tried, and was not decided in this round yet."""
+        """Yield for each queue the first workload that may be tried and was not decided in this round."""
         for node in sorted(self._queues):
             queue = self._queues[node]
             if not queue:
@@ -255,7 +255,7 @@ class QuotaScheduler:
         decisions: list[Decision] = []
         for decision in decided:
             gate = running_gate(self.counts, self.settings, self.find(decision.workload))
-            if gate is not None and not isinstance(decision, Wait):  # Others of this pass have come up to the limit.
+            if gate is not None and not isinstance(decision, Wait):  # Other admissions of this pass have reached the limit.
                 self.gates[decision.workload] = gate
                 continue
             seen.add(decision.workload)
@@ -272,7 +272,7 @@ class QuotaScheduler:
         elif isinstance(decision, Wait):
             self.waits[decision.workload] = decision
             self._reserve(queue.get(decision.workload), decision.reason)
-            if decision.is_parked or decision.has_untried:  # Kueue goes on with those that are left; here a search begins with the first.
+            if decision.is_parked or decision.has_untried:  # Kueue goes on with the untried flavors; here a search starts anew.
                 queue.park(decision.workload, with_shape=True)
         return decision
 
@@ -304,7 +304,7 @@ class QuotaScheduler:
             self.snapshot.charge(self._where[decision.workload], decision.assignment.amounts)
 
     def _evict(self, victims: Iterable[Victim]) -> list[Decision]:
-        """Mark what has to go; an order for each that did not know it yet."""
+        """Mark the victims as stopping; return an order for each that was not stopping yet."""
         orders: list[Decision] = []
         for victim in victims:
             work = victim.running.workload.workload
@@ -325,7 +325,7 @@ class QuotaScheduler:
         return self._evict(victims)
 
     def _expired(self) -> list[Decision]:
-        """Holds that ran out: the room is open to all again, and the workload is an ordinary head of its queue."""
+        """Drop expired holds: their room is free for all, and their workloads are ordinary heads again."""
         late = [name for name, hold in self.holds.items() if hold.until_ms <= self.snapshot.now_ms]
         for name in late:
             self._drop_hold(name)
@@ -333,7 +333,7 @@ class QuotaScheduler:
         return [self.waits[name] for name in late]
 
     def _kept_holds(self) -> list[Decision]:
-        """Holds whose victims are gone: admitted, or given up where other limits do not let them fit any more."""
+        """Admit the workloads whose victims are gone; drop their holds if new limits forbid the admission."""
         decisions: list[Decision] = []
         for name, hold in list(self.holds.items()):
             if any(self._runs(victim) for victim in hold.victims):
@@ -348,7 +348,7 @@ class QuotaScheduler:
         return decisions
 
     def _overdue(self, seen: set[str]) -> list[Decision]:
-        """Of each tree the one that waits longest beyond what its queue allows: first turn, and all that comes free."""
+        """Decide first about each tree's longest overdue workload, and reserve all room that comes free for it."""
         decisions: list[Decision] = []
         for workload in self._longest_overdue():
             decided = self._pass([workload], seen)
@@ -379,7 +379,7 @@ class QuotaScheduler:
         return [longest[root] for root in sorted(longest)]
 
     def _refresh_reservations(self) -> None:
-        """Dates anew, as work ended earlier or later than was expected; none for what does not wait any more."""
+        """Compute the dates anew, since work ends earlier or later than expected; drop dates of workloads that no longer wait."""
         for root, old in list(self.reservations.items()):
             name = old.workload.workload
             still = name in self._where and not self._runs(name) and name not in self.holds
@@ -441,7 +441,7 @@ class QuotaScheduler:
         self.gates.pop(workload, None)
 
     def _unpark(self) -> None:
-        """What was parked is looked at again where room came free, or running work lost its protection."""
+        """Unpark workloads where room came free, or running work lost its protection."""
         now_ms = self.snapshot.now_ms
         self._freed |= {root for at_ms, root in self._ripe if at_ms <= now_ms}
         self._ripe = [(at_ms, root) for at_ms, root in self._ripe if at_ms > now_ms]
@@ -454,18 +454,18 @@ class QuotaScheduler:
         return workload in self._where and workload in self.snapshot.running.get(self._where[workload], {})
 
     def queue_node(self, queue: str) -> int:
-        """The leaf that takes in the work of a tenant. Raises UnknownTenant."""
+        """Return the leaf that admits the work of a tenant. Raises UnknownTenant."""
         return _queue_in(self.forest, queue)
 
     def _node_of(self, workload: str) -> int:
         if workload not in self._where:
-            raise LedgerError(f"nothing of the id {workload} waits or runs")
+            raise LedgerError(f"workload {workload} is neither waiting nor running")
         return self._where[workload]
 
 
 def _queue_in(forest: QuotaForest, queue: str) -> int:
-    """The leaf that takes in the work of a tenant. Raises UnknownTenant."""
+    """Return the leaf that admits the work of a tenant. Raises UnknownTenant."""
     node = forest.queue_of(queue)
     if forest.children[node]:
-        raise UnknownTenant(f"{queue} is no queue: it has tenants below it and no work of its own")
+        raise UnknownTenant(f"{queue} is not a queue: it has tenants below it and no work of its own")
     return node

@@ -1,11 +1,11 @@
-"""Dominant shares as whole numbers, for those who compare thousands of them: the order among siblings is that of the exact shares.
+"""Dominant shares as whole numbers, to compare thousands of them: the order among siblings is that of the exact shares.
 
-All children of a node are measured by what that node could hold, so their shares have a denominator in common: the least common
-multiple of what it could hold of each resource, and of what their weights are counted in. What is left of a share is its numerator.
+All children of a node are measured by what that node could hold, so their shares have a common denominator: the least common multiple of
+what the node could hold of each resource, and of the numerators of the weights. The rank is the numerator.
 
     rank = max over r of borrowed(r) * factor(r) * factor(weight)
 
-Source: `federation.quota.shares`, whose order this is.
+Source: `federation.quota.shares`, with the same order.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collections.abc import Mapping, Sequence
 from federation.quota.ledger import QuotaLedger
 from mesh.ids import FlavorName
 
-_Factor = tuple[str, Sequence[int], int]  #: Resource, what every node has borrowed of it, and the factor that makes a share of it.
-#: As a factor, with what every node uses of a flavor of it beyond its own, and which nodes declare that.
+_Factor = tuple[str, Sequence[int], int]  #: Resource, what every node has borrowed of it, and the factor that turns that into a share.
+#: A factor with every node's excess of one flavor of the resource, and which nodes declare that flavor.
 _Scale = tuple[str, Sequence[int], int, Sequence[int], Sequence[bool]]
 
 
 class ShareRanks:
-    """Over one ledger."""
+    """Share ranks over one ledger."""
 
     def __init__(self, ledger: QuotaLedger) -> None:
         self._ledger, self._forest = ledger, ledger.forest
@@ -30,9 +30,9 @@ class ShareRanks:
         self._scales: dict[tuple[int, FlavorName], list[_Scale]] = {}  #: By parent and flavor.
 
     def rank(self, node: int) -> int:
-        """Of the share of a node; 0 at a root, and where nothing is borrowed.
+        """Return the rank of a node's share; 0 at a root, and if nothing is borrowed.
 
-        It is counted each time: to see whether a kept one still holds would cost as much, and each charge, too.
+        The rank is not cached: checking a cached rank would cost as much, and would slow down each charge.
         """
         if not self._over_keys[node]:
             return 0
@@ -44,13 +44,13 @@ class ShareRanks:
         return ratio * weights[node] if ratio else 0
 
     def is_borrowing(self, node: int) -> bool:
-        """Does the node borrow anything that it declares? Possible with a rank of 0, too: where the parent has nothing to lend."""
+        """Return whether the node borrows anything that it declares. That is possible with rank 0 if the parent has nothing to lend."""
         if self._forest.parents[node] < 0 or not self._ledger.borrows(node):
             return False
         return self.rank(node) > 0 or self._ledger.has_borrowed(node)
 
     def rank_with(self, node: int, flavor: FlavorName, extra: Mapping[str, int]) -> int:
-        """As `rank`, with so much more, or less, of a flavor's resources in use at the node itself."""
+        """Return the rank with `extra` more (or less) of a flavor's resources in use at the node itself."""
         parent, ratio = self._parents[node], 0
         for name, borrowed, factor, excess, is_declared in self._scales.get((parent, flavor)) or self._scales_below(parent, flavor):
             units, amount = extra.get(name), borrowed[node]
@@ -65,7 +65,7 @@ class ShareRanks:
         return ratio * self._factors[parent][1][node] if ratio else 0
 
     def ranks_with(self, node: int, flavor: FlavorName, extra: Mapping[str, int]) -> list[int]:
-        """As `rank_with`, of every resource by itself, the dominant one first: between equal shares the next resource decides."""
+        """Return the rank of every resource with `extra`, the dominant one first: between equal shares the next resource decides."""
         factors, weights = self._factors.get(self._parents[node]) or self._factors_below(self._parents[node])
         more = self._ledger.borrowed_more
         ranks = [

@@ -1,4 +1,4 @@
-"""Running work over a ledger, to try things out on: every change goes into an undo log, so nothing is ever copied."""
+"""Running work over a ledger, for trials: an undo log records every change, so nothing is ever copied."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from federation.tenants import FlavorResource
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """A workload that wants room, flavors already chosen."""
+    """Request of a workload with flavors already chosen."""
 
     workload: Workload
     node: int
     amounts: Amounts
-    needed: frozenset[FlavorResource]  #: Where it did not fit; a victim has to use one of these.
+    needed: frozenset[FlavorResource]  #: Keys that did not fit; a victim has to use one of them.
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +37,15 @@ class _Moved:
 
 
 def nobody_displaced(by: Workload, victim: Workload) -> bool:
-    """The relation that forbids no eviction."""
+    """Return False: no eviction is forbidden."""
     del by, victim
     return False
 
 
 class QuotaSnapshot:
-    """One state of the quota world.
+    """State of quota at one moment.
 
-    `displaces(a, b)` says whether `b` may not be evicted by `a`, because `b` evicted `a` before; see `precedence`.
+    `displaces(a, b)` returns whether `a` may not evict `b`, because `b` evicted `a` before (`precedence`).
     """
 
     __slots__ = ("_log", "displaces", "forest", "ledger", "now_ms", "rules", "running", "settings", "shares")
@@ -64,17 +64,17 @@ class QuotaSnapshot:
         self.settings = settings  #: By queue.
         self.ledger = QuotaLedger(forest, keeps_local=rules.keeps_local)
         self.shares = ShareRanks(self.ledger)
-        self.running: dict[int, dict[str, Running]] = {}  #: Queue to id to what holds quota there.
+        self.running: dict[int, dict[str, Running]] = {}  #: Queue to id to running work.
         self.now_ms = now_ms
         self.displaces = displaces
         self._log: list[_Charged | _Moved] = []
 
     def mark(self) -> int:
-        """A place in the undo log to come back to."""
+        """Return a position in the undo log for `undo`."""
         return len(self._log)
 
     def undo(self, mark: int) -> None:
-        """Take back all that was done since the mark."""
+        """Undo all changes since the mark."""
         while len(self._log) > mark:
             last = self._log.pop()
             if isinstance(last, _Charged):
@@ -85,37 +85,37 @@ class QuotaSnapshot:
                 self._put(last.running)
 
     def forget_log(self) -> None:
-        """What was done so far stays."""
+        """Make all changes so far permanent."""
         self._log.clear()
 
     def charge(self, node: int, amounts: Amounts) -> None:
-        """So much more in use at the queue."""
+        """Add the amounts to the queue's use."""
         self._apply(node, amounts, 1)
         self._log.append(_Charged(node, amounts, 1))
 
     def discharge(self, node: int, amounts: Amounts) -> None:
-        """So much less in use at the queue. Raises LedgerError."""
+        """Subtract the amounts from the queue's use. Raises LedgerError."""
         self._apply(node, amounts, -1)
         self._log.append(_Charged(node, amounts, -1))
 
     def add(self, running: Running) -> None:
-        """It holds its quota."""
+        """Add running work with its quota."""
         self._put(running)
         self._log.append(_Moved(running, was_added=True))
 
     def remove(self, running: Running) -> None:
-        """It holds its quota no longer."""
+        """Remove running work with its quota."""
         self._take(running)
         self._log.append(_Moved(running, was_added=False))
 
     def remove_all(self, several: Iterable[Running]) -> None:
-        """None of these holds quota any longer; those that do not anyway are passed over."""
+        """Remove all of these; skip work that is not in the snapshot."""
         for running in several:
             if running.workload.workload in self.running.get(self.node_of(running), {}):
                 self.remove(running)
 
     def node_of(self, running: Running) -> int:
-        """The queue that it runs for."""
+        """Return the queue of the running work."""
         return self.forest.index[running.workload.queue]
 
     def _apply(self, node: int, amounts: Amounts, sign: int) -> None:

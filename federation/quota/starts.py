@@ -1,7 +1,7 @@
-"""How many more workloads each tenant and user may start now: stops, time windows, limits on what runs.
+"""How many more workloads each tenant and user may start now: stops, time windows, limits on running work.
 
-The federation's workload is the stage. Whoever sends stages asks here first, and tells what was sent and what has ended; the
-numbers are its own, so of two that send at once each may start as many as the limit leaves.
+The federation's workload is the stage. A sender of stages asks here first, and counts the stages it sent and those that ended. The counts
+are local, so two senders at once may each start as many as the limit leaves.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from mesh.counting import counted
 from mesh.ids import TenantPath
 from mesh.reasons import Reason
 
-#: What shuts a tenant: what was sent and has not begun is taken back as well.
+#: Reasons that close a tenant: stages that were sent and have not started are withdrawn as well.
 SHUT = frozenset({Reason.TENANT_HELD, Reason.TENANT_DRAINED, Reason.OUTSIDE_WINDOW})
-#: What lets others pass only when something ends.
+#: Reasons that end only when running work ends.
 FULL = frozenset({Reason.RUNNING_LIMIT, Reason.USER_LIMIT})
 
 
@@ -30,17 +30,17 @@ class Allowance:
     """How many workloads may start."""
 
     starts: int | None = None  #: None: any number. Negative: so many run too many.
-    gate: Gate | None = None  #: What allows no more than that.
+    gate: Gate | None = None  #: The limit behind `starts`.
     detail: str = ""  #: The gate in words, which change only when the gate does.
 
     @property
     def is_closed(self) -> bool:
-        """May nothing start now?"""
+        """Nothing may start now."""
         return self.starts is not None and self.starts <= 0
 
     @property
     def is_shut(self) -> bool:
-        """Is the tenant itself shut, whatever runs?"""
+        """The tenant itself is closed, whatever runs."""
         return self.gate is not None and self.gate.reason in SHUT
 
 
@@ -49,7 +49,7 @@ ANY_NUMBER = Allowance()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """Whose workloads, and how many of them have started and not ended."""
+    """Number of started and unended workloads of one tenant and user."""
 
     tenant: TenantPath
     user: str
@@ -58,7 +58,7 @@ class Tally:
 
 @dataclass(slots=True)
 class Starts:
-    """The gate of one tree under the orders in force, with what is counted at it."""
+    """Start limits of one tree under the orders in force, with local counts."""
 
     tree: TenantTree
     orders: OrdersInForce
@@ -74,16 +74,16 @@ class Starts:
 
     @property
     def limits_running(self) -> bool:
-        """Is there anybody who may run only so much at a time?"""
+        """Some tenant limits its running workloads."""
         return any(own.running_max is not None or own.running_max_per_user is not None for own in self._settings.values())
 
     def count(self, tally: Tally, by: int) -> None:
-        """So many more have started; negative: have ended. Of a tenant that is not in the tree nothing is counted."""
+        """Count `by` more started workloads; negative for ended ones. Tenants that are not in the tree are not counted."""
         if tally.tenant in self._forest.index and by:
             self._counts.add(Workload(workload="", queue=self._queue_of(tally.tenant), created_ms=0, user=tally.user), by)
 
     def allowed(self, tenant: TenantPath, user: str, now_ms: int) -> Allowance:
-        """How many workloads of the user may start now. A tenant that is not in the tree is for others to refuse."""
+        """Return how many workloads of the user may start now. A tenant outside the tree has no limit here; other code refuses it."""
         if tenant not in self._forest.index:
             return ANY_NUMBER
         gate = queue_gate(self._forest, self._settings, self._forest.queue_of(tenant), now_ms)
@@ -98,11 +98,11 @@ class Starts:
     def _words(self, gate: Gate, user: str) -> str:
         if gate.reason is Reason.OUTSIDE_WINDOW and gate.opens_ms is not None:
             opens = datetime.fromtimestamp(gate.opens_ms / 1_000, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
-            return f"{gate.node} starts work only inside of its time windows; the next one opens {opens}"
+            return f"{gate.node} starts work only within its time windows; the next one opens {opens}"
         if gate.reason is Reason.RUNNING_LIMIT:
-            return f"{gate.node} may run {counted(gate.limit or 0, 'stage')} at a time, and does"
+            return f"{gate.node} is at its limit of {counted(gate.limit or 0, 'running stage')}"
         if gate.reason is Reason.USER_LIMIT:
-            return f"{user or 'whoever gives no name'} may run {counted(gate.limit or 0, 'stage')} of {gate.node} at a time, and does"
+            return f"{user or 'the user without a name'} is at the limit of {counted(gate.limit or 0, 'running stage')} of {gate.node}"
         stopped = self.orders.stops.get(TenantPath(gate.node))
         why = f" ({stopped.reason})" if stopped is not None and stopped.reason else ""
         word = "on hold" if gate.reason is Reason.TENANT_HELD else "drained"

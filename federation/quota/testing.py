@@ -1,4 +1,4 @@
-"""Small quota worlds for tests, in few words: one resource, `gpu`, of the flavor `red` where nothing else is said."""
+"""Small quota worlds for tests, in few words: one resource, `gpu`, of the flavor `red` unless another is named."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ BLUE: FlavorResource = (FlavorName("blue"), "gpu")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A node of a small world; it is a queue when no other names it as its parent."""
+    """A node of a small world; a queue if no other node names it as its parent."""
 
     parent: str | None = None
     nominal: int = 0
     borrowing: int | None = None
     lending: int | None = None
-    blue: int | None = None  #: Nominal of the second flavor; None: the node does not know it.
+    blue: int | None = None  #: Nominal quota of the second flavor; None: the node does not declare it.
     weight: Fraction = Fraction(1)
     settings: QueueSettings = field(default_factory=QueueSettings)
-    policies: Policies | None = None  #: Instead of those of the settings.
+    policies: Policies | None = None  #: Overrides the policies of the settings.
     flavors: tuple[str, ...] = ("red",)
 
     @property
@@ -40,7 +40,7 @@ class Node:
 
 
 def forest_of(nodes: Mapping[str, Node]) -> QuotaForest:
-    """The forest of a small world."""
+    """Return the forest of a small world."""
     parents = {node.parent for node in nodes.values()}
     return QuotaForest(
         ForestNode(name=name, parent=node.parent, quotas=node.quotas, weight=node.weight, is_queue=name not in parents)
@@ -49,7 +49,7 @@ def forest_of(nodes: Mapping[str, Node]) -> QuotaForest:
 
 
 def settings_of(forest: QuotaForest, nodes: Mapping[str, Node]) -> dict[int, QueueSettings]:
-    """What holds for each node of it."""
+    """Return the settings of its nodes."""
     found: dict[int, QueueSettings] = {}
     for name, node in nodes.items():
         own = node.settings
@@ -70,13 +70,13 @@ def settings_of(forest: QuotaForest, nodes: Mapping[str, Node]) -> dict[int, Que
 
 
 def scheduler_of(rules: Rules = MESH, **nodes: Node) -> QuotaScheduler:
-    """A scheduler of a small world, nothing running."""
+    """Return a scheduler of a small world with nothing running."""
     forest = forest_of(nodes)
     return QuotaScheduler(forest, settings_of(forest, nodes), rules)
 
 
 def snapshot_of(running: list[Running], rules: Rules, now_ms: int = 0, **nodes: Node) -> QuotaSnapshot:
-    """A snapshot of a small world with what runs in it."""
+    """Return a snapshot of a small world with this running work."""
     forest = forest_of(nodes)
     snapshot = QuotaSnapshot(forest, rules, settings_of(forest, nodes), now_ms=now_ms)
     for one in running:
@@ -97,7 +97,7 @@ def work(
     count_min: int | None = None,
     runs_ms: int | None = None,
 ) -> Workload:
-    """A workload of `count` replicas with so many GPUs each."""
+    """Return a workload of `count` replicas with so many GPUs each."""
     one = ReplicaSet(name="main", count=count, count_min=count_min, amounts={"gpu": gpu})
     return Workload(
         workload=name,
@@ -118,12 +118,12 @@ def runs(
     saved_ms: int | None = None,
     is_leaving: bool = False,
 ) -> Running:
-    """The workload with all that it asks for, of one flavor."""
+    """Return the workload as running with all that it asks for, of one flavor."""
     units = sum(one.count * one.amounts["gpu"] for one in workload.replica_sets)
     return Running(workload=workload, amounts={key: units}, since_ms=since_ms, saved_ms=saved_ms, is_leaving=is_leaving)
 
 
 def ask_for(snapshot: QuotaSnapshot, workload: Workload, key: FlavorResource = RED) -> Ask:
-    """What the workload asks for when one flavor was chosen that does not fit."""
+    """Return the request of the workload for one flavor that does not fit."""
     units = sum(one.count * one.amounts["gpu"] for one in workload.replica_sets)
     return Ask(workload=workload, node=snapshot.forest.index[workload.queue], amounts={key: units}, needed=frozenset({key}))

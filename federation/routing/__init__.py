@@ -1,10 +1,10 @@
-"""Routing: which mesh gets a piece of work. A snapshot in; a mesh, or a named reason for each that refuses, out. Pure.
+"""Routing: the choice of a mesh for work. A snapshot in; a mesh, or a named reason for each that refuses, out. Pure.
 
-    demand    what the work asks for             openness       is a mesh open to it at all
-    survey    what every mesh says to it         headroom       what its tenant could be granted, and at whose cost
-    verdicts  what one mesh says                 work_before    what comes before it there
-    route     which one is taken                 flavor_choice  which flavor, where several would do
-    domains   which tenants could meet there
+    demand    needs of the work                  openness       whether a mesh is open to the work at all
+    survey    the verdicts of all meshes         headroom       grantable quota of a tenant, and its cost
+    verdicts  the verdict of one mesh            work_before    work that comes before it on a mesh
+    route     the choice of the mesh             flavor_choice  the choice among flavors
+    domains   tenants that could meet on a Ray cluster
 
 Source: ADR 0021, 0026, 0032.
 """

@@ -1,4 +1,4 @@
-"""What a piece of work asks of a mesh."""
+"""Demand: the needs of work that is to be routed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,11 +10,11 @@ from mesh.resources import ResourceSet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What a piece of work asks of a mesh."""
+    """Needs of work that is to be routed."""
 
     tenant: TenantPath
-    slot: ResourceSet  #: The least that must be granted at once for it to start.
-    labels: Mapping[str, str] = field(default_factory=dict)  #: See `mesh.labels.mismatch`.
-    mesh: MeshId | None = None  #: Only this one, when set.
-    near: Mapping[MeshId, int] = field(default_factory=dict)  #: Bytes of its inputs by the mesh that they lie in.
-    settings: QueueSettings = NO_SETTINGS  #: Of its tenant. Without an order of flavors in it, they are all alike.
+    slot: ResourceSet  #: The least that must be granted at once for the work to start.
+    labels: Mapping[str, str] = field(default_factory=dict)  #: Required labels, as in `mesh.labels.mismatch`.
+    mesh: MeshId | None = None  #: If set, the only mesh allowed.
+    near: Mapping[MeshId, int] = field(default_factory=dict)  #: Bytes of its inputs by the mesh that stores them.
+    settings: QueueSettings = NO_SETTINGS  #: Settings of its tenant. Without an order of flavors, all flavors are equal.

@@ -1,8 +1,8 @@
-"""Domains of trust: a Ray cluster is one, since Ray separates nobody within it (ADR 0032).
+"""Domains of trust: a Ray cluster is one domain, since Ray does not separate tenants within it (ADR 0032).
 
-A cluster that is not `shared` takes the work of one top-level tenant. Which tenants it admits follows from its meshes' records and the
-tenant tree in force; a tenant that was taken out of the tree counts as long as its work holds leases there. Where that makes several, no
-mesh of the cluster takes anything new, from anybody: which of them was meant is for a person to say.
+A cluster that is not `shared` admits the work of one top-level tenant. The records of its meshes and the tenant tree in force decide
+which tenants it admits; a tenant that was removed from the tree counts as long as its work holds leases there. If several top-level
+tenants result, no mesh of the cluster admits anything new from any tenant until a person decides which of them was meant.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from mesh.ids import MeshId, TenantPath
 
 
 def admitted_top_level(record_tenants: Iterable[str], top_level: Iterable[TenantPath]) -> frozenset[TenantPath]:
-    """Those of the top-level tenants of which a mesh admits some tenant.
+    """Return the top-level tenants of which a mesh admits some tenant.
 
     Args:
         record_tenants: Paths, or `*`, as for `openness.may_use`.
-        top_level: All that the tree has.
+        top_level: All top-level tenants of the tree.
     """
     told = {top_level_of(path) for path in record_tenants}
     return frozenset(top_level if "*" in told else told.intersection(top_level))
 
 
 def crowded(snapshot: Snapshot) -> Mapping[MeshId, tuple[TenantPath, ...]]:
-    """The meshes on clusters that are not shared and yet admit several top-level tenants, each mesh with all of these, in order."""
+    """Return the meshes on unshared clusters that admit several top-level tenants, each with all of these tenants in order."""
     top_level = snapshot.tree.top_level
     of_cluster: defaultdict[str, list[MeshRecord]] = defaultdict(list)
-    for view in snapshot.meshes:  # A mesh that does not know its cluster is taken to have one of its own.
+    for view in snapshot.meshes:  # A mesh of unknown cluster counts as the only one on its cluster.
         of_cluster[view.record.cluster or f"mesh {view.record.mesh}"].append(view.record)
     unshared = {cluster: records for cluster, records in of_cluster.items() if not all(record.shared for record in records)}
     if not unshared:

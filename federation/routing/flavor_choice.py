@@ -1,9 +1,9 @@
-"""Which flavor a piece of work is for, where several would do: the tenant's order, `on_borrow`, `on_preempt` and `prefer`.
+"""Choice of the flavor, if several would do: the tenant's order, `on_borrow`, `on_preempt` and `prefer`.
 
-The search is that of `federation.quota.flavors`, on what routing knows of meshes in place of one quota snapshot:
+The search is that of `federation.quota.flavors`, on routing's knowledge of meshes instead of one quota snapshot:
 
-    there is quota and room                                             fit; how far up it borrows
-    own quota covers it, and others hold there what they borrowed       reclaim: they give it back
+    there is quota and room                                             fit; the level says how far up it borrows
+    own quota covers it, and borrowers hold that quota there            reclaim
     otherwise                                                           it waits, and flavors do not decide
 
 Source: ADR 0026; Kueue `scheduler/flavorassigner`.
@@ -20,17 +20,17 @@ from mesh.ids import FlavorName
 
 
 class Graded(NamedTuple):
-    """A flavor, and how well it would do at the mesh where it does best."""
+    """A flavor, and its grade at the mesh where it does best."""
 
     flavor: FlavorName
     grade: Grade
 
 
 def search(offers: Iterable[Graded], settings: QueueSettings) -> Graded | None:
-    """The flavor to take; None when the work would wait for any of them.
+    """Return the flavor to take; None if the work would wait for any of them.
 
     Args:
-        offers: What meshes offer, in any order; a flavor may come several times.
+        offers: Grades from the meshes, in any order; a flavor may come several times.
     """
     preference = settings.fungibility.preference
     best_of: dict[FlavorName, Grade] = {}
@@ -48,17 +48,17 @@ def search(offers: Iterable[Graded], settings: QueueSettings) -> Graded | None:
 
 
 def in_order(flavors: Iterable[FlavorName], settings: QueueSettings) -> list[FlavorName]:
-    """As they are tried; those that the file does not name come last, by name."""
+    """Return the flavors in the order of the search; flavors that the file does not name come last, by name."""
     ranks = {flavor: rank for rank, flavor in enumerate(settings.flavors)}
     return sorted(flavors, key=lambda flavor: (ranks.get(flavor, len(ranks)), flavor))
 
 
 def words_of(taken: Graded, passed: Graded) -> str:
-    """Why this flavor was taken and not that of the mesh which would have been the next best."""
+    """Explain why this flavor was taken and not that of the next best mesh."""
     if taken.grade.mode is Mode.RECLAIM:
-        return f"others give back what is its own of flavor {taken.flavor}"
+        return f"the tenant's own quota of flavor {taken.flavor} is reclaimed from borrowers"
     if passed.grade.mode is Mode.RECLAIM:
-        return f"flavor {taken.flavor} has room, and for {passed.flavor} others would have to give way"
+        return f"flavor {taken.flavor} has room, and {passed.flavor} would need a reclaim"
     if passed.grade.mode is not Mode.FIT:
         return f"flavor {taken.flavor} has room, and for {passed.flavor} it would wait"
     if taken.grade.level < passed.grade.level:

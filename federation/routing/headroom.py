@@ -1,6 +1,6 @@
-"""What tenants could be granted of each flavor on one snapshot, and what others there would have to give back.
+"""Headroom: what tenants could be granted of each flavor on one snapshot, and what would have to be reclaimed for that.
 
-Each question is reckoned once, whoever asks: work of one tenant comes in many shapes, and meshes share flavors.
+Each result is cached, since one tenant's work comes in many shapes, and meshes share flavors.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from mesh.resources import ResourceSet
 
 
 class Grantable(NamedTuple):
-    """Of one (flavor, resource), in units."""
+    """Grantable units of one (flavor, resource)."""
 
-    potential: int  #: What the tenant could hold if nobody else held any.
-    available: int  #: What it would be granted now.
+    potential: int  #: The most that the tenant could hold if no other tenant held any.
+    available: int  #: The most that it would be granted now.
 
 
 class Borrowing(NamedTuple):
-    """What it means for a tenant to hold one slot more of a flavor."""
+    """Consequences for a tenant of holding one slot more of a flavor."""
 
     level: int  #: How far up its quota has to come from; 0: its own covers it.
-    is_entitled: bool  #: It is covered below the root: who has borrowed that has to give it back.
+    is_entitled: bool  #: Quota below the root covers it: borrowers of that quota have to return it.
 
 
 _NOTHING = Grantable(potential=0, available=0)
 
 
 class Headroom:
-    """Over one snapshot."""
+    """Headroom on one snapshot."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -44,13 +44,13 @@ class Headroom:
 
     @property
     def crowded(self) -> Mapping[MeshId, tuple[TenantPath, ...]]:
-        """The meshes that take nothing, since tenants would meet there who may not; see `domains.crowded`."""
+        """The meshes that admit nothing, as in `domains.crowded`."""
         if self._crowded is None:
             self._crowded = crowded(self._snapshot)
         return self._crowded
 
     def grantable(self, tenant: TenantPath, flavor: FlavorName, resource: str) -> Grantable:
-        """What the tenant could hold and would get. One that was taken out of the tree while its run goes on is granted nothing."""
+        """Return what the tenant could hold and would get. A tenant that was removed from the tree during its run is granted nothing."""
         row = (tenant, flavor, resource)
         known = self._grantable.get(row)
         if known is None:
@@ -65,25 +65,25 @@ class Headroom:
         return Grantable(potential=tree.potential(tenant, key), available=max(0, tree.available(usage, tenant, key)))
 
     def borrowing(self, tenant: TenantPath, flavor: FlavorName, slot: ResourceSet) -> Borrowing:
-        """For the worst resource of the slot. The tenant is in the tree."""
+        """Return the consequences for the worst resource of the slot. The tenant has to be in the tree."""
         tree, usage = self._snapshot.tree, self._snapshot.usage
         levels = [tree.borrowing_level(usage, tenant, (flavor, name), units) for name, units in slot.items()]
         return Borrowing(level=max((level for level, _ in levels), default=0), is_entitled=all(entitled for _, entitled in levels))
 
     def holds(self, mesh: MeshId, tenant: TenantPath, flavor: FlavorName) -> bool:
-        """Does the mesh's session hold a lease of the pair?"""
+        """Return whether the mesh's session holds a lease of the tenant and flavor."""
         if self._held is None:
             self._held = {(lease.mesh, lease.tenant, lease.flavor) for lease in self._snapshot.leases if lease.incarnation is None}
         return (mesh, tenant, flavor) in self._held
 
     def borrowed_at(self, mesh: MeshId, flavor: FlavorName, resource: str, tenant: TenantPath) -> int:
-        """Units that tenants other than this one hold on the mesh beyond their own quota."""
+        """Return the units that other tenants hold on the mesh beyond their own quota."""
         if self._borrowed is None:
             self._borrowed = self._borrowed_by_mesh()
         return sum(units for other, units in self._borrowed.get((mesh, flavor, resource), {}).items() if other != tenant)
 
     def _borrowed_by_mesh(self) -> dict[tuple[MeshId, FlavorName, str], dict[TenantPath, int]]:
-        """No lease counts for more than it holds, and no tenant for more than it borrows."""
+        """Return borrowed units per mesh: at most what each lease holds, and what its tenant borrows."""
         tree, usage = self._snapshot.tree, self._snapshot.usage
         borrowed: defaultdict[tuple[MeshId, FlavorName, str], dict[TenantPath, int]] = defaultdict(dict)
         for lease in self._snapshot.leases:

@@ -1,4 +1,4 @@
-"""Whether a mesh is open to a piece of work at all, before anybody asks about room: its labels, its tenants, and is it there to stay."""
+"""Openness of a mesh to work, before any question of room: labels, tenants, and whether the mesh is there to stay."""
 
 from collections.abc import Iterable
 from datetime import datetime, timezone
@@ -12,12 +12,17 @@ from mesh.reasons import Reason
 
 
 def may_use(record_tenants: Iterable[str], tenant: TenantPath) -> bool:
-    """Whether a mesh that is open to `record_tenants` (paths with all below them, or `*`) takes work of the tenant."""
+    """Return whether a mesh that is open to `record_tenants` (paths with all below them, or `*`) admits work of the tenant."""
     return any(allowed in ("*", tenant) or tenant.startswith(f"{allowed}/") for allowed in record_tenants)
 
 
 def narrowed(told: Iterable[str], allowed: Iterable[str]) -> tuple[str, ...]:
-    """To whom a mesh is open that opens itself to `told` where only `allowed` may use it, both as for `may_use`; empty: to nobody."""
+    """Return the tenants of a mesh that opens itself to `told`, within those that are `allowed`; empty if there are none.
+
+    Args:
+        told: Paths or `*`, as for `may_use`.
+        allowed: Paths or `*`, as for `may_use`.
+    """
     ceiling, kept = tuple(allowed), []
     for path in told:
         is_allowed = may_use(ceiling, TenantPath(path))
@@ -26,12 +31,12 @@ def narrowed(told: Iterable[str], allowed: Iterable[str]) -> tuple[str, ...]:
 
 
 def words_of_crowd(together: tuple[TenantPath, ...]) -> str:
-    """Why the mesh takes nothing where these would meet on its Ray cluster. Unnamed: whoever asks may reach one of them only."""
-    return f"its Ray cluster admits {len(together)} top-level tenants, and is not `shared`: it takes nothing new"
+    """Explain why a mesh on a crowded cluster admits nothing. No tenant is named, since a reader may see only one of them."""
+    return f"its Ray cluster admits {len(together)} top-level tenants, and is not `shared`: it admits nothing new"
 
 
 def words_of_absence(demand: Demand, absent: AbsentMesh) -> str | None:
-    """Where a mesh is that is not there and might take the work; None of any other, which nobody waits for."""
+    """Explain where an absent mesh is that might admit the work; None if it would not."""
     is_meant = demand.mesh == absent.record.mesh if demand.mesh is not None else _might_take(demand, absent.record)
     if not is_meant:
         return None
@@ -42,12 +47,12 @@ def words_of_absence(demand: Demand, absent: AbsentMesh) -> str | None:
 _WHERE = {
     Whereabouts.NOT_JOINED: "it has not joined yet",
     Whereabouts.LEFT: "it has left in good order, and may join again",
-    Whereabouts.LOST: "it was lost, and has not been heard of since",
+    Whereabouts.LOST: "it was lost, and has not reported since",
 }
 
 
 def _might_take(demand: Demand, record: MeshRecord) -> bool:
-    """By what the root's file says of it."""
+    """Return whether the root's file lets the mesh admit the work."""
     return (
         mismatch(demand.labels, record.labels) is None
         and may_use(record.tenants, demand.tenant)
@@ -58,10 +63,10 @@ def _might_take(demand: Demand, record: MeshRecord) -> bool:
 def refusal_of(
     demand: Demand, view: MeshView, now_ms: int, queue_max: int, together: tuple[TenantPath, ...] = ()
 ) -> tuple[Reason, str] | None:
-    """Why the mesh does not take the work whatever its size; None when it might.
+    """Return why the mesh does not admit the work, whatever its size; None if it might.
 
     Args:
-        together: Top-level tenants that would meet on its Ray cluster and may not; see `routing.domains`.
+        together: Top-level tenants that would meet on its unshared Ray cluster, as in `routing.domains`.
     """
     record = view.record
     if demand.mesh is not None and demand.mesh != record.mesh:
@@ -74,21 +79,21 @@ def refusal_of(
     if together:
         return Reason.CLUSTER_NOT_SHARED, words_of_crowd(together)
     if not view.alive:
-        return Reason.MESH_UNREACHABLE, "its heartbeat is overdue"  # Without the age: the words go into events, once per change.
+        return Reason.MESH_UNREACHABLE, "its heartbeat is overdue"  # Without the age, since events repeat the words on each change.
     if not record.cluster_answers:
-        return Reason.MESH_UNREACHABLE, "its Ray cluster does not answer"
+        return Reason.MESH_UNREACHABLE, "its Ray cluster does not respond"
     if view.standing.drain is not None:
         why = view.standing.drain.reason
-        return Reason.MESH_DRAINING, f"it is draining and takes nothing new{f' ({why})' if why else ''}"
+        return Reason.MESH_DRAINING, f"it is draining and admits nothing new{f' ({why})' if why else ''}"
     if view.unsteady_ms(now_ms):
         return Reason.MESH_UNSTEADY, _unsteady(view)
     if view.waiting >= queue_max:
-        return Reason.QUEUE_FULL, f"{counted(queue_max, 'stage')} or more wait for it"
+        return Reason.QUEUE_FULL, f"{counted(queue_max, 'stage')} or more are queued for it"
     return None
 
 
 def _unsteady(view: MeshView) -> str:
-    """Until when, and not how much longer: the words go into events, once per change."""
+    """Name the end of the probation and not the rest of it, since events repeat the words on each change."""
     kept = view.standing.steadiness
     assert kept is not None  # noqa: S101  asked only of a mesh that is on probation
     until = datetime.fromtimestamp(kept.steady_ms / 1_000, tz=timezone.utc).strftime("%H:%M:%SZ")

@@ -1,19 +1,19 @@
-"""Which mesh gets a piece of work: a snapshot in; a mesh, or a named reason, out.
+"""Choice of the mesh for work: a snapshot in; a mesh, or a named reason, out.
 
-Of the meshes that accept it (`federation.routing.survey`), the one that costs the least time is taken: waiting there, and bringing the
-inputs there that lie elsewhere (`federation.estimates` has the formula). Data so hold work at their mesh when moving them takes longer than
-waiting beside them, and not else. At the same cost it is the one where most of the inputs lie; then the one with the least
-work before it, measured against its size; then the one that could grant the most; then the one with the most room, since quota that is
-missing may come free anywhere, and room only there.
+Among the meshes that accept the work (`federation.routing.survey`), the one of the least cost in time wins: the wait there, and the
+transfer of inputs that lie elsewhere (`federation.estimates` has the formula). So data keep work at their mesh only if moving them takes
+longer than waiting beside them. At equal cost the mesh with most of the inputs wins; then the one with the least work before this,
+relative to its size; then the one that could grant the most; then the one with the most room, since missing quota may come free anywhere,
+but room only there.
 
-Before time, the flavor is chosen, as the work's tenant asks (`federation.routing.flavor_choice`): among meshes at which the work would
-begin at most `flavor_delay_ms` later than at the soonest one. Where others give back what is its own, their giving way counts as no wait.
-Where it would wait for every flavor, time alone decides.
+Before time, the flavor is chosen by the tenant's settings (`federation.routing.flavor_choice`), among meshes where the work would start
+at most `flavor_delay_ms` later than at the soonest. A reclaim of the tenant's own quota counts as no wait. If the work would wait for
+every flavor, time alone decides.
 
-What the meshes say does not depend on where the inputs are, and is most of the work: `survey` asks them once for all work of
-a kind, `choose` picks a mesh for each piece. `route` is both.
+The verdicts of the meshes do not depend on where the inputs are, and are most of the cost: `survey` computes them once for all work of a
+kind, `choose` picks a mesh for each stage. `route` does both.
 
-All in integers and by id at the end, so the same snapshot gives the same answer.
+All values are integers, with ids as the last comparison, so the same snapshot gives the same result.
 """
 
 from collections.abc import Mapping
@@ -37,39 +37,39 @@ from mesh.resources import ResourceSet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routed:
-    """The work goes to this mesh."""
+    """Result: the work goes to this mesh."""
 
     mesh: MeshId
     pool: PoolName
     flavor: FlavorName
-    reason: Reason  #: ONLY_FIT, FLAVOR_ORDER, LOCALITY, MOST_HEADROOM, or SHORTEST_WAIT where it cannot start now.
-    detail: str  #: In words.
+    reason: Reason  #: ONLY_FIT, FLAVOR_ORDER, LOCALITY, MOST_HEADROOM, or SHORTEST_WAIT if the work cannot start now.
+    detail: str  #: The reason in words.
     verdicts: tuple[Verdict, ...]  #: One for each mesh, by id.
-    flavor_why: str = ""  #: With FLAVOR_ORDER: what spoke for the flavor, in words.
+    flavor_why: str = ""  #: With FLAVOR_ORDER: why this flavor, in words.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """No mesh accepts the work as things stand."""
+    """Result: no mesh accepts the work as things stand."""
 
-    reason: Reason  #: The one reason that all meshes gave (or the pinned one), else NO_MESH_FITS.
-    detail: str  #: What each mesh said, in words.
-    verdicts: tuple[Verdict, ...]  #: One for each mesh, by id; also for those that are not there and might take it.
+    reason: Reason  #: The common reason of all meshes (or of the pinned one), otherwise NO_MESH_FITS.
+    detail: str  #: The verdict of each mesh, in words.
+    verdicts: tuple[Verdict, ...]  #: One for each mesh, by id; also for absent meshes that might accept the work.
 
 
 class _Fit(NamedTuple):
-    """A mesh that accepts, with what it is compared by, in this order: the least is the best.
+    """A mesh that accepts, with its sort key: fields in the order of comparison, the least is the best.
 
-    A tuple, because there is one for each mesh and each piece of work, and tuples are made and compared at once.
+    A tuple, since there is one for each mesh and stage, and tuples are fast to make and compare.
     """
 
-    cost_ms: int  #: How long until the work could begin, about.
+    cost_ms: int  #: Estimated time until the work could start.
     far: int  #: Bytes of the inputs that are there already, negated.
     load: int  #: Work before this one, in millionths of the mesh.
     full: int  #: Slots that could be granted there now, negated.
-    idle: int  #: Slots that there is room for, though perhaps no quota, negated.
+    idle: int  #: Slots with room, perhaps without quota, negated.
     mesh: MeshId
-    pool: PoolName  #: No two of a mesh are alike, so nothing below is ever compared.
+    pool: PoolName  #: Unique within a mesh, so later fields are never compared.
     wait_ms: int
     transfer_ms: int
     accepted: Acceptance
@@ -78,12 +78,10 @@ class _Fit(NamedTuple):
 def route(
     demand: Demand, snapshot: Snapshot, planned: Mapping[MeshId, ResourceSet] | None = None, rules: CostRules = COST_RULES
 ) -> Routed | Refused:
-    """Choose a mesh for the demand.
-
-    Pure: the same arguments give the same answer.
+    """Choose a mesh for the demand. Pure.
 
     Args:
-        planned: What the caller has sent to meshes since the snapshot was taken; counts as work that comes first.
+        planned: Work that the caller has sent to meshes since the snapshot; it counts as work that comes first.
     """
     return choose(survey(demand, snapshot, rules), demand.near, planned)
 
@@ -91,12 +89,12 @@ def route(
 def choose(
     asked: Survey, near: Mapping[MeshId, int], planned: Mapping[MeshId, ResourceSet] | None = None, *, pieces: int = 1
 ) -> Routed | Refused:
-    """Pick the mesh for a piece of the work that was asked about. Pure.
+    """Choose the mesh for a stage of the surveyed work. Pure.
 
     Args:
-        near: Bytes of its inputs by the mesh that they lie in.
-        planned: See `route`.
-        pieces: How many like it get this answer. A flavor with room for all of them goes before one with room for some.
+        near: Bytes of its inputs by the mesh that stores them.
+        planned: As in `route`.
+        pieces: Number of like stages that get this result. A flavor with room for all of them goes before one with room for some.
     """
     if not asked.accepting:
         return _refuse(asked.demand, _with_absent(asked), asked.unheld)
@@ -138,9 +136,9 @@ def _fits(asked: Survey, near: Mapping[MeshId, int], planned: Mapping[MeshId, Re
 
 
 def _of_one_flavor(asked: Survey, fits: list[_Fit], pieces: int) -> list[_Fit]:
-    """Those near enough in time that have the flavor which the tenant's search finds; all, when it would wait for any flavor.
+    """Return the fits near enough in time with the flavor that the tenant's search finds; all fits if the work would wait for any flavor.
 
-    First is looked at where all pieces could start at once, as a workload in a quota round is tried whole before it is shrunk.
+    The search first tries meshes where all stages could start at once, as a quota round tries a workload whole before it shrinks it.
     """
     latest_ms = min([fit.cost_ms for fit in fits]) + asked.rules.flavor_delay_ms
     in_time = [fit for fit in fits if (fit.transfer_ms if fit.accepted.grade.mode is Mode.RECLAIM else fit.cost_ms) <= latest_ms]
@@ -153,12 +151,12 @@ def _of_one_flavor(asked: Survey, fits: list[_Fit], pieces: int) -> list[_Fit]:
 
 
 def _is_told_anew(fit: _Fit) -> bool:
-    """Do this piece's inputs, or what is planned, change what the mesh says?"""
+    """Return whether this stage's inputs, or planned work, change the mesh's verdict."""
     return bool(fit.transfer_ms) or fit.wait_ms != fit.accepted.verdict.wait_ms
 
 
 def _told(fit: _Fit) -> Verdict:
-    """The verdict with what this piece's inputs and what is planned change in it."""
+    """Return the verdict, changed by this stage's inputs and planned work."""
     kept = fit.accepted.verdict
     return Verdict(
         mesh=kept.mesh,
@@ -174,7 +172,7 @@ def _told(fit: _Fit) -> Verdict:
 
 
 def _why(best: _Fit, others: list[_Fit]) -> tuple[Reason, str]:
-    """The first comparison that set the best apart from the second, as a reason and in words."""
+    """Return the first comparison that set the best apart from the second, as a reason and in words."""
     words, most = _words(best), Reason.MOST_HEADROOM if best.accepted.verdict.reason is None else Reason.SHORTEST_WAIT
     if not others:
         return Reason.ONLY_FIT, words
@@ -184,7 +182,7 @@ def _why(best: _Fit, others: list[_Fit]) -> tuple[Reason, str]:
     if best.cost_ms < second.cost_ms or best.far < second.far:
         return Reason.LOCALITY, f"{words}; most of its inputs are there"
     if best.load < second.load:
-        return most, f"{words}; less work is before it than elsewhere"
+        return most, f"{words}; less work is queued before it than elsewhere"
     if best.full == second.full and best.idle < second.idle:
         return most, f"{words}; there is more room than elsewhere"
     return most, words
@@ -200,7 +198,7 @@ def _seconds(span_ms: int) -> str:
 
 
 def _with_absent(asked: Survey) -> tuple[Verdict, ...]:
-    """The verdicts, with one for each mesh that is not there and might take the work: it is what somebody may be waiting for."""
+    """Return the verdicts, with one for each absent mesh that might accept the work, since someone may be waiting for that mesh."""
     away = ((mesh.record.mesh, words_of_absence(asked.demand, mesh)) for mesh in asked.absent)
     told = [Verdict(mesh=mesh, reason=Reason.MESH_UNREACHABLE, detail=words) for mesh, words in away if words is not None]
     return tuple(sorted((*asked.verdicts, *told), key=lambda verdict: verdict.mesh)) if told else asked.verdicts

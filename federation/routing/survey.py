@@ -1,9 +1,9 @@
-"""What every mesh says to a kind of work, wherever its inputs are.
+"""Survey: the verdict of every mesh on a kind of work, wherever its inputs are.
 
-Every mesh is asked the same questions in the same order, and the first "no" is its verdict: labels, tenants, is it there,
-is it draining, is it steady (`federation.routing.openness`), could a pool hold the work when empty, could the tenant ever be granted as
-much, is there a lease to pay for it or place for one. A mesh without a "no" accepts the work; if its pools are full or the quota is in
-use just now, the work would wait there, and the verdict says so, and for how long about.
+Each mesh is checked in the same order, and the first failure is its verdict: labels, tenants, presence, drain, probation
+(`federation.routing.openness`), a pool that could hold the work when empty, quota that the tenant could ever be granted, and a lease, or
+room for one, to pay for the work. A mesh without a failure accepts the work. If its pools are full or the quota is in use now, the work
+would wait there, and the verdict says so with an estimate.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,35 +34,35 @@ class Acceptance:
     verdict: Verdict  #: As if the inputs were there.
     pool: PoolRecord
     load: int  #: Work before this one, in millionths of the mesh.
-    run_ms: int  #: How long a stage runs there, about; where the quota alone is missing, on the mesh where it comes free first.
-    running: int  #: How many run there at once.
-    grade: Grade  #: How well the flavor would do there.
-    is_first: bool = True  #: Its verdict is the one that the mesh gives.
+    run_ms: int  #: Estimated run time of a stage there; if only quota is missing, on the mesh where quota comes free first.
+    running: int  #: Number of stages that run there at once.
+    grade: Grade  #: Grade of the flavor there.
+    is_first: bool = True  #: Its verdict is the mesh's verdict.
 
     @property
     def graded(self) -> Graded:
-        """Its flavor with the grade."""
+        """The flavor with its grade."""
         return Graded(self.pool.flavor, self.grade)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What every mesh says to a kind of work, wherever its inputs are."""
+    """Verdicts of all meshes on a kind of work, wherever its inputs are."""
 
     demand: Demand
     verdicts: tuple[Verdict, ...]  #: One for each mesh, by id.
-    accepting: tuple[Acceptance, ...]  #: By id; one for each mesh, or for each mesh and flavor where flavors have an order.
+    accepting: tuple[Acceptance, ...]  #: By id; one for each mesh, or for each mesh and flavor if flavors have an order.
     rules: CostRules
     has_choice: bool = False  #: Flavors have an order, and there are several of them.
-    absent: tuple[AbsentMesh, ...] = ()  #: Meshes that are known and not there, whatever they might say.
-    unheld: str = ""  #: The first resource of the work that no mesh has, in words; empty: some mesh has each, or none is known.
+    absent: tuple[AbsentMesh, ...] = ()  #: Known meshes that are absent.
+    unheld: str = ""  #: Message about the first resource of the work that no mesh has; empty if each is there, or none is known.
 
 
 def survey(demand: Demand, snapshot: Snapshot, rules: CostRules = COST_RULES, headroom: Headroom | None = None) -> Survey:
-    """Ask every mesh; `demand.near` is not looked at. Pure.
+    """Return the verdicts of all meshes; `demand.near` is ignored. Pure.
 
     Args:
-        headroom: Over the same snapshot, when several kinds of work are asked about.
+        headroom: Headroom on the same snapshot, shared by surveys of several kinds of work.
     """
     views = sorted(snapshot.meshes, key=lambda view: view.record.mesh)
     typical_ms = typical_run_ms((view.standing.pace for view in views), rules)
@@ -92,14 +92,14 @@ def _unheld(slot: ResourceSet, known: frozenset[str]) -> str:
 
 
 class _Pace(NamedTuple):
-    """How fast places come free."""
+    """Pace at which running stages end."""
 
-    run_ms: int  #: How long a stage runs, about.
-    running: int  #: How many do so at once.
+    run_ms: int  #: Estimated run time of a stage.
+    running: int  #: Number of stages that run at once.
 
 
 def _fastest(views: Iterable[MeshView], paces: Iterable[_Pace]) -> dict[FlavorName, _Pace]:
-    """By flavor, the pace of the mesh where quota comes free first: it may be used wherever the flavor is."""
+    """Return by flavor the pace of the mesh where quota comes free first, since free quota may be used wherever the flavor is."""
     fastest: dict[FlavorName, _Pace] = {}
     for view, pace in zip(views, paces, strict=True):
         for flavor in {pool.flavor for pool in view.record.pools} if pace.running and view.alive else ():
@@ -111,7 +111,7 @@ def _fastest(views: Iterable[MeshView], paces: Iterable[_Pace]) -> dict[FlavorNa
 
 @dataclass(frozen=True, slots=True)
 class _Asking:
-    """The questions to each mesh about one kind of work."""
+    """Checks of each mesh for one kind of work."""
 
     demand: Demand
     now_ms: int
@@ -121,7 +121,7 @@ class _Asking:
     borrowings: dict[FlavorName, Borrowing] = field(default_factory=dict)
 
     def ask(self, view: MeshView, pace: _Pace) -> tuple[Verdict, tuple[Acceptance, ...]]:
-        """The mesh's verdict, and the pools that take the work when the mesh accepts it."""
+        """Return the mesh's verdict, and the pools that accept the work."""
         refusal = refusal_of(self.demand, view, self.now_ms, self.queue_max, self.headroom.crowded.get(view.record.mesh, ()))
         if refusal is None:
             return self._pools(view, pace)
@@ -130,8 +130,10 @@ class _Asking:
         return Verdict(mesh=view.record.mesh, reason=reason, detail=detail, wait_ms=held_ms), ()
 
     def _pools(self, view: MeshView, pace: _Pace) -> tuple[Verdict, tuple[Acceptance, ...]]:
-        """The verdict of the pool that suits best: one that could start the work, else one where it would wait. Where flavors have
-        an order, the best pool of each flavor takes the work."""
+        """Return the verdict of the best pool: one that could start the work, otherwise one where it would wait.
+
+        If flavors have an order, the best pool of each flavor accepts the work.
+        """
         demand, mesh = self.demand, view.record.mesh
         pools = sorted(view.record.pools, key=lambda pool: pool.pool)
         holding = [pool for pool in pools if demand.slot <= pool.capacity]
@@ -163,22 +165,22 @@ class _Asking:
         )
 
     def _turns(self, verdict: Verdict, pace: _Pace) -> _Pace:
-        """The pace at which turns come there: where there is room and no quota, nothing of that mesh has to end for it."""
+        """Return the pace that ends the wait. With room and without quota, no stage of that mesh has to end."""
         lacks_quota_alone = verdict.reason is Reason.QUOTA_EXHAUSTED and verdict.idle > 0
         return self.fastest.get(verdict.flavor, pace) if lacks_quota_alone and verdict.flavor is not None else pace
 
     def _judge(self, view: MeshView, pool: PoolRecord, pace: _Pace) -> tuple[Verdict, Grade]:
-        """A pool that is large enough when empty: would the quota ever do, does it do now, is there room now?"""
+        """Return verdict and grade of a pool that is large enough when empty, by quota limits, quota in use, and room."""
         mesh, slot, flavor, tenant = view.record.mesh, self.demand.slot, pool.flavor, self.demand.tenant
         grantable = {name: self.headroom.grantable(tenant, flavor, name) for name in slot}
         short = _short(slot, {name: quota.potential for name, quota in grantable.items()})
         if short is not None:
-            words = f"{tenant} can be granted at most {short} of flavor {flavor}, even when nobody else uses any"
+            words = f"{tenant} can be granted at most {short} of flavor {flavor}, even if no other tenant uses any"
             return Verdict(mesh=mesh, reason=Reason.QUOTA_TOO_SMALL, detail=words), WORST
         if slot and view.record.leases_full and not self.headroom.holds(mesh, tenant, flavor):
-            words = f"it holds as many leases as it may, all of them in use, and none of {tenant} for flavor {flavor}"
+            words = f"it is at its lease limit, with all leases in use and none of {tenant} for flavor {flavor}"
             return Verdict(mesh=mesh, reason=Reason.LEASES_AT_LIMIT, detail=words), WORST
-        # A mesh may report more use than capacity after its nodes went away; that is no room, not an error.
+        # After a loss of nodes a mesh may report more use than capacity; that is no room, not an error.
         free = {name: max(0, pool.capacity[name] - pool.used[name]) for name in slot}
         available = {name: quota.available for name, quota in grantable.items()}
         borrowing = self._borrowing(flavor)
@@ -186,7 +188,7 @@ class _Asking:
         grade = Grade(Mode.FIT, borrowing.level) if reason is None else self._waiting_grade(mesh, flavor, free, borrowing)
         if grade.mode is Mode.RECLAIM:
             where = "" if slot <= ResourceSet(free) else " there"
-            words = f"{words}; others{where} hold what is its own, and would have to give it back"
+            words = f"{words}; borrowers{where} hold quota of {tenant}, which can be reclaimed"
         idle = min([free[name] // units for name, units in slot.items()], default=0)
         room = min([idle, *(available[name] // units for name, units in slot.items())])
         told = Verdict(mesh=mesh, reason=reason, detail=words, pool=pool.pool, flavor=flavor, room=room, idle=idle)
@@ -194,7 +196,7 @@ class _Asking:
         return replace(told, wait_ms=wait_behind_ms(slot, view, room, turns.run_ms, NOTHING, running=turns.running)), grade
 
     def _waiting_grade(self, mesh: MeshId, flavor: FlavorName, free: Mapping[str, int], borrowing: Borrowing) -> Grade:
-        """Would others give way there: is it entitled, and do they hold as much of the pool as is missing?"""
+        """Return RECLAIM if the tenant is entitled to the quota and others hold as much borrowed quota there as the pool lacks."""
         tenant, policies = self.demand.tenant, self.demand.settings.policies
         is_entitled = borrowing.is_entitled and policies.reclaim is Preempt.ANY
         gives = is_entitled and all(
@@ -213,7 +215,7 @@ class _Asking:
 def _wait(
     demand: Demand, pool: PoolRecord, available: Mapping[str, int], free: Mapping[str, int], borrowing: Borrowing
 ) -> tuple[Reason | None, str]:
-    """Why the work would wait in the pool; no reason when it would not."""
+    """Return why the work would wait in the pool, in words; no reason if it could start."""
     short = _short(demand.slot, available)
     if short is not None:
         words = f"would wait in pool {pool.pool}: the quota of {demand.tenant} is in use, {short} of flavor {pool.flavor} left"
@@ -226,7 +228,7 @@ def _wait(
 
 
 def _short(slot: ResourceSet, room: Mapping[str, int]) -> str | None:
-    """The first resource of which `room` holds less than a slot, in words; None when the slot fits."""
+    """Describe the first resource of which `room` holds less than a slot; None if the slot fits."""
     for name, units in slot.items():
         if room[name] < units:
             return f"{format_units(name, room[name])} {name} (needs {format_units(name, units)})"

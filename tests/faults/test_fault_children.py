@@ -274,5 +274,5 @@ def test_fault_11_everything_is_said_twice_and_out_of_order(make_bed: Callable[.
     bed.is_running("east", 2)
     eventually(lambda: all("stage_ended" in bed.told_of(stage) for stage in stages[:6]), PATIENCE_S)
     assert bed.incarnation("west") == first
-    assert "a stage is no longer ours" not in west.said()
+    assert "a stage stops: the store does not know its claim" not in west.said()
     row.held("each grant, claim and report had its effect once; the session lasted")

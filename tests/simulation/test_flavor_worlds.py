@@ -123,7 +123,7 @@ def test_with_on_preempt_stop_it_takes_the_first_flavor_and_those_who_borrowed_g
     run = submit(through, "claims", OWNER, 2)
     mesh, why = first_placed(through, run)
     assert mesh == "spots"
-    assert why.startswith("FLAVOR_ORDER spots/general: others give back what is its own of flavor spot")
+    assert why.startswith("FLAVOR_ORDER spots/general: the tenant's own quota of flavor spot is reclaimed from borrowers")
     records = run_all(through)
     assert [event for event in through.runs.events(RunId("borrows"), 0, 10_000) if event.reason is Reason.QUOTA_RECLAIMED]
     assert records[run].ended_ms < records[RunId("borrows")].ended_ms

@@ -452,7 +452,7 @@ def test_what_waits_for_a_mesh_whose_cluster_is_gone_goes_elsewhere_and_what_it_
     assert root.record("one").stages["one.1"].state is not StageState.LOST
     root.submit("three", a="@east")
     root.coordinator.step(0)
-    assert root.record("three").nodes["a"].detail.startswith("east: its Ray cluster does not answer")
+    assert root.record("three").nodes["a"].detail.startswith("east: its Ray cluster does not respond")
 
 
 CLOSED = {
@@ -1070,7 +1070,7 @@ def test_each_user_has_a_limit_of_his_own(root):
     root.submit("three", user="bob", a="")
     root.coordinator.step(0)
     assert (root.waiting("east"), reason_of(root, "two")) == (["one.1", "three.1"], Reason.USER_LIMIT)
-    assert root.record("two").detail == "ann may run 1 stage of acme at a time, and does"
+    assert root.record("two").detail == "ann is at the limit of 1 running stage of acme"
 
 
 def test_a_limit_that_is_lifted_lets_go_at_the_next_tick(root):

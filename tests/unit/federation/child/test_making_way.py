@@ -176,5 +176,5 @@ def test_nobody_stops_for_quota_that_a_plan_has_promised():
 
 def test_of_many_that_stop_the_first_are_named():
     many = [Occupant(stage=f"s{index}", tenant="acme", priority=0, pool="p0", amounts=cpu(1), started_ms=0) for index in range(6)]
-    assert words_of(many) == "less urgent work of its own tenant stops for it: s0, s1, s2, s3, s4, …"
-    assert words_of(many[:2]) == "less urgent work of its own tenant stops for it: s0, s1"
+    assert words_of(many) == "waits until preempted stages of its own tenant stop: s0, s1, s2, s3, s4, …"
+    assert words_of(many[:2]) == "waits until preempted stages of its own tenant stop: s0, s1"

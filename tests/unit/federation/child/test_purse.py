@@ -282,7 +282,7 @@ def test_no_more_leases_are_held_than_can_be_told_and_who_waits_for_one_says_so(
     assert federation.words()[-1] == ("s3", "stage_waiting")
     assert (federation.told[-1].reason, federation.told[-1].detail) == (
         Reason.LEASES_AT_LIMIT,
-        "the mesh holds 3 leases, as many as it may, and all of them are in use",
+        "the mesh holds 3 leases, the maximum, and all of them are in use",
     )
     federation.beat()
     assert federation.view().record.leases_full

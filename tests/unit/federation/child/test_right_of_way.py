@@ -49,7 +49,7 @@ def test_an_urgent_stage_stops_a_less_urgent_one_of_its_tenant_and_starts_in_its
     assert federation.words()[-1] == ("urgent", "stage_waiting")
     assert (federation.told[-1].reason, federation.told[-1].detail) == (
         Reason.WAITING_FOR_VICTIMS,
-        "less urgent work of its own tenant stops for it: b",
+        "waits until preempted stages of its own tenant stop: b",
     )
     federation.work(0)
     assert federation.running() == {"a", "urgent"}

@@ -180,7 +180,7 @@ def test_a_young_lease_is_left_alone():
     }
 
 
-_NOT_YET = " yet: what has held its quota for less than its `min_run` is not asked"
+_NOT_YET = " yet: candidates are within their `min_run`"
 
 
 @pytest.mark.parametrize(
@@ -189,13 +189,13 @@ _NOT_YET = " yet: what has held its quota for less than its `min_run` is not ask
         pytest.param(
             want("vision", 1),
             Reason.QUOTA_EXHAUSTED,
-            "vision may take 0 gpu of a100 now, and nobody has to give way to it",
+            "vision has 0 gpu of a100 left, and no work may be preempted for it",
             id="where quota is missing",
         ),
         pytest.param(
             want("vision", 1, mesh="east", is_crowded=True),
             Reason.CAPACITY_BUSY,
-            "mesh east is full, and nobody there has to give way to vision",
+            "mesh east is full, and no work there may be preempted for vision",
             id="where the mesh is full",
         ),
     ],

@@ -69,7 +69,7 @@ def test_a_crowded_cluster_takes_nothing_from_anybody(tenant: TenantPath):
     answer = route(Demand(tenant=tenant, slot=ONE_CPU), a_snapshot(a_mesh("east")))
     assert isinstance(answer, Refused)
     assert answer.reason is Reason.CLUSTER_NOT_SHARED
-    assert answer.detail == "east: its Ray cluster admits 2 top-level tenants, and is not `shared`: it takes nothing new"
+    assert answer.detail == "east: its Ray cluster admits 2 top-level tenants, and is not `shared`: it admits nothing new"
 
 
 def test_work_goes_to_the_cluster_of_its_own_tenant_instead():

@@ -141,8 +141,8 @@ def test_on_preempt_says_to_take(asked, taken):
 def test_what_others_give_back_is_waited_for_and_told():
     answer = routed(a_federation(*two(), **SPOT_TO_RECLAIM), on_preempt=TryOn.STOP)
     assert answer.reason is Reason.FLAVOR_ORDER
-    assert answer.flavor_why == "others give back what is its own of flavor spot"
-    assert "would have to give it back" in answer.detail
+    assert answer.flavor_why == "the tenant's own quota of flavor spot is reclaimed from borrowers"
+    assert "which can be reclaimed" in answer.detail
 
 
 def test_others_on_a_full_mesh_give_way_only_as_far_as_they_borrow_there():
@@ -242,7 +242,7 @@ def test_flavors_that_the_file_does_not_name_are_tried_last_by_name():
 @pytest.mark.parametrize(
     ("passed", "words"),
     [
-        (RECLAIMED, "flavor spot has room, and for standard others would have to give way"),
+        (RECLAIMED, "flavor spot has room, and standard would need a reclaim"),
         (WAITS, "flavor spot has room, and for standard it would wait"),
         (BORROWED, "flavor spot needs less borrowing than standard"),
         (FIT, "flavor spot is tried before standard"),

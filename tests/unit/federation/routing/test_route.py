@@ -221,7 +221,7 @@ def test_pinned_work_is_refused_with_the_reason_of_that_mesh_alone():
     snapshot = a_snapshot(a_mesh("east"), a_mesh("west", drain=Drain()))
     answer = route(a_demand(mesh=MeshId("west")), snapshot)
     assert isinstance(answer, Refused)
-    assert (answer.reason, answer.detail) == (Reason.MESH_DRAINING, "west: it is draining and takes nothing new")
+    assert (answer.reason, answer.detail) == (Reason.MESH_DRAINING, "west: it is draining and admits nothing new")
     assert len(answer.verdicts) == 2
 
 
@@ -237,7 +237,7 @@ def test_different_refusals_are_told_side_by_side():
     answer = route(a_demand(), snapshot)
     assert isinstance(answer, Refused)
     assert answer.reason is Reason.NO_MESH_FITS
-    assert answer.detail == "east: its heartbeat is overdue; west: it is draining and takes nothing new"
+    assert answer.detail == "east: its heartbeat is overdue; west: it is draining and admits nothing new"
 
 
 def test_without_any_mesh_nothing_fits():
@@ -285,7 +285,7 @@ def full(name: str, *, run_ms: int, claimed: int = 1, waiting: int = 0) -> MeshV
 def test_a_drained_mesh_refuses_with_the_reason_of_whoever_drained_it():
     answer = route(a_demand(), a_snapshot(standing(a_mesh("east"), drain=Drain(reason="new disks"))))
     assert isinstance(answer, Refused)
-    assert (answer.reason, answer.detail) == (Reason.MESH_DRAINING, "east: it is draining and takes nothing new (new disks)")
+    assert (answer.reason, answer.detail) == (Reason.MESH_DRAINING, "east: it is draining and admits nothing new (new disks)")
 
 
 def test_a_mesh_on_probation_refuses_and_tells_for_how_much_longer():
@@ -379,8 +379,8 @@ def test_work_whose_own_quota_others_hold_goes_where_there_is_room_and_waits_for
     assert (answer.mesh, answer.reason) == ("gamma", Reason.SHORTEST_WAIT)
     at_alpha, at_gamma = answer.verdicts
     assert at_gamma.wait_ms == at_alpha.wait_ms == 5_000
-    assert "others there hold what is its own" in at_alpha.detail
-    assert "others hold what is its own" in at_gamma.detail
+    assert "borrowers there hold quota of " in at_alpha.detail
+    assert "borrowers hold quota of " in at_gamma.detail
 
 
 def test_no_mesh_is_chosen_for_its_headroom_where_there_is_none():
@@ -398,7 +398,7 @@ def an_absent_mesh(name: str, whereabouts: Whereabouts = Whereabouts.LEFT, **tol
     [
         (Whereabouts.LEFT, "lab: it has left in good order, and may join again"),
         (Whereabouts.NOT_JOINED, "lab: it has not joined yet"),
-        (Whereabouts.LOST, "lab: it was lost, and has not been heard of since"),
+        (Whereabouts.LOST, "lab: it was lost, and has not reported since"),
     ],
 )
 @pytest.mark.parametrize("asked", [{"mesh": MeshId("lab")}, {"labels": {"zone": "lab"}}], ids=["pinned to it", "by its labels"])

@@ -108,7 +108,7 @@ def test_where_a_mesh_differs_from_the_roots_file_it_is_told_before_it_joins(wor
 
 
 def test_a_mesh_for_tenants_who_may_not_meet_is_told_before_it_joins(world):
-    words = "its Ray cluster admits 2 top-level tenants, and is not `shared`: it takes nothing new; join with --tenant of one of them"
+    words = "its Ray cluster admits 2 top-level tenants, and is not `shared`: it admits nothing new; join with --tenant of one of them"
     assert ask_terms(link(world), EAST, RECORD).warnings == (words,)
     assert ask_terms(link(world), EAST, replace(RECORD, tenants=(RESEARCH,))).warnings == ()
     assert ask_terms(link(world), EAST, replace(RECORD, shared=True)).warnings == ()

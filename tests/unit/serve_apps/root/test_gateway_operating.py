@@ -214,7 +214,7 @@ def test_tenants_are_those_within_reach_parents_first(world):
 def test_a_mesh_on_a_cluster_that_is_not_shared_says_that_it_takes_nothing(world):
     with_mesh(world)
     (mesh,) = world.http().get("/v1/meshes").json()["meshes"]
-    assert mesh["warnings"] == ["its Ray cluster admits 2 top-level tenants, and is not `shared`: it takes nothing new"]
+    assert mesh["warnings"] == ["its Ray cluster admits 2 top-level tenants, and is not `shared`: it admits nothing new"]
 
 
 def test_meshes_are_those_that_somebody_within_reach_may_use(world):

@@ -88,7 +88,7 @@ def test_a_queue_tells_of_runs_that_were_not_sent_anywhere_the_oldest_first(worl
         ("report-2", 1, "RUNNING_LIMIT"),
         ("report-3", 2, "RUNNING_LIMIT"),
     ]
-    assert kept_back[0]["detail"] == "acme/sales may run 1 stage at a time, and does"
+    assert kept_back[0]["detail"] == "acme/sales is at its limit of 1 running stage"
 
 
 def test_a_run_that_no_mesh_has_a_lease_left_for_is_kept_back_and_one_in_a_queue_is_not():
@@ -212,7 +212,7 @@ def test_a_dry_run_tells_of_a_cluster_that_is_not_shared():
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}))
     HandMesh(world.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1"))
     view = world.http(RESEARCH).post("/v1/plan", json=two_cpus("t")).json()
-    words = "east: its Ray cluster admits 2 top-level tenants, and is not `shared`: it takes nothing new"
+    words = "east: its Ray cluster admits 2 top-level tenants, and is not `shared`: it admits nothing new"
     assert [(node["reason"], node["detail"]) for node in view["blocked"]] == [("CLUSTER_NOT_SHARED", words)]
 
 
@@ -277,7 +277,7 @@ def test_a_dry_run_names_the_stages_of_its_tenant_that_would_stop_for_work(busy,
 
 def test_a_dry_run_says_what_keeps_the_whole_run_back(world):
     view = world.http(SALES).post("/v1/plan", json=spec_of("a", id="t")).json()
-    assert (view["reason"], view["detail"]) == ("RUNNING_LIMIT", "acme/sales may run 1 stage at a time, and does")
+    assert (view["reason"], view["detail"]) == ("RUNNING_LIMIT", "acme/sales is at its limit of 1 running stage")
 
 
 def test_a_dry_run_tells_of_nodes_that_no_mesh_takes(world):
