@@ -441,7 +441,7 @@ def test_a_refresh_brings_the_successor_to_the_group_and_its_parts(mortal):
     assert part.choose().who() == (0,)
     group.refresh(group.members[:1])
     assert group.lost == ("a-1",)
-    with pytest.raises(ShapeError, match="has no place"):
+    with pytest.raises(ShapeError, match="does not belong"):
         group.refresh([member(successor, 7)])
 
 
