@@ -367,7 +367,7 @@ def test_s3_a_strategy_of_ones_own_sees_the_loads(group):
 
 
 def test_a_late_answer_is_still_counted(group, gate):
-    with pytest.raises(CallTimeout, match=r"has not answered within 0.1 s; the call goes on"):
+    with pytest.raises(CallTimeout, match=r"has not answered within 0.1 s; the call continues"):
         group.choose(timeout=0.1).hold(gate)
     assert sorted(group.loads().values()) == [0, 0, 0, 1]
     ray.get(gate.open.remote())

@@ -57,7 +57,7 @@ def test_an_argument_that_cannot_travel_is_named(args, kwargs, words):
     ("name", "words"),
     [
         pytest.param("", "task_id is missing", id="empty"),
-        pytest.param("x" * 300, "task_id 'xxxxxxxxxxxxxxxxxxxx'… takes 300 bytes as the name of a folder", id="of 300 letters"),
+        pytest.param("x" * 300, "task_id 'xxxxxxxxxxxxxxxxxxxx'… takes 300 bytes as a folder name", id="of 300 letters"),
         pytest.param("ü" * 40, "takes 240 bytes", id="of signs that take six bytes each"),
     ],
 )
@@ -86,9 +86,9 @@ def test_arguments_that_can_travel_do():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        pytest.param(None, "actor_class is None, which is no class; give the class", id="nothing"),
-        pytest.param(Work.run, "which is no class", id="a function"),
-        pytest.param(5, "actor_class is 5, which is no class", id="a number"),
+        pytest.param(None, "actor_class is None, not a class; give the class", id="nothing"),
+        pytest.param(Work.run, "not a class", id="a function"),
+        pytest.param(5, "actor_class is 5, not a class", id="a number"),
     ],
 )
 def test_what_is_no_class_is_refused(given, words):
