@@ -43,7 +43,7 @@ class ActorGroup:
             raise ShapeError(f"members need the ranks 0 to {len(ordered) - 1}, each once; these have {[m.rank for m in ordered]}")
         self._own(tuple(Line(member) for member in ordered), Dimensions.of(len(ordered), shape), InFlight())
 
-    # -- who is in it --------------------------------------------------------------------------------------------------
+    # -- members -------------------------------------------------------------------------------------------------------
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -196,7 +196,7 @@ class ActorGroup:
             return send(method, args, kwargs).result(timeout)
         return CollectiveMethods(send, None, timeout)
 
-    # -- keeping it up to date -----------------------------------------------------------------------------------------
+    # -- updates -------------------------------------------------------------------------------------------------------
 
     def refresh(self, members: Iterable[Member]) -> None:
         """Update the members of this group, matched by agent, else by rank.

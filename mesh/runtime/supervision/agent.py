@@ -175,12 +175,10 @@ class HostingAgent:
 
     @ray.method(concurrency_group="control")
     def report(self) -> AgentStatus:
-        """Return the agent's current status."""
         return self._status()
 
     @ray.method(concurrency_group="control")
     def ping(self) -> str:
-        """Return the agent's id."""
         return self._agent
 
     @ray.method(concurrency_group="watch")
@@ -188,7 +186,7 @@ class HostingAgent:
         """Block for ever: Ray raises at the caller when the process ends."""
         threading.Event().wait()
 
-    # -- within --------------------------------------------------------------------------------------------------------
+    # -- internals -----------------------------------------------------------------------------------------------------
 
     def _status(self) -> AgentStatus:
         hosted = self._hosted
@@ -233,7 +231,7 @@ class HostingAgent:
             address = (hosted.address() or order.environment[LEADER_ADDRESS]) if order.wants_address else ""
         except TaskGaveWay as stopped:
             return self._failed(order, Reason.PREEMPTED, str(stopped))  # `stop` releases the object.
-        except BaseException as error:  # noqa: BLE001 - whatever the user's code raises is told
+        except BaseException as error:  # noqa: BLE001 - any error of user code is reported
             return self._let_go_of(hosted, order, _reason_of(error, reason), error)
         return Hosted(
             task=order.task,
@@ -300,7 +298,7 @@ def _not_here(order: StopOrder, spoiled: str) -> Stopped:
 
 def _with_address(order: HostOrder, node: NodeName) -> HostOrder:
     """Add a free address of this machine, for an object that does not choose one itself."""
-    rows: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # Ray gives it no types
+    rows: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # untyped in Ray
     host = next(str(row["NodeManagerAddress"]) for row in rows if row["NodeID"] == node)
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind((host, 0))
@@ -310,7 +308,7 @@ def _with_address(order: HostOrder, node: NodeName) -> HostOrder:
 
 
 def _reason_of(error: BaseException, otherwise: Reason) -> Reason:
-    """Return the reason that a failed build of the object has."""
+    """Return the reason of a failed build."""
     if isinstance(error, GetTimeoutError):
         return Reason.WAITING_FOR_INPUTS
     if isinstance(error, ObjectLostError):

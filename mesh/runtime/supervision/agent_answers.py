@@ -16,8 +16,6 @@ from mesh.scheduling.tasks import AT_WORK
 
 
 class AgentAnswers(SupervisedMesh):
-    """Methods of the supervisor's actor."""
-
     async def agents(self) -> list[AgentSeen]:
         """Return all agent processes, idle ones too."""
         await self._ready
@@ -28,7 +26,6 @@ class AgentAnswers(SupervisedMesh):
         ]
 
     async def nodes(self) -> list[NodeStatus]:
-        """Return all nodes of the mesh."""
         await self._ready
         return views.node_statuses(self._state, self._standbys)
 

@@ -72,12 +72,12 @@ class StopOrder:
 
 
 class RestoreHow(str, Enum):
-    """State of an earlier attempt that a new object was given."""
+    """How the state of an earlier attempt was restored."""
 
     NOTHING = "NOTHING"
     """There was no saved state."""
     DEFAULT = "DEFAULT"
-    """The arguments again; `current_task()` has progress and last checkpoint."""
+    """The arguments of the order; `current_task()` has progress and last checkpoint."""
     RESTORER = "RESTORER"
     """The user's restorer restored the state."""
 
@@ -134,7 +134,7 @@ class Ended:
 
 
 class StopHow(str, Enum):
-    """How a task came to its end."""
+    """How a task was stopped."""
 
     IDLE = "IDLE"
     """Nothing of the task was running."""

@@ -34,7 +34,7 @@ class Autoscaling:
         try:
             self._request(bundles=[bundle_of(demand) for demand in wanted])
             self._asked = wanted
-        except Exception as error:  # noqa: BLE001 - whatever the autoscaler has against it, the mesh goes on without
+        except Exception as error:  # noqa: BLE001 - the mesh works without the autoscaler
             if not self._told_failure:
                 log.warning("the autoscaler did not accept the request", error=str(error), demands=len(wanted))
                 self._told_failure = True

@@ -1,4 +1,4 @@
-"""Call of a user's function with a timeout."""
+"""Calls of user functions with a timeout."""
 
 from __future__ import annotations
 

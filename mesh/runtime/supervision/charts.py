@@ -38,7 +38,7 @@ _SPARKS_WIDTH = 32
 _MS_PER_S = 1_000
 _MINUTES_MIN = -1.0  #: A chart spans at least one minute.
 _SECONDS_UP_TO = -2.0  #: Up to this many minutes, the axis is in seconds.
-_LEGEND_COLUMNS, _LEGEND_CHARS = 4, 84  #: Of one row, with room of 9 characters for each colour sample.
+_LEGEND_COLUMNS, _LEGEND_CHARS = 4, 84  #: Limits of one row; each colour sample takes another 9 characters.
 _SAMPLE_CHARS = 9
 
 Lines = Mapping[str, Sequence[float]]

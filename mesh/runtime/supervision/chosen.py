@@ -175,4 +175,4 @@ class ChosenMethod:
 
 
 def _draw(count: int) -> int:
-    return int(random.random() * count)  # noqa: S311  spreads load, guards nothing
+    return int(random.random() * count)  # noqa: S311  spreads load; not for security

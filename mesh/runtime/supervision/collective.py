@@ -92,7 +92,7 @@ class Collective:
                     value = ray.get(next(references))
                 except StopIteration:
                     waiting.remove(references)
-                except Exception as error:  # noqa: BLE001  whatever the agent's code raised ends its own stream only
+                except Exception as error:  # noqa: BLE001  an error of the agent's code ends only its own stream
                     waiting.remove(references)
                     errors[rank] = error
                 else:
@@ -156,7 +156,7 @@ class CollectiveMethods:
 
 @dataclass(frozen=True, slots=True)
 class CollectiveMethod:
-    """One method of all ranks."""
+    """One method, called on all ranks."""
 
     _send: Send
     _stream: Stream | None
@@ -194,7 +194,7 @@ def differ_by_rank(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
 
 
 def _run(calls: Iterable[Call], send: Callable[[Call], Any]) -> None:
-    """Send each call; send the reference of each call back into the generator."""
+    """Send each call; pass its reference back into the generator."""
     if not isinstance(calls, Generator):
         for call in calls:
             send(call)

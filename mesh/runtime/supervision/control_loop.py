@@ -76,7 +76,7 @@ class ControlLoop:
 
     @property
     def book(self) -> OrderBook:
-        """The order book: requests and results beside the scheduler's state."""
+        """The order book: tasks, groups and open orders."""
         return self._memory.book
 
     @property
@@ -156,7 +156,7 @@ class ControlLoop:
             self._memory = self._archive.load(self._fresh)  # Making a snapshot changes the cached scores.
 
     def wake(self, name: str) -> None:
-        """Wake those who wait for the name in `until`."""
+        """Wake those that wait for the name in `until`."""
         for future in self._waiting.pop(TaskId(name), set()):
             if not future.done():
                 future.set_result(None)

@@ -31,7 +31,7 @@ class Crew:
         """Return all processes that run in the placement group, or serve a task that holds it."""
         return [process for process in self._agents.processes.values() if process.group == group]
 
-    # -- who comes -----------------------------------------------------------------------------------------------------
+    # -- assigning -----------------------------------------------------------------------------------------------------
 
     def process_for(self, order: StartTask, tenant: TenantPath) -> AgentProcess | None:
         """Choose a process for the task: one that waits in the group, a standby, or a new one. None: the group is gone."""
@@ -66,7 +66,7 @@ class Crew:
         self.hosts[task] = process
         self._store.keep(task, "process", json.dumps({"process": process.name, "attempt": attempt}).encode())
 
-    # -- who goes ------------------------------------------------------------------------------------------------------
+    # -- releasing -----------------------------------------------------------------------------------------------------
 
     def forget(self, process: AgentProcess) -> None:
         """Remove the process's assignment. Does nothing when another process has the task by now."""

@@ -93,9 +93,7 @@ class Driver:
         self._turns = Turns()  #: One lock per placement group, or per task without one.
         self._starting: dict[_Run, asyncio.Task[None]] = {}
         self._unwanted: set[_Run] = set()  #: Starts that were cancelled while in progress.
-        self.look_at_nodes: Callable[[], Coroutine[Any, Any, None]] = (
-            _see_nothing  #: Reports which nodes have died; set by the cluster watch.
-        )
+        self.look_at_nodes: Callable[[], Coroutine[Any, Any, None]] = _see_nothing  #: Reports dead nodes; set by the cluster watch.
         self._crew = Crew(agents, groups, standbys, store)
         self.hosts = self._crew.hosts  #: Processes by the task that they have.
         self.on_node: dict[

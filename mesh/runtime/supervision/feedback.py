@@ -56,7 +56,6 @@ class Feedback:
         self._metrics.forget(agent)
 
     def figures(self, state: MeshState, now_ms: int) -> Figures:
-        """Return the current metrics."""
         return self._metrics.figures(now_ms, fragmentation=_fragmentation(state), use=_use(state))
 
     def propose(self, figures: Figures, state: MeshState, now_ms: int) -> tuple[Change, ...]:

@@ -47,6 +47,5 @@ class GroupAnswers(TaskAnswers):
         return Refused(reason=status.reason or Reason.WAITING_IN_QUEUE, detail=status.detail)
 
     async def groups(self) -> list[GroupStatus]:
-        """Return all placement groups of the mesh."""
         await self._ready
         return views.group_statuses(self._state)

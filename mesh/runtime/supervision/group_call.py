@@ -123,7 +123,7 @@ def _outcome(reference: Any, ends: float | None) -> Any:
         return ray.get(reference, timeout=_left(ends))
     except GetTimeoutError:
         return _Caught(CallTimeout(_LATE))
-    except Exception as error:  # noqa: BLE001  whatever the agent's code raised is an outcome
+    except Exception as error:  # noqa: BLE001  an error of the agent's code is a result too
         return _Caught(error)
 
 

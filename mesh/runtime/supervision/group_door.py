@@ -64,7 +64,7 @@ class GroupDoor:
                 words = f"Ray reports the placement group as {seen['state']}"
             else:
                 words = f"Ray has not created the placement group within {timeout_s:g} s: {await self._blocking(_why, handle)}"
-        except Exception as error:  # noqa: BLE001 - Ray refuses groups with many classes of errors; each of them is an answer here
+        except Exception as error:  # noqa: BLE001 - Ray refuses groups with many classes of errors; each becomes the returned text
             words = f"Ray refuses the placement group: {error}"
         await self.remove(group)
         return words
@@ -87,7 +87,7 @@ class GroupDoor:
             return False
         try:
             return bool((await self._blocking(_look, handle))["state"] == "CREATED")
-        except Exception:  # noqa: BLE001 - Ray's control process is starting anew; whoever looks at the groups will see
+        except Exception:  # noqa: BLE001 - Ray's control process is restarting; the next check of the groups shows the state
             return True
 
     def close(self) -> None:

@@ -103,7 +103,7 @@ class HostedCalls:
             finally:
                 self._close(produced)
 
-    # -- how they end --------------------------------------------------------------------------------------------------
+    # -- stopping ------------------------------------------------------------------------------------------------------
 
     def _ask_to_stop(self, reason: Reason) -> bool:
         """Ask all calls to stop; return whether any ran. Checked before the request, because a cancelled call may end at once."""

@@ -126,7 +126,7 @@ class HostedTask(HostedCalls):
             value = self.call(self._entry, args, kwargs)
         except TaskGaveWay as stopped:
             return Ended(task=self.task, attempt=self.attempt, error=str(stopped), stopped=True)
-        except BaseException as error:  # noqa: BLE001 - whatever the user's code raises is told; SystemExit is its error as well
+        except BaseException as error:  # noqa: BLE001 - any error of user code is reported, SystemExit too
             told = tell_error(error)
             return Ended(task=self.task, attempt=self.attempt, error=told.words, traceback=told.traceback, pickled=told.pickled)
         if self.context.has_noticed:

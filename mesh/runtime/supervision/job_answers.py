@@ -15,8 +15,6 @@ from mesh.runtime.supervision.works import JobWork
 
 
 class JobAnswers(SupervisedMesh):
-    """Methods of the supervisor's actor."""
-
     async def submit_job(self, spec: JobSpec, work: JobWork) -> JobView:
         """Submit a job. Idempotent for the same spec. Return its status.
 
@@ -50,7 +48,6 @@ class JobAnswers(SupervisedMesh):
         return self._jobs.view(job)
 
     async def terminate_job(self, job: JobId) -> JobView:
-        """Terminate the job. Idempotent."""
         await self._ready
         self._jobs.terminate(job)
         return self._jobs.view(job)

@@ -62,11 +62,7 @@ class JobCalls(MeshCalls):
         classes = {LEADER: leader, **(workers or {})}
         roles = {LEADER, *(each.name for each in job.worker_sets)}
         for role in sorted((roles ^ classes.keys()) | ((set(args or ()) | set(kwargs or ())) - roles)):
-            why = (
-                "has no class; give it in `workers`"
-                if role in roles
-                else f"is not a role of the job; its roles are {', '.join(sorted(roles))}"
-            )
+            why = "has no class; give it in `workers`" if role in roles else f"is not a role; the roles are {', '.join(sorted(roles))}"
             raise SubmissionError(f"job {job.job}: {role!r} {why}")
         read_class(leader, "leader")
         try:

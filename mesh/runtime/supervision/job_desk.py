@@ -102,7 +102,7 @@ class JobDesk:
         self._is_due = asyncio.Event()
         self.on_report: Callable[[ReportJob], None] = lambda _: None
 
-    # -- what users want -----------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------------
 
     def submit(self, spec: JobSpec, work: JobWork) -> Refused | None:
         """Submit a job. Idempotent for the same spec. Returns the refusal, if any."""
@@ -142,7 +142,7 @@ class JobDesk:
             raise JobUnknown(job, tuple(self._loop.jobs.jobs))
         return record
 
-    # -- turns ---------------------------------------------------------------------------------------------------------
+    # -- rounds --------------------------------------------------------------------------------------------------------
 
     def hear(self, events: Sequence[Event], decisions: Sequence[Decision], _took_ms: float) -> None:
         """Record a batch of the scheduler: what to reconcile in the next round."""

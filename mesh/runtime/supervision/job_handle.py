@@ -95,6 +95,6 @@ def _failure(view: JobView, ended: Ended | None) -> JobFailed:
     if ended is not None and ended.pickled is not None:
         try:
             failure.__cause__ = cloudpickle.loads(ended.pickled)
-        except Exception:  # noqa: BLE001 - its class may not be known in this process; the words are there
+        except Exception:  # noqa: BLE001 - its class may be unknown in this process; the text remains
             return failure
     return failure

@@ -1,4 +1,4 @@
-"""Result of an entry method, as its caller gets it."""
+"""Fetching of an entry method's result by its caller."""
 
 from __future__ import annotations
 

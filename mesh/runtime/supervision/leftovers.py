@@ -18,7 +18,6 @@ class Inhabitants:
 
     @classmethod
     def look(cls) -> Inhabitants:
-        """Return the current threads and child processes."""
         return cls(frozenset(thread.ident or 0 for thread in _threads()), frozenset(child.pid for child in _children()))
 
     def newcomers(self) -> str:

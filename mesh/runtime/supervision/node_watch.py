@@ -33,7 +33,7 @@ class NodeSeen:
 
 def look_at_nodes(selector: Mapping[str, str] | None = None) -> list[NodeSeen]:
     """Return the live nodes whose labels match `selector`. Blocks for about a millisecond."""
-    rows: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # Ray gives it no types
+    rows: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # untyped in Ray
     available: dict[str, dict[str, float]] = available_resources_per_node()  # type: ignore[no-untyped-call]  # the same
     return [
         NodeSeen(

@@ -105,7 +105,6 @@ class Observer:
         return list(self._history)
 
     def figures(self, state: MeshState, now_ms: int) -> Figures:
-        """Return the current metrics."""
         figures = self._feedback.figures(state, now_ms)
         # The metrics miss the end of a task that began before this supervisor; its agent's silence is no heartbeat gap.
         strangers = figures.gaps_ms.keys() - set(self._agents()) if figures.gaps_ms else set()
@@ -163,7 +162,7 @@ def _serve(settings: ObserverSettings, telemetry: MeshTelemetry) -> ThreadingHTT
             self.end_headers()
             self.wfile.write(content)
 
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the name is that of the method which it overrides
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the name of the overridden method's parameter
             """Do not log scrapes."""
 
     try:

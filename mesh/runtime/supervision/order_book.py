@@ -163,7 +163,7 @@ class OrderBook:
         taken, self.forgotten = self.forgotten, []
         return taken
 
-    # -- notes, one for each kind of fact; each returns the task that it is about (or an empty name) -----------------------
+    # -- handlers, one per kind of event or decision; each returns its task (or an empty name) -------------------------
 
     def _submitted(self, event: TaskSubmitted) -> TaskId:
         task = event.request.task

@@ -17,8 +17,6 @@ from mesh.scheduling.judging import misspelt_resource
 
 
 class PoolAnswers(SupervisedMesh):
-    """Methods of the supervisor's actor."""
-
     async def configure_pool(self, spec: PoolSpec) -> PoolStatus:
         """Create the pool, or change it.
 
@@ -53,7 +51,6 @@ class PoolAnswers(SupervisedMesh):
         return next(status for status in statuses if status.pool == pool)
 
     async def pools(self) -> list[PoolStatus]:
-        """Return all pools."""
         await self._ready
         return views.pool_statuses(self._state, self._loop.book)
 

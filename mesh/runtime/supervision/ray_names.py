@@ -18,12 +18,10 @@ _MADE_UP = re.compile(r"node:|bundle_group_|.+_group_(\d+_)?[0-9a-f]{16,}$")
 
 
 def supervisor_name(mesh: str) -> str:
-    """Return the name of the mesh's supervisor actor."""
     return f"{PREFIX}:{mesh}"
 
 
 def process_prefix(mesh: str) -> str:
-    """Return the prefix of all agent process names of the mesh."""
     return f"{PREFIX}:{mesh}:agent:"
 
 
@@ -33,12 +31,10 @@ def process_name(mesh: str, number: str) -> str:
 
 
 def group_prefix(mesh: str) -> str:
-    """Return the prefix of all placement group names of the mesh."""
     return f"{PREFIX}:{mesh}:group:"
 
 
 def group_name(mesh: str, group: GroupId) -> str:
-    """Return the name of one placement group."""
     return group_prefix(mesh) + group
 
 

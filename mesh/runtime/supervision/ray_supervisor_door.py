@@ -13,8 +13,6 @@ from mesh.runtime.supervision.telling import Receipt
 
 
 class RaySupervisorDoor:
-    """Client of the supervisor's actor."""
-
     def __init__(self, name: str, namespace: str, agent: AgentId) -> None:
         self._name, self._namespace, self._agent = name, namespace, agent
         self._supervisor: Any = None

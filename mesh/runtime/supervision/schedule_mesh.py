@@ -269,7 +269,7 @@ def _cluster_id() -> str:
 
 
 def _head_node() -> str:
-    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # Ray gives it no types
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # untyped in Ray
     alive = [node for node in nodes if node["Alive"]]
     head = next((node for node in alive if "node:__internal_head__" in node["Resources"]), alive[0])
     return str(head["NodeID"])

@@ -45,7 +45,6 @@ class Standbys:
             self._door.end(process)
 
     def count(self, node: NodeName) -> int:
-        """Return the number of standbys on the node."""
         return len(self._ready.get(node, []))
 
     def __contains__(self, process: object) -> bool:

@@ -67,9 +67,7 @@ class SupervisedMesh:
         self._stopping = asyncio.Lock()
         self._background: tuple[asyncio.Task[None], ...] = ()
         self._ending: asyncio.TimerHandle | None = None  #: Timer that ends this actor.
-        self._is_again = bool(
-            ray.get_runtime_context().was_current_actor_reconstructed
-        )  #: True: the supervisor was up, and its process died.
+        self._is_again = bool(ray.get_runtime_context().was_current_actor_reconstructed)  #: Up before; its process died.
         # Started as a task: an actor whose constructor raises just dies, while this task's error goes to every caller.
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_task(self._start(), name="start")
 
@@ -239,7 +237,7 @@ class SupervisedMesh:
             if process.name.startswith(own):
                 self._agents.end(process)
 
-    # -- what all answers share ------------------------------------------------------------------------------------------
+    # -- shared by all requests ----------------------------------------------------------------------------------------
 
     @property
     def _state(self) -> Any:

@@ -66,7 +66,6 @@ class MeshSupervisor(PoolAnswers, GroupAnswers, JobAnswers, AgentAnswers):
         )
 
     async def figures(self) -> Figures:
-        """Return the current metrics."""
         await self._ready
         return self._observer.figures(self._state, self._clock.now_ms())
 

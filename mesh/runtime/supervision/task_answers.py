@@ -18,8 +18,6 @@ from mesh.scheduling.tasks import AT_WORK, TERMINAL, TaskRequest, TaskState
 
 
 class TaskAnswers(SupervisedMesh):
-    """Methods of the supervisor's actor."""
-
     async def submit(self, request: TaskRequest, order: HostOrder | None, *, replaces: int | None = None) -> TaskStatus:
         """Submit a task. Idempotent for the same request. Return its status.
 

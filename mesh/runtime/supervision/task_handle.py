@@ -171,7 +171,7 @@ class TaskHandle:
 
     def _up(self) -> tuple[Any, int]:
         agent: tuple[Any, int] | None = self._agent  # Read once: another thread may clear it at any moment.
-        if agent is not None and agent[0]._get_local_state() != ActorTableData.DEAD:  # noqa: SLF001 - as Serve asks; no hop
+        if agent is not None and agent[0]._get_local_state() != ActorTableData.DEAD:  # noqa: SLF001 - as Ray Serve does; local, without a call
             return agent
         agent = self._link.ask("handle", self.task)  # The agent is usually up, and then one request is enough.
         if agent is None:
@@ -195,6 +195,6 @@ def _failure(status: TaskStatus, ended: Ended | None) -> TaskFailed:
     if ended is not None and ended.pickled is not None:
         try:
             failure.__cause__ = cloudpickle.loads(ended.pickled)
-        except Exception:  # noqa: BLE001 - its class may not be known in this process; the words are there
+        except Exception:  # noqa: BLE001 - its class may be unknown in this process; the text remains
             return failure
     return failure

@@ -70,7 +70,6 @@ class Teller:
         self._wake = threading.Event()
 
     def start(self) -> None:
-        """Start the daemon thread."""
         threading.Thread(target=self._turn, name="teller", daemon=True).start()
 
     def set_period(self, period_s: float) -> None:

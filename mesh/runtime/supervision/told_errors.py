@@ -26,7 +26,6 @@ class ToldError:
 
 
 def tell_error(error: BaseException) -> ToldError:
-    """Serialize the exception."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_OWN_FOLDER):
         frames = frames.tb_next
@@ -39,8 +38,8 @@ def _pickled(error: BaseException) -> bytes | None:
         pickled = bytes(cloudpickle.dumps(error, protocol=5))
         if len(pickled) > PICKLED_BYTES_MAX:
             return None
-        pickle.loads(pickled)  # noqa: S301 - just made; many exceptions pickle and cannot be had back
-    except Exception:  # noqa: BLE001 - whatever it is, words must do
+        pickle.loads(pickled)  # noqa: S301 - just made; many exceptions pickle but do not unpickle
+    except Exception:  # noqa: BLE001 - then the text is all that is sent
         return None
     return pickled
 

@@ -16,9 +16,7 @@ class Turns:
     """Keyed locks and background tasks. All methods belong to one event loop."""
 
     def __init__(self) -> None:
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = (
-            WeakValueDictionary()
-        )  #: A lock disappears when nobody holds it or waits for it.
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  #: Holds locks in use only.
         self._running: set[asyncio.Task[None]] = set()  #: References; the loop itself drops tasks that nothing refers to.
 
     def lock(self, name: str) -> asyncio.Lock:

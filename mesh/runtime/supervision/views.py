@@ -121,7 +121,6 @@ def pool_statuses(state: MeshState, book: OrderBook) -> list[PoolStatus]:
 
 
 def group_statuses(state: MeshState) -> list[GroupStatus]:
-    """Return all placement groups."""
     return [
         GroupStatus(
             group=record.group,
@@ -138,7 +137,6 @@ def group_statuses(state: MeshState) -> list[GroupStatus]:
 
 
 def node_statuses(state: MeshState, standbys: Standbys) -> list[NodeStatus]:
-    """Return all nodes, as the scheduler counts them."""
     table = state.table
     return [
         NodeStatus(
@@ -155,7 +153,6 @@ def node_statuses(state: MeshState, standbys: Standbys) -> list[NodeStatus]:
 
 
 def agent_seen(process: AgentProcess, driver: Driver, book: OrderBook, *, is_warm: bool) -> AgentSeen:
-    """Return one agent process."""
     task = process.task if process.task is not None and driver.hosts.get(process.task) is process else None
     row = book.tasks.get(task) if task is not None else None
     group = book.groups.get(process.group) if process.group is not None else None

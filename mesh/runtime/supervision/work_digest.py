@@ -182,7 +182,7 @@ class _Parts:
         reduce = cloudpickle.CloudPickler.dispatch_table.get(type(value))
         try:
             reduced = reduce(value) if reduce is not None else value.__reduce_ex__(_PROTOCOL)
-        except Exception:  # noqa: BLE001 - any class may refuse in its own way; cloudpickle knows more ways
+        except Exception:  # noqa: BLE001 - any class may raise its own error; cloudpickle handles more classes
             yield _pickled(value)
             return
         if isinstance(reduced, str):
@@ -245,7 +245,7 @@ def _name(thing: Any) -> str:
 def _pickled(value: Any) -> bytes:
     try:
         pickled = pickled_arguments(value)
-    except Exception:  # noqa: BLE001 - as above; then its class is all that is known
+    except Exception:  # noqa: BLE001 - as above; then only the class's name counts
         return _name(type(value)).encode()
     return _hashed(pickled.pickled, *(ref.binary() for ref in pickled.refs))
 

@@ -62,7 +62,7 @@ class TaskWorks:
     def submit(self, order: HostOrder) -> None:
         """Store the task's payload, before the scheduler gets the task."""
         self._orders[order.task] = order
-        self._store.keep(order.task, "work", cloudpickle.dumps(order))  # type: ignore[no-untyped-call]  # Ray gives it no types
+        self._store.keep(order.task, "work", cloudpickle.dumps(order))  # type: ignore[no-untyped-call]  # untyped in Ray
 
     def host_order(self, order: StartTask) -> HostOrder | None:
         submitted = self._submitted(order.task)
@@ -116,7 +116,7 @@ class TaskWorks:
         self._jobs.pop(job, None)
         self.forget(job_folder(job))
 
-    # -- what is kept of tasks -----------------------------------------------------------------------------------------
+    # -- stored parts of tasks -----------------------------------------------------------------------------------------
 
     def keep_hosted(self, hosted: Hosted) -> None:
         if hosted.address:
@@ -148,7 +148,6 @@ class TaskWorks:
         return kept.why
 
     def saved(self, task: TaskId) -> Snapshot | None:
-        """Return the last saved state."""
         return self._snapshots.get(task)
 
     def sweep(self, now_ms: int) -> None:
