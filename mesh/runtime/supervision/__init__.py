@@ -39,9 +39,9 @@ An agent:
 
     agent                the actor that hosts one task's object          agent_context     API for a task's own code
     agent_orders         orders to an agent, and its answers             hosted_task       one attempt: build, run, stop
-    hosted_calls         admission and preemption of calls               turns             one lock per key
+    hosted_calls         calls on a task's object                       turns             one lock per key
     loop_thread          an event loop for `async def` methods           bounded_call      a user's function with a timeout
-    state_keeping        state saved on preemption                       set_variables     environment variables, set for a while
+    state_keeping        state saved at a stop, and restored             set_variables     environment variables, set for a while
     leftovers            stray threads and processes of user code        telling           background reports to the supervisor
     told_errors          a user's exception, as text and as bytes
 

@@ -135,7 +135,7 @@ class ActorGroup:
             label: Label of the candidates. A strategy's name is accepted here too.
             strategy: `least_busy`, `random`, `round_robin`, `power_of_two`, `priority`, or a function of loads.
             timeout: Seconds for one call.
-            retry: Send a waiting call to another agent when its agent dies. The call may then begin twice.
+            retry: Send a call to another agent when its agent dies; only for calls that wait. The call may then begin twice.
 
         Raises:
             NoMembers: No member carries the label.

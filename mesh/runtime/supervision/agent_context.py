@@ -34,8 +34,8 @@ class KeptFacts:
 class TaskContext:
     """One attempt of one task, as its own code sees it. Thread-safe.
 
-    `report_progress` and `save_checkpoint` are also stopping points: on preemption they first save their arguments, then raise
-    `TaskPreempted`. A loop that saves a checkpoint after each step loses no step::
+    `report_progress` and `save_checkpoint` are also stopping points: when the task is asked to stop, they first save their
+    arguments, then raise `TaskPreempted`. A loop that saves a checkpoint after each step loses no step::
 
         task = mesh.current_task()
         state = task.last_checkpoint() or State()
@@ -62,7 +62,7 @@ class TaskContext:
 
         Raises:
             ValueError: The fraction is not from 0 to 1.
-            TaskPreempted: The task is being preempted.
+            TaskPreempted: The task was asked to stop.
         """
         _check_fraction(fraction)
         with self._lock:
@@ -78,7 +78,7 @@ class TaskContext:
         Raises:
             TypeError: The value cannot be pickled, or holds an ObjectRef (which is gone when this process ends).
             ValueError: The progress is not from 0 to 1.
-            TaskPreempted: The task is being preempted; the value is saved.
+            TaskPreempted: The task was asked to stop; the value is saved.
         """
         if progress is not None:
             _check_fraction(progress)
@@ -101,16 +101,18 @@ class TaskContext:
         return self._facts.progress
 
     def should_stop(self) -> bool:
-        """Return whether the task is being preempted. A method that sees True and returns counts as preempted, not as finished."""
+        """Return whether the task was asked to stop, by a preemption or a cancel. A method that sees True and returns counts as stopped,
+        not as finished.
+        """
         asked = self._stop_reason is not None
         self._has_noticed = self._has_noticed or asked
         return asked
 
     def stop_if_asked(self) -> None:
-        """Stop here if the task is being preempted.
+        """Stop here if the task was asked to stop.
 
         Raises:
-            TaskPreempted: The task is being preempted.
+            TaskPreempted: The task was asked to stop.
         """
         if self.should_stop():
             raise TaskPreempted(f"task {self.task} is asked to stop: {self._stop_reason and self._stop_reason.value}")

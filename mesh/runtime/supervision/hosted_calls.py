@@ -1,4 +1,4 @@
-"""Calls on a task's object: admission, running calls, and errors of calls that preemption cuts off.
+"""Calls on a task's object: admission, running calls, and the errors that callers see when the task is stopped.
 
 `call` is the path of every `.choose().method()`: one dict lookup, a rarely contended lock, two counters.
 """

@@ -1,4 +1,4 @@
-"""Saving a task's state on preemption, and restoring it.
+"""Saving a task's state when it is stopped, and restoring it.
 
 The default state needs no user code: the order's arguments, progress, last checkpoint. A user's preserver and restorer add to
 it. Each runs on its own thread with a timeout, because a preemptor must not wait for a function that hangs. When one fails,

@@ -44,7 +44,7 @@ class PoolUnknown(SupervisionError):
     """No pool has this name."""
 
     def __init__(self, pool: str, known: tuple[str, ...]) -> None:
-        super().__init__(f"there is no pool {pool}; {_nearest(pool, known)}there is {', '.join(known) or 'none'}")
+        super().__init__(f"there is no pool {pool}; {_nearest(pool, known)}known pools: {', '.join(known) or 'none'}")
         self.pool = pool
         self.known = known
 
@@ -56,7 +56,7 @@ class JobUnknown(SupervisionError, KeyError):
     """No job of this name is remembered."""
 
     def __init__(self, job: str, known: tuple[str, ...]) -> None:
-        super().__init__(f"there is no job {job}; {_nearest(job, known)}there is {', '.join(known) or 'none'}")
+        super().__init__(f"there is no job {job}; {_nearest(job, known)}known jobs: {', '.join(known) or 'none'}")
         self.job = job
         self.known = known
 

@@ -93,7 +93,7 @@ def read_job_spec(spec: JobSpec | Mapping[str, Any] | str | Path) -> JobSpec:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise SubmissionError(f"spec: {error}") from None
     if not isinstance(raw, dict):
-        what = f"{spec!r} is the name of a file: give Path({spec!r})" if _is_file(spec) else "it is no YAML mapping"
+        what = f"{spec!r} is a file name, give Path({spec!r})" if _is_file(spec) else "it is not a YAML mapping"
         raise SubmissionError(f"spec: {what}; give a JobSpec, a mapping, the text of a YAML document, or the Path of one")
     return read_job(raw)
 

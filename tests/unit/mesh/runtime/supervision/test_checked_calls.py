@@ -188,7 +188,9 @@ def test_class_methods_are_read_too():
         pytest.param(lambda calls: calls.numbers(zzz=1), "numbers() has no parameter 'zzz'; there are count, share", id="an unknown name"),
         pytest.param(lambda calls: calls.options(), "options(): missing a required argument: 'name'", id="one that is missing"),
         pytest.param(
-            lambda calls: calls.numbers(1, 2), "numbers() takes count by place: share has to be given by name, like share=2", id="too many"
+            lambda calls: calls.numbers(1, 2),
+            "numbers() takes count by position: share has to be given by name, like share=2",
+            id="too many",
         ),
     ],
 )
@@ -218,7 +220,7 @@ def test_a_timeout_is_seconds_or_nothing():
     [
         pytest.param(
             lambda calls: calls.agent("a", "main", resources={}),
-            "agent() takes name by place: pool has to be given by name, like pool='main'",
+            "agent() takes name by position: pool has to be given by name, like pool='main'",
             id="beside options of others",
         ),
         pytest.param(

@@ -132,7 +132,7 @@ def test_a_call_that_ray_does_not_send_is_told_by_its_argument_if_one_is_to_blam
     ("spec", "words"),
     [
         pytest.param("job.yaml", "give Path('job.yaml')", id="the name of a file"),
-        pytest.param("just words", "it is no YAML mapping", id="words"),
+        pytest.param("just words", "it is not a YAML mapping", id="words"),
         pytest.param("a: [", "spec: while parsing", id="no YAML"),
     ],
 )
@@ -152,5 +152,5 @@ def test_a_job_file_that_is_not_there_or_is_no_text_is_refused(tmp_path):
 
 
 def test_an_unknown_pool_is_told_with_the_nearest_one():
-    assert str(PoolUnknown("mian", ("main", "batch"))) == "there is no pool mian; did you mean main? there is main, batch"
-    assert str(PoolUnknown("xyz", ())) == "there is no pool xyz; there is none"
+    assert str(PoolUnknown("mian", ("main", "batch"))) == "there is no pool mian; did you mean main? known pools: main, batch"
+    assert str(PoolUnknown("xyz", ())) == "there is no pool xyz; known pools: none"
