@@ -154,7 +154,7 @@ def test_a_wrong_submission_is_an_error_that_names_the_remedy(running, pool, cha
 def test_a_task_that_comes_after_another_says_after_which(running, pool):
     waiting = running.submit_task(Probe, pool=pool, resources={"cpu": 1}, after=["nobody"])
     assert (waiting.status().state, waiting.status().reason) == (TaskState.WAITING, Reason.WAITING_FOR_INPUTS)
-    assert waiting.why() == "WAITING_FOR_INPUTS: it comes after nobody (not submitted yet)."
+    assert waiting.why() == "WAITING_FOR_INPUTS: it waits for nobody (not submitted yet)."
 
 
 def test_a_call_after_the_end_of_the_mesh_says_how_to_start_one(running, tmp_path):

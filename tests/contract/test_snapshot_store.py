@@ -184,5 +184,5 @@ def test_a_damaged_file_counts_as_none(tmp_path, damage):
 
 def test_a_folder_that_cannot_be_made_is_an_error_with_the_remedy(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(RuntimeDoorError, match="is the disk full"):
+    with pytest.raises(RuntimeDoorError, match="check the free disk space"):
         FileSnapshots(tmp_path / "file" / "snapshots")

@@ -367,7 +367,7 @@ def test_s3_a_strategy_of_ones_own_sees_the_loads(group):
 
 
 def test_a_late_answer_is_still_counted(group, gate):
-    with pytest.raises(CallTimeout, match=r"has not answered within 0.1 s; the call goes on"):
+    with pytest.raises(CallTimeout, match=r"has not answered within 0.1 s; the call continues"):
         group.choose(timeout=0.1).hold(gate)
     assert sorted(group.loads().values()) == [0, 0, 0, 1]
     ray.get(gate.open.remote())
@@ -441,7 +441,7 @@ def test_a_refresh_brings_the_successor_to_the_group_and_its_parts(mortal):
     assert part.choose().who() == (0,)
     group.refresh(group.members[:1])
     assert group.lost == ("a-1",)
-    with pytest.raises(ShapeError, match="has no place"):
+    with pytest.raises(ShapeError, match="does not belong"):
         group.refresh([member(successor, 7)])
 
 

@@ -408,13 +408,13 @@ def test_a_state_has_one_word_wherever_it_is_told(running, pool):
     ("max_restarts", "words"),
     [
         pytest.param(0, "it is FAILED, AGENT_LOST, and does not start again: `max_restarts` of submit_task", id="for good"),
-        pytest.param(1, "call again: that waits for the task's next start", id="and it starts again"),
+        pytest.param(1, "call again: the call then waits for the task's next start", id="and it starts again"),
     ],
 )
 def test_a_call_whose_agent_dies_says_whether_another_one_can_be_made(running, pool, max_restarts, words, monkeypatch):
     monkeypatch.setattr(task_handle, "LOSS_HEARD_S_MAX", 60.0)
     task = running.submit_task(Dies, pool=pool, resources={"cpu": 1}, max_restarts=max_restarts)
-    with pytest.raises(TaskNotRunning, match=f"died under the call of now, which may have begun; .*{words}"):
+    with pytest.raises(TaskNotRunning, match=f"died during the call of now, which may have begun; .*{words}"):
         task.call("now")
 
 

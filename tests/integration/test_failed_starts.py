@@ -99,7 +99,7 @@ def test_a_damaged_memory_is_told_with_its_file_and_stays_as_it_is(tmp_path, wha
     (file,) = (folder / "journal").glob(f"{what}-*")
     whole = file.read_bytes()
     file.write_bytes(b"{" + whole)
-    with pytest.raises(JournalError, match=rf"{what}-\d+\.json.*put back what stood there"):
+    with pytest.raises(JournalError, match=rf"{what}-\d+\.json.*restore the file"):
         mesh.ScheduleMesh.start("damaged", **options)
     eventually(lambda: not left_in_ray("damaged"))
     file.write_bytes(whole)

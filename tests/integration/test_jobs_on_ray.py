@@ -225,7 +225,7 @@ def test_s34_what_is_wrong_with_a_job_is_told_before_anything_starts(running, po
         submitted(running, tmp_path, job_form("wrong", minimum=5))
     with pytest.raises(SubmissionError, match="'actors' has no class"):
         running.submit_job(job_form("wrong"), leader=Leader)
-    with pytest.raises(SubmissionError, match="'actor' is no role"):
+    with pytest.raises(SubmissionError, match="'actor' is not a role"):
         running.submit_job(job_form("wrong"), leader=Leader, workers={"actors": Worker, "actor": Worker})
     with pytest.raises(JobUnknown, match="there is no job wrong"):
         running.job("wrong")

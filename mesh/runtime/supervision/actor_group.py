@@ -1,7 +1,7 @@
-"""Agents with ranks and named dimensions, called together, one of them, or each with its share.
+"""Agents with ranks and named dimensions: call all, call one, or shard a call over the ranks.
 
-A call goes straight from here to the agent's Ray actor: no scheduler is asked. What is known of each agent (calls under way
-from here, the queue that it reports) and whose turn it is lives in the group and in its parts together.
+A call goes straight to the agent's Ray actor; the scheduler is not involved. A group and its parts share what they know of
+each agent: calls in flight from here, the reported queue, and the position of `round_robin`.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ _RUNTIME_DISPATCHERS: Mapping[str, Dispatch] = {"reshard": Reshard()}
 
 
 class ActorGroup:
-    """See the module. Pickles as its members and shape; a copy counts its own calls."""
+    """Ranked agents that are called together. Pickles as its members and shape; a copy counts its own calls."""
 
     def __init__(self, members: Iterable[Member], shape: Mapping[str, int] | None = None) -> None:
-        """Members have the ranks 0 to n - 1, the last dimension of `shape` running fastest.
+        """Require the ranks 0 to n - 1; the last dimension of `shape` runs fastest.
 
         Raises:
-            ShapeError: Ranks are missing or twice there, or the members do not fill the shape.
+            ShapeError: Ranks are missing or duplicate, or the members do not fill the shape.
         """
         ordered = sorted(_read_members(members), key=lambda member: member.rank)
         if [member.rank for member in ordered] != list(range(len(ordered))):
             raise ShapeError(f"members need the ranks 0 to {len(ordered) - 1}, each once; these have {[m.rank for m in ordered]}")
         self._own(tuple(Line(member) for member in ordered), Dimensions.of(len(ordered), shape), InFlight())
 
-    # -- who is in it --------------------------------------------------------------------------------------------------
+    # -- members -------------------------------------------------------------------------------------------------------
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """In rank order. A part's members keep the rank that they have in the whole group."""
+        """Members in rank order. Members of a part keep their rank in the whole group."""
         return tuple(line.member for line in self._lines)
 
     @property
@@ -57,7 +57,7 @@ class ActorGroup:
 
     @property
     def lost(self) -> tuple[AgentId, ...]:
-        """Agents that were found dead and are not chosen until `refresh` brings their successors."""
+        """Dead agents; `choose` skips them until `refresh` brings their successors."""
         return tuple(line.member.agent for line in self._lines if line.load.is_out)
 
     def __len__(self) -> int:
@@ -70,31 +70,31 @@ class ActorGroup:
         return _rebuilt, (self.members, None if self._dimensions.is_flat else dict(self._dimensions.sizes))
 
     def where(self, **choices: Choice) -> ActorGroup:
-        """The part at these coordinates: `where(tensor=0)`, `where(tensor=[0, 1])`, `where(pipeline=slice(1, None))`.
+        """Return the part at these coordinates: `where(tensor=0)`, `where(tensor=[0, 1])`, `where(pipeline=slice(1, None))`.
 
-        A single coordinate takes its dimension away. The part has ranks of its own, from 0. Raises `ShapeError`.
+        A single coordinate removes its dimension. The part has ranks of its own, from 0. Raises `ShapeError`.
         """
         for name, choice in choices.items():
             if not isinstance(choice, (int, slice, Sequence)):
-                raise ShapeError(f"{name}={choice!r} is no place; give a number, a slice, or a list of numbers")
+                raise ShapeError(f"{name}={choice!r} is not a coordinate; give a number, a slice, or a list of numbers")
         ranks, dimensions = self._dimensions.where(choices)
         return self._part(ranks, dimensions)
 
     def __getitem__(self, choices: Mapping[str, Choice]) -> ActorGroup:
-        """The same as `where`, for names that are no Python words: `group[{"pipeline": 1}]`. Raises `ShapeError`."""
+        """Return the same part as `where`, for names that are not Python identifiers: `group[{"pipeline": 1}]`. Raises `ShapeError`."""
         if not isinstance(choices, Mapping) or not all(isinstance(name, str) for name in choices):
             example = {next(iter(self._dimensions.sizes), "rank"): choices if isinstance(choices, int) else 0}
-            raise ShapeError(f"{choices!r} names no dimension; write group[{example}] for a part, `group.members` for who is in it")
+            raise ShapeError(f"{choices!r} names no dimension; write group[{example}] for a part, `group.members` for the members")
         return self.where(**choices)
 
     def labelled(self, label: Label) -> ActorGroup:
-        """Those that carry the label, in rank order, without a shape: `gpu:a100`, `{"gpu": "a100"}`. Nobody: an empty group.
+        """Return the members with the label, in rank order, without a shape: `gpu:a100`, `{"gpu": "a100"}`. May be empty.
 
         Raises:
-            GroupError: It is no label.
+            GroupError: `label` is neither a string nor a mapping.
         """
         if not isinstance(label, (str, Mapping)):
-            raise GroupError(f'{label!r} is no label; write "gpu:a100", or {{"gpu": "a100"}}')
+            raise GroupError(f'{label!r} is not a label; write "gpu:a100", or {{"gpu": "a100"}}')
         ranks = tuple(rank for rank, line in enumerate(self._lines) if carries(line.member.labels, label))
         return self._part(ranks, Dimensions.of(len(ranks), None))
 
@@ -103,22 +103,22 @@ class ActorGroup:
     def all(
         self, target: Label | PerRank | None = None, /, *args: Any, label: Label | None = None, timeout: float | None = None, **kwargs: Any
     ) -> Any:
-        """The same method on all members, or on all that carry the label.
+        """Call the same method on all members, or on all that carry the label.
 
-        `group.all().step(x)` waits and gives the values in rank order; `.step.remote(x)` gives a `GroupCall`, `.step.refs(x)`
-        Ray's references, `.step.stream(x)` the values of generators as they come. `group.all("step", x)` is the first of
-        these in one call. Arguments and the method's name may be `PerRank`.
+        `group.all().step(x)` waits and returns the values in rank order. `.step.remote(x)` returns a `GroupCall`, `.step.refs(x)`
+        Ray's references, `.step.stream(x)` the values of generators as they come. `group.all("step", x)` calls and waits.
+        Arguments and the method's name may be `PerRank`.
 
         Args:
             target: A label (has a colon, or is a mapping), or the name of a method.
-            args: Of the method, when one is named.
-            label: Whom to call; a bare word, too.
-            timeout: Seconds that the whole may take.
-            kwargs: Of the method.
+            args: Arguments of the method, when a method is named.
+            label: Label of the members to call; may be a bare word.
+            timeout: Seconds for the whole call.
+            kwargs: Keyword arguments of the method.
 
         Raises:
-            GroupCallFailed: Some ranks failed; it keeps the results of the others.
-            NoMembers: Nobody carries the label.
+            GroupCallFailed: Some ranks failed; the error keeps the results of the others.
+            NoMembers: No member carries the label.
         """
         label, method = _told_apart(target, label)
         group = self._whom(label)
@@ -129,17 +129,17 @@ class ActorGroup:
     def choose(
         self, label: Label | None = None, strategy: str | Strategy = "least_busy", *, timeout: float | None = None, retry: bool = False
     ) -> Any:
-        """One member for each call: `group.choose().infer(x)` waits, `.infer.remote(x)` gives Ray's own reference.
+        """Choose one member for each call: `group.choose().infer(x)` waits, `.infer.remote(x)` returns Ray's reference.
 
         Args:
-            label: Whom to choose among. A strategy's name may stand here too.
-            strategy: `least_busy`, `random`, `round_robin`, `power_of_two`, `priority`, or one's own function of loads.
-            timeout: Seconds that a call may take.
-            retry: A waiting call whose agent dies is sent to another one. It may so be begun twice.
+            label: Label of the candidates. A strategy's name is accepted here too.
+            strategy: `least_busy`, `random`, `round_robin`, `power_of_two`, `priority`, or a function of loads.
+            timeout: Seconds for one call.
+            retry: Send a call to another agent when its agent dies; only for calls that wait. The call may then begin twice.
 
         Raises:
-            NoMembers: Nobody carries the label.
-            GroupError: An unknown strategy.
+            NoMembers: No member carries the label.
+            GroupError: The strategy is unknown.
         """
         if isinstance(label, str) and label in STRATEGIES:
             strategy, label = label, None
@@ -163,26 +163,26 @@ class ActorGroup:
         timeout: float | None = None,
         **kwargs: Any,
     ) -> Any:
-        """A collective call: arguments are dealt out to the ranks, and their results put together.
+        """Make a collective call: distribute the arguments over the ranks and combine the results.
 
-        `group.shard("train", values[n])` gives each rank `values[n / ranks]` and puts the results end to end;
+        `group.shard("train", values[n])` gives each rank `values[n / ranks]` and concatenates the results;
         `group.shard(dispatch_fn="broadcast", collect_fn="sum").train(x)` has the forms of `all`.
 
         Args:
             target: A label, or the name of a method, as for `all`.
-            args: Of the method, before they are dealt out.
-            label: Whom to call.
+            args: Arguments of the method, before distribution.
+            label: Label of the members to call.
             dispatch_fn: `split`, `broadcast`, `parts`, `tensor`, `sequence`, `by_length`, `pipeline`, `reshard`, or a function
                 `(ranks: RankView, args, kwargs) -> iterable of (rank, args, kwargs)`.
-            collect_fn: `concat`, `gather`, `first`, `sum`, `mean`, `tensor`, `sequence`, or a function of the results; left out,
-                what undoes the dispatch, and `gather` for one's own.
-            timeout: Seconds that the whole may take.
-            kwargs: Of the method.
+            collect_fn: `concat`, `gather`, `first`, `sum`, `mean`, `tensor`, `sequence`, or a function of the results. Default:
+                the inverse of the dispatch; `gather` for a dispatch function of your own.
+            timeout: Seconds for the whole call.
+            kwargs: Keyword arguments of the method.
 
         Raises:
-            DispatchError: Arguments cannot be dealt out, or results not put together; it keeps the results.
-            GroupCallFailed: Some ranks failed; it keeps the results of the others.
-            NoMembers: Nobody carries the label.
+            DispatchError: Arguments cannot be distributed, or results not combined; the error keeps the results.
+            GroupCallFailed: Some ranks failed; the error keeps the results of the others.
+            NoMembers: No member carries the label.
         """
         label, method = _told_apart(target, label)
         group = self._whom(label)
@@ -196,13 +196,13 @@ class ActorGroup:
             return send(method, args, kwargs).result(timeout)
         return CollectiveMethods(send, None, timeout)
 
-    # -- keeping it up to date -----------------------------------------------------------------------------------------
+    # -- updates -------------------------------------------------------------------------------------------------------
 
     def refresh(self, members: Iterable[Member]) -> None:
-        """The members of this group as they are now, found by agent, else by rank.
+        """Update the members of this group, matched by agent, else by rank.
 
-        Who has another handle or attempt leads to it, and may be chosen again; who is not among them is not chosen any more.
-        Parts of the group see it as well. Raises `ShapeError` for a member that has no place in the group.
+        A member with a new handle or attempt can be chosen again; a missing member is no longer chosen. Parts of the group see
+        the update too. Raises `ShapeError` for a member whose agent and rank are not in the group.
         """
         by_agent = {line.member.agent: line for line in self._lines}
         by_rank = {line.member.rank: line for line in self._lines}
@@ -210,7 +210,7 @@ class ActorGroup:
         for member in _read_members(members):
             line = by_agent.get(member.agent) or by_rank.get(member.rank)
             if line is None:
-                raise ShapeError(f"agent {member.agent} with rank {member.rank} has no place in {self!r}")
+                raise ShapeError(f"agent {member.agent} with rank {member.rank} does not belong to {self!r}")
             missing.discard(line)
             if line.load.is_out or line.leads_elsewhere(member):
                 self._in_flight.replace(line, member)
@@ -218,10 +218,10 @@ class ActorGroup:
             self._in_flight.mark_out(line, line.load)
 
     def with_members(self, members: Iterable[Member], shape: Mapping[str, int] | None = None) -> ActorGroup:
-        """A group of these members, that goes on with what this one knows of those who are in both: for members that come and go.
+        """Return a group of these members that keeps this group's knowledge of the common ones. For membership that changes.
 
         Raises:
-            ShapeError: As for a new group.
+            ShapeError: Ranks are missing or duplicate, or the members do not fill the shape.
         """
         known = {line.member.agent: line for line in self._lines}
         fresh = ActorGroup(members, shape)
@@ -230,13 +230,13 @@ class ActorGroup:
         return fresh
 
     def report(self, queued: Mapping[AgentId, int]) -> None:
-        """How many calls agents have in all, as they say; those of other callers make them busier in this group's eyes."""
+        """Update the total calls that each agent reports, so that calls of other clients count as load."""
         for line in self._lines:
             if line.member.agent in queued:
                 line.load.report(queued[line.member.agent])
 
     def loads(self) -> dict[AgentId, int]:
-        """Calls before the next one, by agent, as this group sees it now."""
+        """Return the number of calls ahead of a new one, by agent, as this group knows it."""
         return {line.member.agent: line.load.waiting for line in self._lines}
 
     # -- parts ---------------------------------------------------------------------------------------------------------
@@ -246,13 +246,13 @@ class ActorGroup:
         self._dimensions = dimensions
         self._in_flight = in_flight
         self._collective = Collective(lines, dimensions, in_flight)
-        # Kept, because whose turn it is must outlive a call.
+        # Cached: the state of `round_robin` must outlive a call.
         self._parts: dict[Any, ActorGroup] = {}
         self._choosers: dict[Any, Chosen] = {}
         self._all: dict[float | None, CollectiveMethods] = {}
 
     def _kept(self, line: Line | None, fresh: Line) -> Line:
-        """The line that is known already, leading to where the fresh one does."""
+        """Return the known line, updated with the fresh member."""
         if line is None:
             return fresh
         if line.load.is_out or line.leads_elsewhere(fresh.member):
@@ -286,16 +286,16 @@ class ActorGroup:
 
 def _read_members(members: Any) -> list[Member]:
     if not isinstance(members, Iterable):
-        raise GroupError(f"members are {members!r}; give a list of `Member`, as `group.members` is one")
+        raise GroupError(f"members must be a list of `Member`, like `group.members`; got {members!r}")
     found = list(members)
     wrong = next((each for each in found if not isinstance(each, Member)), None)
     if wrong is not None:
-        raise GroupError(f"{wrong!r} is no `Member`; `mesh.group(...)` makes groups of tasks, pools and labels")
+        raise GroupError(f"{wrong!r} is not a `Member`; `mesh.group(...)` makes groups of tasks, pools and labels")
     return found
 
 
 def _told_apart(target: Label | PerRank | None, label: Label | None) -> tuple[Label | None, Method | None]:
-    """`(label, method)`: a method is a name that Python allows, or one for each rank; all else is a label."""
+    """Return `(label, method)`: a Python identifier or a `PerRank` is a method, all else is a label."""
     if target is None:
         return label, None
     if isinstance(target, PerRank) or (isinstance(target, str) and target.isidentifier()):
@@ -306,5 +306,5 @@ def _told_apart(target: Label | PerRank | None, label: Label | None) -> tuple[La
 
 
 def _rebuilt(members: tuple[Member, ...], shape: dict[str, int] | None) -> ActorGroup:
-    """Unpickled: a part becomes a whole, with ranks from 0."""
+    """Unpickle a group; a part becomes a whole group with ranks from 0."""
     return ActorGroup([replace(member, rank=rank) for rank, member in enumerate(members)], shape)

@@ -1,8 +1,8 @@
-"""The agent: the actor that hosts one task's object, runs its calls, and tells the supervisor how it goes.
+"""The agent: the actor that hosts one task's object, runs its calls, and reports to the supervisor.
 
-Calls of the user's object come on Ray's default concurrency group, orders of the supervisor on `control`, so a busy object
-never keeps an order waiting. `wait_end` has a group for itself, since it is always out. `host` is in the default group:
-constructor and methods run on the same thread, as in an actor of Ray's own.
+Calls of the user's object run in Ray's default concurrency group, orders of the supervisor in `control`: a busy object never
+delays an order. `wait_end` has its own group because a call of it is always pending. `host` is in the default group, so
+constructor and methods run on the same thread, as in a plain Ray actor.
 """
 
 from __future__ import annotations
@@ -48,18 +48,19 @@ from mesh.saved_state import StateHandlers, handlers_of
 
 A = TypeVar("A")
 
-#: Attempts whose answers are remembered, so that an order which comes again is answered again.
+#: Number of attempts whose answers are kept, so that a repeated order gets the same answer.
 ANSWERS_MAX = 64
 
 
 class HostingAgent:
-    """One process, at most one task at a time, tasks of one tenant only.
+    """One agent process: hosts at most one task at a time, and tasks of one tenant only.
 
     Args:
         mesh: Name of the mesh.
-        supervisor_name: Of the actor that is told; its method `agent_said(agent, attempt, kind, payload)`. Kinds: `report`
-            (`AgentStatus`), `checkpoint` (`Snapshot`), `ended` (`Ended`), `blocked` and `unblocked` (None).
-        namespace: Of that actor.
+        supervisor_name: Name of the supervisor's actor. The agent reports to its method
+            `agent_said(agent, attempt, kind, payload)`. Kinds: `report` (`AgentStatus`), `checkpoint` (`Snapshot`),
+            `ended` (`Ended`), `blocked` and `unblocked` (None).
+        namespace: Ray namespace of that actor.
         agent: This agent's id.
     """
 
@@ -72,7 +73,7 @@ class HostingAgent:
         self._gpu_ids = tuple(map(str, ray.get_gpu_ids()))
         self._process = psutil.Process()
         self._hosted: HostedTask | None = None
-        self._spoiled = ""  #: Why this process hosts nothing any more.
+        self._spoiled = ""  #: Why this process can host no further task.
         self._lock, self._host_lock = threading.Lock(), threading.Lock()
         self._answers: OrderedDict[tuple[TaskId, int], HostedOrFailed] = OrderedDict()
         self._stops: OrderedDict[tuple[TaskId, int], Stopped] = OrderedDict()
@@ -86,12 +87,12 @@ class HostingAgent:
     # -- the object: default group -------------------------------------------------------------------------------------
 
     def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the task's object, an `async def` one too.
+        """Call a method of the task's object, plain or `async def`.
 
-        `method` is its name, or a `call_name`: then a late call does not reach whoever is hosted after its task.
+        `method` is a method name or a `call_name`. A late call with a `call_name` cannot reach the task that is hosted next.
 
         Raises:
-            NothingHosted: There is no task here, or not the one that was called.
+            NothingHosted: The agent hosts no task, or not the one that was called.
             NoSuchMethod: The object has no such method.
             TaskGaveWay: The task was asked to stop.
         """
@@ -101,10 +102,10 @@ class HostingAgent:
         return hosted.call(method, args, kwargs)
 
     def call_named(self, *args: Any, **kwargs: Any) -> Any:
-        """The same; the method is the name of Ray's task: `agent.call_named.options(name=call_name(…)).remote(…)`.
+        """Call the method that Ray's task name names: `agent.call_named.options(name=call_name(…)).remote(…)`.
 
-        A method's name as an argument would be pickled, sent and read with every call: 0.1 ms, a sixth of a call without
-        arguments. As the task's name it travels anyway, and Ray's own views show it.
+        A method name as an argument would be pickled, sent and read with every call: 0.1 ms, a sixth of a call without
+        arguments. Ray sends the task's name anyway and shows it in its own views.
         """
         hosted = self._hosted
         name = ray.get_runtime_context().get_task_name() or ""
@@ -113,7 +114,7 @@ class HostingAgent:
         return hosted.call(name, args, kwargs)
 
     def stream(self, method: str, /, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        """Call a generator method, plain or async; the caller gives `num_returns="streaming"`. Raises as `call` does."""
+        """Call a generator method, plain or async. Callers set `num_returns="streaming"`. Raises as `call` does."""
         hosted = self._hosted
         if hosted is None:
             raise self._nothing(method)
@@ -121,11 +122,11 @@ class HostingAgent:
 
     @ray.method(num_returns=2)
     def run(self) -> tuple[Ended, Any]:
-        """Call the order's entry method, once; later calls get the same answer.
+        """Call the order's entry method once; repeated calls return the same answer.
 
         Returns:
-            How it ended (read it, or wait for `ended`), and its value when that is too large for `Ended.result` (pass it on
-            unread). It does not raise for the user's errors; Ray raises when such a large value cannot be pickled.
+            How it ended (read it, or wait for `ended`), and its value when the value is too large for `Ended.result` (pass it on
+            unread). Errors of user code are not raised; Ray raises when a large value cannot be pickled.
         """
         hosted = self._hosted
         if hosted is None:
@@ -133,8 +134,8 @@ class HostingAgent:
         return hosted.run()
 
     def host(self, order: HostOrder) -> HostedOrFailed:
-        """Make the task's object, and restore what was kept of it. Again for the same attempt: the same answer."""
-        with self._host_lock:  # With more threads than one, the same order may be here twice.
+        """Build the task's object and restore its saved state. Idempotent per attempt."""
+        with self._host_lock:  # With more threads than one, the same order may run here twice.
             with self._lock:
                 known = self._known(order)
                 if known is not None:
@@ -149,14 +150,14 @@ class HostingAgent:
                 return _remember(self._answers, (order.task, order.attempt), answer)
 
     def probe(self) -> None:
-        """The agent's own call, once a period: how long it waits is how long calls wait."""
+        """Answer the agent's own periodic call; its waiting time measures the queue."""
         self._probe.arrived()
 
     # -- orders: the control group -------------------------------------------------------------------------------------
 
     @ray.method(concurrency_group="control")
     def stop(self, order: StopOrder) -> Stopped:
-        """Stop the task within the order's times, keeping its state. Again: the same answer."""
+        """Stop the task within the order's time limits and save its state. Idempotent per attempt."""
         key = order.task, order.attempt
         with self._lock:
             hosted = self._hosted
@@ -174,20 +175,18 @@ class HostingAgent:
 
     @ray.method(concurrency_group="control")
     def report(self) -> AgentStatus:
-        """How the agent stands."""
         return self._status()
 
     @ray.method(concurrency_group="control")
     def ping(self) -> str:
-        """The agent's id."""
         return self._agent
 
     @ray.method(concurrency_group="watch")
     def wait_end(self) -> None:
-        """Never returns: Ray raises at the caller when the process ends."""
+        """Block for ever: Ray raises at the caller when the process ends."""
         threading.Event().wait()
 
-    # -- within --------------------------------------------------------------------------------------------------------
+    # -- internals -----------------------------------------------------------------------------------------------------
 
     def _status(self) -> AgentStatus:
         hosted = self._hosted
@@ -208,20 +207,20 @@ class HostingAgent:
         return status if hosted is None else hosted.described(status, is_blocked=self._blocked > 0)
 
     def _known(self, order: HostOrder) -> HostedOrFailed | None:
-        """Under the lock: the answer that was given before, or why the order cannot be carried out."""
+        """Return the earlier answer, or why the order cannot be carried out. The caller holds the lock."""
         hosted = self._hosted
         if (order.task, order.attempt) in self._stops:
-            return self._failed(order, Reason.PREEMPTED, "it was stopped already")
+            return self._failed(order, Reason.PREEMPTED, "it was already stopped")
         if (order.task, order.attempt) in self._answers:
             return self._answers[order.task, order.attempt]
         if self._spoiled:
-            return self._failed(order, Reason.CAPACITY_BUSY, f"the process hosts nothing any more: {self._spoiled}")
+            return self._failed(order, Reason.CAPACITY_BUSY, f"the process can host no further task: {self._spoiled}")
         if hosted is not None:
             return self._failed(order, Reason.CAPACITY_BUSY, f"the agent hosts task {hosted.task}, attempt {hosted.attempt}")
         return None
 
     def _built(self, hosted: HostedTask, order: HostOrder) -> HostedOrFailed:
-        """The object, or why there is none, with nothing of it left."""
+        """Build the object; on failure, release everything of it."""
         reason = Reason.CODE_UNAVAILABLE
         try:
             cls = pickle.loads(order.code)  # noqa: S301 - the tenant's own bytes, in the tenant's own process
@@ -231,8 +230,8 @@ class HostingAgent:
             restored, methods = hosted.build(cls, handlers if isinstance(handlers, StateHandlers) else StateHandlers(), order.saved)
             address = (hosted.address() or order.environment[LEADER_ADDRESS]) if order.wants_address else ""
         except TaskGaveWay as stopped:
-            return self._failed(order, Reason.PREEMPTED, str(stopped))  # `stop` lets go of it.
-        except BaseException as error:  # noqa: BLE001 - whatever the user's code raises is told
+            return self._failed(order, Reason.PREEMPTED, str(stopped))  # `stop` releases the object.
+        except BaseException as error:  # noqa: BLE001 - any error of user code is reported
             return self._let_go_of(hosted, order, _reason_of(error, reason), error)
         return Hosted(
             task=order.task,
@@ -248,17 +247,17 @@ class HostingAgent:
         )
 
     def _settle_in(self) -> None:
-        """Before the first task's object: what is in the process now, modules above all, is there to stay.
+        """Exclude everything loaded before the first task, modules above all, from garbage collection.
 
-        The collection at a task's end passes over it: 30 ms with Ray alone and ten times that with a large library, for which
-        a preemptor would wait. Later tasks' leftovers are not in it; they must stay collectable.
+        The collection at a task's end then skips it: 30 ms with Ray alone, ten times that with a large library, and a preemptor
+        would wait for it. Garbage of later tasks is not frozen and stays collectable.
         """
         if gc.get_freeze_count() == 0:
             gc.freeze()
 
     def _let_go_of(self, hosted: HostedTask, order: HostOrder, reason: Reason, error: BaseException) -> Failed:
         told = tell_error(error)
-        error.__traceback__ = None  # Its frames hold the half-made object.
+        error.__traceback__ = None  # Its frames hold the partly built object.
         spoiled = hosted.let_go()
         with self._lock:
             self._spoiled = self._spoiled or spoiled
@@ -283,7 +282,7 @@ class HostingAgent:
         return status.attempt, status
 
     def _nothing(self, method: str) -> NothingHosted:
-        return NothingHosted(f"{method}: agent {self._agent} hosts no task (any more); ask the mesh where it runs now")
+        return NothingHosted(f"{method}: agent {self._agent} hosts no task; ask the mesh where the task runs now")
 
 
 def _remember(answers: OrderedDict[tuple[TaskId, int], A], key: tuple[TaskId, int], answer: A) -> A:
@@ -298,8 +297,8 @@ def _not_here(order: StopOrder, spoiled: str) -> Stopped:
 
 
 def _with_address(order: HostOrder, node: NodeName) -> HostOrder:
-    """With an address of this machine that nobody has now, for an object that does not choose one itself."""
-    rows: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # Ray gives it no types
+    """Add a free address of this machine, for an object that does not choose one itself."""
+    rows: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # untyped in Ray
     host = next(str(row["NodeManagerAddress"]) for row in rows if row["NodeID"] == node)
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind((host, 0))
@@ -309,7 +308,7 @@ def _with_address(order: HostOrder, node: NodeName) -> HostOrder:
 
 
 def _reason_of(error: BaseException, otherwise: Reason) -> Reason:
-    """Whose fault it is that there is no object."""
+    """Return the reason of a failed build."""
     if isinstance(error, GetTimeoutError):
         return Reason.WAITING_FOR_INPUTS
     if isinstance(error, ObjectLostError):

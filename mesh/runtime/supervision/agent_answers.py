@@ -1,4 +1,4 @@
-"""What the supervisor answers about agents and nodes, and what it hears from agents."""
+"""Requests about agents and nodes, and reports from agents."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ from mesh.scheduling.tasks import AT_WORK
 
 
 class AgentAnswers(SupervisedMesh):
-    """Methods of the supervisor's actor."""
-
     async def agents(self) -> list[AgentSeen]:
-        """All agent processes, those that wait too."""
+        """Return all agent processes, idle ones too."""
         await self._ready
         hosting = set(map(id, self._driver.hosts.values()))
         return [
@@ -28,12 +26,11 @@ class AgentAnswers(SupervisedMesh):
         ]
 
     async def nodes(self) -> list[NodeStatus]:
-        """All nodes of the mesh."""
         await self._ready
         return views.node_statuses(self._state, self._standbys)
 
     async def metrics(self, task: TaskId | None) -> dict[TaskId, AgentStatus]:
-        """What agents reported last; of one task the agent is asked now."""
+        """Return the agents' last reports. With `task`, ask its agent for a fresh one."""
         await self._ready
         process = self._driver.hosts.get(task) if task is not None else None
         if task is not None and process is not None:
@@ -41,7 +38,7 @@ class AgentAnswers(SupervisedMesh):
         return {of: report for of, report in self._reports.items() if task in (None, of)}
 
     async def members(self, pool: PoolName | None, label: str | None, tasks: tuple[TaskId, ...] | None) -> list[Member]:
-        """Agents that are up, with ranks in the order in which their tasks were named, else submitted. Raises `PoolUnknown`."""
+        """Return agents that are up, ranked in the order of `tasks`, else of submission. Raises `PoolUnknown`."""
         await self._ready
         if pool is not None:
             views.check_pool(self._state, pool)
@@ -55,7 +52,7 @@ class AgentAnswers(SupervisedMesh):
         return [views.member(rank, task, row, self._driver.hosts[task]) for rank, (task, row) in enumerate(wanted)]
 
     async def agent_said(self, agent: str, attempt: int, kind: str, payload: Any) -> None:
-        """An agent tells something of its own accord; what is about an earlier attempt is late, and ignored."""
+        """Handle an agent's report. A report about an earlier attempt is late and ignored."""
         await self._ready
         process = self._agents.processes.get(agent)
         if process is None or process.task is None or process.attempt != attempt or self._is_stopped:

@@ -1,4 +1,4 @@
-"""Calls about agents and nodes (seed §5 ⑥)."""
+"""Calls about agents and nodes."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from mesh.scheduling.tasks import AT_WORK
 
 @checked()
 class AgentCalls(TaskCalls):
-    """Standing agents, and what is known of all agents and nodes."""
+    """Calls that create and list named agents, and that list nodes and metrics."""
 
     def create_agent(
         self, name: str, actor_class: Any, *, pool: str, timeout_s: Seconds | None = 60.0, **options: Any
     ) -> TaskHandle | Refused:
-        """A standing agent: a task without an entry method, under a name. Not up in time: refused, and nothing is left.
+        """Create a named agent: a task without an entry method. If it is not up in time, remove it and return `Refused`.
 
-        The name of an agent that is over, or was refused, is free; of one that is there, the same request again gives its handle.
+        The name of an agent that has ended, or was refused, is free. The same request for a running agent returns its handle.
 
         Raises:
-            SubmissionError: An argument that cannot be.
-            PoolUnknown: No such pool.
-            TaskExists: There is an agent of this name already, and it is another one.
+            SubmissionError: An argument is invalid.
+            PoolUnknown: The pool does not exist.
+            TaskExists: Another agent has this name.
         """
         handle = self._taking_over_names().submit_task(actor_class, pool=pool, task_id=name, **options)
         status = handle.wait_started(timeout_s)
@@ -47,7 +47,7 @@ class AgentCalls(TaskCalls):
     def create_agent_with_pg(
         self, name: str, actor_class: Any, *, pool: str, resources: Amounts, timeout_s: Seconds | None = 60.0, **options: Any
     ) -> TaskHandle | Refused:
-        """The same in a placement group of the pool.
+        """Create a named agent in a placement group of the pool.
 
         Raises:
             SubmissionError: The pool has no placement groups.
@@ -57,16 +57,16 @@ class AgentCalls(TaskCalls):
         return self.create_agent(name, actor_class, pool=pool, resources=resources, timeout_s=timeout_s, **options)
 
     def delete_agent(self, name: str, *, destroy_pg: bool = False) -> TaskStatus:
-        """End an agent and give back what it held; its placement group is kept for the next, unless `destroy_pg`."""
+        """End an agent and release its resources. Its placement group is kept for the next agent, unless `destroy_pg`."""
         handle = TaskHandle(self._link, TaskId(name))
         handle.cancel(keep_state=False, destroy_group=destroy_pg)
         return handle.wait()
 
     def scale_agents(self, pool: str, count: Count, actor_class: Any, *, name: str | None = None, **options: Any) -> list[TaskHandle]:
-        """Keep so many standing agents of a class in a pool: start what is missing, end what is too many, the latest first.
+        """Scale the named agents of a class in a pool to `count`: start missing ones, end surplus ones, the latest first.
 
-        They are named `<name>-<number>` (`name`: the pool's, when left out), start again whenever they are lost, and wait their turn where
-        there is no room. Harmless to repeat; the pool's `target_agents` is what was last asked for. `options` are those of `submit_task`.
+        They are named `<name>-<number>` (default name: the pool's), restart whenever they are lost, and queue where there is no
+        room. Idempotent; the pool's `target_agents` is the last count. `options` are those of `submit_task`.
         """
         self._configure(replace(self._pool_spec(pool), target_agents=count))
         wanted = [f"{name or pool}-{number}" for number in range(count)]
@@ -83,21 +83,21 @@ class AgentCalls(TaskCalls):
         ]
 
     def restart_agent(self, name: str) -> TaskStatus:
-        """Stop it, keeping its state, and start it again from there as soon as it is its turn."""
+        """Stop the agent, save its state, and queue it to start again from there."""
         return TaskHandle(self._link, TaskId(name)).preempt()
 
     def list_agents(self) -> list[AgentSeen]:
-        """All agent processes: those with a task, those that wait in a group, and standbys."""
+        """Return all agent processes: those with a task, those that wait in a group, and standbys."""
         agents: list[AgentSeen] = self._link.ask("agents")
         return agents
 
     def list_nodes(self) -> list[NodeStatus]:
-        """All nodes of the mesh, as the scheduler counts them."""
+        """Return all nodes of the mesh, as the scheduler counts them."""
         nodes: list[NodeStatus] = self._link.ask("nodes")
         return nodes
 
     def collect_metrics(self, task_id: str | None = None) -> dict[TaskId, AgentStatus]:
-        """What the agents reported last; of one task, its agent is asked now. Raises `TaskUnknown`."""
+        """Return the agents' last reports. With `task_id`, ask its agent for a fresh one. Raises `TaskUnknown`."""
         if task_id is not None:
             self.task(task_id)
         metrics: dict[TaskId, AgentStatus] = self._link.ask("metrics", TaskId(task_id) if task_id is not None else None)

@@ -1,4 +1,4 @@
-"""What a task's own code may ask and tell: `mesh.current_task()`."""
+"""API for a task's own code: `mesh.current_task()`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from mesh.runtime.supervision.agent_errors import NoCurrentTask, TaskPreempted
 from mesh.runtime.supervision.pickled_code import pickled_within
 from mesh.saved_state import Checkpoint, Snapshot, SnapshotLevel
 
-#: To whom the context tells something: kind and payload.
+#: Called with kind and payload of each report.
 Tell = Callable[[str, Any], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptFacts:
-    """What the mesh knows of a task's work by itself."""
+    """Progress and last checkpoint of a task, as its own calls set them."""
 
     progress: float | None = None
     checkpoint: Checkpoint | None = None
@@ -32,10 +32,10 @@ class KeptFacts:
 
 
 class TaskContext:
-    """One attempt of one task, as its own code sees it. Any thread of the process may use it.
+    """One attempt of one task, as its own code sees it. Thread-safe.
 
-    `report_progress` and `save_checkpoint` are also points where the task stops when it has to give way: they keep what
-    they were given first and raise `TaskPreempted` then. A loop that saves a checkpoint after each step loses no step::
+    `report_progress` and `save_checkpoint` are also stopping points: when the task is asked to stop, they first save their
+    arguments, then raise `TaskPreempted`. A loop that saves a checkpoint after each step loses no step::
 
         task = mesh.current_task()
         state = task.last_checkpoint() or State()
@@ -46,7 +46,7 @@ class TaskContext:
 
     def __init__(self, *, task: TaskId, attempt: int, saved: Snapshot | None, saved_bytes_max: int, tell: Tell) -> None:
         self.task = task
-        self.attempt = attempt  #: From 1.
+        self.attempt = attempt  #: Counted from 1.
         self._bytes_max = saved_bytes_max
         self._tell = tell
         self._lock = threading.Lock()
@@ -58,11 +58,11 @@ class TaskContext:
             self._facts = KeptFacts(progress=saved.progress, checkpoint=saved.checkpoint, checkpoint_bytes=saved.checkpoint_bytes)
 
     def report_progress(self, fraction: float) -> None:
-        """Tell how far the task is, from 0 to 1.
+        """Report the task's progress, from 0 to 1.
 
         Raises:
-            ValueError: Not from 0 to 1.
-            TaskPreempted: The task has to give way.
+            ValueError: The fraction is not from 0 to 1.
+            TaskPreempted: The task was asked to stop.
         """
         _check_fraction(fraction)
         with self._lock:
@@ -70,15 +70,15 @@ class TaskContext:
         self.stop_if_asked()
 
     def save_checkpoint(self, value: Any, *, progress: float | None = None) -> bool:
-        """Keep `value`, so that a later attempt can go on from here. It replaces the one before.
+        """Save `value` as the checkpoint that a later attempt resumes from. It replaces the checkpoint before.
 
         Returns:
-            False when it is larger than the task's limit: the one before stays, and the task's snapshot says why.
+            False when the value is larger than the task's limit: the checkpoint before stays, and the task's snapshot says why.
 
         Raises:
-            TypeError: It cannot be pickled, or holds an ObjectRef (which is gone when this process ends).
+            TypeError: The value cannot be pickled, or holds an ObjectRef (which is gone when this process ends).
             ValueError: The progress is not from 0 to 1.
-            TaskPreempted: The task has to give way; the value is kept.
+            TaskPreempted: The task was asked to stop; the value is saved.
         """
         if progress is not None:
             _check_fraction(progress)
@@ -91,33 +91,35 @@ class TaskContext:
         return snapshot is not None
 
     def last_checkpoint(self) -> Any:
-        """The last one that was kept, of this attempt or an earlier one, unpickled anew; None when there is none."""
+        """Return a fresh copy of the last saved checkpoint, of this attempt or an earlier one; None when there is none."""
         pickled = self._facts.checkpoint_bytes
         return None if pickled is None else pickle.loads(pickled)  # noqa: S301 - the tenant's own bytes, in the tenant's own process
 
     @property
     def progress(self) -> float | None:
-        """As it was reported last; None when it never was."""
+        """Last reported progress; None before the first report."""
         return self._facts.progress
 
     def should_stop(self) -> bool:
-        """Has the task to give way? A method that sees True and returns is taken to have given way, not to have finished."""
+        """Return whether the task was asked to stop, by a preemption or a cancel. A method that sees True and returns counts as stopped,
+        not as finished.
+        """
         asked = self._stop_reason is not None
         self._has_noticed = self._has_noticed or asked
         return asked
 
     def stop_if_asked(self) -> None:
-        """A point where the task stops.
+        """Stop here if the task was asked to stop.
 
         Raises:
-            TaskPreempted: It has to give way.
+            TaskPreempted: The task was asked to stop.
         """
         if self.should_stop():
             raise TaskPreempted(f"task {self.task} is asked to stop: {self._stop_reason and self._stop_reason.value}")
 
     @contextmanager
     def blocked(self) -> Iterator[None]:
-        """Within it the task waits for something that another task makes, and the mesh shows it so."""
+        """Mark the task as waiting for the output of another task while the context is open."""
         self._tell("blocked", None)
         try:
             yield
@@ -127,26 +129,26 @@ class TaskContext:
     # -- the agent's side ----------------------------------------------------------------------------------------------
 
     def ask_to_stop(self, reason: Reason) -> None:
-        """From now on every stopping point stops. The first reason holds."""
+        """Make every stopping point raise from now on. The first reason stays."""
         self._stop_reason = self._stop_reason or reason
 
     @property
     def has_noticed(self) -> bool:
-        """Has the task's code seen that it is to stop?"""
+        """Whether the task's code has seen the request to stop."""
         return self._has_noticed
 
     @property
     def facts(self) -> KeptFacts:
-        """What is kept by now."""
+        """Progress and checkpoint so far."""
         return self._facts
 
     @property
     def unkept_ms(self) -> int:
-        """Since the last checkpoint of this attempt, or its start."""
+        """Milliseconds since the last checkpoint of this attempt, or its start."""
         return int((time.monotonic() - self._kept_s) * 1000)
 
     def _keep(self, pickled: bytes | None, progress: float | None) -> Snapshot | None:
-        """Under the lock: take the checkpoint in. None when it was too large."""
+        """Record the checkpoint; return None when it is too large. The caller holds the lock."""
         facts = self._facts
         progress = facts.progress if progress is None else progress
         if pickled is None:
@@ -170,7 +172,7 @@ class TaskContext:
 
 @dataclass(slots=True)
 class _Process:
-    """A process hosts one task at most, so its context is the process's own: threads that the user starts see it as well."""
+    """Context of the one task that this process hosts; global, so that threads of user code see it too."""
 
     present: TaskContext | None = None
 
@@ -179,21 +181,21 @@ _process = _Process()
 
 
 def current_task() -> TaskContext:
-    """The task whose code calls this.
+    """Return the task whose code calls this.
 
     Raises:
         NoCurrentTask: This process hosts no task.
     """
     if _process.present is None:
-        raise NoCurrentTask("no task runs in this process; `current_task()` works in the methods of a class that an agent hosts")
+        raise NoCurrentTask("no task runs in this process; call `current_task()` in methods of a class that an agent hosts")
     return _process.present
 
 
 def make_current(context: TaskContext | None) -> None:
-    """For the agent: whose process this is now."""
+    """Set the task that this process hosts; called by the agent."""
     _process.present = context
 
 
 def _check_fraction(fraction: float) -> None:
     if not 0 <= fraction <= 1:
-        raise ValueError(f"progress goes from 0 to 1, and {fraction!r} is beyond")
+        raise ValueError(f"progress must be from 0 to 1, got {fraction!r}")

@@ -1,8 +1,8 @@
-"""The door to agent processes: start them where room is held for them, hear of their end, end them.
+"""Client for agent processes: start them in reserved room, report their end, end them.
 
-A process is a Ray actor that outlives the supervisor. Its start is what costs (a second or two, the placement group costs
-milliseconds), so some are started before they are wanted: in the reserved placement groups, and as standbys that hold none of
-Ray's resources and serve a task whose group holds the room.
+A process is a Ray actor that outlives the supervisor. Starting one takes a second or two, a placement group milliseconds.
+Some are therefore started in advance: in the reserved placement groups, and as standbys. A standby holds none of Ray's
+resources and serves a task whose group holds the room.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from mesh.resources import NOTHING, ResourceSet
 from mesh.runtime.supervision.agent import Agent
 from mesh.runtime.supervision.ray_names import actor_options, process_name, process_prefix, supervisor_name
 
-#: Between two tries to reach a process to which the connection broke.
+#: Seconds between two attempts to reach a process after a broken connection.
 REACH_AGAIN_S = 1.0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class AgentProcess:
-    """One agent process. Invariant: `task` is set from before the order to host until it has let the task go."""
+    """One agent process. Invariant: `task` is set before the order to host and until the process has released the task."""
 
     name: str
     handle: Any
     node: NodeName | None
-    group: GroupId | None = None  #: It stands in it, or serves a task that holds it.
-    holds: ResourceSet = NOTHING  #: Of Ray's resources, itself.
-    tenant: TenantPath | None = None  #: Of its first task; a process never serves two tenants.
+    group: GroupId | None = None  #: The process runs in this group, or serves a task that holds the group.
+    holds: ResourceSet = NOTHING  #: Ray resources of the process itself.
+    tenant: TenantPath | None = None  #: Tenant of the first task; a process never serves two tenants.
     task: TaskId | None = None
     attempt: int = 0
-    is_wanted: bool = True  #: Its end would be news.
+    is_wanted: bool = True  #: True: the end of the process is reported.
     watch: asyncio.Task[None] | None = field(default=None, repr=False)
 
 
 class AgentDoor:
-    """All agent processes of one mesh. All methods belong to the supervisor's event loop; none blocks it.
+    """All agent processes of one mesh. Call methods on the supervisor's event loop; none blocks it.
 
     Args:
-        incarnation: Of the supervisor; part of the names, so that two of them never make the same.
-        on_end: Called when a process that was wanted has ended, with the words of Ray.
+        incarnation: Number of the supervisor's start; part of process names, so that no two supervisors make the same name.
+        on_end: Called with Ray's message when a wanted process has ended.
     """
 
     def __init__(self, mesh: str, namespace: str, incarnation: int, on_end: Callable[[AgentProcess, str], None]) -> None:
@@ -62,7 +62,7 @@ class AgentDoor:
     def start(
         self, *, node: NodeName | None, resources: ResourceSet = NOTHING, group: GroupId | None = None, inside: PlacementGroup | None = None
     ) -> AgentProcess:
-        """Order a process: into the first bundle of a placement group, or onto the node.
+        """Start a process in the first bundle of a placement group, or on the node.
 
         Does not wait. A process that cannot start ends like one that has died.
         """
@@ -70,8 +70,8 @@ class AgentDoor:
         name = process_name(self._mesh, f"{self._incarnation}.{self._made}")
         strategy: object
         if inside is not None:
-            # Tasks that the user's code submits stay inside only where bundles are left for them; in the only bundle, which its
-            # agent fills, they would wait for ever.
+            # Tasks that user code submits are captured only if the group has bundles left for them. A group of one bundle is full with
+            # its agent, and captured tasks would wait for ever.
             strategy = PlacementGroupSchedulingStrategy(inside, 0, placement_group_capture_child_tasks=inside.bundle_count > 1)
         else:
             strategy = NodeAffinitySchedulingStrategy(str(node), soft=False)
@@ -81,7 +81,7 @@ class AgentDoor:
         return self._know(AgentProcess(name=name, handle=handle, node=node, group=group, holds=resources))
 
     def find(self, name: str, *, node: NodeName | None = None, group: GroupId | None = None) -> AgentProcess | None:
-        """A process that an earlier supervisor started; None when it is gone."""
+        """Return a process that an earlier supervisor started; None when it is gone."""
         known = self.processes.get(name)
         if known is not None:
             return known
@@ -92,7 +92,7 @@ class AgentDoor:
         return self._know(AgentProcess(name=name, handle=handle, node=node, group=group))
 
     def names(self) -> set[str]:
-        """The processes of the mesh that Ray knows, whoever started them. Blocks for about a millisecond."""
+        """Return the names of all the mesh's processes that Ray knows, of earlier supervisors too. Blocks for about a millisecond."""
         prefix = process_prefix(self._mesh)
         return {
             actor["name"]
@@ -101,7 +101,7 @@ class AgentDoor:
         }
 
     def end(self, process: AgentProcess) -> None:
-        """Kill it; its end is no news. Harmless to repeat."""
+        """Kill the process; its end is not reported. Idempotent."""
         process.is_wanted = False
         self.processes.pop(process.name, None)
         ray.kill(process.handle, no_restart=True)
@@ -109,7 +109,7 @@ class AgentDoor:
             process.watch.cancel()
 
     def end_named(self, name: str) -> None:
-        """Kill a process that nobody here has a use for. Harmless when it is gone."""
+        """Kill a process by name. Does nothing when it is gone."""
         try:
             ray.kill(ray.get_actor(name, namespace=self._namespace), no_restart=True)
         except ValueError:
@@ -126,7 +126,7 @@ class AgentDoor:
             try:
                 await process.handle.wait_end.remote()
                 words = "the agent's process has ended"
-            except ActorUnavailableError:  # The connection broke, as after a long sleep of either side; the next call tells who lives.
+            except ActorUnavailableError:  # A broken connection, as after suspend; the next call shows whether the process lives.
                 await asyncio.sleep(REACH_AGAIN_S)
             except RayError as error:
                 words = str(error).strip() or type(error).__name__

@@ -1,4 +1,4 @@
-"""What a caller of an agent can meet, beside the errors of the user's own code."""
+"""Errors of calls to an agent, beside the errors of user code."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from mesh.errors import MeshError
 
 
 class NothingHosted(MeshError):
-    """The agent has no task, or not the one that is called: it ended, gave way, or was replaced by another."""
+    """The agent hosts no task, or not the called one: the task ended, was preempted, or was replaced."""
 
 
 class NoSuchMethod(MeshError, AttributeError):
-    """The task's object has no such method; the message names those that it has."""
+    """The task's object has no such method; the message lists its methods."""
 
 
 class TaskGaveWay(MeshError):
-    """The call was not finished: its task was asked to stop. Its state is kept as far as it was asked for; call again later."""
+    """The call was not finished because its task was asked to stop. State is saved as configured; call again later."""
 
 
 class NoCurrentTask(MeshError):
-    """`current_task` was asked for in a process that hosts none."""
+    """`current_task` was called in a process that hosts no task."""
 
 
 class TaskPreempted(BaseException):
-    """Raised inside of the user's code at a point where it stops, so that `finally` runs and nothing else does.
+    """Raised inside user code at a stopping point, so that only `finally` blocks run.
 
-    Not an `Exception`, for the reason that `KeyboardInterrupt` and `asyncio.CancelledError` are none: training loops catch
-    `Exception` to go on with the next batch, and would go on here. Code that wants to do something more catches it by name
-    and raises it again. It never leaves the agent: callers see `TaskGaveWay`.
+    Not an `Exception`, like `KeyboardInterrupt` and `asyncio.CancelledError`: training loops catch `Exception` and continue
+    with the next batch, and they must stop here. Code that needs to clean up catches this class by name and raises it again.
+    It never leaves the agent: callers see `TaskGaveWay`.
     """

@@ -1,7 +1,7 @@
-"""What the supervisor orders of an agent, and what the agent answers and tells: frozen values.
+"""Orders of the supervisor to an agent, and the agent's answers and reports: frozen values.
 
-User code, arguments, results and states are pickles in here, which the supervisor passes on and never reads. What a
-value holds of Ray are ObjectRefs beside the pickled arguments, so that Ray counts them.
+User code, arguments, results and states are pickles, which the supervisor passes on and never reads. ObjectRefs in a value
+stand beside the pickled arguments, so that Ray counts them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ SAVED_BYTES_MAX = 16 * 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PickledArguments:
-    """Arguments of a call, as `pickled_code.pickled_arguments` makes them."""
+    """Arguments of a call, made by `pickled_code.pickled_arguments`."""
 
     pickled: bytes = field(repr=False)
-    refs: tuple[Any, ...] = ()  #: The ObjectRefs in it, at any depth; the pickle holds their places.
+    refs: tuple[Any, ...] = ()  #: ObjectRefs in the arguments, at any depth; the pickle holds their positions.
 
 
 def call_name(task: TaskId, attempt: int, method: str) -> str:
-    """The method of one attempt of one task, for `call` and `call_named`."""
+    """Return the name of a method of one attempt of one task, for `call` and `call_named`."""
     return f"{task}#{attempt}.{method}"
 
 
@@ -37,54 +37,54 @@ def call_name(task: TaskId, attempt: int, method: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostOrder:
-    """Make the task's object. Again for the same attempt: the same answer."""
+    """Order to build the task's object. Idempotent per attempt."""
 
     task: TaskId
     attempt: int
     code: bytes = field(repr=False)  #: The user's class, from `pickled_code.pickled_class`.
-    arguments: PickledArguments | None = None  #: Of its constructor; None: those of `saved`, else none.
+    arguments: PickledArguments | None = None  #: Arguments of the constructor; None: those of `saved`, else none.
     entry: str | None = None  #: The method that `run` calls.
     entry_arguments: PickledArguments | None = None
-    saved: Snapshot | None = None  #: Kept state of an earlier attempt, to be restored first.
+    saved: Snapshot | None = None  #: Saved state of an earlier attempt, to be restored first.
     handlers: bytes | None = field(default=None, repr=False)  #: Pickled `StateHandlers`; None: those on the class.
-    environment: Mapping[str, str] = field(default_factory=dict)  #: Variables, set while the task is here.
+    environment: Mapping[str, str] = field(default_factory=dict)  #: Environment variables, set while the task is hosted.
     metrics_period_ms: int = METRICS_PERIOD_MS
-    saved_bytes_max: int = SAVED_BYTES_MAX  #: Of one snapshot, and of a result that travels inside `Ended`.
-    arguments_ms_max: int = 60_000  #: How long ObjectRefs among the arguments are waited for.
-    restore_ms_max: int = 30_000  #: How long the user's restorer may take.
-    wants_address: bool = False  #: Others have to reach the object: its `address` is part of the answer (see `Hosted`).
+    saved_bytes_max: int = SAVED_BYTES_MAX  #: Limit of one snapshot, and of a result inside `Ended`.
+    arguments_ms_max: int = 60_000  #: Time limit for ObjectRefs among the arguments.
+    restore_ms_max: int = 30_000  #: Time limit of the user's restorer.
+    wants_address: bool = False  #: Others have to reach the object; the answer then holds its `address` (`Hosted.address`).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopOrder:
-    """Bring the task to its end. Answered within `grace_ms + preserve_ms_max`, and a little. Again: the same answer."""
+    """Order to stop the task. Answered within about `grace_ms + preserve_ms_max`. Idempotent per attempt."""
 
     task: TaskId
     attempt: int
     keep_state: bool = True
-    grace_ms: int = 5_000  #: How long a running method may take to a point where it stops.
-    preserve_ms_max: int = 5_000  #: How long the user's preserver may take after that.
+    grace_ms: int = 5_000  #: Time limit for a running method to reach a stopping point.
+    preserve_ms_max: int = 5_000  #: Time limit of the user's preserver after that.
     reason: Reason = Reason.CANCELLED_BY_USER
-    by: TaskId | None = None  #: For whom it gives way.
+    by: TaskId | None = None  #: The preemptor.
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------
 
 
 class RestoreHow(str, Enum):
-    """What a new object was given of an earlier attempt."""
+    """How the state of an earlier attempt was restored."""
 
     NOTHING = "NOTHING"
-    """There was no kept state."""
+    """There was no saved state."""
     DEFAULT = "DEFAULT"
-    """The arguments again; progress and last checkpoint are there for `current_task()`."""
+    """The arguments of the order; `current_task()` has progress and last checkpoint."""
     RESTORER = "RESTORER"
-    """The user's restorer has put the state back."""
+    """The user's restorer restored the state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hosted:
-    """The task's object is there and takes calls."""
+    """The task's object is built and accepts calls."""
 
     task: TaskId
     attempt: int
@@ -93,27 +93,27 @@ class Hosted:
     node: NodeName
     methods: tuple[str, ...]  #: Public ones of the object, sorted.
     restored: RestoreHow = RestoreHow.NOTHING
-    why: str = ""  #: Why not the restorer's way, when there is one.
-    unrestored: str = ""  #: Why a preserved state did not come back; empty when it did, or there was none.
-    address: str = ""  #: What its `address` says, text or a method; else one of this machine that was free and stood in its environment.
+    why: str = ""  #: Why the restorer was not used, when there is one.
+    unrestored: str = ""  #: Why a preserved state was not restored; empty when it was, or there was none.
+    address: str = ""  #: From the object's `address`, text or method; else a free address of this machine that the environment offered.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The task's object could not be made; nothing of it is left."""
+    """The task's object could not be built; nothing of it is left."""
 
     task: TaskId
     attempt: int
     agent: AgentId
-    reason: Reason  #: USER_ERROR, CODE_UNAVAILABLE, VALUE_LOST, CAPACITY_BUSY (hosts another), or that of a stop meanwhile.
+    reason: Reason  #: USER_ERROR, CODE_UNAVAILABLE, VALUE_LOST, CAPACITY_BUSY (hosts another), or the reason of a concurrent stop.
     detail: str
-    traceback: str = ""  #: The user's, without this project's frames.
-    pickled: bytes | None = field(default=None, repr=False)  #: The exception, when it is small and can be had back.
-    reusable: bool = True  #: The process can host another task of the same tenant.
+    traceback: str = ""  #: The user's traceback, without this project's frames.
+    pickled: bytes | None = field(default=None, repr=False)  #: The exception, when it is small and can be unpickled.
+    reusable: bool = True  #: True: the process can host another task of the same tenant.
 
     @property
     def is_final(self) -> bool:
-        """Would it fail again elsewhere?"""
+        """Whether the build would fail on another agent too."""
         return self.reason in {Reason.USER_ERROR, Reason.CODE_UNAVAILABLE}
 
 
@@ -122,28 +122,28 @@ HostedOrFailed = Hosted | Failed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """The entry method is over by itself. A result that is too large for `result` is the second value of `run`."""
+    """The entry method ended by itself. A result too large for `result` is the second value of `run`."""
 
     task: TaskId
     attempt: int
-    error: str = ""  #: `builtins.ValueError: no`; empty: it returned.
+    error: str = ""  #: For example `builtins.ValueError: no`; empty: the method returned.
     traceback: str = ""
-    pickled: bytes | None = field(default=None, repr=False)  #: The exception, when it is small and can be had back.
+    pickled: bytes | None = field(default=None, repr=False)  #: The exception, when it is small and can be unpickled.
     result: bytes | None = field(default=None, repr=False)  #: The pickled value, when it is small.
-    stopped: bool = False  #: It ended because it was asked to: neither success nor failure.
+    stopped: bool = False  #: True: it ended because it was asked to, neither success nor failure.
 
 
 class StopHow(str, Enum):
-    """How a task came to its end."""
+    """How a task was stopped."""
 
     IDLE = "IDLE"
-    """Nothing of it ran."""
+    """Nothing of the task was running."""
     STOPPED = "STOPPED"
-    """Its running calls ended in time: at a stopping point, by a cancelled `await`, or by themselves."""
+    """Running calls ended in time: at a stopping point, by a cancelled `await`, or by themselves."""
     STILL_RUNNING = "STILL_RUNNING"
-    """A call runs on; the process has to be killed."""
+    """A call is still running; the process has to be killed."""
     NOT_HERE = "NOT_HERE"
-    """The agent does not have this attempt: it never came, or another was hosted since."""
+    """The agent does not have this attempt: the order to host never came, or another attempt was hosted since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,20 +153,20 @@ class Stopped:
     task: TaskId
     attempt: int
     saved: Snapshot | None
-    lost_ms: int  #: Work since its last kept state.
+    lost_ms: int  #: Milliseconds of work since the last saved state.
     how: StopHow
     reusable: bool
-    why: str = ""  #: Why the process cannot be used again. What went wrong with keeping the state is `saved.why`.
-    ended: Ended | None = None  #: Its entry method was over by itself before it could be stopped.
-    unkept: str = ""  #: What its preserver did wrong, so that only the default was kept.
+    why: str = ""  #: Why the process cannot be reused. `saved.why` has errors of saving the state.
+    ended: Ended | None = None  #: Set when the entry method ended by itself before it could be stopped.
+    unkept: str = ""  #: Error of the preserver, so that only the default was saved.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentStatus:
-    """How an agent stands, pushed every period and given on request (seed §6.2)."""
+    """Status of an agent, reported every period and on request."""
 
     agent: AgentId
-    task: TaskId | None  #: None: waits for one.
+    task: TaskId | None  #: None: the agent is idle.
     attempt: int
     at_ms: int  #: Milliseconds since the epoch.
     pid: int
@@ -175,9 +175,9 @@ class AgentStatus:
     cpu: float = 0.0  #: CPUs in use since the last report; 1.0 is one core.
     rss_bytes: int = 0
     running: int = 0  #: Calls that run now.
-    calls: int = 0  #: Of this attempt, begun.
-    failures: int = 0  #: Of this attempt, raised.
-    queue_ms: int = 0  #: How long a call waited lately before it began; a call of the agent's own, made once a period, is the measure.
+    calls: int = 0  #: Calls begun in this attempt.
+    failures: int = 0  #: Calls that raised in this attempt.
+    queue_ms: int = 0  #: Recent waiting time of a call before it begins, measured by the agent's own periodic call.
     progress: float | None = None
     checkpoints: int = 0
     stopping: bool = False

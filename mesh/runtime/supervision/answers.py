@@ -1,4 +1,4 @@
-"""What the supervisor answers: frozen values for people and programs. Times are milliseconds on the mesh's clock (since the epoch)."""
+"""Answers of the supervisor: frozen values for people and programs. Times are milliseconds since the epoch, on the mesh's clock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mesh.scheduling.tasks import NO_LABEL, NO_TENANT, TERMINAL, TaskState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """Not now, or never: `reason` says which, `detail` what would have to change. False in a condition."""
+    """A refusal: `reason` says why, `detail` what would have to change. False in a condition."""
 
     reason: Reason
     detail: str = ""
@@ -26,12 +26,12 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStatus:
-    """Where a task stands, and why."""
+    """State of a task, and the reason for it."""
 
     task: TaskId
     pool: PoolName
     state: TaskState
-    is_ending: bool = False  #: It was asked to stop, and will not come back.
+    is_ending: bool = False  #: True: the task was asked to stop and will not resume.
     reason: Reason | None = None
     detail: str = ""
     label: LabelName = NO_LABEL
@@ -46,19 +46,19 @@ class TaskStatus:
     started_ms: int | None = None
     ended_ms: int | None = None
     preemptions: int = 0
-    lost_ms: int = 0  #: Work of its stopped attempts that was not kept and has to be done again.
-    position: int | None = None  #: In the queue, from 1; None: not queued.
-    estimate_ms: int | None = None  #: How long it will still wait, by the pace of the last starts; None: nothing is known.
+    lost_ms: int = 0  #: Milliseconds of work that stopped attempts did not save and that must be redone.
+    position: int | None = None  #: Position in the queue, from 1; None: not queued.
+    estimate_ms: int | None = None  #: Estimated wait by the pace of recent starts; None: unknown.
 
     @property
     def is_over(self) -> bool:
-        """Nothing follows."""
+        """Whether the state is final."""
         return self.state in TERMINAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolStatus:
-    """A pool and its ledger (seed §6.4.4): what it has, what is in use, what is set aside, how many agents its owner wants."""
+    """A pool: capacity, used and reserved resources, and the number of agents that its owner wants."""
 
     pool: PoolName
     capacity: ResourceSet
@@ -76,16 +76,16 @@ class PoolStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSeen:
-    """An agent process and whom it serves."""
+    """An agent process and its task."""
 
-    agent: AgentId | None  #: None: it waits for work.
+    agent: AgentId | None  #: None: the process is idle.
     task: TaskId | None
     pool: PoolName | None
-    process: str  #: The name of the Ray actor.
+    process: str  #: Name of the Ray actor.
     node: NodeName | None
     group: GroupId | None
-    holds: ResourceSet  #: What of Ray's resources the process has itself; a standby has none.
-    is_warm: bool  #: Ready, and without a task.
+    holds: ResourceSet  #: Ray resources of the process itself; a standby has none.
+    is_warm: bool  #: True: ready, and without a task.
     state: TaskState | None = None
 
 
@@ -117,28 +117,28 @@ class NodeStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateStatus:
-    """A task that might give way, with its score and why it would or would not (dry run)."""
+    """A preemption candidate with its score and its verdict (dry run)."""
 
     task: TaskId
     score: float
     verdict: Reason
     detail: str
-    would_stop: bool  #: It is among those that would be stopped.
+    would_stop: bool  #: True: the task is a victim.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupGiven:
-    """A placement group was given to whoever asked; it is theirs until `release_pg`."""
+    """A placement group that was allocated; the caller owns it until `release_pg`."""
 
     holder: TaskId
     group: GroupId
-    name: str  #: For `ray.util.get_placement_group`.
+    name: str  #: Name for `ray.util.get_placement_group`.
     reason: Reason  #: RESERVED_LAYER, GROUP_REUSED or GROUP_CREATED.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotReserved:
-    """Quota was set aside."""
+    """Quota was reserved."""
 
     slot: str
     pool: PoolName
@@ -152,43 +152,43 @@ class MeshStatus:
     mesh: str
     namespace: str
     state_dir: str
-    pid: int  #: Of the supervisor's process.
+    pid: int  #: Process id of the supervisor.
     incarnation: int  #: Grows with each start of the supervisor.
-    version: int  #: Of the scheduler's state.
-    tasks: Mapping[str, int] = field(default_factory=dict)  #: By state.
-    metrics_port: int | None = None  #: Where Prometheus may ask; None: nowhere.
+    version: int  #: Version of the scheduler's state.
+    tasks: Mapping[str, int] = field(default_factory=dict)  #: Number of tasks by state.
+    metrics_port: int | None = None  #: Port of the Prometheus endpoint; None: there is none.
 
 
 class NewsKind(str, Enum):
-    """What a piece of news is about."""
+    """Kind of a mesh event."""
 
     PLUGIN_FENCED = "PLUGIN_FENCED"
-    """A hook of a plugin misbehaved and is not asked any more; the default answers in its place."""
+    """A hook of a plugin misbehaved and is disabled; the default replaces it."""
     SETTING_TUNED = "SETTING_TUNED"
-    """The tuner moved a setting, because a figure missed its target or keeps it well again."""
+    """The tuner changed a setting, because a metric missed its target or meets it again."""
     ALARM = "ALARM"
-    """A figure was unusual, or an agent silent, at two looks in a row."""
+    """A metric was anomalous, or an agent silent, at two checks in a row."""
     ALARM_OVER = "ALARM_OVER"
-    """It is as usual again."""
+    """The anomaly is over."""
     STATE_LOST = "STATE_LOST"
-    """A preserver or a restorer of a task failed, or there was no room; the default holds."""
+    """A preserver or restorer of a task failed, or there was no space; the default state is used."""
     JOB = "JOB"
-    """A job came to another stage, or to another schedule state."""
+    """A job changed its stage or its schedule state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeshNews:
-    """Something that whoever looks after the mesh should know. Kept in memory only: the last thousand."""
+    """An event for operators of the mesh. Kept in memory only: the last thousand."""
 
     at_ms: int
     kind: NewsKind
-    about: str  #: The plugin, the setting, the figure, the task, or the job.
+    about: str  #: The plugin, setting, metric, task, or job.
     words: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """What is not as it should be; empty when the ledgers agree with each other and with what lives in Ray."""
+    """Violations found by an audit; empty when all ledgers agree with each other and with Ray."""
 
     violations: tuple[str, ...]
 

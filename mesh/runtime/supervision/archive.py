@@ -1,7 +1,7 @@
-"""The supervisor's memory over its own death: scheduler, order book and jobs, from a snapshot and the journal since.
+"""Recovery of the supervisor's state: scheduler, order book and jobs, from a snapshot and the journal since.
 
-All of them share one journal, so that it tells in which order things happened. A line holds what one of them heard and decided:
-the scheduler, or the job controller.
+They share one journal, so that its order is the order of events. One line holds the events and decisions of one of them: the
+scheduler, or the job controller.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _KINDS = Kinds(
 
 @dataclass(slots=True, kw_only=True)
 class Memory:
-    """All that must not be lost."""
+    """All state that must survive a restart."""
 
     scheduler: MeshScheduler
     book: OrderBook
@@ -53,15 +53,15 @@ class Memory:
 
 
 class Archive:
-    """The journal of one mesh, and what it replays to.
+    """The journal of one mesh, and the state that it replays to.
 
     Args:
-        folder: Of the mesh; one process has it at a time.
-        lines_max: After so many lines a snapshot is taken.
-        bytes_max: After so many bytes, too.
-        plugins: Who is asked while it replays.
+        folder: Folder of the mesh; one process owns it at a time.
+        lines_max: Number of lines after which a snapshot is taken.
+        bytes_max: Number of bytes after which a snapshot is taken.
+        plugins: Plugins that are called during replay.
     Raises:
-        RuntimeDoorError: Another process has it, or it cannot be used.
+        RuntimeDoorError: Another process owns the folder, or it cannot be used.
     """
 
     def __init__(self, folder: Path, *, lines_max: int = LINES_MAX, bytes_max: int = BYTES_MAX, plugins: PluginHost | None = None) -> None:
@@ -69,15 +69,15 @@ class Archive:
         self._plugins = plugins or PluginHost()
 
     def append(self, version: int, events: Sequence[Event | JobEvent], decisions: Sequence[Decision | JobDecision]) -> None:
-        """Write a batch down, before anything of it is carried out."""
+        """Write a batch to the journal before any of it is carried out."""
         self._file.append(version, events, decisions)
 
     def wants_snapshot(self) -> bool:
-        """Has the journal grown long?"""
+        """Return whether the journal is long enough for a snapshot."""
         return self._file.wants_snapshot()
 
     def snapshot(self, memory: Memory) -> None:
-        """Let the whole state stand for the journal until now."""
+        """Replace the journal so far by a snapshot of the whole state."""
         with _uncollected():
             kept = {
                 "scheduler": memory.scheduler.to_snapshot(),
@@ -89,7 +89,7 @@ class Archive:
         self._file.snapshot(written)
 
     def load(self, fresh: Callable[[], MeshScheduler]) -> Memory:
-        """All of it as it was.
+        """Load the state from the snapshot and the journal.
 
         Raises:
             JournalError: The snapshot or a line is damaged; the message names the file and the line.
@@ -106,7 +106,7 @@ class Archive:
         return memory
 
     def _snapshot_kept(self) -> dict[str, Any]:
-        """The parts of the snapshot, in plain form; empty when there is none."""
+        """Return the decoded parts of the snapshot; empty when there is none."""
         kept = self._file.snapshot_kept()
         try:
             parts = json.loads(kept) if kept is not None else {}
@@ -127,7 +127,7 @@ class Archive:
             raise self._file.damaged(damaged) from damaged
 
     def close(self) -> None:
-        """Let another process have the folder."""
+        """Release the folder for another process."""
         self._file.close()
 
     def _replay(self, memory: Memory) -> None:
@@ -135,15 +135,15 @@ class Archive:
         for batch in self._file.batches():
             decisions = self._live_through(memory, batch)
             if tuple(decisions) != tuple(batch.decisions) and not differs:
-                # Another release may decide otherwise on the same events. What it decides now is what counts: recovery brings
-                # the world in step with it.
-                log.warning("the journal replays to other decisions", version=batch.version)
+                # Another release may decide differently on the same events. The decisions of this release count: recovery brings Ray in
+                # step.
+                log.warning("the journal replays to different decisions", version=batch.version)
                 differs = True
 
     def _live_through(self, memory: Memory, batch: Batch) -> Sequence[object]:
         first: object = batch.events[0]
         if isinstance(first, JobEvent):
-            events: Any = batch.events  # A line holds events of one kind; the journal's type knows those of the scheduler only.
+            events: Any = batch.events  # A line holds events of one kind; the journal's type knows only the scheduler's.
             return memory.jobs.handle(*events)
         decisions = memory.scheduler.handle(*batch.events)
         memory.book.fold(batch.events, decisions)
@@ -152,8 +152,9 @@ class Archive:
 
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without Python's search for circles: a snapshot makes a hundred thousand containers and no circle, and each search goes
-    through all that there are, which was a third to a half of the time."""
+    """Disable the cyclic garbage collector. A snapshot makes a hundred thousand containers and no cycle; the collector walks all
+    live objects each time, which took a third to a half of the time.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:

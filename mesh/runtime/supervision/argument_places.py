@@ -1,4 +1,4 @@
-"""Where the arguments of a task lie, so that it can run there (seed S33)."""
+"""Nodes that hold a task's arguments, so that the task can run there."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ray.experimental import get_object_locations
 from mesh.ids import NodeName
 from mesh.runtime.supervision.agent_orders import PickledArguments
 
-#: How long the owners of the objects are asked; without their answer the task is placed as one without arguments.
+#: Time limit for the owners of the objects; without an answer, placement ignores the arguments.
 _ASKED_MS_MAX = 1_000
 
 
 def local_bytes(*arguments: PickledArguments | None) -> dict[NodeName, int]:
-    """Bytes of the arguments on each node, by Ray's account. Objects that are small, or not made yet, lie nowhere."""
+    """Return the bytes of the arguments on each node, as Ray counts them. Small and unfinished objects count nowhere."""
     refs = list(dict.fromkeys(ref for each in arguments if each is not None for ref in each.refs))
     if not refs:
         return {}

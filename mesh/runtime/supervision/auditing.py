@@ -1,4 +1,4 @@
-"""Do the ledgers agree: with themselves, with each other, and with what lives in Ray?"""
+"""Audit of all ledgers: against themselves, each other, and Ray."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STANDING = frozenset({GroupState.IDLE, GroupState.HELD, GroupState.TAKEN})
 
 
 async def audit(state: MeshState, book: OrderBook, driver: Driver, agents: AgentDoor, groups: GroupDoor) -> Audit:
-    """Every violation in words. Orders that are under way are none: a group that is being made need not be there."""
+    """Return every violation as text. Work in progress is none: a group that is being created need not exist yet."""
     names = await asyncio.to_thread(agents.names)
     seen = await groups.seen()
     return Audit(
@@ -31,7 +31,7 @@ async def audit(state: MeshState, book: OrderBook, driver: Driver, agents: Agent
             *_of_quota(state, book),
             *_of_tasks(state, book, driver, names),
             *_of_groups(state, seen),
-            *(f"Ray has process {name}, which nobody knows" for name in names - agents.processes.keys()),
+            *(f"Ray has process {name}, which the mesh does not know" for name in names - agents.processes.keys()),
         )
     )
 
@@ -51,7 +51,7 @@ def _of_tasks(state: MeshState, book: OrderBook, driver: Driver, names: set[str]
             continue
         process = driver.hosts.get(task)
         if process is None:
-            yield f"task {task} is {where.value}, and no process has it"
+            yield f"task {task} is {where.value}, but no process has it"
         elif process.name not in names:
             yield f"task {task} is on process {process.name}, which Ray does not know"
     for task, process in driver.hosts.items():
@@ -63,6 +63,6 @@ def _of_groups(state: MeshState, seen: Mapping[GroupId, GroupSeen]) -> Iterator[
     for group in state.groups.records.values():
         found = seen.get(group.group)
         if group.state in _STANDING and (found is None or found.state != "CREATED"):
-            yield f"placement group {group.group} is {group.state.value}, and Ray has it {found.state if found is not None else 'not'}"
+            yield f"placement group {group.group} is {group.state.value}, and in Ray {found.state if found is not None else 'absent'}"
     for unknown in seen.keys() - state.groups.records.keys():
         yield f"Ray has placement group {unknown}, which the ledger does not know"

@@ -1,4 +1,4 @@
-"""What waits for room is told to Ray's autoscaler, so that a cluster that can grow does."""
+"""Reports pending demand to Ray's autoscaler, so that the cluster can grow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = structlog.get_logger(__name__)
 
 
 class Autoscaling:
-    """Passes demands on. A cluster without an autoscaler is no failure: it is told once, and the work waits for nodes.
+    """Sends demand to the autoscaler. Without an autoscaler the failure is logged once, and work waits for nodes.
 
     Args:
         request: Ray's `request_resources`, or a stand-in.
@@ -27,14 +27,14 @@ class Autoscaling:
         self._told_failure = False
 
     def ask(self, demands: Sequence[ResourceSet]) -> None:
-        """Replace what was asked for before; an empty list takes it back. Blocks for a call to Ray."""
+        """Replace the earlier demand; an empty list withdraws it. Blocks for a call to Ray."""
         wanted = tuple(demands)
         if wanted == self._asked:
             return
         try:
             self._request(bundles=[bundle_of(demand) for demand in wanted])
             self._asked = wanted
-        except Exception as error:  # noqa: BLE001 - whatever the autoscaler has against it, the mesh goes on without
+        except Exception as error:  # noqa: BLE001 - the mesh works without the autoscaler
             if not self._told_failure:
-                log.warning("the autoscaler does not take requests", error=str(error), demands=len(wanted))
+                log.warning("the autoscaler did not accept the request", error=str(error), demands=len(wanted))
                 self._told_failure = True

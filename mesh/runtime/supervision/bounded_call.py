@@ -1,4 +1,4 @@
-"""A call of a user's function that is not waited for longer than it may take."""
+"""Calls of user functions with a timeout."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """It returned in time."""
+    """The function returned in time."""
 
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """It raised in time."""
+    """The function raised in time."""
 
     error: BaseException
 
 
 @dataclass(frozen=True, slots=True)
 class Hangs:
-    """It was left alone; its thread runs still."""
+    """The function timed out; its thread still runs."""
 
 
 def call_bounded(function: Callable[[], Any], *, timeout_s: float, name: str) -> Returned | Raised | Hangs:
-    """Call it on a thread of its own and wait for `timeout_s` seconds. Python cannot end a thread, so a hanging one stays."""
+    """Call the function on its own thread and wait at most `timeout_s`. Python cannot end a thread, so a hanging one stays."""
     outcomes: list[Returned | Raised] = []
 
     def carry() -> None:

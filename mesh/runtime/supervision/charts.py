@@ -1,6 +1,6 @@
-"""A mesh's figures as pictures: a page of six charts as PNG or SVG, and a panel of sparklines for the terminal.
+"""Charts of a mesh's metrics: a page of six charts as PNG or SVG, and a panel of sparklines for the terminal.
 
-The page needs matplotlib (`pip install '.[charts]'` in the checkout); the panel needs nothing more than the mesh itself.
+The page needs matplotlib (`pip install '.[charts]'` in the checkout); the panel needs nothing beyond the mesh itself.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ ticker: ModuleType | None
 try:
     from matplotlib import figure as pictures
     from matplotlib import ticker
-except ImportError:  # The extra is not installed; whoever asks for a page is told so.
+except ImportError:  # The extra is not installed; `draw_page` raises `ChartsMissing`.
     pictures = ticker = None
 
-Axes: TypeAlias = Any  #: Of matplotlib, which may not be there to be named.
-#: Okabe and Ito's colours, which the colour-blind tell apart, without the yellow that is lost on white.
+Axes: TypeAlias = Any  #: matplotlib's class, which may be missing at import.
+#: Okabe and Ito's colours, which colour-blind people can distinguish, without yellow, which is invisible on white.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#555555")
 _MISSED_COLOUR = "#D55E00"
-_HALO = {"boxstyle": "square,pad=0.12", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}  #: Keeps words legible upon lines.
+_HALO = {"boxstyle": "square,pad=0.12", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}  #: Keeps text legible over lines.
 _INK, _PALE = "#333333", "#dddddd"
-_LINES_MAX = len(COLOURS)  #: In one chart; what is beyond goes into one line, `others`.
+_LINES_MAX = len(COLOURS)  #: Lines in one chart; the rest becomes one line, `others`.
 _SPARKS = "▁▂▃▄▅▆▇█"
 _SPARKS_WIDTH = 32
 _MS_PER_S = 1_000
-_MINUTES_MIN = -1.0  #: A chart shows a minute at least.
-_SECONDS_UP_TO = -2.0  #: Minutes that a chart tells in seconds.
-_LEGEND_COLUMNS, _LEGEND_CHARS = 4, 84  #: Of one row, with 9 characters' room for each sample of colour.
+_MINUTES_MIN = -1.0  #: A chart spans at least one minute.
+_SECONDS_UP_TO = -2.0  #: Up to this many minutes, the axis is in seconds.
+_LEGEND_COLUMNS, _LEGEND_CHARS = 4, 84  #: Limits of one row; each colour sample takes another 9 characters.
 _SAMPLE_CHARS = 9
 
 Lines = Mapping[str, Sequence[float]]
@@ -46,24 +46,24 @@ Pick = Callable[[Figures], Mapping[Any, float | None]]
 
 
 class ChartsMissing(RuntimeDoorError):
-    """matplotlib, which draws the page, is not installed."""
+    """matplotlib is not installed."""
 
 
 def draw_page(series: Sequence[Figures], file: Path, *, mesh: str = "", targets: Targets | None = None) -> None:
-    """Draw six charts of the series, oldest first, into a file whose name ends in `.png`, `.svg` or `.pdf`.
+    """Draw six charts of the series, oldest first, into a file with suffix `.png`, `.svg` or `.pdf`.
 
     Raises:
         ChartsMissing: matplotlib is not installed.
-        RuntimeDoorError: There are no figures, the file cannot be written, or its ending is none of these.
+        RuntimeDoorError: There are no metrics, the file cannot be written, or its suffix is not supported.
     """
     if pictures is None:
-        raise ChartsMissing("the page of charts needs matplotlib: pip install '.[charts]' in the checkout of ScheduleMesh")
+        raise ChartsMissing("the page of charts needs matplotlib; run: pip install '.[charts]' in the checkout of ScheduleMesh")
     form = file.suffix.lower().removeprefix(".")
     if form not in ("png", "svg", "pdf"):
-        raise RuntimeDoorError(f"{file} is no picture; let its name end in .png, .svg or .pdf")
+        raise RuntimeDoorError(f"{file} has no supported suffix; use .png, .svg or .pdf")
     known = targets or Targets()
     if not series:
-        raise RuntimeDoorError("there are no figures to draw yet; ask again after a metrics period")
+        raise RuntimeDoorError("there are no metrics to draw yet; try again after a metrics period")
     minutes = [(figures.at_ms - series[-1].at_ms) / 60_000 for figures in series]
     page = pictures.Figure(figsize=(12, 9.5), layout="constrained")
     page.get_layout_engine().set(h_pad=0.14, w_pad=0.12)
@@ -77,7 +77,7 @@ def draw_page(series: Sequence[Figures], file: Path, *, mesh: str = "", targets:
 
 
 def figures_panel(series: Sequence[Figures], *, mesh: str = "", targets: Targets | None = None) -> Panel:
-    """The figures now, their targets, and how they came here as sparklines; for `rich`."""
+    """Return a `rich` panel of the metrics now, their targets, and their history as sparklines."""
     table = Table.grid(padding=(0, 2))
     for justify in ("left", "right", "right", "left", "left"):
         table.add_column(justify=justify, no_wrap=True)
@@ -90,7 +90,7 @@ def figures_panel(series: Sequence[Figures], *, mesh: str = "", targets: Targets
 
 
 def sparkline(values: Sequence[float | None], width: int = _SPARKS_WIDTH) -> str:
-    """`▁▂▃▅▇`: the newest values, from zero to the largest; a space where nothing is known."""
+    """Return the newest values as `▁▂▃▅▇`, scaled from zero to the largest; a space where a value is unknown."""
     kept = list(values[-width:])
     most = max((value for value in kept if value is not None), default=0.0)
     return "".join(" " if value is None else _SPARKS[min(7, int(8 * value / most))] if most > 0 else _SPARKS[0] for value in kept)
@@ -138,7 +138,7 @@ def _title(mesh: str, series: Sequence[Figures]) -> str:
 
 
 def _queue_wait(axes: Axes, minutes: list[float], series: Sequence[Figures], targets: Targets) -> None:
-    _frame(axes, "How long tasks wait for room (p99)", "seconds")
+    _frame(axes, "Queueing time of tasks (p99)", "seconds")
     lines = _lines(series, lambda f: f.queue_wait_time_p99_ms, 1e-3)
     _draw(axes, minutes, lines)
     for place, tier in enumerate(lines):
@@ -149,7 +149,7 @@ def _queue_wait(axes: Axes, minutes: list[float], series: Sequence[Figures], tar
 
 
 def _latency(axes: Axes, minutes: list[float], series: Sequence[Figures], targets: Targets) -> None:
-    _frame(axes, "How long deciding takes (p95)", "milliseconds")
+    _frame(axes, "Decision time of the scheduler (p95)", "milliseconds")
     lines = _lines(series, lambda f: {"latency": f.schedule_latency_p95_ms})
     _draw(axes, minutes, lines, fill=True)
     _bound(axes, targets.schedule_latency_p95_ms, f"target: {targets.schedule_latency_p95_ms:g} ms")
@@ -164,7 +164,7 @@ def _pool_use(axes: Axes, minutes: list[float], series: Sequence[Figures], _: Ta
 
 
 def _preemptions(axes: Axes, minutes: list[float], series: Sequence[Figures], targets: Targets) -> None:
-    _frame(axes, "Tasks that gave way, by label", "in the last minute")
+    _frame(axes, "Preempted tasks, by label", "in the last minute")
     _draw(axes, minutes, _lines(series, lambda f: f.preemption_count), fill=True, is_named=True)
     axes.set_ylim(0, max(axes.get_ylim()[1], 4))
     _ticks(axes.yaxis, lambda count: f"{count:g}" if count == int(count) else "")
@@ -173,7 +173,7 @@ def _preemptions(axes: Axes, minutes: list[float], series: Sequence[Figures], ta
 
 
 def _fragmentation(axes: Axes, minutes: list[float], series: Sequence[Figures], targets: Targets) -> None:
-    _frame(axes, "Free room that serves no usual shape", "")
+    _frame(axes, "Free room that fits no usual shape", "")
     lines = _lines(series, lambda f: {"fragmentation": f.resource_fragmentation})
     _draw(axes, minutes, lines, fill=True)
     bound, baseline = targets.of("resource_fragmentation", ""), targets.fragmentation_baseline
@@ -186,7 +186,7 @@ def _fragmentation(axes: Axes, minutes: list[float], series: Sequence[Figures], 
 
 
 def _heartbeats(axes: Axes, minutes: list[float], series: Sequence[Figures], targets: Targets) -> None:
-    _frame(axes, "The longest silence of an agent", "seconds")
+    _frame(axes, "Longest silence of an agent", "seconds")
     lines = _lines(series, lambda f: {"silence": f.agent_heartbeat_gap_ms}, 1e-3)
     bound = targets.agent_heartbeat_gap_ms / _MS_PER_S
     _draw(axes, minutes, lines, fill=True)
@@ -198,7 +198,7 @@ _CHARTS = (_queue_wait, _latency, _pool_use, _preemptions, _fragmentation, _hear
 
 
 def _lines(series: Sequence[Figures], pick: Pick, scale: float = 1.0) -> Lines:
-    """Each name that occurs, with its value at each moment; NaN where nothing is known, which leaves a gap."""
+    """Return each name with its value at each moment; NaN where unknown, which leaves a gap."""
     names = list(dict.fromkeys(name for figures in series for name in pick(figures)))
     found = {name: [_number(pick(figures).get(name), scale) for figures in series] for name in names}
     kept = {name: values for name, values in found.items() if not all(math.isnan(value) for value in values)}
@@ -226,7 +226,7 @@ def _frame(axes: Axes, title: str, unit: str) -> None:
 
 
 def _draw(axes: Axes, minutes: list[float], lines: Lines, *, fill: bool = False, is_named: bool = False) -> None:
-    """The lines; with `is_named` one that is alone has its name beside it, too."""
+    """Draw the lines; with `is_named` a single line gets its name beside it too."""
     dot = "o" if len(minutes) == 1 else ""
     for colour, values in zip(COLOURS, lines.values(), strict=False):
         axes.plot(minutes, values, color=colour, linewidth=1.7, marker=dot, markersize=5, clip_on=not dot)
@@ -241,7 +241,7 @@ def _draw(axes: Axes, minutes: list[float], lines: Lines, *, fill: bool = False,
 
 
 def _time_axis(axes: Axes, first: float) -> None:
-    """From `first`, in minutes below zero, to now; what is short is told in seconds."""
+    """Draw the axis from `first`, in minutes below zero, to now; short spans are in seconds."""
     in_seconds = first >= _SECONDS_UP_TO
     axes.set_xlim(first, 0.0)
     axes.set_xlabel("seconds ago" if in_seconds else "minutes ago", fontsize=9, color=_INK)
@@ -251,7 +251,7 @@ def _time_axis(axes: Axes, first: float) -> None:
 
 
 def _legend(axes: Axes, names: Sequence[str]) -> None:
-    """Names above the chart, in one row or two; long ones lose their middles, so that no chart is squeezed by them."""
+    """Draw names above the chart, in one row or two; long names are shortened in the middle so that they do not squeeze the chart."""
     rows = math.ceil(len(names) / _LEGEND_COLUMNS)
     columns = math.ceil(len(names) / rows)
     room = _LEGEND_CHARS // columns - _SAMPLE_CHARS
@@ -264,7 +264,7 @@ def _legend(axes: Axes, names: Sequence[str]) -> None:
 
 
 def _without_middle(name: str, room: int) -> str:
-    """The name in so many characters: its two ends tell more than its beginning."""
+    """Shorten the name in the middle to this many characters; its ends identify it better than its beginning."""
     if len(name) <= room:
         return name
     end = (room - 1) // 2
@@ -272,7 +272,7 @@ def _without_middle(name: str, room: int) -> str:
 
 
 def _bound(axes: Axes, value: float, words: str, colour: str = _MISSED_COLOUR) -> None:
-    """A dashed line with its meaning above its left end; the chart is made high enough to show it."""
+    """Draw a dashed line with its meaning above its left end; extend the chart to show it."""
     axes.axhline(value, color=colour, linewidth=1.1, linestyle=(0, (4, 3)))
     low, high = axes.get_ylim()
     axes.set_ylim(low, max(high, 1.18 * value))
@@ -281,13 +281,13 @@ def _bound(axes: Axes, value: float, words: str, colour: str = _MISSED_COLOUR) -
 
 
 def _tint(axes: Axes, minutes: list[float], lines: Lines, bound: float) -> None:
-    """Where a line is beyond its bound, the space between them is red."""
+    """Fill the space between a line and its exceeded bound with red."""
     for values in lines.values():
         axes.fill_between(minutes, values, bound, where=[value > bound for value in values], color=_MISSED_COLOUR, alpha=0.3, linewidth=0)
 
 
 def _scale_by_powers(axes: Axes) -> None:
-    """Waits of two tiers differ by orders of magnitude; a tenth of a second and less is drawn as next to nothing."""
+    """Scale by orders of magnitude, since waits of two tiers differ so much; draw a tenth of a second and less as almost zero."""
     axes.set_yscale("symlog", linthresh=0.1)
     axes.set_ylim(0, max(20.0, 2 * axes.get_ylim()[1]))
     _ticks(axes.yaxis, lambda value: f"{value:g}")

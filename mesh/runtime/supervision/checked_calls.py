@@ -1,8 +1,8 @@
-"""Calls whose arguments are read as their annotations say, before anything is done; a wrong one is told by its name.
+"""Validation of call arguments against their annotations before a call begins; errors name the wrong argument.
 
-One place for the whole facade: whoever adds a call only writes its types. pydantic reads strictly, so nothing is taken for
-something else (`"5"` for a number, a string for a list of its letters); what it complains of becomes one line with the argument,
-what came and what to give instead. What is passed on to a user's own method (`*args`) is not looked at.
+The whole facade is validated here: a new call only needs annotated types. pydantic reads strictly, without conversions (`"5"` to
+a number, a string to a list of letters). Its complaints become one line with the argument, the value and the remedy.
+Arguments of a user's own method (`*args`) are not validated.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def _no_text(values: Any) -> Any:
 
 #: A number of things.
 Count = Annotated[int, Field(ge=0)]
-#: How long; None, where it may be given, is for ever.
+#: A duration; None, where allowed, means without limit.
 Seconds = Annotated[float, Field(ge=0)]
 Milliseconds = Annotated[int, Field(ge=1)]
-#: Values for a call of the user's; a text is one value, not a list of its letters.
+#: Values for a call of user code; a string is one value, not a list of its letters.
 Values = Annotated[Sequence[Any], BeforeValidator(_no_text)]
 
 _STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
-#: Durations and counts, by the units that end their names, are never below zero.
+#: Durations and counts, known by the units that end their names, must not be negative.
 _NOT_BELOW_ZERO = ("_ms", "_s", "_max", "_bytes", "_tries", "_absolute", "_fraction", "_per_node", "_dynamic", "min_idle", "target_agents")
 _WANTED = {
     "string_type": "text",
@@ -66,10 +66,10 @@ _WANTED = {
 
 
 def checked(*, skip: tuple[str, ...] = ()) -> Callable[[type[C]], type[C]]:
-    """A decorator for classes: all public calls read their arguments first, but those named here and those that pass `*args` on.
+    """Decorate a class so that public methods validate their arguments, except those in `skip` and those that pass on `*args`.
 
     Raises:
-        ArgumentError: By the calls; an argument is of another type, out of bounds, unknown or missing.
+        ArgumentError: Raised by the methods: an argument has the wrong type, is out of bounds, unknown or missing.
     """
 
     def of(kind: type[C]) -> type[C]:
@@ -84,17 +84,17 @@ def checked(*, skip: tuple[str, ...] = ()) -> Callable[[type[C]], type[C]]:
 
 
 def read(parameter: str, wanted: Any, value: Any) -> Any:
-    """The value as the type wants it.
+    """Return the value validated as the wanted type.
 
     Raises:
-        ArgumentError: It is none; the message begins with `parameter`.
+        ArgumentError: The value is invalid; the message begins with `parameter`.
     """
     return _read(parameter, _reader(wanted), value)
 
 
 def _read(parameter: str, reader: TypeAdapter[Any], value: Any) -> Any:
     if not isinstance(value, (str, int, float)) and isinstance(value, Integral):
-        value = int(value)  # Of numpy, which is as good.
+        value = int(value)  # For example numpy's integers.
     try:
         found = reader.validate_python(value)
     except ValidationError as wrong:
@@ -104,10 +104,10 @@ def _read(parameter: str, reader: TypeAdapter[Any], value: Any) -> Any:
 
 
 def read_timeout(timeout: Any) -> float | None:
-    """Seconds, or None; looked at where a call is about to wait. Ray takes what is below zero for ever.
+    """Return the timeout in seconds, or None. Called just before a wait, because Ray waits for ever when it is negative.
 
     Raises:
-        ArgumentError: It is neither.
+        ArgumentError: The timeout is neither None nor a duration.
     """
     if timeout is None:
         return None
@@ -116,10 +116,10 @@ def read_timeout(timeout: Any) -> float | None:
 
 
 def check_fields(parameter: str, value: Any) -> None:
-    """The fields of a dataclass are of their types, and no count and no duration in it is below zero; dataclasses inside likewise.
+    """Check the types of a dataclass' fields, and that no count or duration is negative; nested dataclasses too.
 
     Raises:
-        ArgumentError: With the path of the field.
+        ArgumentError: The message names the path of the field.
     """
     if not is_dataclass(value) or isinstance(value, type):
         return
@@ -130,7 +130,7 @@ def check_fields(parameter: str, value: Any) -> None:
 
 
 def check_not_below_zero(path: str, value: Any) -> None:
-    """Raises `ArgumentError` for a count or a duration, by its name, that is below zero."""
+    """Raise `ArgumentError` if the path names a count or duration and the value is negative."""
     if path.endswith(_NOT_BELOW_ZERO) and isinstance(value, (int, float)) and value < 0:
         raise ArgumentError(f"{path} is {value!r}; give zero or more")
 
@@ -164,7 +164,7 @@ def _passes_on(call: Callable[..., Any]) -> bool:
 
 @cache
 def _hints(owner: Any) -> dict[str, Any]:
-    """The types of a call's parameters, or of a dataclass' fields."""
+    """Return the types of a call's parameters, or of a dataclass' fields."""
     found = typing.get_type_hints(owner, include_extras=True)
     if is_dataclass(owner):
         return {field.name: found[field.name] for field in fields(owner)}
@@ -174,7 +174,7 @@ def _hints(owner: Any) -> dict[str, Any]:
 
 @cache
 def _readers(call: Any) -> dict[str, TypeAdapter[Any]]:
-    """By parameter, made once: to look a reader up by its type costs more than to read. Those that take anything have none."""
+    """Return the readers by parameter, built once: finding a reader by type costs more than reading. Untyped ones have none."""
     return {name: _reader(hint) for name, hint in _hints(call).items() if hint is not Any}
 
 
@@ -185,14 +185,14 @@ def _reader(wanted: Any) -> TypeAdapter[Any]:
 
 
 def _form(wanted: Any) -> Any:
-    """The type with a class in the place of a dataclass: an instance is wanted, and nobody's dict becomes one."""
+    """Replace a dataclass by an instance check, so that a dict is not converted to one."""
     if isinstance(wanted, type) and is_dataclass(wanted):
         return InstanceOf[wanted]  # type: ignore[misc]  # pydantic's types know it as an alias only
     return wanted
 
 
 def _line(parameter: str, value: Any, errors: list[ErrorDetails]) -> str:
-    """All that one argument is complained of, as one line: alternatives of a union stand side by side."""
+    """Merge all complaints about one argument into one line, with the alternatives of a union side by side."""
     deepest = max(errors, key=lambda error: len(_path(error["loc"], value)))
     path = _path(deepest["loc"], value)
     same = [error for error in errors if _path(error["loc"], value) == path]
@@ -205,7 +205,7 @@ def _line(parameter: str, value: Any, errors: list[ErrorDetails]) -> str:
 
 
 def _path(location: tuple[str | int, ...], value: Any) -> list[str | int]:
-    """The steps of the place that lead into what was given; the others are pydantic's names of alternatives."""
+    """Return the steps of the location that lead into the value; the others are pydantic's names of alternatives."""
     path: list[str | int] = []
     for step in location:
         try:

@@ -1,4 +1,4 @@
-"""`.choose(…)`: calls that go to one agent each, directly, by what each agent has to do."""
+"""`.choose(…)`: calls that go directly to one agent each, chosen by load."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mesh.runtime.supervision.in_flight import InFlight, Line, is_lost
 
 
 class Chooser:
-    """Who is called next. Groups keep it between calls, so turns go on where they ended."""
+    """Chooses the agent of the next call. Groups keep it between calls, so that `round_robin` continues."""
 
     def __init__(self, in_flight: InFlight, lines: tuple[Line, ...], strategy: Strategy, told: str) -> None:
         self.in_flight = in_flight
@@ -29,7 +29,7 @@ class Chooser:
         self._loads: tuple[Load, ...] = ()
 
     def choose(self) -> tuple[Line, Load]:
-        """Where the next call goes; it is counted as sent. Raises `NoMembers`."""
+        """Choose the agent of the next call and count the call as sent. Raises `NoMembers`."""
         while True:
             if self._seen != self.in_flight.changes:
                 self._read_candidates()
@@ -38,7 +38,7 @@ class Chooser:
             line, load = self._candidates[index], self._loads[index]
             if not line.is_dead():
                 return line, load
-            # A dead one fails at once and so looks idle: it would draw all calls.
+            # A dead agent fails at once and so looks idle: it would attract all calls.
             self.in_flight.back(load)
             self.in_flight.mark_out(line, load)
 
@@ -46,7 +46,6 @@ class Chooser:
         return len(self._lines)
 
     def rank_of(self, line: Line) -> int:
-        """Its rank in the group."""
         return self._lines.index(line)
 
     def _read_candidates(self) -> None:
@@ -59,7 +58,7 @@ class Chooser:
 
 
 class Chosen:
-    """What `.choose(…)` gives: each attribute is a method of the agents."""
+    """Result of `.choose(…)`: each attribute is a method of the agents."""
 
     def __init__(self, chooser: Chooser, timeout: float | None, retry: bool) -> None:
         self._chooser = chooser
@@ -70,16 +69,16 @@ class Chosen:
         if name.startswith("_"):
             raise AttributeError(name)
         method = ChosenMethod(self._chooser, name, self._timeout, self._retry)
-        self.__dict__[name] = method  # The next call finds it without coming here.
+        self.__dict__[name] = method  # Cached: the next access skips `__getattr__`.
         return method
 
     def __getitem__(self, name: str) -> ChosenMethod:
-        """A method by its name, for names that cannot be attributes."""
+        """Return a method by its name, for names that cannot be attributes."""
         return ChosenMethod(self._chooser, name, self._timeout, self._retry)
 
 
 class ChosenMethod:
-    """One method of whoever is chosen; every call chooses anew."""
+    """One method of the agents; every call chooses an agent anew."""
 
     __slots__ = ("_chooser", "_name", "_retry", "_timeout")
 
@@ -90,10 +89,10 @@ class ChosenMethod:
         self._retry = retry
 
     def remote(self, *args: Any, **kwargs: Any) -> Any:
-        """Send the call; Ray's reference to its result, to be awaited, fetched, passed on or dropped.
+        """Send the call and return Ray's reference to its result.
 
         Raises:
-            NoMembers: Nobody is left. What Ray says of a dead agent is raised by whoever fetches the result.
+            NoMembers: No agent is left. Ray's error for a dead agent is raised where the result is fetched.
         """
         chooser = self._chooser
         line, load = chooser.choose()
@@ -106,12 +105,12 @@ class ChosenMethod:
         return reference
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call and wait. With `retry=True` a call whose agent died goes to another one, and may so have been begun twice.
+        """Call and wait. With `retry=True` a call whose agent died goes to another one, and may have begun twice.
 
         Raises:
-            MemberLost: The agent was dead, or died under the call. With `retry=True` only after each member had its try.
-            CallTimeout: No answer within the timeout; the call goes on.
-            NoMembers: Nobody is left.
+            MemberLost: The agent was dead, or died during the call. With `retry=True`, only after each member was tried.
+            CallTimeout: No answer within the timeout; the call continues.
+            NoMembers: No agent is left.
         """
         tries = len(self._chooser) if self._retry else 1
         while True:
@@ -123,10 +122,10 @@ class ChosenMethod:
                     raise
 
     def stream(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        """The values of a generator method, each as soon as it is there. The call is sent here, not at the first value.
+        """Yield the values of a generator method as they come. The call is sent at once, not at the first value.
 
         Raises:
-            NoMembers: Nobody is left.
+            NoMembers: No agent is left.
             MemberLost: The agent died before the end.
         """
         chooser = self._chooser
@@ -151,9 +150,9 @@ class ChosenMethod:
                 in_flight.follow(reference, line, load)
                 is_followed = True
                 whose = f"agent {line.member.agent} (rank {self._chooser.rank_of(line)})"
-                raise CallTimeout(f"{self._name}: {whose} has not answered within {self._timeout} s; the call goes on") from late
-        except (RayActorError, MeshError) as error:  # What Ray tells of the agent, and the agent of itself.
-            if not is_lost(error):  # The agent's own code met a dead actor; the agent itself is well.
+                raise CallTimeout(f"{self._name}: {whose} has not answered within {self._timeout} s; the call continues") from late
+        except (RayActorError, MeshError) as error:  # Errors from Ray about the agent, and from the agent itself.
+            if not is_lost(error):  # The agent's own code met a dead actor; the agent itself is alive.
                 raise
             raise self._lost(error, line, load) from error
         finally:
@@ -164,7 +163,7 @@ class ChosenMethod:
         for reference in references:
             try:
                 value = ray.get(reference)
-            except (RayActorError, MeshError) as error:  # What Ray tells of the agent, and the agent of itself.
+            except (RayActorError, MeshError) as error:  # Errors from Ray about the agent, and from the agent itself.
                 if not is_lost(error):
                     raise
                 raise self._lost(error, line, load) from error
@@ -176,4 +175,4 @@ class ChosenMethod:
 
 
 def _draw(count: int) -> int:
-    return int(random.random() * count)  # noqa: S311  spreads load, guards nothing
+    return int(random.random() * count)  # noqa: S311  spreads load; not for security

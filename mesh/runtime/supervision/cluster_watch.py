@@ -1,4 +1,4 @@
-"""Once a second, a look at what lives in Ray: nodes and placement groups. What has changed becomes events."""
+"""Check of Ray's nodes and placement groups once a second; changes become events."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from mesh.scheduling.events import Ticked
 
 log = structlog.get_logger(__name__)
 
-#: Between two looks at the cluster.
+#: Seconds between two checks of the cluster.
 WATCH_S = 1.0
 
 
 class ClusterWatch:
-    """Looks at the cluster once a second, and tells the differences.
+    """Checks the cluster once a second and reports the differences.
 
     Args:
-        selector: Labels of the nodes that are this mesh's; empty: all.
+        selector: Labels of this mesh's nodes; empty: all nodes.
     """
 
     def __init__(self, loop: ControlLoop, driver: Driver, groups: GroupDoor, standbys: Standbys, selector: dict[str, str]) -> None:
@@ -36,11 +36,11 @@ class ClusterWatch:
         self._selector = selector
         self.nodes = NodeWatch(self._taken)
         self._looking = asyncio.Lock()
-        self._begun = 0  #: Looks.
+        self._begun = 0  #: Number of checks begun.
         driver.look_at_nodes = self.look
 
     async def look(self) -> None:
-        """One look, that begins after this call: two looks at once could tell their news in the wrong order."""
+        """Run one check that begins after this call. Checks are serial: parallel ones could report events in the wrong order."""
         begun = self._begun
         async with self._looking:
             if self._begun == begun:
@@ -51,7 +51,7 @@ class ClusterWatch:
         before = self.nodes.nodes
         seen = await asyncio.to_thread(look_at_nodes, self._selector)
         news = self.nodes.compare(seen, self._loop.clock.now_ms())
-        if news:  # The watch knows them from now on, so none may get lost; and nodes are told before what was lost with them.
+        if news:  # The watch has recorded these changes, so no event may get lost; node events go before losses on those nodes.
             self._driver.news.tell(*news)
         for gone in before - self.nodes.nodes:
             self._standbys.leave(gone)
@@ -59,7 +59,7 @@ class ClusterWatch:
         await self._look_at_groups()
 
     async def run(self) -> None:
-        """Look for ever. A look that fails is told and tried again: Ray's own control process may be starting anew."""
+        """Check for ever. A failed check is logged and repeated: Ray's control process (GCS) may be restarting."""
         while True:
             await asyncio.sleep(WATCH_S)
             try:
@@ -67,7 +67,7 @@ class ClusterWatch:
                 if self._loop.wants_tick():
                     self._loop.tell(Ticked(at_ms=self._loop.clock.now_ms()))
             except Exception:
-                log.exception("the cluster could not be looked at")
+                log.exception("the check of the cluster failed")
 
     async def _look_at_groups(self) -> None:
         stood = set(self._driver.on_node)

@@ -1,4 +1,4 @@
-"""`.all(…)` and `.shard(…)`: one call of the user's that becomes a call on each agent."""
+"""`.all(…)` and `.shard(…)`: one call of the user that becomes a call on each agent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mesh.runtime.supervision.group_call import GroupCall, place_of
 from mesh.runtime.supervision.in_flight import InFlight, Line
 from mesh.runtime.supervision.shared_arguments import SharedArguments
 
-#: A method's name, or one for each rank.
+#: A method's name, or one name for each rank.
 Method = str | PerRank
 #: Sends a call of this method with these arguments.
 Send = Callable[[Method, tuple[Any, ...], dict[str, Any]], GroupCall]
@@ -30,14 +30,14 @@ Stream = Callable[[Method, tuple[Any, ...], dict[str, Any]], Iterator[tuple[int,
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """The ranks of one group, as far as collective calls need them."""
+    """Collective calls on the ranks of one group."""
 
     lines: tuple[Line, ...]  #: [ranks]
     dimensions: Dimensions
     in_flight: InFlight
 
     def send_to_all(self, method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]) -> GroupCall:
-        """The same method on every rank, the lost ones too: a member that is missing must not go unnoticed."""
+        """Call the same method on every rank, lost ones too: a missing member must not go unnoticed."""
         args, kwargs = SharedArguments().of(args, kwargs)
         if isinstance(method, PerRank) or differ_by_rank(args, kwargs):
             calls = [(line, *self._own(rank, method, args, kwargs)) for rank, line in enumerate(self.lines)]
@@ -48,7 +48,7 @@ class Collective:
         return self._call(method, tuple(reference for reference, _ in sent), tuple(self.dimensions), sent_to, gather)
 
     def send_dealt(self, method: Method, dispatch: Dispatch, collect: Collect, args: tuple[Any, ...], kwargs: dict[str, Any]) -> GroupCall:
-        """The calls that the dispatch makes of the arguments. Raises `DispatchError`; what was sent before it goes on."""
+        """Send the calls that the dispatch makes of the arguments. Raises `DispatchError`; calls already sent continue."""
         shared = SharedArguments()
         kept: list[tuple[Any, int, tuple[Line, Load]]] = []
 
@@ -67,10 +67,10 @@ class Collective:
         return self._call(method, references, ranks, sent_to, collect)
 
     def stream_from_all(self, method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[int, Any]]:
-        """`(rank, value)` of a generator method on every rank, each as soon as it is there.
+        """Yield `(rank, value)` of a generator method on every rank as values come.
 
         Raises:
-            GroupCallFailed: At the end, when some ranks failed; the values of the others have been given.
+            GroupCallFailed: At the end, when some ranks failed; the values of the others were yielded.
         """
         args, kwargs = SharedArguments().of(args, kwargs)
         rank_of: dict[Any, int] = {}
@@ -92,11 +92,11 @@ class Collective:
                     value = ray.get(next(references))
                 except StopIteration:
                     waiting.remove(references)
-                except Exception as error:  # noqa: BLE001  whatever the agent's code raised ends its own stream only
+                except Exception as error:  # noqa: BLE001  an error of the agent's code ends only its own stream
                     waiting.remove(references)
                     errors[rank] = error
                 else:
-                    waiting.append(waiting.pop(waiting.index(references)))  # A quick rank does not starve the others.
+                    waiting.append(waiting.pop(waiting.index(references)))  # A fast rank does not starve the others.
                     yield rank, value
         if errors:
             places = {rank: place_of(rank, line, self.dimensions) for rank, line in enumerate(self.lines)}
@@ -105,7 +105,7 @@ class Collective:
     def _own(
         self, rank: int, method: Method, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[str, tuple[Any, ...], Mapping[str, Any]]:
-        """What this rank is called with."""
+        """Return the arguments of this rank."""
         name = cast("str", at_rank(method, rank, self.dimensions))
         if not differ_by_rank(args, kwargs):
             return name, args, kwargs
@@ -114,7 +114,7 @@ class Collective:
 
     def _checked(self, rank: int) -> int:
         if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < len(self.lines):
-            raise DispatchError(f"the dispatch_fn named rank {rank!r}; this group has ranks 0 to {len(self.lines) - 1}")
+            raise DispatchError(f"dispatch_fn returned rank {rank!r}; this group has ranks 0 to {len(self.lines) - 1}")
         return rank
 
     def _view(self) -> RankView:
@@ -136,7 +136,7 @@ class Collective:
 
 
 class CollectiveMethods:
-    """What `.all(…)` and `.shard(…)` give: each attribute is a method of the agents."""
+    """Result of `.all(…)` and `.shard(…)`: each attribute is a method of the agents."""
 
     def __init__(self, send: Send, stream: Stream | None, timeout: float | None) -> None:
         self._send = send
@@ -146,17 +146,17 @@ class CollectiveMethods:
     def __getattr__(self, name: str) -> CollectiveMethod:
         if name.startswith("_"):
             raise AttributeError(name)
-        self.__dict__[name] = method = self[name]  # The next call finds it without coming here.
+        self.__dict__[name] = method = self[name]  # Cached: the next access skips `__getattr__`.
         return method
 
     def __getitem__(self, name: Method) -> CollectiveMethod:
-        """A method by its name, for names that cannot be attributes or differ by rank."""
+        """Return a method by its name, for names that cannot be attributes or differ by rank."""
         return CollectiveMethod(self._send, self._stream, name, self._timeout)
 
 
 @dataclass(frozen=True, slots=True)
 class CollectiveMethod:
-    """One method of all ranks."""
+    """One method, called on all ranks."""
 
     _send: Send
     _stream: Stream | None
@@ -164,37 +164,37 @@ class CollectiveMethod:
     _timeout: float | None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call and wait. Raises as `GroupCall.result`, and `DispatchError` when the arguments cannot be dealt out."""
-        read_timeout(self._timeout)  # Before anything is sent.
+        """Call and wait. Raises as `GroupCall.result`, and `DispatchError` when the arguments cannot be distributed."""
+        read_timeout(self._timeout)  # Checked before anything is sent.
         return self._send(self._name, args, kwargs).result(self._timeout)
 
     def remote(self, *args: Any, **kwargs: Any) -> GroupCall:
-        """Send the calls; their results are awaited, fetched, or taken one by one. Raises `DispatchError`."""
+        """Send the calls and return a `GroupCall` for their results. Raises `DispatchError`."""
         return self._send(self._name, args, kwargs)
 
     def refs(self, *args: Any, **kwargs: Any) -> list[Any]:
-        """Send the calls; Ray's references to their results, in rank order. Raises `DispatchError`."""
+        """Send the calls and return Ray's references to their results, in rank order. Raises `DispatchError`."""
         return list(self._send(self._name, args, kwargs).refs)
 
     def stream(self, *args: Any, **kwargs: Any) -> Iterator[tuple[int, Any]]:
-        """`(rank, value)` of a generator method, each as soon as it is there.
+        """Yield `(rank, value)` of a generator method as values come.
 
         Raises:
-            GroupCallFailed: At the end, when some ranks failed; the values of the others have been given.
-            DispatchError: The call deals out its arguments; a stream has one set of them for all.
+            GroupCallFailed: At the end, when some ranks failed; the values of the others were yielded.
+            DispatchError: The call is sharded; a stream sends the same arguments to all ranks.
         """
         if self._stream is None:
-            raise DispatchError("a sharded call gives no stream; stream from .all() with PerRank arguments")
+            raise DispatchError("a sharded call cannot stream; stream from .all() with PerRank arguments")
         return self._stream(self._name, args, kwargs)
 
 
 def differ_by_rank(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """True when an argument is another one at each rank."""
+    """Return whether an argument differs by rank."""
     return any(isinstance(value, PerRank) for value in args) or any(isinstance(value, PerRank) for value in kwargs.values())
 
 
 def _run(calls: Iterable[Call], send: Callable[[Call], Any]) -> None:
-    """Send each call; a generator is told the reference of each call that it has made."""
+    """Send each call; pass its reference back into the generator."""
     if not isinstance(calls, Generator):
         for call in calls:
             send(call)

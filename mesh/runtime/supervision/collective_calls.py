@@ -1,4 +1,4 @@
-"""Calls of many agents together (seed §4.1)."""
+"""Calls of many agents together."""
 
 from __future__ import annotations
 
@@ -29,29 +29,31 @@ class CollectiveCalls(MeshCalls):
         tasks: Sequence[str | TaskHandle] | None = None,
         shape: Mapping[str, int] | None = None,
     ) -> ActorGroup:
-        """Agents with ranks, called together: those of a pool, of a label, or of these tasks, in this order.
+        """Return a group of ranked agents: those of a pool, of a label, or of these tasks, in this order.
 
-        Agents that are not up yet are not in it. `shape={"pipeline": 2, "tensor": 2}` names its dimensions.
+        Agents that are not up yet are left out. `shape={"pipeline": 2, "tensor": 2}` names its dimensions.
 
         Raises:
-            PoolUnknown: No such pool.
-            TaskUnknown: No such task.
-            ShapeError: The shape has not as many places as there are agents.
+            PoolUnknown: The pool does not exist.
+            TaskUnknown: A task does not exist.
+            ShapeError: The size of the shape is not the number of agents.
         """
         names = tuple(TaskId(task if isinstance(task, str) else task.task) for task in tasks) if tasks is not None else None
         members = self._link.ask("members", PoolName(pool) if pool is not None else None, label, names)
         for name in set(names or ()) - {member.task for member in members}:
-            self._link.ask("task", name)  # It is not up, or there is none: that raises.
+            self._link.ask("task", name)  # Raises if the task does not exist; else the agent is not up.
         return ActorGroup(members, shape)
 
     def all(self, label: str | None = None, *, timeout: Seconds | None = None) -> Any:
-        """The same method on every agent of the label: `mesh.all("tier:gold").step(x)`. Looked up anew each time; keep a `group`
-        for a loop. Raises `NoMembers` when no agent that is up has it."""
+        """Call the same method on every agent of the label: `mesh.all("tier:gold").step(x)`. Each call looks the agents up; keep a
+        `group` for a loop. Raises `NoMembers` when no agent with the label is up.
+        """
         return self._up(label).all(timeout=timeout)
 
     def choose(self, label: str | None = None, strategy: str = "least_busy", *, timeout: float | None = None) -> Any:
-        """One agent of the label for each call: `mesh.choose("tier:gold").infer(x)`. The group behind it is kept, so that what is
-        in flight counts. Raises `NoMembers`."""
+        """Choose one agent of the label for each call: `mesh.choose("tier:gold").infer(x)`. The group behind it is cached, so that
+        calls in flight count as load. Raises `NoMembers`.
+        """
         kept = self._groups.get(label)
         if kept is None or kept.lost or not kept.members:
             members = self._link.ask("members", None, label, None)
@@ -61,11 +63,11 @@ class CollectiveCalls(MeshCalls):
         return kept.choose(strategy=strategy, timeout=timeout)
 
     def refresh_groups(self) -> None:
-        """Forget which agents `choose` leads to: some have come or gone."""
+        """Clear the cached groups of `choose`, because agents were added or removed."""
         self._groups.clear()
 
     def shard(self, label: str | None = None, **options: Any) -> Any:
-        """A collective call on the agents of the label; options as `ActorGroup.shard` has them. Raises `NoMembers`."""
+        """Make a collective call on the agents of the label; options as in `ActorGroup.shard`. Raises `NoMembers`."""
         return self._up(label).shard(**options)
 
     def _up(self, label: str | None) -> ActorGroup:
@@ -77,4 +79,4 @@ class CollectiveCalls(MeshCalls):
 
 def _nobody(label: str | None) -> NoMembers:
     whose = f"no agent that is up has the label {label!r}" if label is not None else "no agent is up"
-    return NoMembers(f"{whose}; `list_agents()` shows those that there are")
+    return NoMembers(f"{whose}; `list_agents()` shows all agents")

@@ -1,7 +1,7 @@
-"""The loop around the one scheduler: events in, decisions written down, then carried out; whoever waits is woken.
+"""The loop around the one scheduler: events in, decisions journaled and carried out, waiters woken.
 
-All of it runs on the supervisor's event loop and never waits inside: `tell` is a plain function, so the mesh has one writer and
-no call of a client can hold up another. What blocks (Ray's reads, the autoscaler) goes to threads.
+All of it runs on the supervisor's event loop and never waits inside: `tell` is a plain function, so the mesh has one writer
+and no call of a client can block another. Blocking work (Ray's reads, the autoscaler) runs on threads.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ log = structlog.get_logger(__name__)
 
 
 class MeshClock:
-    """Milliseconds since the epoch that never go back, over restarts too."""
+    """Milliseconds since the epoch that never go back, not even over restarts."""
 
     def __init__(self) -> None:
         self._last_ms = 0
 
     def now_ms(self) -> int:
-        """This machine's time, or the last one told when that has been set back."""
+        """Return this machine's time, or the last returned time when the machine's clock was set back."""
         self._last_ms = max(self._last_ms, time.time_ns() // 1_000_000)
         return self._last_ms
 
     def not_before(self, at_ms: int) -> None:
-        """An earlier supervisor has told this time."""
+        """Advance the clock to a time that an earlier supervisor recorded."""
         self._last_ms = max(self._last_ms, at_ms)
 
 
 class ControlLoop:
-    """See the module.
+    """The loop of one mesh: handles events, journals and carries out decisions.
 
     Args:
-        archive: Gives scheduler, book and jobs back as they were, and is told of every batch.
-        fresh: The scheduler that a new mesh begins with.
+        archive: Loads scheduler, book and jobs, and journals every batch.
+        fresh: Creates the scheduler of a new mesh.
     """
 
     def __init__(self, archive: Archive, fresh: Callable[[], MeshScheduler], clock: MeshClock, plugins: PluginHost) -> None:
@@ -61,34 +61,34 @@ class ControlLoop:
         self._fresh = fresh
         self._plugins = plugins
         self._memory: Memory = archive.load(fresh)
-        self.driver: Driver | None = None  #: Until it is there, decisions are written down only; recovery carries them out.
+        self.driver: Driver | None = None  #: None until recovery: decisions are only journaled, and recovery carries them out.
         self.works: TaskWorks | None = None
         self.listeners: list[
             Callable[[Sequence[Event], Sequence[Decision], float], None]
-        ] = []  #: The last: milliseconds that it took to decide.
-        self.on_fenced: Callable[[PluginFenced], None] = lambda _: None  #: Is told of plugins that are fenced off.
+        ] = []  #: The last argument: milliseconds that the decision took.
+        self.on_fenced: Callable[[PluginFenced], None] = lambda _: None  #: Called with each plugin hook that is disabled.
         self._waiting: dict[TaskId, set[asyncio.Future[None]]] = {}
 
     @property
     def scheduler(self) -> MeshScheduler:
-        """The one scheduler; another object after a batch that could not be decided."""
+        """The one scheduler; replaced by another object after a batch that failed."""
         return self._memory.scheduler
 
     @property
     def book(self) -> OrderBook:
-        """What is remembered beside it."""
+        """The order book: tasks, groups and open orders."""
         return self._memory.book
 
     @property
     def jobs(self) -> JobController:
-        """The jobs, whose members are tasks of the scheduler."""
+        """The job controller; members of jobs are tasks of the scheduler."""
         return self._memory.jobs
 
     def tell(self, *events: Event) -> list[Decision]:
-        """The one way in: what happened goes to the scheduler, and what it decides is written down and begun.
+        """Pass events to the scheduler, journal its decisions and start them. All events enter here.
 
-        When the scheduler raises, or the disk takes no more, nothing of the batch has happened: all is loaded again from what is
-        written down, and the error goes to whoever told. Once it is written down it has happened, whatever raises afterwards.
+        When the scheduler raises, or the disk is full, the batch did not happen: all state is loaded again from the journal, and the
+        error goes to the caller. Once journaled, the batch has happened, whatever raises afterwards.
         """
         began = time.perf_counter()
         try:
@@ -98,7 +98,7 @@ class ControlLoop:
                 self._archive.append(self.scheduler.state.version, events, decisions)
             took_ms = (time.perf_counter() - began) * 1000
             changed = self.book.fold(events, decisions)
-            if fenced:  # Nobody could decide this again: see `plugin_host`.
+            if fenced:  # The batch cannot be replayed without the disabled plugin (see `plugin_host`).
                 self._archive.snapshot(self._memory)
         except Exception as error:
             self._reload(events, error)
@@ -113,12 +113,12 @@ class ControlLoop:
         _attempt(self._keep_short)
         for one in fenced:
             _attempt(self.on_fenced, one)
-        if fenced:  # Scores that the plugin gave are made again.
+        if fenced:  # Compute again the scores that the plugin gave.
             _attempt(self.tell, SettingsChanged(at_ms=self.clock.now_ms(), settings={}))
         return decisions
 
     def tell_jobs(self, *events: JobEvent) -> list[JobDecision]:
-        """The same for the jobs; what they decide is for the caller to begin."""
+        """Pass events to the job controller and journal its decisions; the caller starts them."""
         try:
             decisions = self.jobs.handle(*events)
             self._archive.append(self.scheduler.state.version, events, decisions)
@@ -129,22 +129,22 @@ class ControlLoop:
         return decisions
 
     def prioritised(self, request: TaskRequest) -> TaskRequest:
-        """The request as a plugin that orders wants it; its answer is part of the task from now on."""
+        """Return the request with the priority that a plugin gives it. The answer becomes part of the task."""
         wanted = self._plugins.prioritised(request)
         fenced = self._plugins.take_fenced()
         for one in fenced:
             self.on_fenced(one)
         if fenced:
-            self._snapshot()  # It holds which hooks are fenced off.
+            self._snapshot()  # The snapshot records which hooks are disabled.
         return wanted
 
     def _reload(self, events: Sequence[object], error: Exception) -> None:
         kinds = [type(event).__name__ for event in events]
-        log.error("a batch could not be taken in; all is as it was before it", events=kinds, error=str(error))
+        log.error("a batch failed; the state before it was restored", events=kinds, error=str(error))
         self._memory = self._archive.load(self._fresh)
 
     def _keep_short(self) -> None:
-        """A journal that has grown long is replaced by a snapshot. When the disk does not take it, the journal goes on."""
+        """Replace a long journal by a snapshot. When the snapshot cannot be written, the journal continues."""
         if self._archive.wants_snapshot():
             self._snapshot()
 
@@ -153,16 +153,16 @@ class ControlLoop:
             self._archive.snapshot(self._memory)
         except MeshError:
             log.exception("the snapshot could not be written")
-            self._memory = self._archive.load(self._fresh)  # Making a snapshot changes what is remembered of the scores.
+            self._memory = self._archive.load(self._fresh)  # Making a snapshot changes the cached scores.
 
     def wake(self, name: str) -> None:
-        """Something has changed for those who wait for the name in `until`."""
+        """Wake those that wait for the name in `until`."""
         for future in self._waiting.pop(TaskId(name), set()):
             if not future.done():
                 future.set_result(None)
 
     async def until(self, task: TaskId, wanted: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until something about the task makes `wanted` true; False when the time is over."""
+        """Wait until a change of the task makes `wanted` true; return False at the timeout."""
         deadline = time.monotonic() + timeout_s
         while not wanted():
             left = deadline - time.monotonic()
@@ -191,15 +191,15 @@ class ControlLoop:
         self.wake(task)
 
     def wants_tick(self) -> bool:
-        """Is there anything that grows older: a task that waits, room that is held, a group that idles?"""
+        """Return whether time matters: a task waits, room is held, or a group is idle."""
         state = self.scheduler.state
         idles = any(record.idle_since_ms is not None for record in state.groups.records.values())
         return bool(len(state.queues) or state.evictions or state.job_places or idles)
 
 
 def _attempt(call: Callable[..., object], *arguments: object) -> None:
-    """What follows a batch that has happened: an error in one part must not keep the other parts from theirs."""
+    """Call one follow-up of a journaled batch; an error in one must not stop the others."""
     try:
         call(*arguments)
     except Exception:
-        log.exception("a part of what follows a batch failed", part=getattr(call, "__qualname__", str(call)))
+        log.exception("a follow-up of a batch failed", part=getattr(call, "__qualname__", str(call)))

@@ -1,9 +1,9 @@
-"""Carries the scheduler's decisions out on Ray, and tells what came of them.
+"""Carries the scheduler's decisions out on Ray, and reports the results as events.
 
-Each decision becomes a task of the event loop, so that none waits for another, with one exception: what happens to one
-placement group, or to one task, happens in the order in which it was decided. Nothing here decides. The five steps of an
-agent's creation (seed §6.4.4) are spread over both: quota and room are the scheduler's, the group and the process are made
-here, and whatever fails is told as an event that makes the scheduler give back what it had promised.
+Each decision becomes a task of the event loop, so that none waits for another, with one exception: decisions about one
+placement group, or about one task, run in the order in which they were made. The driver decides nothing. The scheduler
+reserves quota and room; the driver creates the group and the process. Any failure is reported as an event, and the scheduler
+then releases the reservation.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ _Run = tuple[TaskId, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverSettings:
-    """How long things may take, and how many processes wait."""
+    """Time limits, and the number of standbys."""
 
-    group_s_max: float = 30.0  #: From the order until Ray has made a placement group.
-    start_s_max: float = 120.0  #: From the order until an agent has its object.
+    group_s_max: float = 30.0  #: From the order until Ray has created a placement group.
+    start_s_max: float = 120.0  #: From the order until an agent has built its object.
     standbys_per_node: int = 1
-    preserve_ms_max: int = 5_000  #: Of a user's preserver.
-    margin_s: float = 5.0  #: What a stop may take beyond its own limits before the process is killed.
+    preserve_ms_max: int = 5_000  #: Time limit of a user's preserver.
+    margin_s: float = 5.0  #: Time beyond the limits of a stop after which the process is killed.
 
 
 class Driver:
-    """See the module.
+    """Carries out decisions of one mesh; see the module for the order.
 
     Args:
-        tell: Takes what came of a decision to the scheduler, at once and on this thread. When it raises, it is told again later,
-            in order: nobody would ask Ray a second time.
+        tell: Passes result events to the scheduler, at once and on this thread. When it raises, the events are sent again later,
+            in order, because Ray does not report them twice.
         now_ms: The mesh's clock.
     """
 
@@ -88,15 +88,17 @@ class Driver:
         self._works = works
         self._autoscaling = autoscaling
         self._settings = settings
-        self.news = UntoldNews(tell)  #: What came of decisions, and what the watch has seen, in one order.
+        self.news = UntoldNews(tell)  #: Results of decisions, and changes that the watch has seen, in one order.
         self._now_ms = now_ms
-        self._turns = Turns()  #: Of a placement group, or of a task without one.
+        self._turns = Turns()  #: One lock per placement group, or per task without one.
         self._starting: dict[_Run, asyncio.Task[None]] = {}
-        self._unwanted: set[_Run] = set()  #: Starts that were called off while under way.
-        self.look_at_nodes: Callable[[], Coroutine[Any, Any, None]] = _see_nothing  #: Tells which nodes have died; set by who watches them.
+        self._unwanted: set[_Run] = set()  #: Starts that were cancelled while in progress.
+        self.look_at_nodes: Callable[[], Coroutine[Any, Any, None]] = _see_nothing  #: Reports dead nodes; set by the cluster watch.
         self._crew = Crew(agents, groups, standbys, store)
-        self.hosts = self._crew.hosts  #: Tasks and the processes that have them.
-        self.on_node: dict[GroupId, tuple[tuple[NodeName, ResourceSet], ...]] = {}  #: What the groups that stand take, bundle by bundle.
+        self.hosts = self._crew.hosts  #: Processes by the task that they have.
+        self.on_node: dict[
+            GroupId, tuple[tuple[NodeName, ResourceSet], ...]
+        ] = {}  #: Nodes and resources of existing groups, one entry per bundle.
         self._carriers: dict[type[Decision], Callable[[Any], Coroutine[Any, Any, None]]] = {
             CreateGroup: self._create_group,
             RemoveGroup: self._remove_group,
@@ -106,10 +108,10 @@ class Driver:
         }
 
     def carry_out(self, decision: Decision) -> None:
-        """Begin to carry the decision out. Does not wait."""
+        """Start to carry the decision out. Does not wait."""
         carrier = self._carriers.get(type(decision))
         if carrier is None:
-            return  # For people only: an explanation, an end.
+            return  # An explanation or an end, which is for people only.
         if isinstance(decision, StartTask):
             self._end_earlier(decision)
         started = self._turns.spawn(carrier(decision), f"{type(decision).__name__}")
@@ -117,7 +119,7 @@ class Driver:
             self._starting[decision.task, decision.attempt] = started
 
     def taken(self, node: NodeName) -> ResourceSet:
-        """What this mesh has taken of a node in Ray by now: groups that stand, and processes outside of them."""
+        """Return this mesh's resources on a node in Ray: existing groups, and processes outside of groups."""
         amounts = [amount for bundles in self.on_node.values() for where, amount in bundles if where == node]
         amounts += [process.holds for process in self._agents.processes.values() if process.node == node and process.group is None]
         return sum(amounts, start=ResourceSet())
@@ -136,7 +138,7 @@ class Driver:
                 self._crew.warm(order)
 
     def stands(self, order: CreateGroup, nodes: tuple[NodeName, ...]) -> None:
-        """The group is there."""
+        """Record that the group exists."""
         self.on_node[order.group] = tuple(zip(nodes, order.shape.bundles, strict=True))
 
     async def _remove_group(self, order: RemoveGroup) -> None:
@@ -150,14 +152,14 @@ class Driver:
         self.on_node.pop(group, None)
 
     def group_vanished(self, group: GroupId) -> None:
-        """Somebody else removed it, or its node died: what ran in it is lost, and what starts in it never will."""
+        """Handle a group that was removed by others or died with its node: its tasks are lost, and its starts are refused."""
         at_ms = self._now_ms()
         refused: list[Event] = []
         for process in self._crew.in_group(group):
             task = process.task
             if task is None or (task, process.attempt) not in self._starting or self.hosts.get(task) is not process:
                 continue
-            # Ray never starts it, and the start has the group's lock until its time is over.
+            # Ray never starts such a process, and its start would keep the group's lock until the timeout.
             words = f"placement group {group} is gone"
             refused.append(TaskRefused(at_ms=at_ms, task=task, attempt=process.attempt, reason=Reason.WORKER_LOST, detail=words))
             self._unwanted.add((task, process.attempt))
@@ -174,7 +176,7 @@ class Driver:
     # -- starting ------------------------------------------------------------------------------------------------------
 
     def _end_earlier(self, order: StartTask) -> None:
-        """What is left of earlier attempts: the scheduler has given them up, say since it sees their node no more."""
+        """Kill the processes of earlier attempts, which the scheduler has given up, for example when their node disappeared."""
         for task, attempt in [run for run in self._starting if run[0] == order.task and run[1] < order.attempt]:
             self._unwanted.add((task, attempt))
             self._crew.end_attempt(task, attempt)
@@ -194,15 +196,15 @@ class Driver:
                 del self._starting[run]
 
     async def _host(self, order: StartTask) -> None:
-        if self._works.is_call(order.task):  # The agent is up; the handle of whoever calls it does the rest.
+        if self._works.is_call(order.task):  # The agent is up; the caller's handle makes the call itself.
             self.news.tell(TaskStarted(at_ms=self._now_ms(), task=order.task, attempt=order.attempt, agent=order.agent))
             return
         host_order = self._works.host_order(order)
         if host_order is None:
-            self._refuse(order, Reason.CODE_UNAVAILABLE, "the code of the task is lost: submit it again", final=True)
+            self._refuse(order, Reason.CODE_UNAVAILABLE, "the code of the task is lost; submit the task again", final=True)
             return
         tenant = self._works.tenant(order.task)
-        process = self.hosts.get(order.task)  # An earlier supervisor has chosen it already, and may have given it the order.
+        process = self.hosts.get(order.task)  # An earlier supervisor may have chosen it and sent the order.
         if process is None or process.attempt != order.attempt or not process.is_wanted:
             process = self._crew.process_for(order, tenant)
         if process is None:
@@ -216,12 +218,12 @@ class Driver:
             answer = await asyncio.wait_for(process.handle.host.remote(host_order), self._settings.start_s_max)
         except (RayError, asyncio.TimeoutError) as error:
             self._crew.end(process)
-            await self._look()  # A task has few tries, and must not spend them all on a node that has died.
+            await self._look()  # A task has few attempts and must not spend them all on a dead node.
             if (order.task, order.attempt) not in self._unwanted:
                 self._refuse(order, Reason.WORKER_LOST, f"the agent did not start: {_words(error)}")
             return
         if (order.task, order.attempt) in self._unwanted:
-            return  # Whoever called it off has answered, and ends the process.
+            return  # The canceller has reported the stop, and ends the process.
         if isinstance(answer, Hosted):
             self._works.keep_hosted(answer)
             at_ms = self._now_ms()
@@ -244,22 +246,22 @@ class Driver:
             ended_ref, value_ref = process.handle.run.remote()
             try:
                 ended = await ended_ref
-            except ActorUnavailableError:  # Nobody knows what was heard of the call; the agent runs it once, and answers again.
+            except ActorUnavailableError:  # The call may have arrived or not; the agent runs it once, and answers again.
                 await asyncio.sleep(REACH_AGAIN_S)
                 continue
             except RayError:
-                return  # The process has died; its end is told by whoever watches it.
+                return  # The process has died; its watch reports that.
             self.ended(ended, None if ended.result is not None or ended.error else value_ref)
             return
 
     def ended(self, ended: Ended, value: Any | None = None) -> None:
-        """The entry method is over. Heard twice at times, from the agent and as the answer to `run`."""
+        """Record the end of the entry method. May be called twice: by the agent's report and by the answer to `run`."""
         process = self.hosts.get(ended.task)
         if process is None or process.attempt != ended.attempt or ended.stopped or (ended.task, ended.attempt) in self._unwanted:
             return
         self._works.keep_ended(ended, value)
         self._crew.forget(process)
-        # The process is settled before whoever comes next into its group is started: its turn at the lock comes first.
+        # Spawned before the event, so that this process gets the group's lock before the start of the group's next task.
         self._turns.spawn(self._let_go(process, ended.task, ended.attempt), f"let {ended.task} go")
         self.news.tell(TaskEnded(at_ms=self._now_ms(), task=ended.task, attempt=ended.attempt, error=ended.error))
 
@@ -279,7 +281,7 @@ class Driver:
             await self._call_off(order, starting)
             return
         process = self.hosts.get(order.task)
-        if process is None or process.attempt != order.attempt:  # Another attempt is none of this order's business.
+        if process is None or process.attempt != order.attempt:  # This order does not concern another attempt.
             self._crew.end_attempt(order.task, order.attempt)
             self.news.tell(TaskStopped(at_ms=self._now_ms(), task=order.task, attempt=order.attempt))
             return
@@ -300,7 +302,7 @@ class Driver:
             ),
         )
         if self.hosts.get(order.task) is not process:
-            return  # It ended, or died, meanwhile; that was told.
+            return  # The task ended or died meanwhile, and that was reported.
         self._crew.forget(process)
         unkept = self._works.keep_stopped(stopped) if stopped is not None else _UNANSWERED if order.keep_state else ""
         self._crew.settle(process, may_stay=self._may_stay(process) and stopped is not None and stopped.reusable)
@@ -319,26 +321,27 @@ class Driver:
         try:
             stopped: Stopped = await asyncio.wait_for(process.handle.stop.remote(order), seconds)
         except (RayError, asyncio.TimeoutError) as error:
-            log.warning("an agent did not answer the order to stop; it is killed", task=order.task, error=_words(error))
+            log.warning("an agent did not answer the order to stop and is killed", task=order.task, error=_words(error))
             return None
         return stopped
 
     # -- ends ----------------------------------------------------------------------------------------------------------
 
     def process_ended(self, process: AgentProcess, words: str) -> None:
-        """A process has died that was wanted."""
+        """Handle the death of a wanted process."""
         if self._standbys.lost(process):
-            return  # Filled up at the next look at the nodes: a process that dies at once must not be started in a circle.
+            return  # The next check of the nodes starts a new one: a process that dies at once must not restart in a tight loop.
         self._crew.resident_ended(process)
         task = process.task
         if task is None or self.hosts.get(task) is not process or (task, process.attempt) in self._starting:
-            return  # A start that is under way sees it by itself.
+            return  # A start in progress notices it by itself.
         event = self._lost(process, words)
         self._turns.spawn(self._tell_lost(event, process.group), f"loss of {task}")
 
     async def _tell_lost(self, lost: AgentLost, group: GroupId | None) -> None:
-        """Ray ends what runs on a node that dies, and in a group that is removed: then that is told first, or with it, so that
-        nobody is sent there again."""
+        """Report the loss of a task. Ray also ends what runs on a dead node or in a removed group: report such a loss first, or
+        together, so that no task is placed there again.
+        """
         await self._look()
         if group is None or await self._groups.stands(group):
             self.news.tell(lost)
@@ -349,13 +352,13 @@ class Driver:
         try:
             await self.look_at_nodes()
         except Exception:
-            log.exception("the nodes could not be looked at")
+            log.exception("the check of the nodes failed")
 
     def _may_stay(self, process: AgentProcess) -> bool:
         return process.group is not None and process.group in self.on_node
 
     def _lost(self, process: AgentProcess, words: str) -> AgentLost:
-        self._crew.forget(process)  # Only of this process: the next attempt may be in another one by now.
+        self._crew.forget(process)  # Only this process: the next attempt may be in another one by now.
         return AgentLost(at_ms=self._now_ms(), task=process.task or TaskId(""), attempt=process.attempt, detail=words)
 
     def _refuse(self, order: StartTask, reason: Reason, detail: str, *, final: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""What the driver wants to know of tasks: a port, as code and results are none of its business."""
+"""Port between the driver and task payloads: the driver never reads code or results."""
 
 from __future__ import annotations
 
@@ -10,32 +10,30 @@ from mesh.scheduling.decisions import StartTask
 
 
 class Works(Protocol):
-    """Where the driver finds what a task runs, and leaves what is kept of it."""
+    """Payloads of tasks, and storage of what tasks leave behind."""
 
     def host_order(self, order: StartTask) -> HostOrder | None:
-        """The task's code and arguments, and its kept state when it resumes; None when they are lost."""
+        """Return the task's code and arguments, and its saved state when it resumes; None when they are lost."""
         ...
 
-    def tenant(self, task: TaskId) -> TenantPath:
-        """Whose task it is."""
-        ...
+    def tenant(self, task: TaskId) -> TenantPath: ...
 
     def is_call(self, task: TaskId) -> bool:
-        """Is it a call on an agent that is up, which the caller makes itself?"""
+        """Return whether the task is a call on a running agent, which the caller makes itself."""
         ...
 
     def has_entry(self, task: TaskId) -> bool:
-        """Does it have an entry method, which ends it?"""
+        """Return whether the task has an entry method, whose end is the task's end."""
         ...
 
     def keep_hosted(self, hosted: Hosted) -> None:
-        """Keep where others reach it."""
+        """Keep the address where others reach the object."""
         ...
 
     def keep_stopped(self, stopped: Stopped) -> str:
-        """Keep the state that came with the answer; what of it was not kept, and why, empty when all was."""
+        """Keep the state that came with the answer. Return why a part was not kept; empty when all was."""
         ...
 
     def keep_ended(self, ended: Ended, value: Any | None) -> None:
-        """Keep what the entry method returned or raised."""
+        """Keep the result or the error of the entry method."""
         ...

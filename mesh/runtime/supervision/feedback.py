@@ -1,4 +1,4 @@
-"""The closed loop of seed §6.2: what happens becomes figures, and figures that miss their targets change settings."""
+"""The closed loop: events become metrics, and metrics that miss their targets change settings."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ from mesh.scheduling.metrics import MeshMetrics
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tuning import REPLICAS, Change, Tuner
 
-#: Shapes of tasks that the fragmentation is measured with: the commonest ones.
+#: Number of task shapes that measure the fragmentation: the commonest ones.
 _SHAPES_MAX = 16
 
 
 class Feedback:
-    """Figures and tuner of one mesh. What it has seen is forgotten when the supervisor dies; windows are a minute long."""
+    """Metrics and tuner of one mesh. Kept in memory only; windows are a minute long."""
 
     def __init__(self, targets: Targets) -> None:
         self._metrics = MeshMetrics()
         self._tuner = Tuner(targets)
 
     def fold(self, events: Sequence[Event], decisions: Sequence[Decision], took_ms: float) -> None:
-        """Take in what one call of the scheduler heard and decided."""
+        """Record the events and decisions of one call of the scheduler."""
         self._metrics.fold(events, decisions, took_ms=took_ms)
 
     def hear(self, agent: AgentId, status: AgentStatus, at_ms: int) -> None:
-        """An agent has told of itself; `at_ms` is on the mesh's clock. By the id that the scheduler gave it, which is its task's:
-        the silence of a process that waits for work is none."""
+        """Record an agent's report; `at_ms` is on the mesh's clock. `agent` is the scheduler's id, which belongs to a task, so idle
+        processes never count as silent.
+        """
         self._metrics.hear(
             AgentReport(
                 agent=agent,
@@ -51,20 +52,19 @@ class Feedback:
         )
 
     def forget(self, agent: AgentId) -> None:
-        """Its process has ended, or waits for work."""
+        """Drop an agent whose process has ended or become idle."""
         self._metrics.forget(agent)
 
     def figures(self, state: MeshState, now_ms: int) -> Figures:
-        """The figures now."""
         return self._metrics.figures(now_ms, fragmentation=_fragmentation(state), use=_use(state))
 
     def propose(self, figures: Figures, state: MeshState, now_ms: int) -> tuple[Change, ...]:
-        """What the tuner would change now, of what the scheduler can be told; it sees each set of figures once."""
+        """Return the tuner's changes to the scheduler's settings. Call once for each set of metrics."""
         return tuple(change for change in self._tuner.propose(figures, state.settings, now_ms) if change.name != REPLICAS)
 
 
 def _fragmentation(state: MeshState) -> float | None:
-    """Over the free room of all nodes, for the shapes of the tasks that are not over; None when there are none."""
+    """Return the fragmentation of all nodes' free room for the shapes of unfinished tasks; None when there are none."""
     counts: Counter[ResourceSet] = Counter(record.request.resources for record in state.records.values() if record.request.resources)
     if not counts or not len(state.table):
         return None
@@ -74,7 +74,7 @@ def _fragmentation(state: MeshState) -> float | None:
 
 
 def _use(state: MeshState) -> dict[PoolName, float]:
-    """Of each pool the share of the resource that is held most."""
+    """Return for each pool the share in use of its scarcest resource."""
     return {
         name: max(((pool.used[each] + pool.reserved[each]) / amount for each, amount in pool.capacity.items()), default=0.0)
         for name, pool in state.pools.pools.items()

@@ -1,4 +1,4 @@
-"""What the supervisor answers about placement groups, and to those who want one without an agent."""
+"""Requests about placement groups, and allocation of groups without an agent."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from mesh.scheduling.tasks import TERMINAL, TaskRequest
 
 
 class GroupAnswers(TaskAnswers):
-    """Methods of the supervisor's actor. A group that is given stands for a task: it is asked for, waited for and cancelled like one."""
+    """Methods of the supervisor's actor. An allocated group stands for a task: it is requested, awaited and cancelled like one."""
 
     async def give_group(self, request: TaskRequest, timeout_s: float) -> GroupGiven | Refused:
-        """A placement group for whoever asks, without an agent (`allocate_pg`). Not in time: refused, and nothing is held.
+        """Allocate a placement group without an agent (`allocate_pg`). Not in time: return `Refused` and hold nothing.
 
-        A holder that has given its group back, or got none, may ask again.
+        A holder that has released its group, or got none, may ask again.
 
         Raises:
-            PoolUnknown: No such pool.
-            SubmissionError: It asks for a resource that neither a node nor a pool has.
-            TaskExists: The holder has asked for another one, or is a task.
+            PoolUnknown: The pool does not exist.
+            SubmissionError: The request names a resource that neither a node nor a pool has.
+            TaskExists: The holder has asked for another group, or is a task.
         """
         await self._ready
         task, book = request.task, self._loop.book
         row = book.tasks.get(task)
         if row is None or (row.state in TERMINAL and not row.request.has_agent):
             views.check_pool(self._state, request.pool, *request.bundles)
-            # The scheduler remembers those that are over, and would take them a second time for a repetition.
+            # The scheduler remembers ended holders and would treat a new request as a repetition.
             attempt, request = row.attempt if row is not None else 0, self._loop.prioritised(request)
             self._loop.tell(TaskSubmitted(at_ms=self._clock.now_ms(), request=request, resume=True, first_attempt=attempt))
         else:
@@ -47,6 +47,5 @@ class GroupAnswers(TaskAnswers):
         return Refused(reason=status.reason or Reason.WAITING_IN_QUEUE, detail=status.detail)
 
     async def groups(self) -> list[GroupStatus]:
-        """All placement groups of the mesh."""
         await self._ready
         return views.group_statuses(self._state)

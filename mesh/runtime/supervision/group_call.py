@@ -1,4 +1,4 @@
-"""One call on many agents, under way."""
+"""A call on many agents, in flight."""
 
 from __future__ import annotations
 
@@ -19,47 +19,47 @@ from mesh.actors.selection import Load
 from mesh.runtime.supervision.checked_calls import read_timeout
 from mesh.runtime.supervision.in_flight import InFlight, Line, is_lost
 
-_LATE = "no answer in time; the call goes on"
+_LATE = "no answer in time; the call continues"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCall:
-    """What `.remote(…)` of a collective call gives: take the value with `result()` or `await`, or each as it comes."""
+    """Result of `.remote(…)` of a collective call: take the value with `result()` or `await`, or each as it comes."""
 
     method: str
-    refs: tuple[Any, ...]  #: [calls] Ray's references, in the order of the dispatch; only of results that are collected.
+    refs: tuple[Any, ...]  #: [calls] Ray's references to collected results, in the order of the dispatch.
     ranks: tuple[int, ...]  #: [calls]
-    sent_to: tuple[tuple[Line, Load], ...]  #: [calls] The lines with the loads that they had.
+    sent_to: tuple[tuple[Line, Load], ...]  #: [calls] Agents, with the loads that the calls were counted on.
     dimensions: Dimensions
     collect: Collect
     in_flight: InFlight
 
     def result(self, timeout: float | None = None) -> Any:
-        """Wait for all and put the results together. `timeout` in seconds, for the whole.
+        """Wait for all results and combine them. `timeout` is in seconds, for the whole call.
 
         Raises:
-            GroupCallTimeout: Some ranks have not answered in time; it keeps what the others returned.
-            GroupCallFailed: Some ranks raised or died; it keeps what the others returned.
-            DispatchError: The results cannot be put together; it keeps them.
+            GroupCallTimeout: Some ranks have not answered in time; the error keeps the results of the others.
+            GroupCallFailed: Some ranks raised or died; the error keeps the results of the others.
+            DispatchError: The results cannot be combined; the error keeps them.
         """
         timeout = read_timeout(timeout)
         ends = None if timeout is None else time.monotonic() + timeout
         try:
             values = ray.get(list(self.refs), timeout=timeout)
         except Exception as error:
-            # One error is enough to end the wait for all; whose it is and what the others did is looked up one by one.
+            # One error ends the wait for all; the results are then read one by one to find the failed ranks.
             raise self._failed([_outcome(reference, ends) for reference in self.refs]) from error
         return self._collected(values)
 
     def __await__(self) -> Generator[Any, None, Any]:
-        """As `result`, in an event loop."""
+        """Wait like `result`, in an event loop."""
         return self._awaited().__await__()
 
     def as_they_come(self, timeout: float | None = None) -> Iterator[tuple[int, Any]]:
-        """`(rank, value)` of each call as soon as it is there; a failed one's value is its error.
+        """Yield `(rank, value)` of each call as it ends; the value of a failed call is its error.
 
         Raises:
-            GroupCallTimeout: After the others, those that have not answered within `timeout` seconds in all.
+            GroupCallTimeout: After the others, for ranks that have not answered within `timeout` seconds in all.
         """
         timeout = read_timeout(timeout)
         ends = None if timeout is None else time.monotonic() + timeout
@@ -75,7 +75,7 @@ class GroupCall:
                 yield rank_of[reference], outcome.error if isinstance(outcome, _Caught) else outcome
 
     def cancel(self) -> None:
-        """Ask the agents to stop at this call: those that have not begun never do, asynchronous methods are interrupted."""
+        """Ask the agents to cancel the calls: pending calls never begin, asynchronous methods are interrupted."""
         for reference in self.refs:
             ray.cancel(reference)
 
@@ -107,13 +107,13 @@ class GroupCall:
 
 @dataclass(frozen=True, slots=True)
 class _Caught:
-    """An error that a call ended with; apart from a value that happens to be an error."""
+    """An error that a call raised, as opposed to an error that a call returned."""
 
     error: BaseException
 
 
 def place_of(rank: int, line: Line, dimensions: Dimensions) -> str:
-    """`rank 3 (agent a-3, pipeline=1, tensor=1)`."""
+    """Return text like `rank 3 (agent a-3, pipeline=1, tensor=1)`."""
     coordinates = {} if dimensions.is_flat else dimensions.coordinates(rank)
     return f"rank {rank} ({', '.join([f'agent {line.member.agent}', *(f'{name}={at}' for name, at in coordinates.items())])})"
 
@@ -123,7 +123,7 @@ def _outcome(reference: Any, ends: float | None) -> Any:
         return ray.get(reference, timeout=_left(ends))
     except GetTimeoutError:
         return _Caught(CallTimeout(_LATE))
-    except Exception as error:  # noqa: BLE001  whatever the agent's code raised is an outcome
+    except Exception as error:  # noqa: BLE001  an error of the agent's code is a result too
         return _Caught(error)
 
 
@@ -135,5 +135,5 @@ async def _awaited_outcome(reference: Any) -> Any:
 
 
 def _left(ends: float | None) -> float | None:
-    """Seconds until `ends`, on the monotonic clock."""
+    """Return the seconds until `ends`, on the monotonic clock."""
     return None if ends is None else max(0.0, ends - time.monotonic())

@@ -1,8 +1,8 @@
-"""The door to Ray's placement groups: make them where the scheduler said, take them away, and see which are there.
+"""Client for Ray's placement groups: create them where the scheduler decided, remove them, and list them.
 
-A group is detached and named after the mesh, so it outlives a supervisor and is found again by the next one. Ray resizes no
-group, and puts a group whose node died somewhere else by itself; the scheduler has not decided about that place, so such a
-group counts as lost and is removed.
+A group is detached and named after the mesh, so it outlives a supervisor and the next one finds it. Ray cannot resize a group.
+When a node dies, Ray moves its groups elsewhere by itself; the scheduler has not decided about that node, so a moved group
+counts as lost and is removed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mesh.runtime.placement import bundle_of
 from mesh.runtime.supervision.ray_names import NODE_LABEL, group_name, group_prefix
 from mesh.scheduling.shapes import GroupShape
 
-#: How many groups are awaited at the same time, a thread each: Ray only offers a call that blocks.
+#: Number of groups awaited at the same time, a thread each: Ray only offers a blocking call.
 _AWAITED_MAX = 64
 
 
@@ -31,12 +31,12 @@ class GroupSeen:
     """A placement group of the mesh as Ray has it."""
 
     group: GroupId
-    state: str  #: Ray's word: PENDING, PREPARED, CREATED, REMOVED, RESCHEDULING.
-    nodes: tuple[NodeName, ...]  #: One per bundle; empty names while it is not placed.
+    state: str  #: Ray's state: PENDING, PREPARED, CREATED, REMOVED, RESCHEDULING.
+    nodes: tuple[NodeName, ...]  #: One per bundle; empty names until it is placed.
 
 
 class GroupDoor:
-    """The placement groups of one mesh. All methods belong to the supervisor's event loop; none blocks it."""
+    """The placement groups of one mesh. Call methods on the supervisor's event loop; none blocks it."""
 
     def __init__(self, mesh: str) -> None:
         self._mesh = mesh
@@ -44,54 +44,54 @@ class GroupDoor:
         self._threads = ThreadPoolExecutor(max_workers=_AWAITED_MAX, thread_name_prefix="groups")
 
     def handle(self, group: GroupId) -> PlacementGroup | None:
-        """Ray's handle of a group that was made or found here."""
+        """Return Ray's handle of a group that was created or found here."""
         return self._handles.get(group)
 
     async def create(self, group: GroupId, shape: GroupShape, nodes: Sequence[NodeName], timeout_s: float) -> tuple[NodeName, ...] | str:
-        """Make the group, each bundle on its node.
+        """Create the group, each bundle on its node.
 
         Returns:
-            The node of each bundle; or, in words, why it is not there: then nothing of it is left.
+            The node of each bundle; or the failure as text, and then nothing of the group is left.
         """
         try:
-            # An order that comes again finds the group that the first one made.
+            # A repeated order finds the group that the first one created.
             handle = self._handles.get(group) or await self._blocking(self._create, group, shape, nodes)
             self._handles[group] = handle
             if await self._blocking(handle.wait, timeout_s):
                 seen = await self._blocking(_look, handle)
                 if seen["state"] == "CREATED":
                     return _nodes(seen)
-                words = f"Ray says that the placement group is {seen['state']}"
+                words = f"Ray reports the placement group as {seen['state']}"
             else:
-                words = f"Ray has not made the placement group within {timeout_s:g} s: {await self._blocking(_why, handle)}"
-        except Exception as error:  # noqa: BLE001 - Ray refuses groups with many classes of errors; each of them is an answer here
+                words = f"Ray has not created the placement group within {timeout_s:g} s: {await self._blocking(_why, handle)}"
+        except Exception as error:  # noqa: BLE001 - Ray refuses groups with many classes of errors; each becomes the returned text
             words = f"Ray refuses the placement group: {error}"
         await self.remove(group)
         return words
 
     async def remove(self, group: GroupId) -> None:
-        """Give its room back to Ray. Harmless when it is gone. Restartable actors in it must have been killed before."""
+        """Remove the group and return its room to Ray. Idempotent. Kill restartable actors in it first."""
         handle = self._handles.pop(group, None)
         if handle is not None:
             await self._blocking(_remove, handle)
 
     async def seen(self) -> dict[GroupId, GroupSeen]:
-        """All groups of this mesh that Ray knows and has not removed; their handles can be asked for from now on."""
+        """Return all groups of this mesh that Ray has not removed; `handle` knows them from now on."""
         seen: dict[GroupId, GroupSeen] = await self._blocking(self._look_for_all)
         return seen
 
     async def stands(self, group: GroupId) -> bool:
-        """Does Ray have it where it was made? True when Ray cannot be asked."""
+        """Return whether the group still exists where it was created; True when Ray cannot be asked."""
         handle = self._handles.get(group)
         if handle is None:
             return False
         try:
             return bool((await self._blocking(_look, handle))["state"] == "CREATED")
-        except Exception:  # noqa: BLE001 - Ray's control process is starting anew; whoever looks at the groups will see
+        except Exception:  # noqa: BLE001 - Ray's control process is restarting; the next check of the groups shows the state
             return True
 
     def close(self) -> None:
-        """Let the threads go."""
+        """Shut the threads down."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _create(self, group: GroupId, shape: GroupShape, nodes: Sequence[NodeName]) -> PlacementGroup:

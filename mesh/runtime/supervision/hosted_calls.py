@@ -1,6 +1,6 @@
-"""Calls on a task's object: which may begin, which run now, and what a caller sees of them when the task gives way.
+"""Calls on a task's object: admission, running calls, and the errors that callers see when the task is stopped.
 
-`call` is the way of every `.choose().method()`: a look into a dict, a lock that is hardly ever contended, two counts.
+`call` is the path of every `.choose().method()`: one dict lookup, a rarely contended lock, two counters.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from mesh.runtime.supervision.told_errors import tell_error
 
 
 class HostedCalls:
-    """The object of one attempt, once it is made, and its calls. Any thread may call.
+    """The object of one attempt and its calls. Thread-safe.
 
     Invariant: once it is closed no call begins, and `running` only falls.
     """
 
     def __init__(self, task: TaskId, attempt: int, context: TaskContext) -> None:
         self.task, self.attempt, self.context = task, attempt, context
-        self.running = 0  #: Calls that run now; the constructor is one.
-        self.calls = 0  #: Begun.
-        self.failures = 0  #: Raised.
+        self.running = 0  #: Calls that run now, the constructor included.
+        self.calls = 0  #: Calls begun.
+        self.failures = 0  #: Calls that raised.
         self._own_prefix = call_name(task, attempt, "")
         self._actor: Any = None
         self._methods: dict[str, Callable[..., Any]] = {}
         self._loop = LoopThread(f"{task}:async")
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
-        self._is_closed = False  #: No call begins any more.
+        self._is_closed = False  #: True: no further call begins.
 
     def method_names(self) -> tuple[str, ...]:
-        """Public methods of the object, sorted."""
+        """Return the public methods of the object, sorted."""
         kind = type(self._actor)
         return tuple(sorted(name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name, None))))
 
     def call(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Call a method of the object, an `async def` one too; by its name, or by a `call_name`.
+        """Call a method of the object, plain or `async def`, by its name or by a `call_name`.
 
         Raises:
-            NothingHosted: The `call_name` is another task's or attempt's.
-            NoSuchMethod: There is none of that name.
+            NothingHosted: The `call_name` is of another task or attempt.
+            NoSuchMethod: The object has no method of this name.
             TaskGaveWay: The task was asked to stop, before or during the call.
-            BaseException: What the method raises.
+            BaseException: Whatever the method raises.
         """
         bound = self._methods.get(method)
         if bound is None:
@@ -74,17 +74,17 @@ class HostedCalls:
                 self.running -= 1
                 if self._is_closed:
                     self._idle.notify_all()
-        # Out here it has no context, and its traceback does not hold the user's object: that is to be let go.
+        # Raised outside the `except` block: without context, the traceback does not keep the user's object alive.
         del bound
         raise understood
 
     def stream(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[Any]:
-        """The values of a generator method, one by one. Between two of them the task can stop. Raises as `call` does."""
+        """Yield the values of a generator method. The task can stop between two values. Raises as `call` does."""
         produced = self._member(method)(*args, **kwargs)
         if not hasattr(produced, "__anext__") and not hasattr(produced, "__next__"):
             if inspect.iscoroutine(produced):
                 produced.close()
-            raise TypeError(f"{method} gives a {type(produced).__qualname__}, not a generator; use `call`")
+            raise TypeError(f"{method} returned a {type(produced).__qualname__}, not a generator; use `call`")
         with self._counted(calls=1):
             try:
                 while True:
@@ -103,10 +103,10 @@ class HostedCalls:
             finally:
                 self._close(produced)
 
-    # -- how they end --------------------------------------------------------------------------------------------------
+    # -- stopping ------------------------------------------------------------------------------------------------------
 
     def _ask_to_stop(self, reason: Reason) -> bool:
-        """Did anything run? Looked at before it is asked: what is cancelled may be over before anybody looks again."""
+        """Ask all calls to stop; return whether any ran. Checked before the request, because a cancelled call may end at once."""
         with self._lock:
             was_running = self.running > 0
         self.context.ask_to_stop(reason)
@@ -116,7 +116,7 @@ class HostedCalls:
         return was_running
 
     def _await_idle(self, grace_s: float) -> bool:
-        """Has everything ended in time?"""
+        """Wait until no call runs; return False at the end of the grace period."""
         with self._idle:
             return self._idle.wait_for(lambda: self.running == 0, timeout=max(0.0, grace_s))
 
@@ -135,7 +135,9 @@ class HostedCalls:
         if method.startswith(self._own_prefix):
             method = method[len(self._own_prefix) :]
         elif "#" in method:
-            raise NothingHosted(f"{method} was called, and here is {self.task}, attempt {self.attempt}; ask the mesh where that runs now")
+            raise NothingHosted(
+                f"{method} was called, but this agent hosts task {self.task}, attempt {self.attempt}; ask the mesh where it runs now"
+            )
         if self._is_closed:
             raise self._gave_way(method)
         is_hidden = method.startswith("__") and method != "__call__"
@@ -174,13 +176,13 @@ class HostedCalls:
                 self._idle.notify_all()
 
     def _understood(self, error: BaseException, method: str) -> BaseException:
-        """What a caller is to see of it."""
+        """Return the error that the caller sees."""
         if isinstance(error, TaskPreempted) or (self._is_closed and isinstance(error, asyncio.CancelledError)):
             return self._gave_way(method)
         self.failures += 1
         if isinstance(error, (Exception, SystemExit, KeyboardInterrupt)):
             return error
-        # Ray takes any other for a fault of the worker itself.
+        # Ray takes any other exception for a crash of the worker itself.
         return RuntimeError(f"{method} raised {tell_error(error).words}")
 
     def _gave_way(self, method: str) -> TaskGaveWay:

@@ -1,4 +1,4 @@
-"""One attempt of one task in an agent: how its object is made, its entry method run, and how it ends."""
+"""One attempt of one task in an agent: building its object, running its entry method, and stopping it."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from mesh.runtime.supervision.state_keeping import NO_ARGUMENTS, Keepsake, Resto
 from mesh.runtime.supervision.told_errors import tell_error
 from mesh.saved_state import Snapshot, StateHandlers
 
-#: A result up to this size travels with the news of the end.
+#: A result up to this size is part of the report of the end.
 RESULT_BYTES_MAX = 2**20
-#: Ray calls this method before it ends an actor in order; so does an agent before it lets go of an object.
+#: Ray calls this method before it ends an actor in order; an agent calls it before it releases an object.
 _FAREWELL = "__ray_shutdown__"
 
 
 class HostedTask(HostedCalls):
-    """Made by the agent with the order at hand; `build` makes the object, `stop` ends it all.
+    """One attempt, hosted by an agent: `build` makes the object, `stop` ends everything.
 
     Args:
-        order: What to host.
-        agent: Where.
-        tell: Takes news for the supervisor: kind and payload.
+        order: Order to host.
+        agent: Id of the agent.
+        tell: Reports to the supervisor: kind and payload.
     """
 
     def __init__(self, order: HostOrder, agent: AgentId, tell: Tell) -> None:
@@ -48,7 +48,7 @@ class HostedTask(HostedCalls):
         self._wait_s, self._restore_s = order.arguments_ms_max / 1000, order.restore_ms_max / 1000
         self._bytes_max = order.saved_bytes_max
         self._handlers = StateHandlers()
-        self._result: Any = None  #: Of the entry method, when it is too large for `ended`.
+        self._result: Any = None  #: Result of the entry method, when it is too large for `ended`.
         self._run_lock, self._stop_lock = threading.Lock(), threading.Lock()
         self._stopped: Stopped | None = None
         self._inhabitants = Inhabitants.look()
@@ -57,11 +57,11 @@ class HostedTask(HostedCalls):
     # -- the start -----------------------------------------------------------------------------------------------------
 
     def build(self, cls: type, handlers: StateHandlers, saved: Snapshot | None) -> tuple[Restored, tuple[str, ...]]:
-        """Make the object and give it what was kept; how that went, and the object's public methods.
+        """Build the object and restore its state; return the way of restoring, and the object's public methods.
 
         Raises:
-            TaskGaveWay: It was to stop meanwhile.
-            BaseException: What the user's constructor raises; what is wrong with an argument.
+            TaskGaveWay: The task was asked to stop meanwhile.
+            BaseException: Whatever the user's constructor raises; an error of an argument.
         """
         self._handlers = handlers
         make_current(self.context)
@@ -73,7 +73,7 @@ class HostedTask(HostedCalls):
             return restored, self.method_names()
 
     def address(self) -> str:
-        """Where others reach the object: its `address`, text or a method that returns it; empty when it has none."""
+        """Return the object's `address`, text or a method that returns it; empty when it has none."""
         found = getattr(self._actor, "address", "")
         with self._counted():
             told = found() if callable(found) else found
@@ -85,11 +85,11 @@ class HostedTask(HostedCalls):
 
     @property
     def takes_calls(self) -> bool:
-        """Do calls come, and nothing but them? A task with an entry method that runs keeps its thread."""
+        """Whether calls come and can run: a running entry method occupies the thread."""
         return self.calls > 0 and (self._entry is None or self.ended is not None)
 
     def described(self, status: AgentStatus, *, is_blocked: bool) -> AgentStatus:
-        """The agent's status with what only the task knows."""
+        """Return the agent's status with the fields that the task knows."""
         facts = self.context.facts
         return replace(
             status,
@@ -106,11 +106,11 @@ class HostedTask(HostedCalls):
     # -- the entry method ----------------------------------------------------------------------------------------------
 
     def run(self) -> tuple[Ended, Any]:
-        """Call the entry method, once; how it ended, and its value when that is too large for `Ended.result`. Does not raise."""
+        """Call the entry method once. Return its end, and its value when it is too large for `Ended.result`. Does not raise."""
         with self._run_lock:
             if self.ended is None:
                 try:
-                    with self._counted():  # Until its end is noted, or a stop between the two would miss it.
+                    with self._counted():  # Counted until the end is recorded; a stop in between would miss it.
                         self.ended = self._run_entry()
                 except TaskGaveWay as stopped:
                     self.ended = Ended(task=self.task, attempt=self.attempt, error=str(stopped), stopped=True)
@@ -126,7 +126,7 @@ class HostedTask(HostedCalls):
             value = self.call(self._entry, args, kwargs)
         except TaskGaveWay as stopped:
             return Ended(task=self.task, attempt=self.attempt, error=str(stopped), stopped=True)
-        except BaseException as error:  # noqa: BLE001 - whatever the user's code raises is told; SystemExit is its error as well
+        except BaseException as error:  # noqa: BLE001 - any error of user code is reported, SystemExit too
             told = tell_error(error)
             return Ended(task=self.task, attempt=self.attempt, error=told.words, traceback=told.traceback, pickled=told.pickled)
         if self.context.has_noticed:
@@ -137,7 +137,7 @@ class HostedTask(HostedCalls):
             return Ended(task=self.task, attempt=self.attempt, error=f"builtins.TypeError: {refused}")
 
     def _small(self, value: Any) -> bytes | None:
-        """The pickled result; None for one that is to be sent by Ray: it is large, or holds what only Ray can send."""
+        """Return the pickled result; None when Ray must send it because it is large, or holds values that only Ray can send."""
         with contextlib.suppress(TypeError):
             pickled = pickled_within(value, min(RESULT_BYTES_MAX, self._bytes_max), what="the result")
             if pickled is not None:
@@ -149,7 +149,7 @@ class HostedTask(HostedCalls):
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def stop(self, order: StopOrder) -> Stopped:
-        """End it, within the order's times. A second stop waits for the first and gets its answer."""
+        """Stop the task within the order's time limits. A second stop waits for the first and gets its answer."""
         was_running = self._ask_to_stop(order.reason)
         with self._stop_lock:
             if self._stopped is None:
@@ -157,10 +157,10 @@ class HostedTask(HostedCalls):
             return self._stopped
 
     def let_go(self, *, farewell_s: float = 0.0) -> str:
-        """Drop the object and whatever the user's code has left; why the process cannot be used again, empty when it can.
+        """Release the object and everything user code left. Return why the process cannot be reused; empty when it can.
 
         Args:
-            farewell_s: How long the object's `__ray_shutdown__` may take; 0: it is not called.
+            farewell_s: Time limit of the object's `__ray_shutdown__`; 0: it is not called.
         """
         spoiled = self._farewell(farewell_s) if farewell_s else ""
         watched = _weakly(self._actor)
@@ -185,7 +185,7 @@ class HostedTask(HostedCalls):
             saved, unkept, hangs = kept.snapshot, kept.unkept, kept.hangs
             lost_ms = 0 if saved.saved_bytes is not None else lost_ms
         if not ended_in_time:
-            why, how = f"a call runs still, {order.grace_ms} ms after it was asked to stop", StopHow.STILL_RUNNING
+            why, how = f"a call is still running, {order.grace_ms} ms after it was asked to stop", StopHow.STILL_RUNNING
         else:
             why = "the preserver hangs" if hangs else self.let_go(farewell_s=order.preserve_ms_max / 1000)
             how = StopHow.STOPPED if was_running else StopHow.IDLE
@@ -238,5 +238,5 @@ def _arguments_of(order: HostOrder) -> PickledArguments:
 def _weakly(actor: Any) -> Callable[[], Any]:
     try:
         return weakref.ref(actor)
-    except TypeError:  # `__slots__` without a place for it: nobody can tell.
+    except TypeError:  # `__slots__` without `__weakref__`: the check is impossible.
         return lambda: None

@@ -1,14 +1,16 @@
-"""Which calls are under way: what makes a choice among agents better than a guess.
+"""Calls in flight per agent, the basis of load-aware choice.
 
-A call is counted when it is sent and counted back when it has ended, whether its caller takes the result, drops the reference
-or waits for something else. Ray says so itself, by a callback that neither fetches nor reads the result. Measured beside two
-other ways, as a share of a call: the callback 0-6 % (for who waits for each call, and for who sends many); `ray.wait` on what
-is under way, whenever counts are used, 0-25 %, since asking for what is not there yet costs a switch of threads; the older
-callback that gets the value, 5-25 %, and it would bring large results to this node. Counting when a result is fetched would
-miss all who fetch by themselves.
+A call is counted when it is sent and removed when it has ended, whether its caller takes the result, drops the reference or
+waits for something else. Ray reports the end through a callback that neither fetches nor reads the result. The cost was
+measured against two alternatives, as a share of a call:
 
-Even so each callback takes Python's lock from whoever is sending meanwhile: of many calls under way, only some are followed
-(`Trail`).
+- This callback: 0-6 %, both for callers that wait for each call and for callers that send many.
+- `ray.wait` on calls in flight, whenever counts are used: 0-25 %, since each unfinished reference costs a thread switch.
+- The older callback with the value: 5-25 %; it would also bring large results to this node.
+
+Counting when a result is fetched would miss all callers that fetch by themselves.
+
+Each callback takes Python's lock from the sending thread, so only some of many calls in flight are watched (`Trail`).
 """
 
 from __future__ import annotations
@@ -29,12 +31,12 @@ from mesh.runtime.supervision.user_words import unsendable
 
 _DEAD = gcs_pb2.ActorTableData.DEAD  # type: ignore[attr-defined]  # generated code without types
 
-#: A call whose end is told tells of up to this part of those under way: a fourth.
+#: A watched call covers at most a fourth of the calls in flight.
 TOLD_TOGETHER = 4
 
 
 class Line:
-    """The way to one agent. Groups and their parts share it, so each knows what the others have sent."""
+    """Channel to one agent. Groups and their parts share it, so that each counts the calls of all."""
 
     __slots__ = ("_known_state", "_senders", "load", "member", "trail")
 
@@ -42,66 +44,66 @@ class Line:
         self._lead_to(member)
 
     def sender(self, method: str) -> Callable[..., Any]:
-        """What sends a call of the method: arguments in, Ray's reference out. Kept, since making one costs more than sending."""
+        """Return a function that sends a call of the method and returns Ray's reference. Cached: making one costs more than sending."""
         found = self._senders.get(method)
         if found is None:
             found = self._senders[method] = self._sender(method)
         return found
 
     def send(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Send a call; Ray's reference to its result. Raises `ArgumentError` for an argument that cannot be pickled."""
+        """Send a call; return Ray's reference to its result. Raises `ArgumentError` for an argument that cannot be pickled."""
         try:
             return self.sender(method)(*args, **kwargs)
         except TypeError as refused:
             raise unsendable(method, args, kwargs, refused) from refused
 
     def stream(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Send a call of a generator method; Ray's generator of references. Raises as `send`."""
+        """Send a call of a generator method; return Ray's generator of references. Raises as `send` does."""
         try:
             return self.member.handle.stream.options(num_returns="streaming").remote(self._called(method), *args, **kwargs)
         except TypeError as refused:
             raise unsendable(method, args, kwargs, refused) from refused
 
     def leads_elsewhere(self, member: Member) -> bool:
-        """True when the member is another process or attempt than the one that calls go to."""
+        """Return whether the member is another process or attempt than the current target."""
         own = self.member
         return (own.handle, own.task, own.attempt) != (member.handle, member.task, member.attempt)
 
     def replace(self, member: Member) -> None:
-        """Lead there from now on. It begins with nothing to do: calls to the one before have ended or will never."""
+        """Switch to another member, with no load: calls to the old one have ended or never will."""
         self._lead_to(member)
 
     def is_dead(self) -> bool:
-        """What Ray knows here, without asking anybody; False when it knows nothing."""
+        """Return whether the agent is dead as far as Ray knows locally; False when Ray knows nothing."""
         return bool(self._known_state() == _DEAD)
 
     def _lead_to(self, member: Member) -> None:
         self.member = member
         self.load = Load(priority=member.priority)
-        #: Agents take one call after the other; of other actors that is not known.
+        #: Only agents run calls one after the other; of other actors that is unknown.
         self.trail = Trail(self.load) if hasattr(member.handle, "call_named") else None
         self._senders: dict[str, Callable[..., Any]] = {}
         self._known_state: Callable[[], Any] = getattr(member.handle, "_get_local_state", _unknown)
 
     def _sender(self, method: str) -> Callable[..., Any]:
         named = getattr(self.member.handle, "call_named", None)
-        if named is not None:  # The name of the call carries that of the method: an argument less to pickle.
+        if named is not None:  # The call's name carries the method's name, which saves pickling an argument.
             send: Callable[..., Any] = named.options(name=self._called(method)).remote
             return send
         return partial(self.member.handle.call.remote, self._called(method))
 
     def _called(self, method: str) -> str:
-        """With the attempt in it, where it is known: a late call then does not reach whoever the agent hosts next."""
+        """Return the method's name with the attempt, where known: a late call then cannot reach the agent's next task."""
         task = self.member.task
         return method if task is None or not self.member.attempt else call_name(task, self.member.attempt, method)
 
 
 class Trail:
-    """Calls under way to an agent that takes one after the other: when one has ended, so have those before it.
+    """Calls in flight to an agent that runs one after the other: when one has ended, so have those before it.
 
-    Of many calls only some are followed, and each tells of itself and of those before it that are not. So the count is exact while
-    there are few, and else too high by at most a quarter of what was under way. Where several threads send, a call can be counted
-    back a little before its end. Beside what is followed only the newest reference is held.
+    Only some of many calls are watched; each covers itself and the unwatched ones before it. The count is exact while there are
+    few calls, and else too high by at most a quarter of the calls in flight. With several sending threads, a call can be removed
+    a little before its end. Besides the watched references only the newest one is held.
     Guarded by the lock of `InFlight`.
     """
 
@@ -109,12 +111,12 @@ class Trail:
 
     def __init__(self, load: Load) -> None:
         self.load = load
-        self._followed = 0  #: Whose end will be told.
-        self._behind = 0  #: Sent after the last of these.
-        self._newest: Any = None  #: The last of those.
+        self._followed = 0  #: Watched calls that have not ended.
+        self._behind = 0  #: Calls sent after the last watched one.
+        self._newest: Any = None  #: Reference of the newest of these.
 
     def add(self, reference: Any) -> int:
-        """A call was sent, and is counted: of how many calls its end has to tell; 0: of none, it need not be followed."""
+        """Add a sent call. Return how many calls its end covers; 0: it need not be watched."""
         self._behind += 1
         if self._followed and self._behind * TOLD_TOGETHER <= self.load.in_flight:
             self._newest = reference
@@ -122,8 +124,9 @@ class Trail:
         return self._follow()
 
     def end(self, covered: int) -> tuple[Any, int]:
-        """A followed call has ended, and with it so many. When nobody else will tell: which one has to be followed next, and of how
-        many it tells; else (None, 0)."""
+        """Remove a watched call and those it covers. If no watched call is left, return the call to watch next and how many calls it
+        covers; else (None, 0).
+        """
         self.load.in_flight -= covered
         self._followed -= 1
         newest = self._newest
@@ -136,23 +139,23 @@ class Trail:
 
 
 class InFlight:
-    """The calls that one process has sent to the agents of a group. Safe to use from several threads."""
+    """The calls that one process has sent to the agents of a group. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.changes = 0  #: Grows when a line is out or leads elsewhere.
+        self.changes = 0  #: Version: grows when an agent is lost or replaced.
 
     def pick(self, loads: Sequence[Load], strategy: Strategy, turn: int, draw: Draw) -> int:
-        """The index of the load that the next call goes to, counted as sent."""
+        """Choose the index of the load for the next call, and count the call as sent."""
         with self._lock:
             index = strategy(loads, turn, draw)
             loads[index].in_flight += 1
         return index
 
     def follow(self, reference: Any, line: Line, load: Load) -> None:
-        """Count a call on the line back when its result is there; it was counted on the load as sent."""
+        """Watch a call that is already counted on the load, to remove it when its result is there."""
         trail = line.trail
-        if trail is None or trail.load is not load:  # The line leads elsewhere meanwhile.
+        if trail is None or trail.load is not load:  # The member was replaced meanwhile.
             self._watch(reference, load, None, 1)
             return
         with self._lock:
@@ -161,7 +164,7 @@ class InFlight:
             self._watch(reference, load, trail, covered)
 
     def send(self, reference: Any, line: Line) -> Load:
-        """Count a call on the line as sent, and back when its result is there; the load that it was counted on."""
+        """Count a call as sent until its result is there; return the load that it is counted on."""
         with self._lock:
             load = line.load
             load.in_flight += 1
@@ -169,12 +172,12 @@ class InFlight:
         return load
 
     def _watch(self, reference: Any, load: Load, trail: Trail | None, covered: int) -> None:
-        # Not under the lock: Ray calls at once for what is there already. Older Rays have only the callback with the value.
+        # Without the lock: Ray calls back at once for results that exist. Older Rays have only the callback with the value.
         watch = getattr(reference, "_on_ready", None) or reference._on_completed  # noqa: SLF001  see above
         watch(_CountBack(self, reference, load, trail, covered))
 
     def came(self, load: Load, trail: Trail | None, covered: int) -> None:
-        """The end of a call that was followed: so many calls are counted back."""
+        """Handle the end of a watched call and remove the calls that it covers."""
         if trail is None:
             self.back(load)
             return
@@ -184,26 +187,26 @@ class InFlight:
             self._watch(newest, load, trail, behind)
 
     def back(self, load: Load) -> None:
-        """Count a call back that was counted as sent."""
+        """Remove a call that was counted as sent."""
         with self._lock:
             load.in_flight -= 1
 
     def mark_out(self, line: Line, load: Load) -> None:
-        """The line's agent, as long as it still has this load, is not chosen any more."""
+        """Exclude the agent from choice, unless its load was replaced meanwhile."""
         with self._lock:
             if load is line.load and not load.is_out:
                 load.is_out = True
                 self.changes += 1
 
     def replace(self, line: Line, member: Member) -> None:
-        """The line leads to this agent from now on."""
+        """Switch the channel to another member."""
         with self._lock:
             line.replace(member)
             self.changes += 1
 
 
 class _CountBack:
-    """What Ray calls at the end of a call. Holds the reference until then: nobody is told of the end of what was dropped."""
+    """Ray's callback at the end of a call. Holds the reference, because Ray does not call back for dropped references."""
 
     __slots__ = ("_calls", "_covered", "_load", "_reference", "_trail")
 
@@ -220,12 +223,12 @@ class _CountBack:
 
 
 def is_lost(error: BaseException) -> bool:
-    """True when the agent's process is gone, or hosts the member's task no longer.
+    """Return whether the agent's process is gone, or no longer hosts the member's task.
 
-    An agent's own code can meet a dead actor too: then Ray says that the task failed, and the agent is well.
+    An agent's own code can meet a dead actor too: then Ray raises a `RayTaskError`, and the agent is alive.
     """
     return isinstance(error, (NothingHosted, TaskGaveWay)) or (isinstance(error, RayActorError) and not isinstance(error, RayTaskError))
 
 
 def _unknown() -> None:
-    """The state of an actor, on a Ray that does not tell."""
+    """Stand in for the actor's state on a Ray version without it."""

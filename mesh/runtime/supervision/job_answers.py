@@ -1,4 +1,4 @@
-"""What the supervisor answers about jobs; the desk does the work."""
+"""Requests about jobs; the job desk does the work."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ from mesh.runtime.supervision.works import JobWork
 
 
 class JobAnswers(SupervisedMesh):
-    """Methods of the supervisor's actor."""
-
     async def submit_job(self, spec: JobSpec, work: JobWork) -> JobView:
-        """Take a job. Again with the same spec: where it stands.
+        """Submit a job. Idempotent for the same spec. Return its status.
 
         Raises:
-            JobExists: Another job of this name is known.
-            SubmissionError: It asks for a resource that neither a node nor a pool has.
-            PoolUnknown: No such pool; a job that was taken is known all the same when its pool is gone.
+            JobExists: Another job has this name.
+            SubmissionError: The job asks for a resource that neither a node nor a pool has.
+            PoolUnknown: The pool does not exist; a submitted job stays known when its pool is gone.
         """
         await self._ready
         if spec.job not in self._loop.jobs.jobs:
@@ -34,29 +32,28 @@ class JobAnswers(SupervisedMesh):
         return self._jobs.view(spec.job)
 
     async def job(self, job: JobId) -> JobView:
-        """Where it stands. Raises `JobUnknown`."""
+        """Return the job's status. Raises `JobUnknown`."""
         await self._ready
         return self._jobs.view(job)
 
     async def jobs(self) -> list[JobView]:
-        """All jobs that are remembered, oldest first."""
+        """Return all remembered jobs, oldest first."""
         await self._ready
         return self._jobs.views()
 
     async def wait_job(self, job: JobId, timeout_s: float) -> JobView:
-        """Once it is over and cleaned up; or as it stands after the time (`WAIT_S_MAX` at the most)."""
+        """Wait until the job is over and cleaned up, at most `WAIT_S_MAX`; return its status."""
         await self._ready
         await self._jobs.until_over(job, min(timeout_s, WAIT_S_MAX))
         return self._jobs.view(job)
 
     async def terminate_job(self, job: JobId) -> JobView:
-        """End it. Harmless to repeat."""
         await self._ready
         self._jobs.terminate(job)
         return self._jobs.view(job)
 
     async def job_result(self, job: JobId) -> tuple[Ended, Any | None] | None:
-        """How the leader's entry method ended, and the ref of a large value; None: it has not."""
+        """Return the end of the leader's entry method, and the reference of a large value; None before the end."""
         await self._ready
         self._jobs.view(job)
         return self._works.job_ended(job)

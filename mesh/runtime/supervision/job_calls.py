@@ -23,7 +23,7 @@ from mesh.saved_state import plain_class
 
 @checked()
 class JobCalls(MeshCalls):
-    """Jobs: a leader and worker sets."""
+    """Calls that submit and list jobs of a leader and worker sets."""
 
     def submit_job(
         self,
@@ -37,39 +37,38 @@ class JobCalls(MeshCalls):
         environment: Mapping[str, str] | None = None,
         metrics_period_ms: Milliseconds = METRICS_PERIOD_MS,
     ) -> JobHandle:
-        """A leader and sets of workers, placed, started, restarted and cleaned up as one (`docs/mesh/jobs.md`).
+        """Submit a leader and sets of workers, placed, started, restarted and cleaned up as one job (`docs/mesh/jobs.md`).
 
-        The leader comes first. Its `address`, an attribute or a method, reaches the workers as `SCHEDULEMESH_LEADER_ADDRESS`; a
-        leader without one finds a free address of its node under that name in its own environment. The same job again is the
-        same job.
+        The leader starts first. Its `address`, an attribute or a method, reaches the workers as `SCHEDULEMESH_LEADER_ADDRESS`; a
+        leader without one finds a free address of its node under that name in its own environment. Idempotent for the same job.
 
         Args:
             spec: The job, as `JobSpec`, as a mapping, as the text of a YAML document, or as the path of one.
-            leader: Its class.
-            workers: The class of each worker set, by its name.
-            args: Of the constructors, by role: `{"leader": (…), "actors": (…)}`.
-            kwargs: Likewise.
-            method: What a member runs when it is up. Workers whose class has no such method stay until their job is over; the leader
-                must have it, as the job is over when it returns. None: nobody runs anything, and the job is there until `terminate`.
-            environment: Variables of all members, beside those that the mesh sets.
-            metrics_period_ms: How often members report.
+            leader: Class of the leader.
+            workers: Class of each worker set, by its name.
+            args: Arguments of the constructors, by role: `{"leader": (…), "actors": (…)}`.
+            kwargs: Keyword arguments of the constructors, by role.
+            method: Method that each member runs when it is up. The leader must have it: the job is over when it returns. Workers
+                without it stay until the job is over. None: no method runs, and the job stays until `terminate`.
+            environment: Environment variables of all members, beside those that the mesh sets.
+            metrics_period_ms: Period of the members' reports.
         Raises:
             JobSpecError: The job contradicts itself, or a key is unknown: a line for each.
             SubmissionError: A role has no class, or a class no role; the leader has no such method.
-            PoolUnknown: No such pool.
-            JobExists: Another job of this name is known.
+            PoolUnknown: The pool does not exist.
+            JobExists: Another job has this name.
         """
         job = read_job_spec(spec)
         classes = {LEADER: leader, **(workers or {})}
         roles = {LEADER, *(each.name for each in job.worker_sets)}
         for role in sorted((roles ^ classes.keys()) | ((set(args or ()) | set(kwargs or ())) - roles)):
-            why = "has no class: give it in `workers`" if role in roles else f"is no role of it; there are {', '.join(sorted(roles))}"
+            why = "has no class; give it in `workers`" if role in roles else f"is not a role; the roles are {', '.join(sorted(roles))}"
             raise SubmissionError(f"job {job.job}: {role!r} {why}")
         read_class(leader, "leader")
         try:
             read_method(leader, method)
         except SubmissionError as wrong:
-            raise SubmissionError(f"leader: {wrong}; None is for a job that is there until `terminate`") from None
+            raise SubmissionError(f"leader: {wrong}; use None for a job that runs until `terminate`") from None
         given = {role: ((args or {}).get(role, ()), (kwargs or {}).get(role, {})) for role in classes}
         orders = {
             role: HostOrder(
@@ -89,12 +88,12 @@ class JobCalls(MeshCalls):
         return JobHandle(self._link, job.job)
 
     def job(self, name: str) -> JobHandle:
-        """A job that was submitted, here or elsewhere. Raises `JobUnknown`."""
+        """Return the handle of a job that was submitted by any client. Raises `JobUnknown`."""
         handle = JobHandle(self._link, JobId(name))
         handle.status()
         return handle
 
     def list_jobs(self) -> list[JobView]:
-        """All jobs that are remembered, oldest first."""
+        """Return all remembered jobs, oldest first."""
         jobs: list[JobView] = self._link.ask("jobs")
         return jobs

@@ -1,12 +1,12 @@
-"""The jobs of a mesh between their controller and the scheduler: rounds are run, members become tasks, tasks' ends become news.
+"""Reconciliation of jobs between controller and scheduler: placement rounds, members' tasks, and members' events.
 
-The controller (`mesh.jobs.controller`) says which member starts or stops; each attempt of a member is a task of the scheduler, on
-the node that a round (`mesh.jobs.scheduler.allocate`) found for it. The other way round nothing is passed on as it comes: whenever
-something has happened to a member's task, the desk looks at where the task stands and tells the controller what is new to it. So
-a supervisor that starts anew looks at each member once, and has missed nothing.
+The controller (`mesh.jobs.controller`) decides which member starts or stops. Each attempt of a member is a task of the
+scheduler, on the node that a round (`mesh.jobs.scheduler.allocate`) found for it. Task events are not passed on to the
+controller: when a member's task changes, the desk reads the task's state and reports the difference. A recovered supervisor
+therefore reads each member once and has missed nothing.
 
-All of it happens in turns of the event loop of their own, after the batch that gave the occasion: the scheduler is never told
-something while it is being told something else.
+All work runs in rounds of the event loop of its own, after the batch that caused it: the scheduler is never called while it
+handles another call.
 """
 
 from __future__ import annotations
@@ -69,43 +69,43 @@ from mesh.scheduling.tasks import AT_WORK, TERMINAL, TaskState
 
 log = structlog.get_logger(__name__)
 
-#: Jobs that are over are remembered up to this number.
+#: Number of ended jobs that are remembered.
 ENDED_MAX = 1_000
-#: After these somewhere is more room than before.
+#: Events after which there is more room somewhere.
 _ROOM_CAME = (NodeJoined, NodeUseSeen, PoolConfigured, TaskEnded, TaskStopped, TaskRefused, AgentLost, GroupGone, SlotReleased)
 _STARTS = (TaskState.READY, TaskState.SWAP)
-#: A member that failed for these has lost its place; another one is looked for, and it is not counted.
+#: Reasons that cost a member its place; the member gets another place, and the failure does not count.
 _PLACE_LOST = frozenset({Reason.NAMED_NODE_GONE, Reason.NAMED_NODE_TOO_SMALL, Reason.NO_NODE_FITS, Reason.POOL_TOO_SMALL})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSettings:
-    """How jobs are placed."""
+    """Settings of job placement."""
 
-    period_s: float = 1.0  #: Between two rounds while a member waits for a place; a round is run at once when room comes.
-    may_grow: bool = False  #: Nodes may yet be added: a job that would never fit on those of now waits, instead of failing.
-    room_wait_ms: int = 5_000  #: How long a member waits for the room of its place, when others took it; then it gets another.
-    leader_wait_ms: int = 120_000  #: How long the places of workers are kept from tasks while their leader starts.
+    period_s: float = 1.0  #: Seconds between two rounds while a member waits for a place; new room starts a round at once.
+    may_grow: bool = False  #: True: nodes may be added, so a job that fits none of today's nodes waits instead of failing.
+    room_wait_ms: int = 5_000  #: Time that a member waits for room that others took; after it the member gets another place.
+    leader_wait_ms: int = 120_000  #: Time that the workers' places stay reserved while their leader starts.
 
 
 class JobDesk:
-    """See the module. All methods belong to the supervisor's event loop."""
+    """Reconciles the jobs of one mesh. Call methods on the supervisor's event loop."""
 
     def __init__(self, loop: ControlLoop, works: TaskWorks, policy_of: Callable[[str], Policy], settings: JobSettings, seed: int) -> None:
         self._loop = loop
         self._works = works
         self._settings = settings
         self._rounds = JobRounds(loop, policy_of, Chance(seed), may_grow=settings.may_grow)
-        self._changed: dict[TaskId, None] = {}  #: Members' tasks to be looked at, oldest first.
+        self._changed: dict[TaskId, None] = {}  #: Tasks of members to reconcile, oldest first.
         self._gone: list[NodeName] = []
         self._wants_round = True
         self._is_due = asyncio.Event()
         self.on_report: Callable[[ReportJob], None] = lambda _: None
 
-    # -- what users want -----------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------------
 
     def submit(self, spec: JobSpec, work: JobWork) -> Refused | None:
-        """Take a job; again with the same spec: nothing."""
+        """Submit a job. Idempotent for the same spec. Returns the refusal, if any."""
         if spec.job not in self._loop.jobs.jobs:
             self._works.submit_job(spec.job, work)
         decisions = self._tell(JobSubmitted(at_ms=self._now_ms(), spec=spec))
@@ -115,20 +115,20 @@ class JobDesk:
         return Refused(reason=refused.reason, detail=refused.detail) if refused is not None else None
 
     def terminate(self, job: JobId) -> None:
-        """End it; harmless when it is over. Raises `JobUnknown`."""
+        """Terminate the job; does nothing when it is over. Raises `JobUnknown`."""
         self._record(job)
         self._tell(JobTerminated(at_ms=self._now_ms(), job=job))
 
     def view(self, job: JobId) -> JobView:
-        """Where it stands. Raises `JobUnknown`."""
+        """Return the job's status. Raises `JobUnknown`."""
         return view_of(self._record(job))
 
     def views(self) -> list[JobView]:
-        """All jobs that are remembered, oldest first."""
+        """Return all remembered jobs, oldest first."""
         return [view_of(record) for record in self._loop.jobs.jobs.values()]
 
     async def until_over(self, job: JobId, timeout_s: float) -> None:
-        """Wait until it is over and cleaned up, or the time is."""
+        """Wait until the job is over and cleaned up, or until the timeout."""
         self._record(job)
         await self._loop.until(job_folder(job), lambda: self._is_done(job), timeout_s)
 
@@ -142,10 +142,10 @@ class JobDesk:
             raise JobUnknown(job, tuple(self._loop.jobs.jobs))
         return record
 
-    # -- turns ---------------------------------------------------------------------------------------------------------
+    # -- rounds --------------------------------------------------------------------------------------------------------
 
     def hear(self, events: Sequence[Event], decisions: Sequence[Decision], _took_ms: float) -> None:
-        """A batch of the scheduler: remember what has to be looked at in the next turn."""
+        """Record a batch of the scheduler: what to reconcile in the next round."""
         if not self._loop.jobs.jobs:
             return
         for fact in (*events, *decisions):
@@ -159,14 +159,14 @@ class JobDesk:
             self._is_due.set()
 
     def recover(self) -> None:
-        """After the supervisor's death: look at every member that may run."""
+        """After a restart of the supervisor, reconcile every member that may run."""
         for job, record in self._members():
             if record.state in ACTIVE:
                 self._changed[member_task(job.job, record.member, record.attempt)] = None
         self._is_due.set()
 
     async def run(self) -> None:
-        """Take turns for ever: when something has happened, when a member may start again, and once a period while members wait."""
+        """Run for ever: on changes, when a member may start again, and once a period while members wait."""
         while True:
             pause_s = self._pause_s()
             try:
@@ -177,11 +177,11 @@ class JobDesk:
             try:
                 self.turn()
             except Exception:
-                log.exception("the jobs could not be looked at")
+                log.exception("the reconciliation of jobs failed")
                 await asyncio.sleep(self._settings.period_s)
 
     def turn(self) -> None:
-        """Look at all that has changed, then find places for the members that have none."""
+        """Reconcile all changes, then place the members that have no place."""
         gone, self._gone = self._gone, []
         if gone:
             self._tell(*(NodeGone(at_ms=self._now_ms(), node=node) for node in gone))
@@ -201,7 +201,7 @@ class JobDesk:
         self._forget_old()
 
     def _keep_places(self) -> None:
-        """Workers that wait for their leader keep their places from tasks; what was kept and is not wanted any more is let go."""
+        """Reserve the places of workers that wait for their leader; release reservations that are no longer wanted."""
         told = self._loop.scheduler.state.job_places
         for job in dict.fromkeys((*told, *self._loop.jobs.jobs)):
             record, kept = self._loop.jobs.jobs.get(job), told.get(job)
@@ -215,7 +215,7 @@ class JobDesk:
             self._loop.tell(PlacesKept(at_ms=at_ms, job=job, pool=pool, places=places, until_ms=until_ms, attempt=attempt))
 
     def _pause_s(self) -> float | None:
-        """How long nothing has to be done, unless something happens; None: for ever."""
+        """Return the time until work is due without a change; None: never."""
         now_ms = self._now_ms()
         until_ms = [wakes_ms] if (wakes_ms := self._loop.jobs.wakes_ms()) is not None else []
         if self._rounds.wants_places():
@@ -263,7 +263,7 @@ class JobDesk:
             self._loop.tell(TaskCancelled(at_ms=self._now_ms(), task=task, keep_state=False))
 
     def _settle(self, job: JobId) -> None:
-        """Something of the job has changed."""
+        """Wake waiters after a change of the job; release its payloads when it is over."""
         record = self._loop.jobs.jobs.get(job)
         if record is not None and record.is_over and not any(member.state in ACTIVE for member in record.records):
             self._works.job_is_over(job)
@@ -272,7 +272,7 @@ class JobDesk:
     # -- members -------------------------------------------------------------------------------------------------------
 
     def _look_at(self, task: TaskId) -> None:
-        """Tell the controller what has become of one attempt of a member, if that is new."""
+        """Report the state of one attempt of a member to the controller, if it is new."""
         named = member_of_task(task)
         job = self._loop.jobs.jobs.get(named[0]) if named is not None else None
         record = job.members.get(named[1]) if job is not None and named is not None else None
@@ -290,14 +290,14 @@ class JobDesk:
         if row.state in TERMINAL:
             return self._news_of_end(job, record, row, about)
         if record.state is MemberState.STOPPING:
-            if task not in self._loop.book.stops:  # The order was written down, and the supervisor died before it told the scheduler.
+            if task not in self._loop.book.stops:  # The supervisor died between journaling the decision and passing it to the scheduler.
                 self._cancel(task)
             return None
         if row.preemptions:
             held = self._loop.scheduler.state.records.get(task)
             if held is not None and held.stopping is not None:
-                return None  # It is being stopped; it is told when its room is free.
-            return self._lose(task, about, "it gave way to more urgent work")
+                return None  # The task is being stopped; its loss is reported when its room is free.
+            return self._lose(task, about, "it was preempted by more urgent work")
         state = self._state_of(task, row)
         if state in AT_WORK:
             return MemberStarted(**about, address=self._works.address(task)) if record.state is MemberState.STARTING else None
@@ -306,14 +306,14 @@ class JobDesk:
         return self._lose(task, about, f"its room on node {record.node} was taken: {row.detail}")
 
     def _news_of_absent(self, job: JobRecord, record: MemberRecord, about: dict[str, Any]) -> JobEvent | None:
-        """The book has no such task: it was cleaned away, forgotten, or never came to be submitted."""
+        """Return the event for a task that the book does not have: cleaned up, forgotten, or never submitted."""
         if record.state is MemberState.STOPPING:
             return MemberStopped(**about)
         if record.state is MemberState.STARTING and record.node is not None:
             address = None if record.member.is_leader else job.leader_address
             self._start(job.job, record.member, record.attempt, record.node, environment(job.spec, record.member, address))
             return None
-        return MemberLost(**about, detail="nothing is known of it any more")
+        return MemberLost(**about, detail="its task is unknown")
 
     def _news_of_end(self, job: JobRecord, record: MemberRecord, row: TaskRow, about: dict[str, Any]) -> JobEvent:
         if row.state is TaskState.SUCCEEDED:
@@ -326,7 +326,7 @@ class JobDesk:
         if row.reason in _PLACE_LOST:
             return MemberLost(**about, detail=words)
         if record.member.is_leader:
-            self._works.keep_job_result(job.job, row.request.task)  # Its exception: the cause, should the job fail for it.
+            self._works.keep_job_result(job.job, row.request.task)  # The leader's exception is the cause if the job fails.
         return MemberFailed(**about, detail=words)
 
     def _lose(self, task: TaskId, about: dict[str, Any], words: str) -> MemberLost:
@@ -339,7 +339,7 @@ class JobDesk:
         return ((job, record) for job in tuple(self._loop.jobs.jobs.values()) for record in job.records)
 
     def _that_wait(self) -> list[tuple[TaskId, TaskRow]]:
-        """Members that were to start, and whose task still waits for room."""
+        """Return the starting members whose task still waits for room."""
         found = []
         for job, record in self._members():
             if record.state is MemberState.STARTING:
@@ -350,7 +350,7 @@ class JobDesk:
         return found
 
     def _state_of(self, task: TaskId, row: TaskRow) -> TaskState:
-        """By the scheduler, which knows more of tasks that are not over than the book."""
+        """Return the scheduler's state of the task, which is more detailed than the book's while the task is not over."""
         tasks = self._loop.scheduler.state.tasks
         return row.state if row.state in TERMINAL or task not in tasks else tasks.state_of(task)
 
@@ -374,7 +374,7 @@ class JobDesk:
 
 
 def _places_of(job: JobRecord) -> tuple[KeptPlace, ...]:
-    """Where workers will start that have a place and are no tasks yet."""
+    """Return the places of workers that have no task yet."""
     waiting = [record for record in job.workers if record.state is MemberState.PLACED]
     return tuple(
         KeptPlace(

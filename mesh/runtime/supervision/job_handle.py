@@ -1,4 +1,4 @@
-"""A submitted job in the hands of its owner."""
+"""Handle of a submitted job."""
 
 from __future__ import annotations
 
@@ -24,26 +24,25 @@ _FOREVER_S = 1e9
 
 @checked()
 class JobHandle:
-    """Asks and orders about one job. Can be pickled; the job lives on without it."""
+    """Client of one job. Can be pickled; the job does not depend on it."""
 
     def __init__(self, link: SupervisorLink, job: JobId) -> None:
         self.job = job
         self._link = link
 
     def __reduce__(self) -> tuple[type[JobHandle], tuple[SupervisorLink, JobId]]:
-        """The name is all."""
         return type(self), (self._link, self.job)
 
     def __repr__(self) -> str:
         return f"JobHandle({self.job!r})"
 
     def status(self) -> JobView:
-        """Where it stands: stage, schedule state, reason, and each member."""
+        """Return the job's stage, schedule state, reason, and members."""
         view: JobView = self._link.ask("job", self.job)
         return view
 
     def wait(self, timeout_s: Seconds | None = None) -> JobView:
-        """Wait until it is over and its members are cleaned away as it asks, or the time is."""
+        """Wait until the job is over and its members are cleaned up, or until the timeout; return its status."""
         deadline = time.monotonic() + (timeout_s if timeout_s is not None else _FOREVER_S)
         while True:
             view: JobView = self._link.ask("wait_job", self.job, max(0.0, deadline - time.monotonic()))
@@ -52,17 +51,17 @@ class JobHandle:
                 return view
 
     def terminate(self) -> JobView:
-        """End it: its members are stopped and cleaned away as it asks. Harmless to repeat, and when it is over."""
+        """Terminate the job: stop its members and clean them up as the spec says. Idempotent."""
         view: JobView = self._link.ask("terminate_job", self.job)
         return view
 
     def result(self, timeout_s: Seconds | None = None) -> Any:
-        """What the leader's entry method returned.
+        """Return the result of the leader's entry method.
 
         Raises:
-            JobFailed: It failed: the leader too often, or too few workers were left, or no nodes could ever hold it.
-            JobTerminated: A user ended it.
-            NotOverYet: It is not over in time; the message says where it stands.
+            JobFailed: The job failed: its leader failed too often, too few workers were left, or no nodes could ever hold it.
+            JobTerminated: A user terminated it.
+            NotOverYet: It is not over in time; the message names its stage.
         """
         view = self.wait(timeout_s)
         if not view.is_over:
@@ -72,23 +71,21 @@ class JobHandle:
         if view.stage is Stage.FAILED:
             raise _failure(view, answer[0] if answer is not None else None)
         if view.reason is Reason.CANCELLED_BY_USER:
-            raise JobTerminated(f"job {self.job} was ended before its leader returned: {view.detail}")
+            raise JobTerminated(f"job {self.job} was terminated before its leader returned: {view.detail}")
         if answer is None:
             return None
         return value_of(*answer, f"job {self.job}")
 
     def member(self, role: str, index: Count = 0) -> TaskHandle:
-        """The task that the leader (`"leader"`), or a worker of a set, is at present: to call its methods, or to see its result.
+        """Return the current task of the leader (`"leader"`), or of a worker of a set, to call its methods or read its result.
 
         Raises:
-            SubmissionError: The job has no such member, or it was not started yet.
+            SubmissionError: The job has no such member, or the member was not started yet.
         """
         wanted = Member(role, index)
         found = next((one for one in self.status().members if one.name == str(wanted)), None)
         if found is None or not found.attempt:
-            raise SubmissionError(
-                f"member {wanted} of job {self.job} " + ("is none of its members" if found is None else "was not started yet")
-            )
+            raise SubmissionError(f"member {wanted} of job {self.job} " + ("does not exist" if found is None else "has not started yet"))
         return TaskHandle(self._link, member_task(self.job, wanted, found.attempt))
 
 
@@ -98,6 +95,6 @@ def _failure(view: JobView, ended: Ended | None) -> JobFailed:
     if ended is not None and ended.pickled is not None:
         try:
             failure.__cause__ = cloudpickle.loads(ended.pickled)
-        except Exception:  # noqa: BLE001 - its class may not be known in this process; the words are there
+        except Exception:  # noqa: BLE001 - its class may be unknown in this process; the text remains
             return failure
     return failure

@@ -1,4 +1,4 @@
-"""Rounds: all members of jobs that wait for a place are placed together, and what was found becomes events."""
+"""Joint placement of all job members that wait for a place; results become events."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from mesh.scheduling.records import JobPlaces
 
 
 class JobRounds:
-    """Reads the loop and tells it nothing.
+    """Placement rounds over the loop's state. Does not change the state.
 
     Args:
-        policy_of: Gives a policy by its name.
-        may_grow: See `JobSettings`.
+        policy_of: Returns a policy by its name.
+        may_grow: Whether nodes may be added (`JobSettings.may_grow`).
     """
 
     def __init__(self, loop: ControlLoop, policy_of: Callable[[str], Policy], chance: Chance, *, may_grow: bool) -> None:
@@ -30,14 +30,14 @@ class JobRounds:
         self._policy_of = policy_of
         self._chance = chance
         self._may_grow = may_grow
-        self.last_ms = 0  #: When the last one was.
+        self.last_ms = 0  #: Time of the last round, on the mesh's clock.
 
     def wants_places(self) -> bool:
-        """Does any member wait for a place?"""
+        """Return whether a member waits for a place."""
         return any(snapshot.unplaced for snapshot in self._loop.jobs.snapshot())
 
     def run(self) -> Iterator[MembersAllocated]:
-        """One round; what is new, job by job. Whoever takes an event may tell it before it asks for the next."""
+        """Run one round; yield new allocations, job by job. The caller may apply each event before it asks for the next."""
         self.last_ms = self._loop.clock.now_ms()
         state = self._loop.scheduler.state
         pools = {
@@ -58,7 +58,7 @@ class JobRounds:
                 yield MembersAllocated(at_ms=self._loop.clock.now_ms(), allocation=allocation)
 
     def _is_news(self, found: Allocation) -> bool:
-        """A round that finds nothing, once a second, would only fill the journal."""
+        """Return whether the allocation is new. Rounds run once a second; repeated results would only fill the journal."""
         job = self._loop.jobs.jobs[found.job]
         return (
             bool(found.places)
@@ -68,7 +68,7 @@ class JobRounds:
 
 
 def _without_kept(job: JobSnapshot, places: JobPlaces | None) -> JobSnapshot:
-    """The scheduler holds these places already: they are not to be kept free a second time."""
+    """Exclude places that the scheduler reserves already, so that they are not reserved twice."""
     if places is None:
         return job
     kept = {place.prefix for place in places.kept}

@@ -1,15 +1,15 @@
 """The journal of one mesh on disk: a snapshot, and the lines since.
 
-    folder/snapshot-00000007.json   what the state was when the journal of the same number began; absent before the first
+    folder/snapshot-00000007.json   the state at the begin of the journal of the same number; absent before the first
     folder/journal-00000007.jsonl   one line per batch since then
     folder/lock                     held by the one process that writes here
 
-A line costs one `write`, whatever the queue's length. It then survives the death of this process; with `fsync` it survives
-that of the machine too, once `sync` has returned: many lines can share one call of it (group commit).
+A line costs one `write`, whatever the queue's length. It then survives the death of this process. With `fsync` it also
+survives the death of the machine, once `sync` has returned; many lines can share one `sync` (group commit).
 
-A snapshot takes over in this order: written to a draft, synced, renamed; a new journal; then what is older goes. A crash
-between any two of these leaves either the old pair or the new snapshot with an empty journal. A line that was being written
-when the process died is cut off at the next start: its decisions had not been carried out.
+A snapshot replaces a journal in this order: write a draft, sync and rename it; open a new journal; remove older files. A crash
+between any two steps leaves either the old pair or the new snapshot with an empty journal. A line that the process was writing
+when it died is cut off at the next start: its decisions had not been carried out.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from typing_extensions import Self
 from mesh.errors import RuntimeDoorError
 from mesh.scheduling.journal import SCHEDULING, Batch, JournalError, Kinds, encode, is_whole, read
 
-#: After so many lines, or bytes, a snapshot is cheaper than the replay that it saves.
+#: Lines or bytes from which a snapshot is cheaper than the replay that it saves.
 LINES_MAX = 10_000
 BYTES_MAX = 16 * 2**20
-_REMEDY = "put back what stood there, or the folder aside to begin anew"
+_REMEDY = "restore the file, or move the folder aside to start a new mesh"
 _NUMBERED = re.compile(r"^(?P<what>snapshot|journal)-(?P<number>\d{8})\.jsonl?$")
 
 
 class JournalFile:
-    """Appended by one process at a time; read by it once, at its start.
+    """The journal of one folder: appended by one process at a time, and read by it once, at its start.
 
     Args:
-        folder: Made if it is not there, for this user alone; when it cannot be opened, what was made of it goes.
+        folder: Created for this user alone if missing. When it cannot be opened, created files are removed.
         fsync: Whether `sync` waits for the disk.
     Raises:
         RuntimeDoorError: Another process writes here, or the folder cannot be used.
@@ -54,9 +54,9 @@ class JournalFile:
         self._fsync = fsync
         self._lines_max, self._bytes_max = lines_max, bytes_max
         self._syncing = threading.Lock()
-        self._file = self._lock = -1  #: The journal, open for appending; the file `lock`, held.
-        self._size = self._lines = self._synced = 0  #: Bytes and lines of the journal; of these lines, how many are on the disk.
-        self.was_torn = False  #: The last process died while it wrote a line.
+        self._file = self._lock = -1  #: File descriptors: the journal, open for appending; the file `lock`, held.
+        self._size = self._lines = self._synced = 0  #: Bytes and lines of the journal, and the number of its lines on disk.
+        self.was_torn = False  #: True: the last process died while it wrote a line.
         is_new = not folder.exists()
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -69,7 +69,7 @@ class JournalFile:
                 raise
         except OSError as error:
             raise RuntimeDoorError(
-                f"the journal in {folder} cannot be opened: {error}; is the folder yours, and the disk not full?"
+                f"the journal in {folder} cannot be opened: {error}; check the folder's owner and the free disk space"
             ) from error
 
     def _open(self) -> None:
@@ -79,10 +79,10 @@ class JournalFile:
         self._file = _opened(self._path("journal"))
         self._take(self._file, size=self._path("journal").stat().st_size, lines=sum(1 for _ in self.lines()))
         if self._fsync:
-            _sync_folder(self._folder)  # Else a power cut could take the file's name, with all that was synced into it.
+            _sync_folder(self._folder)  # Else a power cut could lose the file's name, with all lines synced into it.
 
     def _unmake(self, before: frozenset[Path], *, is_new: bool) -> None:
-        """Nothing that this opening has made stays, and the lock goes last."""
+        """Remove everything that this opening has created; release the lock last."""
         for path in frozenset(self._folder.iterdir()) - before:
             path.unlink(missing_ok=True)
         if self._file >= 0:
@@ -90,25 +90,25 @@ class JournalFile:
         os.close(self._lock)
         self._file = self._lock = -1
         if is_new:
-            with contextlib.suppress(OSError):  # Another process may have come.
+            with contextlib.suppress(OSError):  # Another process may have created files.
                 self._folder.rmdir()
 
     def snapshot_kept(self) -> bytes | None:
-        """What `snapshot` was given last; None: the journal begins with a new mesh."""
+        """Return the last snapshot; None: the journal begins with a new mesh."""
         path = self._path("snapshot")
         return path.read_bytes() if path.exists() else None
 
     def damaged(self, words: object) -> JournalError:
-        """What to raise when the snapshot cannot be understood."""
+        """Return the error for a snapshot that cannot be read."""
         return JournalError(f"{self._path('snapshot')} is damaged: {words}; {_REMEDY}")
 
     def lines(self) -> Iterator[bytes]:
-        """What was appended since the snapshot; for `mesh.scheduling.journal.replay`."""
+        """Yield the lines since the snapshot, for `mesh.scheduling.journal.replay`."""
         with self._path("journal").open("rb") as kept:
             yield from kept
 
     def batches(self) -> Iterator[Batch]:
-        """The same, understood.
+        """Yield the decoded lines since the snapshot.
 
         Raises:
             JournalError: A line is damaged or unknown; the message names the file and the line.
@@ -119,11 +119,11 @@ class JournalFile:
             raise JournalError(f"{self._path('journal')}, {error}; {_REMEDY}") from error
 
     def append(self, version: int, events: Iterable[Any], decisions: Iterable[Any]) -> int:
-        """One batch. Returns what to give to `sync` before its decisions are carried out.
+        """Append one batch. Return the line number, for `sync` before the decisions are carried out.
 
         Raises:
-            JournalError: The batch has no plain form.
-            RuntimeDoorError: The disk does not take it, and nothing of the line is left in the file; or this is closed.
+            JournalError: The batch cannot be encoded.
+            RuntimeDoorError: The disk refuses the line, and nothing of it is left in the file; or the journal is closed.
         """
         self._check_open()
         line = encode(version, events, decisions, self._kinds)
@@ -131,13 +131,13 @@ class JournalFile:
             _write_all(self._file, line)
         except OSError as error:
             os.ftruncate(self._file, self._size)
-            raise RuntimeDoorError(f"{self._path('journal')} takes no more: {error}; make room on the disk") from error
+            raise RuntimeDoorError(f"{self._path('journal')} cannot be written: {error}; free disk space") from error
         self._size += len(line)
         self._lines += 1
         return self._lines
 
     def sync(self, line: int | None = None) -> None:
-        """Wait until that line, by default the last, is on the disk. At once without `fsync`, or when another call did it."""
+        """Wait until the line, by default the last, is on disk. Returns at once without `fsync`, or when another call synced it."""
         if not self._fsync:
             return
         wanted = self._lines if line is None else line
@@ -149,14 +149,14 @@ class JournalFile:
             self._synced = written
 
     def wants_snapshot(self) -> bool:
-        """The journal has grown long enough to be replaced."""
+        """Return whether the journal is long enough to be replaced by a snapshot."""
         return self._lines >= self._lines_max or self._size >= self._bytes_max
 
     def snapshot(self, state: bytes) -> None:
-        """Let `state` stand for all that was appended until now.
+        """Replace all lines so far by `state`.
 
         Raises:
-            RuntimeDoorError: The disk does not take it, and the journal goes on as it was; or this is closed.
+            RuntimeDoorError: The disk refuses the snapshot, and the journal continues as before; or the journal is closed.
         """
         self._check_open()
         path, journal = self._path("snapshot", self._number + 1), self._path("journal", self._number + 1)
@@ -169,9 +169,9 @@ class JournalFile:
         except OSError as error:
             if opened >= 0:
                 os.close(opened)
-            for made in (path, draft, journal):  # The snapshot first: with it gone the old journal counts again.
+            for made in (path, draft, journal):  # Snapshot first: without it the old journal counts again.
                 made.unlink(missing_ok=True)
-            raise RuntimeDoorError(f"{path} cannot be written: {error}; make room on the disk") from error
+            raise RuntimeDoorError(f"{path} cannot be written: {error}; free disk space") from error
         with self._syncing:
             os.close(self._file)
             self._number += 1
@@ -179,13 +179,13 @@ class JournalFile:
         self._remove_others()
 
     def close(self) -> None:
-        """Sync, and let another process write here. Harmless to repeat."""
+        """Sync, and release the folder for another process. Idempotent."""
         if self._lock < 0:
             return
         self.sync()
         os.close(self._file)
         os.close(self._lock)
-        self._file = self._lock = -1  # Whoever appends after this must not meet another file that got the number.
+        self._file = self._lock = -1  # A later append must not write to another file that got the same descriptor.
 
     def __enter__(self) -> Self:
         return self
@@ -208,7 +208,7 @@ class JournalFile:
                 yield match["what"], int(match["number"]), path
 
     def _newest(self) -> int:
-        """Of the snapshots. A journal of a higher number is empty: its snapshot was not finished."""
+        """Return the newest snapshot's number. A journal of a higher number is empty, because its snapshot was not finished."""
         return max((number for what, number, _ in self._numbered() if what == "snapshot"), default=0)
 
     def _remove_others(self) -> None:
@@ -254,7 +254,7 @@ def _locked(path: Path) -> int:
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        is_there = os.fstat(lock).st_nlink > 0  # Else whoever had it has removed it meanwhile, and the next one makes another.
+        is_there = os.fstat(lock).st_nlink > 0  # False when the last owner removed the file meanwhile; the next opening creates another.
     except BlockingIOError:
         is_there = False
     if not is_there:

@@ -1,4 +1,4 @@
-"""What an entry method returned, as its caller gets it."""
+"""Fetching of an entry method's result by its caller."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from ray.exceptions import ObjectLostError
 from mesh.runtime.supervision.agent_orders import Ended
 from mesh.runtime.supervision.supervision_errors import ResultLost
 
-_REMEDY = "run it again, or let it write what is large to a file and return the path"
+_REMEDY = "run it again, or write large results to a file and return the path"
 
 
 def value_of(ended: Ended, ref: Any | None, whose: str) -> Any:
-    """The value: from the answer itself when it is small, else from Ray's object store.
+    """Return the value: from the answer itself when it is small, else from Ray's object store.
 
     Raises:
-        ResultLost: It was large, and went with the supervisor that held its reference, or with the node that it lay on.
+        ResultLost: The large value was lost with the supervisor that held its reference, or with its node.
     """
     if ended.result is not None:
         return cloudpickle.loads(ended.result)
     if ref is None:
-        raise ResultLost(f"the result of {whose} was too large to be written down, and went with the supervisor that held it: {_REMEDY}")
+        raise ResultLost(f"the result of {whose} was too large for the journal, and was lost with the supervisor that held it: {_REMEDY}")
     try:
         return ray.get(ref)
     except ObjectLostError as lost:
-        raise ResultLost(f"the result of {whose} was too large to be written down, and went with its node: {_REMEDY}") from lost
+        raise ResultLost(f"the result of {whose} was too large for the journal, and was lost with its node: {_REMEDY}") from lost

@@ -1,4 +1,4 @@
-"""An event loop on a thread of its own, for the `async def` methods of a hosted object."""
+"""Event loop on its own thread, for the `async def` methods of a hosted object."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _CLOSE_S_MAX = 2.0
 
 @dataclass(frozen=True, slots=True)
 class _Exit:
-    """asyncio lets these two end its loop; they are carried round it, to the caller."""
+    """Carrier for the two exceptions that would end asyncio's loop; the caller raises them."""
 
     error: SystemExit | KeyboardInterrupt
 
 
 class LoopThread:
-    """Started by the first coroutine; all coroutines of one hosted object share it, so its locks and queues work."""
+    """The event loop of one hosted object, started by its first coroutine; shared, so that the object's locks and queues work."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -32,11 +32,11 @@ class LoopThread:
         self._is_cancelled = False
 
     def run(self, coroutine: Coroutine[Any, Any, Any], *, despite_cancel: bool = False) -> Any:
-        """Run it on the loop and wait for its end. Raises what it raises; `asyncio.CancelledError` when it was cancelled.
+        """Run the coroutine on the loop and wait for its end. Raises its errors; `asyncio.CancelledError` when it was cancelled.
 
         Args:
-            coroutine: What to run.
-            despite_cancel: Also after `cancel_all`: for what cleans up.
+            coroutine: Coroutine to run.
+            despite_cancel: Run even after `cancel_all`, for clean-up.
         """
         answer: Future[Any] = Future()
         self._started().call_soon_threadsafe(self._begin, coroutine, answer, despite_cancel)
@@ -46,13 +46,13 @@ class LoopThread:
         return value
 
     def cancel_all(self) -> None:
-        """Cancel what runs, and what comes later; comes back at once. Each `run` returns when its coroutine has really ended."""
-        self._is_cancelled = True  # Before the look: a call may be on its way to a loop that is not there yet.
+        """Cancel running and later coroutines. Returns at once; each `run` returns when its coroutine has ended."""
+        self._is_cancelled = True  # Set first: a call may be starting the loop just now.
         if self._loop is not None:
             self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in tuple(self._tasks)])
 
     def close(self) -> bool:
-        """End the loop with all that was started on it; False when something there does not end. Harmless to repeat."""
+        """End the loop and all its tasks; return False when a task does not end. Idempotent."""
         if self._loop is None or self._thread is None:
             return True
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -84,7 +84,7 @@ class LoopThread:
 
     def _end(self, coroutine: Coroutine[Any, Any, Any], answer: Future[Any], task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
-        coroutine.close()  # One that was cancelled before its first step has to be told that it is over.
+        coroutine.close()  # A coroutine that was cancelled before its first step must be closed.
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if error is None:
             answer.set_result(task.result())
@@ -100,7 +100,7 @@ async def _carried(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 async def _cancel_others() -> None:
-    """What the user's code has started beside its calls."""
+    """Cancel tasks that user code started beside its calls."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()

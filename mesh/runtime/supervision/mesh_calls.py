@@ -1,4 +1,4 @@
-"""What all calls to a mesh share: its name, and the way to its supervisor."""
+"""Base of all calls to a mesh: its name, and the link to its supervisor."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from mesh.runtime.supervision.supervisor_link import SupervisorLink
 
 
 class MeshCalls:
-    """A mesh in the hands of a program; the calls themselves are in the classes that stand on this one."""
+    """Client of one mesh; subclasses hold the calls."""
 
     def __init__(self, name: str, *, namespace: str) -> None:
         self.name = name
         self._link = SupervisorLink(name, namespace)
 
     def _pool_spec(self, name: str) -> PoolSpec:
-        """As it is configured. Raises `PoolUnknown`."""
+        """Return the pool's configuration. Raises `PoolUnknown`."""
         spec: PoolSpec | None = self._link.ask("pool_spec", PoolName(name))
         if spec is None:
             raise PoolUnknown(name, tuple(pool.pool for pool in self._link.ask("pools")))

@@ -1,8 +1,7 @@
-"""The nodes of the cluster, looked at again and again; only differences are told.
+"""Polls the nodes of the cluster and reports differences only.
 
-Ray offers no subscription to its nodes, so this is the one thing that is polled. What others use on a node is told when two
-looks agree on it: Ray's figures of what is available lag behind by some milliseconds, and a process of ours that starts or
-ends in between would be taken for a stranger's.
+Ray offers no subscription to nodes, so they are polled. Use by others is reported when two polls agree on it: Ray's available
+amounts lag by some milliseconds, and a process of this mesh that starts or ends meanwhile would count as foreign.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ class NodeSeen:
     node: NodeName
     total: ResourceSet
     labels: Mapping[str, str]
-    available: ResourceSet  #: By Ray's own account.
+    available: ResourceSet  #: Available amounts, as Ray counts them.
     host: str = ""
 
 
 def look_at_nodes(selector: Mapping[str, str] | None = None) -> list[NodeSeen]:
-    """The nodes that are alive and whose labels say what `selector` wants. Blocks for about a millisecond."""
-    rows: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # Ray gives it no types
+    """Return the live nodes whose labels match `selector`. Blocks for about a millisecond."""
+    rows: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # untyped in Ray
     available: dict[str, dict[str, float]] = available_resources_per_node()  # type: ignore[no-untyped-call]  # the same
     return [
         NodeSeen(
@@ -50,10 +49,10 @@ def look_at_nodes(selector: Mapping[str, str] | None = None) -> list[NodeSeen]:
 
 
 class NodeWatch:
-    """Makes events out of the differences between two looks.
+    """Turns differences between two polls into events.
 
     Args:
-        ours: What this mesh itself has in use on a node, as far as Ray must know of it by now.
+        ours: Returns this mesh's own use of a node, as far as Ray must know of it by now.
     """
 
     def __init__(self, ours: Callable[[NodeName], ResourceSet]) -> None:
@@ -64,17 +63,17 @@ class NodeWatch:
 
     @property
     def nodes(self) -> frozenset[NodeName]:
-        """Those of the last look."""
+        """Nodes of the last poll."""
         return frozenset(self._known)
 
     def know(self, node: NodeName, total: ResourceSet, labels: Mapping[str, str], foreign: ResourceSet) -> None:
-        """The scheduler has been told of this node, and of what others use there, before the supervisor started anew."""
+        """Record a node, and the use by others, that the scheduler knew before the supervisor restarted."""
         self._known[node] = (total, dict(labels))
         if foreign:
             self._foreign[node] = foreign
 
     def compare(self, seen: list[NodeSeen], at_ms: int) -> list[Event]:
-        """What has changed since the last look."""
+        """Return the changes since the last poll as events."""
         events: list[Event] = []
         for gone in self._known.keys() - {look.node for look in seen}:
             del self._known[gone]

@@ -1,7 +1,7 @@
-"""What those who look after a mesh see: figures and their history, news, alarms, traces; and the tuner, which acts on them.
+"""Observability of a mesh: metrics and their history, mesh events, alarms, traces; and the tuner, which acts on metrics.
 
-Once per metrics period the figures are taken. They go to the history (for charts), to Prometheus, to the watch for what is unusual,
-and to the tuner; whatever follows from them is a piece of news. Nothing of it is needed to go on after the supervisor's death.
+Once per metrics period the metrics go to the history (for charts), to Prometheus, to anomaly detection, and to the tuner; the
+results become mesh events. The state is not journaled: a recovered supervisor starts without it.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ from mesh.scheduling.tuning import settings_of
 log = structlog.get_logger(__name__)
 
 NEWS_MAX = 1_000
-#: Of figures: two hours at one per five seconds.
+#: Entries of the metrics history: two hours at one per five seconds.
 HISTORY_MAX = 1_440
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObserverSettings:
-    """What is told to whom."""
+    """Settings of metrics, traces and tuner."""
 
     targets: Targets = Targets()  # noqa: RUF009  a frozen value; nothing is shared that could change
-    tune: bool = True  #: Let figures that miss their targets change settings.
+    tune: bool = True  #: True: metrics that miss their targets change settings.
     period_ms: int = METRICS_PERIOD_MS
-    metrics_port: int | None = None  #: Of the supervisor's machine, for Prometheus; 0: any free one; None: not served.
+    metrics_port: int | None = None  #: Port on the supervisor's machine, for Prometheus; 0: any free one; None: not served.
     metrics_host: str = "127.0.0.1"
-    otlp_endpoint: str | None = None  #: `http://collector:4318`; None: traces are sent nowhere.
+    otlp_endpoint: str | None = None  #: For example `http://collector:4318`; None: no traces are sent.
     traces_file: str | None = None  #: JSON lines, one span each, appended.
 
 
 class Observer:
-    """See the module.
+    """Metrics, events, alarms, traces and tuner of one mesh.
 
     Args:
-        tell: To the scheduler: what the tuner changes.
-        agents: Those that have a task now.
+        tell: Passes the tuner's changes to the scheduler.
+        agents: Returns the agents that have a task now.
     Raises:
-        RuntimeDoorError: The port is taken.
+        RuntimeDoorError: The port is in use.
     """
 
     def __init__(
@@ -76,16 +76,16 @@ class Observer:
 
     @property
     def feedback(self) -> Feedback:
-        """Hears what agents report."""
+        """Metrics and tuner, which receive the agents' reports."""
         return self._feedback
 
     @property
     def metrics_port(self) -> int | None:
-        """Where Prometheus may ask; None: nowhere."""
+        """Port of the Prometheus endpoint; None: there is none."""
         return None if self._server is None else int(self._server.server_address[1])
 
     def fold(self, events: Sequence[Event], decisions: Sequence[Decision], took_ms: float) -> None:
-        """Take in what one call of the scheduler heard and decided."""
+        """Record the events and decisions of one call of the scheduler."""
         self._at_ms = events[-1].at_ms
         self._feedback.fold(events, decisions, took_ms)
         if self.telemetry.traces:
@@ -93,30 +93,29 @@ class Observer:
                 self.telemetry.trace_task(story)
 
     def note(self, at_ms: int, kind: NewsKind, about: str, words: str) -> None:
-        """A piece of news."""
+        """Add a mesh event."""
         self._news.append(MeshNews(at_ms=at_ms, kind=kind, about=about, words=words))
 
     def news(self) -> list[MeshNews]:
-        """The last ones, oldest first."""
+        """Return the last mesh events, oldest first."""
         return list(self._news)
 
     def history(self) -> list[Figures]:
-        """Of the last two hours, oldest first."""
+        """Return the metrics of the last two hours, oldest first."""
         return list(self._history)
 
     def figures(self, state: MeshState, now_ms: int) -> Figures:
-        """As they are now."""
         figures = self._feedback.figures(state, now_ms)
-        # Of a task that began before this supervisor did, the metrics do not hear that it is over; its agent's silence is no gap.
+        # The metrics miss the end of a task that began before this supervisor; its agent's silence is no heartbeat gap.
         strangers = figures.gaps_ms.keys() - set(self._agents()) if figures.gaps_ms else set()
         for agent in strangers:
             self._feedback.forget(agent)
         return self._feedback.figures(state, now_ms) if strangers else figures
 
     def look(self, state: MeshState, now_ms: int) -> None:
-        """Once per period."""
+        """Record the metrics, alarms and tuning of one period."""
         figures = self.figures(state, now_ms)
-        # The map of gaps has an entry per agent: the newest one is enough.
+        # The map of gaps has an entry per agent; keep only the newest.
         if self._history:
             self._history[-1] = replace(self._history[-1], gaps_ms={})
         self._history.append(figures)
@@ -126,7 +125,7 @@ class Observer:
         self._tune(figures, state, now_ms)
 
     def close(self) -> None:
-        """Send what is still to be sent, and serve no more."""
+        """Send pending traces and stop serving."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
@@ -138,7 +137,7 @@ class Observer:
             if key not in self._alarmed:
                 self.note(now_ms, NewsKind.ALARM, alarm.name, alarm.words)
         for key in self._alarmed.keys() - alarms.keys():
-            self.note(now_ms, NewsKind.ALARM_OVER, key[0], f"{self._alarmed[key].words}; that is over")
+            self.note(now_ms, NewsKind.ALARM_OVER, key[0], f"{self._alarmed[key].words}; the alarm is over")
         self._alarmed = alarms
 
     def _tune(self, figures: Figures, state: MeshState, now_ms: int) -> None:
@@ -155,7 +154,7 @@ def _serve(settings: ObserverSettings, telemetry: MeshTelemetry) -> ThreadingHTT
         """`GET /metrics`."""
 
         def do_GET(self) -> None:
-            """Any path gives the figures, as Prometheus' own exporters do."""
+            """Answer any path with the metrics, as Prometheus' own exporters do."""
             content = telemetry.scrape()
             self.send_response(200)
             self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
@@ -163,8 +162,8 @@ def _serve(settings: ObserverSettings, telemetry: MeshTelemetry) -> ThreadingHTT
             self.end_headers()
             self.wfile.write(content)
 
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the name is that of the method which it overrides
-            """A scrape is no news."""
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the name of the overridden method's parameter
+            """Do not log scrapes."""
 
     try:
         server = ThreadingHTTPServer((settings.metrics_host, settings.metrics_port or 0), Answers)

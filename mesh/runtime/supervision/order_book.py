@@ -1,7 +1,7 @@
-"""What the supervisor remembers of tasks, groups and orders: folded from the events and decisions, nothing else.
+"""The index of tasks, groups and open orders, folded from events and decisions alone.
 
-The scheduler forgets a task that is over, and does not know which of its orders have been carried out; people ask for the one,
-and a supervisor that starts anew needs the other. As the book is a fold of the journal, a replay gives it back as it was.
+The scheduler forgets ended tasks and does not know which orders have been carried out. People ask for ended tasks, and a
+recovered supervisor needs the open orders. The index is a fold of the journal, so a replay restores it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from mesh.scheduling.events import (
 from mesh.scheduling.shapes import GroupShape
 from mesh.scheduling.tasks import AT_WORK, TERMINAL, TaskRequest, TaskState
 
-#: How many tasks that are over are remembered.
+#: Number of ended tasks that are remembered.
 ENDED_MAX = 10_000
 _NEVER = frozenset({Reason.NO_NODE_FITS, Reason.POOL_TOO_SMALL, Reason.CAPACITY_TOO_SMALL, Reason.LABEL_MISMATCH})
 _ENDS = {
@@ -66,8 +66,8 @@ class TaskRow:
     started_ms: int | None = None
     ended_ms: int | None = None
     preemptions: int = 0
-    lost_ms: int = 0  #: Work that it has to do again, since its stops came after the last time its state was kept.
-    state_lost: str = ""  #: What went wrong when its state was last kept or brought back; the default held.
+    lost_ms: int = 0  #: Work that must be redone, because it was stopped after its last saved state.
+    state_lost: str = ""  #: Error of the last save or restore of its state; the default was used.
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,7 +85,7 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookSnapshot:
-    """A book as it is kept on disk; the mappings keep their order."""
+    """An index as it is stored on disk; the mappings keep their order."""
 
     tasks: Mapping[TaskId, TaskRow]
     groups: Mapping[GroupId, GroupRow]
@@ -100,21 +100,21 @@ class BookSnapshot:
 
 @dataclass(slots=True)
 class OrderBook:
-    """Invariant: an order is open from its decision until an event answers it."""
+    """Index of tasks, groups and orders. Invariant: an order is open from its decision until an event answers it."""
 
     tasks: OrderedDict[TaskId, TaskRow] = field(default_factory=OrderedDict)
     groups: dict[GroupId, GroupRow] = field(default_factory=dict)
-    starts: dict[TaskId, StartTask] = field(default_factory=dict)  #: Open.
-    stops: dict[TaskId, StopTask] = field(default_factory=dict)  #: Open.
-    creates: dict[GroupId, CreateGroup] = field(default_factory=dict)  #: Open.
-    removes: dict[GroupId, RemoveGroup] = field(default_factory=dict)  #: Open.
-    given: dict[TaskId, GiveGroup] = field(default_factory=dict)  #: Placement groups that were given to somebody.
+    starts: dict[TaskId, StartTask] = field(default_factory=dict)  #: Open orders.
+    stops: dict[TaskId, StopTask] = field(default_factory=dict)  #: Open orders.
+    creates: dict[GroupId, CreateGroup] = field(default_factory=dict)  #: Open orders.
+    removes: dict[GroupId, RemoveGroup] = field(default_factory=dict)  #: Open orders.
+    given: dict[TaskId, GiveGroup] = field(default_factory=dict)  #: Placement groups that are allocated to callers.
     ended: deque[TaskId] = field(default_factory=deque)
-    forgotten: list[TaskId] = field(default_factory=list)  #: Not yet told to whoever keeps their bytes.
-    at_ms: int = 0  #: Of the last event.
+    forgotten: list[TaskId] = field(default_factory=list)  #: Tasks whose payloads have not been dropped yet.
+    at_ms: int = 0  #: Time of the last event.
 
     def fold(self, events: Sequence[Event], decisions: Iterable[Decision]) -> set[TaskId]:
-        """Take a handled batch in; returns the tasks of which something has changed."""
+        """Record a handled batch; return the tasks that changed."""
         changed: set[TaskId] = set()
         self.at_ms = events[-1].at_ms
         for fact in (*events, *decisions):
@@ -124,7 +124,7 @@ class OrderBook:
         return changed
 
     def to_snapshot(self) -> BookSnapshot:
-        """All of it, for now: later folds change the rows."""
+        """Return a view of the index for immediate writing: later folds change the rows."""
         return BookSnapshot(
             tasks=self.tasks,
             groups=self.groups,
@@ -139,7 +139,7 @@ class OrderBook:
 
     @classmethod
     def from_snapshot(cls, kept: BookSnapshot) -> OrderBook:
-        """The book again."""
+        """Restore an index from a snapshot."""
         return cls(
             tasks=OrderedDict(kept.tasks),
             groups=dict(kept.groups),
@@ -153,17 +153,17 @@ class OrderBook:
         )
 
     def forget(self, task: TaskId) -> None:
-        """A task that is over is asked for no more."""
+        """Remove an ended task."""
         self.tasks.pop(task, None)
         self.given.pop(task, None)
         self.forgotten.append(task)
 
     def take_forgotten(self) -> list[TaskId]:
-        """Tasks that were forgotten since the last call."""
+        """Return the tasks that were forgotten since the last call."""
         taken, self.forgotten = self.forgotten, []
         return taken
 
-    # -- notes, one for each kind of fact; each returns the task that it is about (or an empty name) -----------------------
+    # -- handlers, one per kind of event or decision; each returns its task (or an empty name) -------------------------
 
     def _submitted(self, event: TaskSubmitted) -> TaskId:
         task = event.request.task
@@ -178,7 +178,7 @@ class OrderBook:
     def _start(self, order: StartTask) -> TaskId:
         row = self.tasks.get(order.task)
         if row is None:
-            return order.task  # Forgotten; nobody asks for it, and the journal must load all the same.
+            return order.task  # Forgotten; the journal must load all the same.
         self.starts[order.task] = order
         row.state, row.reason, row.detail = TaskState.SWAP, Reason.STARTING, str(order.reason.value)
         row.attempt, row.agent, row.node, row.group = order.attempt, order.agent, order.node, order.group
@@ -202,7 +202,7 @@ class OrderBook:
     def _stop(self, order: StopTask) -> TaskId:
         row = self.tasks.get(order.task)
         if row is None or order.attempt != row.attempt:
-            return order.task  # Forgotten, or an attempt that was given up; nobody here waits for its end.
+            return order.task  # Forgotten, or an attempt that was given up; nothing waits for its end.
         self.stops[order.task] = order
         row.reason, row.detail = order.reason, f"for {order.by}" if order.by else ""
         if order.reason is Reason.PREEMPTED:
@@ -210,11 +210,11 @@ class OrderBook:
         return order.task
 
     def _left(self, event: TaskStopped | TaskRefused | AgentLost | TaskEnded) -> TaskId:
-        """It runs no more; whether it is queued again or over, the decisions that follow say."""
+        """Record that an attempt has ended; the decisions that follow say whether the task is queued again or over."""
         row = self.tasks.get(event.task)
         stop = self.stops.get(event.task)
         if stop is not None and stop.attempt == event.attempt:
-            del self.stops[event.task]  # Answered, even when the next attempt is on its way already.
+            del self.stops[event.task]  # The stop is answered, even when the next attempt is starting already.
         if row is None or row.attempt != event.attempt or row.state in TERMINAL:
             return event.task
         self.starts.pop(event.task, None)

@@ -1,6 +1,6 @@
-"""A user's class and arguments as bytes, so that they cross the supervisor unread.
+"""Pickling of a user's class and arguments, so that the supervisor passes them on unread.
 
-ObjectRefs among the arguments are taken out of the pickle and travel beside it: Ray counts references only in what it
+ObjectRefs among the arguments are taken out of the pickle and travel beside it: Ray counts references only in values that it
 pickles itself.
 """
 
@@ -20,10 +20,10 @@ _PROTOCOL = 5
 
 
 def pickled_class(cls: Any) -> bytes:
-    """The class, plain or with `@ray.remote`, for `HostOrder.code`.
+    """Pickle the class, plain or with `@ray.remote`, for `HostOrder.code`.
 
     Raises:
-        TypeError: Not a class, or one that cannot be pickled.
+        TypeError: The value is not a class, or cannot be pickled.
     """
     plain = plain_class(cls)
     if not isinstance(plain, type):
@@ -32,12 +32,12 @@ def pickled_class(cls: Any) -> bytes:
 
 
 def pickled_handlers(handlers: StateHandlers) -> bytes:
-    """State handlers for `HostOrder.handlers`."""
+    """Pickle state handlers for `HostOrder.handlers`."""
     return bytes(cloudpickle.dumps(handlers, protocol=_PROTOCOL))
 
 
 def pickled_arguments(*args: Any, **kwargs: Any) -> PickledArguments:
-    """Arguments for an order. As in Ray, an ObjectRef that is an argument itself comes as its value, one inside another stays a ref."""
+    """Pickle arguments for an order. As in Ray, an ObjectRef that is an argument itself arrives as its value; a nested one stays."""
     sink = io.BytesIO()
     pickler = _Pickler(sink, protocol=_PROTOCOL)
     pickler.dump((args, kwargs))
@@ -45,7 +45,7 @@ def pickled_arguments(*args: Any, **kwargs: Any) -> PickledArguments:
 
 
 def read_arguments(arguments: PickledArguments, *, timeout_s: float) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments again, ObjectRefs that are arguments themselves replaced by their values.
+    """Unpickle the arguments; replace ObjectRefs that are arguments themselves by their values.
 
     Raises:
         ray.exceptions.RayError: A value is lost, failed, or did not come in time.
@@ -61,10 +61,10 @@ def read_arguments(arguments: PickledArguments, *, timeout_s: float) -> tuple[tu
 
 
 def pickled_within(value: Any, bytes_max: int, *, what: str) -> bytes | None:
-    """The value as bytes that outlive this process; None when they would be more than `bytes_max`.
+    """Pickle a value so that it outlives this process; return None when it takes more than `bytes_max`.
 
     Raises:
-        TypeError: It cannot be pickled, or holds an ObjectRef. `what` is what the message calls it.
+        TypeError: The value cannot be pickled, or holds an ObjectRef. The message calls it `what`.
     """
     sink = _BoundedSink(bytes_max)
     try:
@@ -77,10 +77,10 @@ def pickled_within(value: Any, bytes_max: int, *, what: str) -> bytes | None:
 
 
 def check_picklable(value: Any, *, what: str) -> None:
-    """Whether Ray could send the value; nothing of it is kept, and its large buffers are not even copied.
+    """Check that Ray could send the value. Nothing is stored, and large buffers are not copied.
 
     Raises:
-        TypeError: It cannot be pickled. `what` is what the message calls it.
+        TypeError: The value cannot be pickled. The message calls it `what`.
     """
     try:
         _Pickler(_Nowhere(), protocol=_PROTOCOL, buffer_callback=lambda _buffer: None).dump(value)
@@ -89,26 +89,25 @@ def check_picklable(value: Any, *, what: str) -> None:
 
 
 class _Nowhere:
-    """Takes bytes and keeps none."""
+    """A sink that discards all bytes."""
 
     def write(self, piece: Any) -> int:
-        """One piece."""
         return len(piece)
 
 
 class _Full(Exception):
-    """The sink has as many bytes as it may have."""
+    """The sink has reached its limit."""
 
 
 class _BoundedSink:
-    """Takes bytes up to a bound: a value that is far too large is given up at the bound, not at its end."""
+    """A sink with a limit, so that pickling of a far too large value stops at the limit, not at its end."""
 
     def __init__(self, bytes_max: int) -> None:
         self.pieces: list[bytes] = []
         self._left = bytes_max
 
     def write(self, piece: Any) -> int:
-        """One piece, of any type with a buffer."""
+        """Add a piece of any type with a buffer."""
         view = piece.raw() if isinstance(piece, pickle.PickleBuffer) else memoryview(piece)
         self._left -= view.nbytes
         if self._left < 0:
@@ -118,12 +117,12 @@ class _BoundedSink:
 
 
 class _LastingPickler(cloudpickle.CloudPickler):  # type: ignore[misc]  # cloudpickle has no types
-    """Refuses ObjectRefs: what they stand for is gone when this process ends, and reading them would fail far from the cause."""
+    """Refuses ObjectRefs: their objects are gone when this process ends, and reading them would fail far from the cause."""
 
     def reducer_override(self, obj: Any) -> Any:
-        """As cloudpickle does, but for refs."""
+        """Reduce as cloudpickle does, but refuse ObjectRefs."""
         if isinstance(obj, (ray.ObjectRef, ray.ObjectRefGenerator)):
-            raise TypeError(f"it holds an {type(obj).__name__}, which means nothing when this process has ended; keep its value")
+            raise TypeError(f"it holds an {type(obj).__name__}, which is invalid after this process has ended; save its value instead")
         return super().reducer_override(obj)
 
 
@@ -133,7 +132,7 @@ class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]  # cloudpickle h
         self.refs: list[Any] = []
 
     def persistent_id(self, obj: Any) -> int | None:
-        """A ref's place among `refs`; None for whatever else."""
+        """Return the index of an ObjectRef among `refs`; None for other objects."""
         if not isinstance(obj, ray.ObjectRef):
             return None
         self.refs.append(obj)
@@ -146,5 +145,5 @@ class _Unpickler(pickle.Unpickler):
         self._refs = refs
 
     def persistent_load(self, pid: Any) -> Any:
-        """The ref of a place."""
+        """Return the ObjectRef of an index."""
         return self._refs[pid]

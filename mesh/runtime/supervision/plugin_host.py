@@ -1,12 +1,12 @@
-"""The plugins of one mesh beside its scheduler: who scores, who orders, who says who gives way.
+"""The plugins of one mesh: placement scores, task priorities, and preemption scores.
 
-A budget is measured by the clock, so a replay of the journal could not know which call of a hook was the one too many. Hence, when a
-hook is fenced off while the scheduler decides, a snapshot takes the place of the journal at once: what the plugin had a part in until
-then is never decided again. While a journal is replayed no budget is measured, and the plugins are asked as they were then: a hook has
-to answer the same to the same question, or the mesh that comes back after a crash may count a task on another node than the one it
-runs on. What was fenced off stays so as long as the mesh keeps its folder.
+A hook's time budget is measured by the clock, so a replay of the journal cannot know which call exceeded it. When a hook is
+disabled during a decision, a snapshot therefore replaces the journal at once: decisions that used the plugin are never made
+again. Replay measures no budget and calls the plugins as before. A hook must give the same answer to the same question; else a
+recovered mesh may count a task on another node than the one it runs on. A disabled hook stays disabled as long as the mesh
+keeps its folder.
 
-`priority()` needs no such care: it is asked once, when a task is submitted, and its answer is part of the task from then on.
+`priority()` needs no such care: it is called once, at submission, and its answer becomes part of the task.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from mesh.scheduling.settings import SchedulerSettings
 from mesh.scheduling.tasks import TaskRequest
 
 NO_SOURCES: Mapping[str, str] = {}
-#: A plugin that says "not this one": no threshold is so low.
+#: Score of a candidate that a plugin vetoes, below every threshold.
 _NEVER = float("-inf")
 
 
 class PluginHost:
-    """See the module.
+    """Loads the plugins of one mesh and passes them to its scheduler.
 
     Args:
-        sources: As `load_plugins` takes them; those of installed packages come on top.
+        sources: Plugins, as `load_plugins` takes them; plugins of installed packages are added.
     Raises:
-        PluginError: One of them cannot be loaded.
-        UnknownPolicy: One is called like a built-in policy.
+        PluginError: A plugin cannot be loaded.
+        UnknownPolicy: A plugin has the name of a built-in policy.
     """
 
     def __init__(self, sources: Mapping[str, str] = NO_SOURCES) -> None:
@@ -48,15 +48,15 @@ class PluginHost:
         self._scoring: dict[str, Any] = {"scorer": self._score} if _judges(loaded) else {}
 
     def scheduler(self, settings: SchedulerSettings, seed: int) -> MeshScheduler:
-        """A new scheduler that asks these plugins."""
+        """Return a new scheduler with these plugins."""
         return MeshScheduler(settings, seed=seed, catalogue=self.catalogue, **self._scoring)
 
     def scheduler_from(self, kept: object) -> MeshScheduler:
-        """The scheduler of a snapshot, which asks these plugins. Raises `PlainValueError` when it is no such snapshot."""
+        """Return the scheduler of a snapshot with these plugins. Raises `PlainValueError` for an invalid snapshot."""
         return MeshScheduler.from_snapshot(kept, self.catalogue, **self._scoring)
 
     def prioritised(self, request: TaskRequest) -> TaskRequest:
-        """The request with the priority that the plugin gives it; as it came where none does."""
+        """Return the request with the plugin's priority; unchanged when no plugin sets priorities."""
         if not self._orders:
             return request
         facts = TaskFacts(
@@ -73,20 +73,20 @@ class PluginHost:
         return replace(request, priority=self.plugins.priority(facts))
 
     def is_same(self, known: TaskRequest, request: TaskRequest) -> bool:
-        """Is it the request that was submitted before? Its priority may have been replaced since."""
+        """Return whether the request equals an earlier one, whose priority a plugin may have replaced."""
         return known == (replace(request, priority=known.priority) if self._orders else request)
 
     def begin_replay(self, fenced: Iterable[PluginFenced]) -> None:
-        """Go back to the fences of a snapshot. No budget is measured until `end_replay`."""
+        """Restore the disabled hooks of a snapshot. No budget is measured until `end_replay`."""
         self.is_replaying = True
         self.plugins.set_fenced(fenced)
 
     def end_replay(self) -> None:
-        """What comes now is new."""
+        """End the replay; budgets are measured again."""
         self.is_replaying = False
 
     def take_fenced(self) -> tuple[PluginFenced, ...]:
-        """What has been fenced off since the last call."""
+        """Return the hooks that were disabled since the last call."""
         return self.plugins.take_fenced()
 
     def _now_ms(self) -> float:
@@ -95,7 +95,7 @@ class PluginHost:
     def _score(self, candidate: Candidate, priority: float, rules: PreemptionRules, now_ms: int) -> float:
         usual = score(candidate, priority, rules, now_ms)
         if priority <= candidate.priority:
-            return usual  # Out of reach whatever a plugin says, and it is promised that it never hears of such.
+            return usual  # Never a victim, whatever a plugin says; plugins are promised not to see such candidates.
         facts = CandidateFacts(
             task=candidate.task,
             pool=candidate.pool,

@@ -1,4 +1,4 @@
-"""What the supervisor answers about pools and the slots in them."""
+"""Requests about pools and the slots in them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,11 @@ from mesh.scheduling.judging import misspelt_resource
 
 
 class PoolAnswers(SupervisedMesh):
-    """Methods of the supervisor's actor."""
-
     async def configure_pool(self, spec: PoolSpec) -> PoolStatus:
         """Create the pool, or change it.
 
         Raises:
-            SubmissionError: No node has a resource of its capacity, and it is almost called like another one.
+            SubmissionError: No node has a resource of the capacity, and its name is close to an existing one.
         """
         await self._ready
         known = self._state.pools.pools.get(spec.pool)
@@ -35,30 +33,29 @@ class PoolAnswers(SupervisedMesh):
         return await self.pool(spec.pool)
 
     async def pool_spec(self, pool: PoolName) -> PoolSpec | None:
-        """As it was configured; None: there is no such pool."""
+        """Return the pool's configuration; None: there is no such pool."""
         await self._ready
         known = self._state.pools.pools.get(pool)
         return known.spec if known is not None else None
 
     async def delete_pool(self, pool: PoolName) -> None:
-        """Nothing new goes into the pool, and what is in it is cancelled. Harmless when there is none."""
+        """Close the pool to new tasks and cancel its tasks. Does nothing when there is no such pool."""
         await self._ready
         if pool in self._state.pools.pools:
             self._loop.tell(PoolDeleted(at_ms=self._clock.now_ms(), pool=pool))
 
     async def pool(self, pool: PoolName) -> PoolStatus:
-        """One pool. Raises `PoolUnknown`."""
+        """Return one pool. Raises `PoolUnknown`."""
         statuses = await self.pools()
         views.check_pool(self._state, pool)
         return next(status for status in statuses if status.pool == pool)
 
     async def pools(self) -> list[PoolStatus]:
-        """All pools."""
         await self._ready
         return views.pool_statuses(self._state, self._loop.book)
 
     async def reserve_slot(self, slot: str, pool: PoolName, resources: ResourceSet) -> SlotReserved | Refused:
-        """Set quota aside under the name. Again with the same: the same answer. Raises `PoolUnknown`, `SubmissionError`."""
+        """Reserve quota under the name. Idempotent. Raises `PoolUnknown`, `SubmissionError`."""
         await self._ready
         if resources == self._state.pools.held_by(slot).get(pool):
             return SlotReserved(slot=slot, pool=pool, resources=resources)
@@ -67,12 +64,12 @@ class PoolAnswers(SupervisedMesh):
         return refused if refused is not None else SlotReserved(slot=slot, pool=pool, resources=resources)
 
     async def commit_slot(self, slot: str) -> Refused | None:
-        """What was set aside is in use."""
+        """Turn the slot's reserved quota into used quota."""
         await self._ready
         return self._slot_answer(slot, self._loop.tell(SlotCommitted(at_ms=self._clock.now_ms(), slot=slot)))
 
     async def release_slot(self, slot: str) -> Refused | None:
-        """Give it back. Harmless to repeat."""
+        """Release the slot's quota. Idempotent."""
         await self._ready
         return self._slot_answer(slot, self._loop.tell(SlotReleased(at_ms=self._clock.now_ms(), slot=slot)))
 

@@ -1,4 +1,4 @@
-"""Calls about pools and their placement groups (seed §5 ④ ⑤)."""
+"""Calls about pools and their placement groups."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Strategy = Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]
 
 @checked()
 class PoolCalls(MeshCalls):
-    """Pools of quota, slots in them, placement groups."""
+    """Calls about pools of quota, their slots and placement groups."""
 
     def create_pool(
         self,
@@ -42,15 +42,15 @@ class PoolCalls(MeshCalls):
         target_agents: Count = 0,
         is_protected: bool = False,
     ) -> PoolStatus:
-        """A pool of quota. One that exists with this very configuration is left as it is; another one is an error.
+        """Create a pool of quota. Idempotent for the same configuration.
 
         Raises:
-            SubmissionError: There is a pool of this name that is configured otherwise; see `ensure_pool`.
+            SubmissionError: A pool of this name has another configuration; see `ensure_pool`.
         """
         spec = _pool_spec(name, capacity, labels, policy, groups, target_agents, is_protected=is_protected)
         known: PoolSpec | None = self._link.ask("pool_spec", spec.pool)
         if known is not None and known != spec:
-            raise SubmissionError(f"there is a pool {name} that is configured otherwise; use ensure_pool or resize_pool to change it")
+            raise SubmissionError(f"pool {name} exists with another configuration; change it with ensure_pool or resize_pool")
         return self._configure(spec)
 
     def ensure_pool(
@@ -64,11 +64,11 @@ class PoolCalls(MeshCalls):
         target_agents: Count = 0,
         is_protected: bool = False,
     ) -> PoolStatus:
-        """A pool as described, whether it was there, was otherwise, or was not."""
+        """Create the pool, or change it to this configuration."""
         return self._configure(_pool_spec(name, capacity, labels, policy, groups, target_agents, is_protected=is_protected))
 
     def resize_pool(self, name: str, capacity: Amounts, *, target_agents: Count | None = None) -> PoolStatus:
-        """Another capacity. Below what is held nothing is killed: nothing new goes in until it has shrunk."""
+        """Change the capacity. A capacity below the quota in use kills nothing: no task starts until use has shrunk."""
         spec = self._pool_spec(name)
         wanted = target_agents if target_agents is not None else spec.target_agents
         return self._configure(replace(spec, capacity=read_amounts(capacity), target_agents=wanted))
@@ -85,20 +85,20 @@ class PoolCalls(MeshCalls):
         reserved_priority: float = 8.0,
         strategy: Strategy = "PACK",
     ) -> PoolStatus:
-        """The placement groups of a pool (seed §6.4): a reserved layer, made now, and a dynamic one.
+        """Configure the placement groups of a pool: a reserved layer, created now, and a dynamic one.
 
         Args:
-            name: Of the pool.
+            name: Name of the pool.
             high_priority_pg_specs: One per reserved group: its amounts, or a list of bundles.
-            max_dynamic_pgs: How many groups may be made on demand, in use or kept.
+            max_dynamic_pgs: Limit of groups created on demand, in use or idle.
             enable_pg_reuse: Keep a group for the next task of its shape.
-            min_idle_pgs: Kept idle groups that no age removes.
-            idle_ms: How long any other idle group is kept.
-            reserved_priority: From this priority on a task may take a reserved group.
-            strategy: Ray's, of the reserved groups: `PACK`, `SPREAD`, `STRICT_PACK`, `STRICT_SPREAD`.
+            min_idle_pgs: Number of idle groups that are kept whatever their age.
+            idle_ms: Time that any other idle group is kept.
+            reserved_priority: Lowest priority of tasks that may take a reserved group.
+            strategy: Ray's strategy of the reserved groups: `PACK`, `SPREAD`, `STRICT_PACK`, `STRICT_SPREAD`.
         Raises:
-            PoolUnknown: No such pool.
-            SubmissionError: An argument that cannot be.
+            PoolUnknown: The pool does not exist.
+            SubmissionError: An argument is invalid.
         """
         groups = GroupPoolSpec(
             reserved=tuple(GroupShape(read_bundles(shape), strategy) for shape in high_priority_pg_specs),
@@ -111,27 +111,27 @@ class PoolCalls(MeshCalls):
         return self._configure(replace(self._pool_spec(name), groups=groups))
 
     def delete_pool(self, name: str) -> None:
-        """Cancel what is in it, take its groups down, and forget it; once it is empty, its name is free. Raises `PoolUnknown`."""
+        """Delete a pool: cancel its tasks and remove its groups. Its name is free once it is empty. Raises `PoolUnknown`."""
         self._link.ask("delete_pool", self._pool_spec(name).pool)
 
     def list_pools(self) -> list[PoolStatus]:
-        """All pools: capacity, used, reserved, target agents."""
+        """Return all pools: capacity, used, reserved, target agents."""
         pools: list[PoolStatus] = self._link.ask("pools")
         return pools
 
     def reserve_agent_slot(self, pool: str, resources: Amounts, *, slot: str | None = None) -> SlotReserved | Refused:
-        """Set quota aside for an agent of your own. Again under the same name: the same answer. Raises `PoolUnknown`."""
+        """Reserve quota for an agent of your own. Idempotent under the same name. Raises `PoolUnknown`."""
         name = required("slot", slot) if slot is not None else f"slot-{uuid.uuid4().hex[:12]}"
         answer: SlotReserved | Refused = self._link.ask("reserve_slot", name, PoolName(pool), read_amounts(resources))
         return answer
 
     def commit_agent_slot(self, slot: str) -> Refused | None:
-        """What was set aside is in use now; None: so it is."""
+        """Turn reserved quota into used quota. Returns None, or the refusal."""
         refused: Refused | None = self._link.ask("commit_slot", slot)
         return refused
 
     def release_agent_slot(self, slot: str) -> Refused | None:
-        """Give the quota back, whether it was set aside or in use; None: so it is. Harmless to repeat: then nothing is held any more."""
+        """Release quota, whether reserved or used. Idempotent. Returns None, or the refusal."""
         refused: Refused | None = self._link.ask("release_slot", slot)
         return refused
 
@@ -144,9 +144,9 @@ class PoolCalls(MeshCalls):
         holder: str | None = None,
         timeout_s: Seconds = 10.0,
     ) -> GroupGiven | Refused:
-        """A placement group of the pool, for use of your own: reserved if urgent, reused if one is idle, else made.
+        """Allocate a placement group of the pool to the caller: reserved if urgent, an idle one if possible, else a new one.
 
-        `ray.util.get_placement_group(given.name)` gives the group itself. Raises `PoolUnknown`.
+        `ray.util.get_placement_group(given.name)` returns the group itself. Raises `PoolUnknown`.
         """
         bundles = read_bundles(resources)
         request = TaskRequest(
@@ -162,12 +162,12 @@ class PoolCalls(MeshCalls):
         return answer
 
     def release_pg(self, given: GroupGiven | str, *, destroy: bool = False) -> None:
-        """Give it back; it is kept for the next task of its shape, unless `destroy`. Harmless to repeat."""
+        """Release an allocated group; it is kept for the next task of its shape, unless `destroy`. Idempotent."""
         holder = given if isinstance(given, str) else given.holder
         self._link.ask("cancel", TaskId(holder), keep_state=False, destroy_group=destroy, requeue=False)
 
     def list_groups(self) -> list[GroupStatus]:
-        """All placement groups of the mesh, with layer, holder and how often each was reused."""
+        """Return all placement groups of the mesh, with layer, holder and number of reuses."""
         groups: list[GroupStatus] = self._link.ask("groups")
         return groups
 

@@ -1,4 +1,4 @@
-"""How long calls of an agent wait before they begin, measured by a call of its own: callers pay nothing for it."""
+"""Measures how long calls of an agent wait, with a periodic call of the agent's own, at no cost to callers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from typing import Any
 
 
 class QueueProbe:
-    """Args: actor: handle of the agent, with the method `probe` in the group whose queue is measured."""
+    """Sends probe calls to one agent.
+
+    Args:
+        actor: Handle of the agent; its method `probe` is in the concurrency group that is measured.
+    """
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor
@@ -15,7 +19,7 @@ class QueueProbe:
         self._last_ms = 0
 
     def send(self, *, is_wanted: bool) -> None:
-        """Send the next one, unless the last one is still waiting. Where no calls come, nothing is measured."""
+        """Send the next probe, unless the last one still waits. Nothing is measured while no calls come."""
         if not is_wanted:
             self._sent_s, self._last_ms = None, 0
         elif self._sent_s is None:
@@ -23,14 +27,14 @@ class QueueProbe:
             self._actor.probe.remote()
 
     def arrived(self) -> None:
-        """It was its turn."""
+        """Record that the probe has begun."""
         if self._sent_s is not None:
             self._last_ms = int((time.monotonic() - self._sent_s) * 1000)
             self._sent_s = None
 
     @property
     def queue_ms(self) -> int:
-        """What the last one waited, or this one has waited by now."""
+        """Waiting time of the last probe, or of the current one if longer."""
         sent_s = self._sent_s
         waited_ms = 0 if sent_s is None else int((time.monotonic() - sent_s) * 1000)
         return max(self._last_ms, waited_ms)

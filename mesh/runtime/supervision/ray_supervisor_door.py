@@ -1,4 +1,4 @@
-"""The way from an agent to the supervisor: a named actor of Ray's, found by name, and found again when it fails."""
+"""An agent's client of the supervisor: a named Ray actor, looked up by name, and again after a failure."""
 
 from __future__ import annotations
 
@@ -13,19 +13,16 @@ from mesh.runtime.supervision.telling import Receipt
 
 
 class RaySupervisorDoor:
-    """See `SupervisorDoor`."""
-
     def __init__(self, name: str, namespace: str, agent: AgentId) -> None:
         self._name, self._namespace, self._agent = name, namespace, agent
         self._supervisor: Any = None
 
     def tell(self, attempt: int, kind: str, payload: Any) -> Callable[[], Receipt]:
-        """See `SupervisorDoor`."""
         try:
             if self._supervisor is None:
                 self._supervisor = ray.get_actor(self._name, namespace=self._namespace)
             told = self._supervisor.agent_said.remote(self._agent, attempt, kind, payload)
-        except (ValueError, RayError):  # No actor of that name now, or its place in the cluster cannot be asked for.
+        except (ValueError, RayError):  # No actor has this name now, or its location cannot be read.
             self._supervisor = None
             return lambda: Receipt.LOST
         return lambda: self._became(told)
@@ -37,7 +34,7 @@ class RaySupervisorDoor:
         try:
             ray.get(told)
         except RayTaskError:
-            return Receipt.TAKEN  # It is there and raised: telling it again would raise again.
+            return Receipt.TAKEN  # The supervisor is alive and raised: sending again would raise again.
         except RayError:
             self._supervisor = None
             return Receipt.LOST

@@ -1,9 +1,9 @@
-"""After the supervisor's own death: what the journal says is compared with what lives in Ray, and every difference becomes an event.
+"""Recovery after a restart of the supervisor: reconciles the journal with Ray, and turns every difference into an event.
 
-The scheduler and the book are back as they were, decision by decision. Of the world outside three things can have changed:
-processes and groups may have died, orders may have been carried out without an answer being written down, and there may be
-processes and groups that nobody knows, made an instant before the death. The lost are told, the orders are carried out again
-(each of them is harmless to repeat: an attempt is hosted once, a group is made once under its name), the unknown are ended.
+Replay restores the scheduler and the order book decision by decision. Three things can differ in Ray: processes and groups may
+have died; orders may have been carried out without a journaled answer; processes and groups created just before the death may
+be unknown. Lost ones are reported. Orders are carried out again, which is idempotent: an attempt is hosted once, and a group
+is created once under its name. Unknown ones are ended.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HAS_AGENT = AT_WORK | {TaskState.PREEMPTED}
 
 
 class Recovery:
-    """One recovery; of a new mesh it finds nothing to do."""
+    """One recovery; a new mesh has nothing to recover."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Recovery:
         self._nodes = nodes
 
     async def recover(self) -> Driver:
-        """Returns the driver, which has been given everything that is still to be done."""
+        """Return the driver with all remaining work handed to it."""
         self._know_nodes()
         names = await asyncio.to_thread(self._agents.names)
         seen = await self._groups.seen()
@@ -68,7 +68,7 @@ class Recovery:
         self._order_again([order for task, order in stops.items() if book.stops.get(task) is order])
         for task, process in tuple(self._driver.hosts.items()):
             if task not in book.starts:
-                self._driver.run_entry(task, process)  # The agent runs it once; asked again, it answers how that ended.
+                self._driver.run_entry(task, process)  # The agent runs it once; a repeated call returns the same answer.
         return self._driver
 
     def _order_again(self, orders: Sequence[Decision]) -> None:
@@ -83,14 +83,14 @@ class Recovery:
                 self._nodes.know(name, table.amounts(table.total[row]), table.labels[row], foreign)
 
     def _take_groups(self, seen: dict[GroupId, GroupSeen]) -> None:
-        """Groups that stand as they should."""
+        """Record the groups that exist as journaled."""
         for group, row in self._loop.book.groups.items():
             found = seen.get(group)
             if found is not None and found.state == "CREATED" and row.state != "CREATING" and found.nodes == row.nodes:
                 self._driver.on_node[group] = tuple(zip(found.nodes, row.shape.bundles, strict=True))
 
     def _take_processes(self, names: set[str]) -> None:
-        """Processes that have a task, or were about to get one."""
+        """Find the processes that have a task, or were about to get one."""
         for task, row in self._loop.book.tasks.items():
             if row.agent is None:
                 continue
@@ -105,12 +105,12 @@ class Recovery:
                 self._driver.hosts[task] = process
 
     async def _end_unknown(self, names: set[str], seen: dict[GroupId, GroupSeen]) -> None:
-        """Standbys, processes that waited in groups, and what nobody knows: new ones are started as they are wanted."""
+        """End standbys, processes that waited in groups, and unknown ones; new ones are started as needed."""
         known = {process.name for process in self._driver.hosts.values()}
         for name in sorted(names - known):
             self._agents.end_named(name)
         for group in seen.keys() - self._loop.book.groups.keys():
-            log.info("a placement group that nobody knows is removed", group=group)
+            log.info("an unknown placement group is removed", group=group)
             await self._groups.remove(group)
 
     def _tell_lost(self, seen: dict[GroupId, GroupSeen]) -> None:
@@ -119,10 +119,10 @@ class Recovery:
         lost_groups = [group for group, row in book.groups.items() if row.state == "READY" and group not in self._driver.on_node]
         for group in lost_groups:
             if group in seen:
-                self._driver.group_vanished(group)  # It is elsewhere by now: it goes, and is told as gone then.
+                self._driver.group_vanished(group)  # Ray has moved it to other nodes: remove it, and report it as gone then.
             else:
                 self._loop.tell(GroupGone(at_ms=at_ms, group=group))
         lost = [(task, row) for task, row in book.tasks.items() if row.state in _HAS_AGENT and row.agent and task not in self._driver.hosts]
         for task, row in lost:
-            words = "the agent's process ended while no supervisor was there"
+            words = "the agent's process ended while no supervisor was running"
             self._loop.tell(AgentLost(at_ms=at_ms, task=task, attempt=row.attempt, detail=words))

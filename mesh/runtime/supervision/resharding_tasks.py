@@ -1,7 +1,7 @@
-"""n parts that lie with n workers become m parts for m workers, without passing here.
+"""Resharding of n parts on n workers into m parts for m workers, without a copy at the caller.
 
-Parts that are references are measured and cut where Ray runs two small tasks; only their lengths come to the caller. A part
-that fits its target as it is, is passed on as it is.
+Two small Ray tasks measure and cut parts that are references; only their lengths come to the caller. A part that already fits
+its target is passed on unchanged.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from mesh.actors.results import Collect
 
 @dataclass(frozen=True, slots=True)
 class Reshard:
-    """`parts[n][k_i] -> parts[m][sum(k) / m]` in the same order: a dispatch function for what n others have made."""
+    """Dispatch function for results of n others: `parts[n][k_i] -> parts[m][sum(k) / m]`, in the same order."""
 
     collect: Collect = gather
 
     def __call__(self, ranks: RankView, args: Args, kwargs: Kwargs) -> Iterator[Call]:
-        """One call a rank. Raises `DispatchError` when the first argument is no list of parts that can be cut."""
+        """Yield one call per rank. Raises `DispatchError` when the first argument is not a list of parts that can be cut."""
         parts = chosen_arguments(FIRST, args, kwargs)[0]
         for rank, part in enumerate(reshard(parts, len(ranks))):
             yield rank, *with_arguments(args, kwargs, {0: part})
 
 
 def reshard(parts: Sequence[Any], count: int) -> list[Any]:
-    """`parts[n] -> parts[count]`: values or references in, values where all were values, else references.
+    """Reshard `parts[n] -> parts[count]`; returns values if all parts are values, else references.
 
     Raises:
-        DispatchError: There are no parts, or they cannot be cut or put together.
+        DispatchError: There are no parts, or they cannot be cut or joined.
     """
     if isinstance(parts, Mapping) or not isinstance(parts, Sequence) or not parts:
         raise DispatchError(f"to reshard, give a list of parts (values or references), not {type(parts).__name__}")
@@ -57,7 +57,7 @@ def _target(stretches: Sequence[Stretch], lengths: Sequence[int], parts: Sequenc
 
 
 def _lengths(parts: Sequence[Any]) -> list[int]:
-    """Of each part, measured where it lies."""
+    """Return the length of each part, measured on its worker."""
     measured: list[int] = ray.get([_measure.remote(part) for part in parts])
     return measured
 

@@ -1,4 +1,4 @@
-"""`ScheduleMesh`: the face of a mesh towards Python programs (seed §4, §5). Calls wait for their answers; any process may make them."""
+"""`ScheduleMesh`: the facade of a mesh for Python programs. Calls wait for their answers; any process may make them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, FigureCalls):
     """A running mesh. Can be pickled; as a context manager it ends the mesh at the end of the block.
 
-    Everything refused is an answer (`Refused`), everything misused is an error under `MeshError`.
+    A refused request is a return value (`Refused`); misuse raises an error under `MeshError`.
     """
 
     def __init__(self, name: str, *, namespace: str = NAMESPACE) -> None:
@@ -80,32 +80,32 @@ class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, FigureCalls
         """Start a mesh in the cluster that this process is connected to, or find the one of this name.
 
         Args:
-            name: Of the mesh.
-            namespace: Ray's, of its actors.
-            state_dir: Where it keeps what it must not lose, on the head node. None: a folder of this cluster under the user's
+            name: Name of the mesh.
+            namespace: Ray namespace of its actors.
+            state_dir: Folder on the head node for all state that must survive. None: a folder of this cluster under the user's
                 state home; see `status().state_dir`.
-            settings: How it decides; a mesh that runs already keeps its own.
-            node_labels: Of the nodes that are this mesh's; None: all.
-            standbys_per_node: Idle agent processes that each node keeps ready.
-            driver: Time limits of what is done in Ray; its `standbys_per_node` goes before the argument.
-            targets: Of the figures.
-            tune: Let figures that miss their targets change settings, within bounds.
-            plugins: Policies, priorities and rules of preemption of your own: by name `module:attribute`, or a `.wasm` file
-                that the head node has. Those that installed packages announce are loaded too.
-            metrics_port: Where the head node serves the figures to Prometheus; 0: any free one, see `status()`; None: nowhere.
-            metrics_host: The address that it listens at.
-            otlp_endpoint: Where traces are sent, `http://collector:4318`; None: nowhere.
-            traces_file: Where traces are appended on the head node, a line of JSON each.
-            jobs: How jobs are placed.
-            journal_lines_max: After so many lines a snapshot takes the journal's place.
-            seed: Of its chance.
+            settings: Settings of the scheduler; a running mesh keeps its own.
+            node_labels: Labels of this mesh's nodes; None: all nodes.
+            standbys_per_node: Number of idle agent processes that each node keeps ready.
+            driver: Time limits of work in Ray; its `standbys_per_node` overrides the argument.
+            targets: Targets of the metrics.
+            tune: Let metrics that miss their targets change settings, within bounds.
+            plugins: Your own policies, priorities and preemption rules: by name, `module:attribute` or a `.wasm` file on the head
+                node. Plugins announced by installed packages are loaded too.
+            metrics_port: Port on the head node that serves the metrics to Prometheus; 0: any free one, see `status()`; None: none.
+            metrics_host: Address that the port listens on.
+            otlp_endpoint: Address for traces, such as `http://collector:4318`; None: no traces are sent.
+            traces_file: File on the head node to which traces are appended, a line of JSON each.
+            jobs: Settings of job placement.
+            journal_lines_max: Number of lines after which a snapshot replaces the journal.
+            seed: Seed of its random choices.
         Raises:
-            SubmissionError: An argument that cannot be.
-            SelectorError: `node_labels` are no selector.
-            RuntimeDoorError: This process is connected to no Ray cluster, or the mesh cannot use its folder or its port.
+            SubmissionError: An argument is invalid.
+            SelectorError: `node_labels` is not a selector.
+            RuntimeDoorError: This process is not connected to a Ray cluster, or the mesh cannot use its folder or its port.
             PluginError: A plugin cannot be loaded.
-            JournalError: What the folder holds is damaged.
-            StartFailed: Anything else that the supervisor met. Nothing of a start that failed is left.
+            JournalError: The content of the folder is damaged.
+            StartFailed: Any other error of the supervisor. Nothing of a failed start is left.
         """
         if not _NAME.fullmatch(name):
             raise SubmissionError(
@@ -138,22 +138,22 @@ class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, FigureCalls
         mesh = cls(name, namespace=namespace)
         try:
             _come_up(mesh._link, options)
-        except MeshStopped:  # Whoever stopped it has not ended its supervisor yet, and perhaps never will.
+        except MeshStopped:  # Another client stopped the mesh but has not ended its supervisor yet, and perhaps never will.
             with contextlib.suppress(SupervisorLost):
                 mesh.stop()
             _come_up(mesh._link, options)
         except SupervisorLost:
             if not mesh._link.is_gone():
-                raise  # It may come back yet.
-            _come_up(mesh._link, options)  # One was found that somebody else was ending.
+                raise  # The supervisor may come back.
+            _come_up(mesh._link, options)  # The supervisor that was found was being ended by another client.
         return mesh
 
     @classmethod
     def attach(cls, name: str = "default", *, namespace: str = NAMESPACE) -> ScheduleMesh:
-        """A mesh that runs already.
+        """Attach to a running mesh.
 
         Raises:
-            SupervisorLost: There is none of this name.
+            SupervisorLost: No mesh of this name runs.
         """
         mesh = cls(name, namespace=namespace)
         mesh.status()
@@ -164,7 +164,6 @@ class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, FigureCalls
         return f"ScheduleMesh({self.name!r})" if namespace == NAMESPACE else f"ScheduleMesh({self.name!r}, namespace={namespace!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The name is all."""
         return _again, (self.name, self._link.namespace)
 
     def __enter__(self) -> Self:
@@ -174,9 +173,9 @@ class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, FigureCalls
         self.stop()
 
     def stop(self, *, forget: bool = False) -> None:
-        """End everything of the mesh in Ray: agents, placement groups, supervisor. What it keeps on disk stays, unless `forget`.
+        """End everything of the mesh in Ray: agents, placement groups, supervisor. Its state on disk stays, unless `forget`.
 
-        Its name is free then, and its folder.
+        Name and folder are free afterwards.
 
         Raises:
             SupervisorLost: There is no such mesh, or its supervisor does not end.
@@ -184,22 +183,22 @@ class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, FigureCalls
         actor = self._link.actor()
         try:
             self._link.ask("stop", forget=forget)
-        except Exception:  # Else Ray would start it again and again; one that was only interrupted ends by itself.
+        except Exception:  # Else Ray would restart it again and again; an interrupted one ends by itself.
             with contextlib.suppress(SupervisorLost):
                 self._link.end(actor)
             raise
         self._link.end(actor)
 
     def status(self) -> MeshStatus:
-        """The mesh as a whole."""
+        """Return the status of the whole mesh."""
         status: MeshStatus = self._link.ask("status")
         return status
 
     def change_settings(self, **settings: float) -> None:
-        """Numbers of `SchedulerSettings`; a part of a part with two underscores: `weights__availability=2.0`.
+        """Change numbers of `SchedulerSettings`; name a nested field with two underscores: `weights__availability=2.0`.
 
         Raises:
-            SubmissionError: A value is no number, or a count or a duration is below zero.
+            SubmissionError: A value is not a number, or a count or duration is negative.
             SettingError: There is no such setting.
         """
         for name, value in settings.items():
@@ -215,7 +214,7 @@ class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, FigureCalls
         weights: Mapping[str, float] | None = None,
         policy: str = "",
     ) -> None:
-        """How one label's queue is ordered (`P_label`, ageing) and its tasks are placed."""
+        """Configure how one label's queue is ordered (`P_label`, ageing) and how its tasks are placed."""
         self._link.ask(
             "configure_label",
             LabelConfigured(
@@ -226,7 +225,7 @@ class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, FigureCalls
 
 @contextlib.contextmanager
 def running_mesh(name: str = "default", **options: Any) -> Iterator[ScheduleMesh]:
-    """A mesh for the length of a block; its folder goes with it."""
+    """Run a mesh for the length of a block; its folder is removed with it."""
     mesh = ScheduleMesh.start(name, **options)
     try:
         yield mesh
@@ -241,11 +240,11 @@ def _come_up(link: SupervisorLink, options: SupervisorOptions) -> None:
     actor = Supervisor.options(**where, scheduling_strategy=strategy).remote(options)
     link.know(actor)
     try:
-        link.ask("status")  # Answers when it is ready.
+        link.ask("status")  # Answered when the supervisor is ready.
     except SupervisorLost:
         raise
     except MeshError:
-        with contextlib.suppress(SupervisorLost):  # What is wrong with the start is what is told.
+        with contextlib.suppress(SupervisorLost):  # The error of the start is the one to raise.
             link.end(actor)
         raise
 
@@ -255,7 +254,7 @@ def _again(name: str, namespace: str) -> ScheduleMesh:
 
 
 def _absolute(source: str) -> str:
-    """A file is meant as this process sees it; `module:attribute` stays as it is."""
+    """Make a file path absolute for this process; leave `module:attribute` unchanged."""
     return str(Path(source).absolute()) if source.endswith((".wasm", ".wat")) else source
 
 
@@ -265,12 +264,12 @@ def _state_home() -> Path:
 
 
 def _cluster_id() -> str:
-    """So that a new cluster does not begin with the tasks of the last one, unless a folder is named."""
+    """Return the id of the cluster, so that a new cluster does not start with tasks of the last one."""
     return _head_node()[:12]
 
 
 def _head_node() -> str:
-    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # Ray gives it no types
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # untyped in Ray
     alive = [node for node in nodes if node["Alive"]]
     head = next((node for node in alive if "node:__internal_head__" in node["Resources"]), alive[0])
     return str(head["NodeID"])

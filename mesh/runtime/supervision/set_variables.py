@@ -7,14 +7,14 @@ from collections.abc import Mapping
 
 
 class SetVariables:
-    """Sets them, and remembers what they were before."""
+    """Sets environment variables, and restores them later."""
 
     def __init__(self, wanted: Mapping[str, str]) -> None:
         self._before = {name: os.environ.get(name) for name in wanted}
         os.environ.update(wanted)
 
     def take_back(self) -> None:
-        """As it was before."""
+        """Restore the variables as they were before."""
         for name, value in self._before.items():
             if value is None:
                 os.environ.pop(name, None)

@@ -1,4 +1,4 @@
-"""Large arguments of a call on many agents, stored once instead of once for each."""
+"""Large arguments of a call on many agents, stored once instead of once per agent."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from mesh.actors.weighing import is_large
 
 
 class SharedArguments:
-    """What one collective call has stored. The same object, however often it is an argument, is pickled once."""
+    """Stored arguments of one collective call. An object is pickled once, however often it is an argument."""
 
     def __init__(self) -> None:
-        self._stored: dict[int, tuple[Any, Any]] = {}  # By identity; the object is kept, so that its id stays its own.
+        self._stored: dict[int, tuple[Any, Any]] = {}  # By identity; holding the object keeps its id unique.
 
     def of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments with a reference in the place of each large one."""
+        """Return the arguments with a reference in place of each large one."""
         return tuple(self._shared(value) for value in args), {name: self._shared(value) for name, value in kwargs.items()}
 
     def _shared(self, value: Any) -> Any:

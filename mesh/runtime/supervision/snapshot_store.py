@@ -1,8 +1,8 @@
-"""Where kept state is kept: in memory, and in files of a folder that outlives every process.
+"""Stores of saved task states: in memory, and in a folder that outlives every process.
 
-A file is a header line of JSON and the pickles after it, so that nobody has to unpickle a tenant's bytes to know what
-they are. It is written beside its place, synced, and renamed over the one before: a crash at any moment leaves the old
-snapshot or the new one. A damaged file counts as none.
+A file is a header line of JSON followed by the pickles, so that the header is read without unpickling a tenant's bytes. A file
+is written as a draft, synced, and renamed over the one before: a crash at any moment leaves the old snapshot or the new one. A
+damaged file is treated as absent.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _NAME_CHARS_MAX = 150
 
 @dataclass(slots=True)
 class _Entry:
-    """What is known of a kept snapshot without reading its bytes."""
+    """Facts about a stored snapshot that are known without its bytes."""
 
     attempt: int
     at_ms: int
     size_bytes: int
-    number: int  #: Grows with each snapshot that the store takes.
+    number: int  #: Sequence number of the snapshot in the store.
     ended_ms: int | None = None
 
     def is_newer_than(self, snapshot: Snapshot) -> bool:
@@ -47,33 +47,30 @@ class _Entry:
 
 
 class _BoundedSnapshots(ABC):
-    """The bounds and the order of things; subclasses keep the bytes. Any thread may call."""
+    """Limits and order of the snapshots; subclasses store the bytes. Thread-safe."""
 
     def __init__(self, *, bytes_max: int, retention_ms: int) -> None:
         self._bytes_max, self._retention_ms = bytes_max, retention_ms
         self._lock = threading.Lock()
         self._entries: OrderedDict[TaskId, _Entry] = OrderedDict()  #: Oldest snapshot first.
-        self._number = 0  #: Of the last one that was taken.
+        self._number = 0  #: Sequence number of the last snapshot.
 
     @property
     def size_bytes(self) -> int:
-        """See `SnapshotStore`."""
         return sum(entry.size_bytes for entry in self._entries.values())
 
     def tasks(self) -> tuple[TaskId, ...]:
-        """See `SnapshotStore`."""
         return tuple(self._entries)
 
     def put(self, snapshot: Snapshot) -> Kept:
-        """See `SnapshotStore`."""
         why = ""
         if snapshot.size_bytes > self._bytes_max:
-            why = f"it takes {counted(snapshot.size_bytes, 'byte')}, and the store holds {self._bytes_max:,}"
+            why = f"it takes {counted(snapshot.size_bytes, 'byte')}, and the store holds at most {self._bytes_max:,}"
             snapshot = snapshot.without_bytes(why)
         with self._lock:
             known = self._entries.get(snapshot.task)
             if known is not None and known.is_newer_than(snapshot):
-                return Kept(level=snapshot.level, why="a newer one is kept")
+                return Kept(level=snapshot.level, why="a newer snapshot is stored")
             dropped = self._make_room(snapshot)
             self._number += 1
             self._write(snapshot)
@@ -82,7 +79,6 @@ class _BoundedSnapshots(ABC):
             return Kept(level=snapshot.level, dropped=dropped, why=why)
 
     def get(self, task: TaskId) -> Snapshot | None:
-        """See `SnapshotStore`."""
         with self._lock:
             snapshot = self._read(task) if task in self._entries else None
             if snapshot is None:
@@ -90,7 +86,6 @@ class _BoundedSnapshots(ABC):
             return snapshot
 
     def end(self, task: TaskId, at_ms: int) -> None:
-        """See `SnapshotStore`."""
         with self._lock:
             entry = self._entries.get(task)
             if entry is not None and entry.ended_ms is None:
@@ -98,12 +93,10 @@ class _BoundedSnapshots(ABC):
                 self._mark_ended(task, at_ms)
 
     def drop(self, task: TaskId) -> None:
-        """See `SnapshotStore`."""
         with self._lock:
             self._drop(task)
 
     def sweep(self, now_ms: int) -> tuple[TaskId, ...]:
-        """See `SnapshotStore`."""
         with self._lock:
             over = tuple(
                 task
@@ -115,7 +108,7 @@ class _BoundedSnapshots(ABC):
             return over
 
     def _make_room(self, snapshot: Snapshot) -> tuple[TaskId, ...]:
-        """Drop the oldest until it fits, those of ended tasks before all others. Its own earlier one does not count."""
+        """Drop the oldest until the snapshot fits, ended tasks first; the snapshot that it replaces does not count."""
         others = [(entry.ended_ms is None, task) for task, entry in self._entries.items() if task != snapshot.task]
         size = snapshot.size_bytes + sum(self._entries[task].size_bytes for _, task in others)
         dropped = []
@@ -133,19 +126,19 @@ class _BoundedSnapshots(ABC):
 
     @abstractmethod
     def _write(self, snapshot: Snapshot) -> None:
-        """Keep it, in place of an earlier one."""
+        """Store the snapshot in place of an earlier one."""
 
     @abstractmethod
     def _read(self, task: TaskId) -> Snapshot | None:
-        """What is kept, if anything."""
+        """Return the stored snapshot, if any."""
 
     @abstractmethod
     def _mark_ended(self, task: TaskId, at_ms: int) -> None:
-        """Its task is over since then."""
+        """Record the time at which the task ended."""
 
     @abstractmethod
     def _remove(self, task: TaskId) -> None:
-        """Nothing of it is kept any more."""
+        """Remove everything stored for the task."""
 
 
 class MemorySnapshots(_BoundedSnapshots):
@@ -162,22 +155,22 @@ class MemorySnapshots(_BoundedSnapshots):
         return self._snapshots.get(task)
 
     def _mark_ended(self, task: TaskId, at_ms: int) -> None:
-        """The entry says it."""
+        """Do nothing: the entry holds the time."""
 
     def _remove(self, task: TaskId) -> None:
         self._snapshots.pop(task, None)
 
 
 class FileSnapshots(_BoundedSnapshots):
-    """`SnapshotStore` on files, one per task; what an earlier process has kept there is found again.
+    """`SnapshotStore` on files, one per task, which finds the snapshots of earlier processes.
 
     Args:
-        folder: Made when it is not there. One process at a time writes to it.
-        bytes_max: Of all snapshots together.
-        retention_ms: How long the snapshot of an ended task is kept.
+        folder: Created if missing. One process at a time writes to it.
+        bytes_max: Limit of all snapshots together.
+        retention_ms: Time that the snapshot of an ended task is kept.
 
     Raises:
-        RuntimeDoorError: The folder cannot be made, read or written; so do all methods that write.
+        RuntimeDoorError: The folder cannot be created, read or written. Methods that write raise it too.
     """
 
     def __init__(self, folder: Path, *, bytes_max: int = BYTES_MAX, retention_ms: int = RETENTION_MS) -> None:
@@ -186,7 +179,7 @@ class FileSnapshots(_BoundedSnapshots):
         with self._answering("be opened"):
             folder.mkdir(parents=True, exist_ok=True)
             for file in folder.glob(f"*{_NEW}"):
-                file.unlink()  # A crash came before its renaming.
+                file.unlink()  # Left by a crash before the rename.
             found = [_found(file) for file in folder.iterdir() if not file.suffix]
         for task, entry in sorted(filter(None, found), key=lambda one: one[1].number):
             self._entries[task] = entry
@@ -195,7 +188,7 @@ class FileSnapshots(_BoundedSnapshots):
     def _write(self, snapshot: Snapshot) -> None:
         file = self._file(snapshot.task)
         new = file.with_name(file.name + _NEW)
-        with self._answering(f"take the snapshot of {snapshot.task}"):
+        with self._answering(f"store the snapshot of {snapshot.task}"):
             with new.open("wb") as sink:
                 sink.writelines(_pieces(snapshot, self._number))
                 sink.flush()
@@ -213,7 +206,7 @@ class FileSnapshots(_BoundedSnapshots):
 
     def _mark_ended(self, task: TaskId, at_ms: int) -> None:
         file = self._file(task)
-        with self._answering(f"note the end of {task}"):
+        with self._answering(f"record the end of {task}"):
             file.with_name(file.name + _ENDED).write_text(str(at_ms), encoding="ascii")
 
     def _remove(self, task: TaskId) -> None:
@@ -223,7 +216,7 @@ class FileSnapshots(_BoundedSnapshots):
             file.with_name(file.name + _ENDED).unlink(missing_ok=True)
 
     def _file(self, task: TaskId) -> Path:
-        """A name that any file system takes, differs for different tasks, and cannot climb out of the folder."""
+        """Return a file name that any file system accepts, that is unique to the task, and that stays inside the folder."""
         name = quote(task, safe="").replace("%", "=").replace(".", "=2E").replace("~", "=7E")
         if len(name) > _NAME_CHARS_MAX:
             name = f"{name[:_NAME_CHARS_MAX]}~{hashlib.sha256(task.encode()).hexdigest()[:16]}"
@@ -234,7 +227,9 @@ class FileSnapshots(_BoundedSnapshots):
         try:
             yield
         except OSError as refused:
-            raise RuntimeDoorError(f"the snapshots in {self._folder} cannot {what}: {refused}; is the disk full, or not ours?") from refused
+            raise RuntimeDoorError(
+                f"the snapshots in {self._folder} cannot {what}: {refused}; check the free disk space and the folder's owner"
+            ) from refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,8 +243,8 @@ class _Header:
     progress: float | None
     checkpoint: dict[str, Any] | None
     why: str
-    sizes: dict[str, int]  #: Of the pickles, in the order in which they follow.
-    sha256: str  #: Of all that follows.
+    sizes: dict[str, int]  #: Sizes of the pickles, in the order in which they follow.
+    sha256: str  #: Hash of everything after the header.
     number: int
 
 
@@ -274,7 +269,7 @@ def _pieces(snapshot: Snapshot, number: int) -> list[bytes]:
 
 
 def _snapshot_of(header: _Header, body: bytes) -> Snapshot | None:
-    """None when the body is not what was written."""
+    """Return the snapshot; None when the body does not match its hash."""
     if hashlib.sha256(body).hexdigest() != header.sha256:
         return None
     parts, at = {}, 0
@@ -294,7 +289,7 @@ def _snapshot_of(header: _Header, body: bytes) -> Snapshot | None:
 
 
 def _found(file: Path) -> tuple[TaskId, _Entry] | None:
-    """What an earlier process has kept there; None when it cannot be told."""
+    """Read the header of a file of an earlier process; None when it is damaged."""
     try:
         with file.open("rb") as source:
             header = _Header(**json.loads(source.readline()))
@@ -307,7 +302,7 @@ def _found(file: Path) -> tuple[TaskId, _Entry] | None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """A renaming survives a loss of power only when its folder is synced too."""
+    """Sync the folder: without it, a rename may not survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Idle agent processes, a few per node, for tasks whose placement group holds the room already."""
+"""Idle agent processes, a few per node, for tasks whose placement group already holds the room."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mesh.runtime.supervision.agent_door import AgentDoor, AgentProcess
 class Standbys:
     """Keeps `per_node` processes ready on each node.
 
-    A standby holds none of Ray's resources. It serves tasks without GPUs only: Ray tells a process its GPUs when it starts.
+    A standby holds none of Ray's resources. It serves tasks without GPUs only: Ray assigns GPUs to a process when it starts.
     """
 
     def __init__(self, door: AgentDoor, per_node: int) -> None:
@@ -20,19 +20,19 @@ class Standbys:
         self._ready: dict[NodeName, list[AgentProcess]] = {}
 
     def fill(self, nodes: Iterable[NodeName]) -> None:
-        """Start what is missing on these nodes. Does not wait."""
+        """Start missing standbys on these nodes. Does not wait."""
         for node in nodes:
             ready = self._ready.setdefault(node, [])
             while len(ready) < self._per_node:
                 ready.append(self._door.start(node=node))
 
     def take(self, node: NodeName) -> AgentProcess | None:
-        """The standby that has waited longest there; the caller fills up afterwards."""
+        """Take the node's oldest standby; the caller calls `fill` afterwards."""
         ready = self._ready.get(node)
         return ready.pop(0) if ready else None
 
     def lost(self, process: AgentProcess) -> bool:
-        """It has died; True when it was a standby."""
+        """Remove a dead process; return whether it was a standby."""
         for ready in self._ready.values():
             if process in ready:
                 ready.remove(process)
@@ -40,12 +40,11 @@ class Standbys:
         return False
 
     def leave(self, node: NodeName) -> None:
-        """The node is gone."""
+        """End the standbys of a node that is gone."""
         for process in self._ready.pop(node, []):
             self._door.end(process)
 
     def count(self, node: NodeName) -> int:
-        """How many wait there."""
         return len(self._ready.get(node, []))
 
     def __contains__(self, process: object) -> bool:

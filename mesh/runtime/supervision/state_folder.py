@@ -1,4 +1,4 @@
-"""The folder in which one mesh keeps what it must not lose; a start that fails leaves it as it was."""
+"""The folder of one mesh's persistent state; a failed start leaves the folder as it was."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from mesh.errors import RuntimeDoorError
 
 
 class StateFolder:
-    """Made if it is not there, for this user alone.
+    """The folder, created if missing, for this user alone.
 
     Raises:
-        RuntimeDoorError: It cannot be made or written.
+        RuntimeDoorError: The folder cannot be created or written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -26,7 +26,7 @@ class StateFolder:
         self._is_first = self._counter not in self._before
 
     def count_start(self) -> int:
-        """How often a supervisor has started here, this time counted: part of the names that it gives."""
+        """Return the number of supervisor starts in this folder, this one included; names of processes contain it."""
         with self._answering():
             count = int(self._counter.read_text()) + 1 if self._counter.exists() else 1
             draft = self._counter.with_suffix(".draft")
@@ -35,13 +35,13 @@ class StateFolder:
         return count
 
     def forget_first(self) -> None:
-        """Of a mesh that has never started, drop what this start has written. Whoever calls has the journal's lock."""
+        """Remove what this start has written, if the mesh never started before. The caller holds the journal's lock."""
         if self._is_first:
             for path in frozenset(self.path.iterdir()) - self._before:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def unmake(self) -> None:
-        """Remove the folders that were made for it, those of them that are empty."""
+        """Remove the folders that this start created, if they are empty."""
         with contextlib.suppress(OSError):
             for folder in self._made:
                 folder.rmdir()
@@ -56,5 +56,5 @@ class StateFolder:
             yield
         except (OSError, ValueError) as refused:
             raise RuntimeDoorError(
-                f"state_dir {self.path} cannot be used: {refused}; name a folder on the head node that this user may write"
+                f"state_dir {self.path} cannot be used: {refused}; name a folder on the head node that this user can write"
             ) from refused

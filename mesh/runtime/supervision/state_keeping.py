@@ -1,8 +1,8 @@
-"""Keeping a task's state when it gives way, and bringing it back (seed §6.3.1).
+"""Saving a task's state when it is stopped, and restoring it.
 
-The default needs nobody: arguments as they came with the order, progress, last checkpoint. A user's preserver and
-restorer come on top of it, each on a thread of its own, because whoever waits for the room must not wait for a function
-that hangs. Whatever they do wrong, the default holds and the reason goes with it.
+The default state needs no user code: the order's arguments, progress, last checkpoint. A user's preserver and restorer add to
+it. Each runs on its own thread with a timeout, because a preemptor must not wait for a function that hangs. When one fails,
+the default state is used and the reason is recorded.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NO_ARGUMENTS = pickled_arguments()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keepsake:
-    """Whose state, and what is at hand for it."""
+    """The task whose state is saved or restored, and the inputs for it."""
 
     task: TaskId
     agent: AgentId
@@ -42,37 +42,37 @@ class Keepsake:
     context: TaskContext
     arguments: PickledArguments
     handlers: StateHandlers
-    bytes_max: int  #: Of the whole snapshot.
+    bytes_max: int  #: Limit of the whole snapshot.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateKept:
-    """How the state was kept."""
+    """Result of saving a state."""
 
     snapshot: Snapshot
-    unkept: str = ""  #: What the preserver did wrong, so that only the default was kept.
-    hangs: bool = False  #: The preserver, on its thread.
+    unkept: str = ""  #: Error of the preserver, so that only the default was saved.
+    hangs: bool = False  #: True: the preserver still runs on its thread.
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """How the state came back."""
+    """Result of restoring a state."""
 
     how: RestoreHow
     why: str = ""
-    unrestored: str = ""  #: Why a preserved state did not come back; empty when it did, or there was none.
-    is_spoiled: bool = False  #: A restorer has failed on the object; only a fresh one is to be trusted.
+    unrestored: str = ""  #: Why a preserved state was not restored; empty when it was, or there was none.
+    is_spoiled: bool = False  #: True: a restorer failed on the object, so a fresh object is needed.
 
 
 def keep_state(keepsake: Keepsake, actor: Any, *, reason: Reason, timeout_s: float, is_running: bool) -> StateKept:
-    """The snapshot of the task as it stands, and what the user's preserver did wrong.
+    """Take a snapshot of the task and run the user's preserver.
 
     Args:
-        keepsake: Whose state.
+        keepsake: The task and its inputs.
         actor: The user's object.
         reason: Why the task stops.
-        timeout_s: How long the preserver may take.
-        is_running: A method of the object runs still. The preserver runs beside it then, and is told.
+        timeout_s: Time limit of the preserver.
+        is_running: A method of the object still runs. The preserver then runs beside it, and its context says so.
     """
     snapshot = _default_snapshot(keepsake)
     preserver = keepsake.handlers.preserver
@@ -96,14 +96,14 @@ def keep_state(keepsake: Keepsake, actor: Any, *, reason: Reason, timeout_s: flo
 
 
 def restore_state(keepsake: Keepsake, actor: Any, saved: Snapshot | None, *, timeout_s: float) -> Restored:
-    """Give the object what an earlier attempt has kept; progress and last checkpoint are in the context already."""
+    """Restore the state of an earlier attempt; the context already holds progress and last checkpoint."""
     if saved is None:
         return Restored(RestoreHow.NOTHING)
     if saved.saved_bytes is None:
         return Restored(RestoreHow.DEFAULT, saved.why)
     restorer = keepsake.handlers.restorer
     if restorer is None:
-        return _not_restored("there is a preserved state and no restorer")
+        return _not_restored("there is a preserved state but no restorer")
     pickled = saved.saved_bytes
 
     def restore() -> None:
@@ -139,8 +139,8 @@ def _default_snapshot(keepsake: Keepsake) -> Snapshot:
         return _told(snapshot, "the arguments hold ObjectRefs and stay with the order")
     room = keepsake.bytes_max - snapshot.size_bytes
     if len(arguments.pickled) > room:
-        take = f"the arguments take {counted(len(arguments.pickled), 'byte')}, of {room} that are left"
-        return _told(snapshot, f"{take}, and stay with the order")
+        take = f"the arguments take {counted(len(arguments.pickled), 'byte')}, and {room} are left"
+        return _told(snapshot, f"{take}, so they stay with the order")
     return replace(snapshot, arguments=arguments.pickled)
 
 
@@ -180,17 +180,17 @@ def _restore_context(keepsake: Keepsake, actor: Any, *, timeout_s: float) -> Res
 
 
 def _pickled(saved: object, *, bytes_max: int) -> bytes | str:
-    """What a preserver returned, as bytes; words when it is of no use."""
+    """Pickle the preserver's result; return a text when it cannot be used."""
     if not isinstance(saved, SavedState):
         return f"the preserver returned a {type(saved).__qualname__}, not a SavedState"
     pickled = pickled_within(saved, bytes_max, what="the preserver's SavedState")
-    return f"the preserver's state is larger than the {counted(bytes_max, 'byte')} that are left for it" if pickled is None else pickled
+    return f"the preserver's state is larger than the remaining {counted(bytes_max, 'byte')}" if pickled is None else pickled
 
 
 def state_of(actor: Any) -> Any:
-    """The object's attributes; what its own `__getstate__` gives, if its class has one."""
+    """Return the object's attributes, or the result of its own `__getstate__`."""
     own = getattr(type(actor), "__getstate__", None)
-    if own is not None and own is not getattr(object, "__getstate__", None):  # Python 3.11 gives every class one.
+    if own is not None and own is not getattr(object, "__getstate__", None):  # From Python 3.11 every class has one.
         return own(actor)
     slots = {
         name

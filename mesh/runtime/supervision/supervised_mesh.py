@@ -1,6 +1,6 @@
-"""One supervised mesh: its parts, put together, started and ended.
+"""One supervised mesh: construction, start and end of its parts.
 
-What is answered about it stands in the classes on this one: pools, tasks, groups, jobs, agents, and the mesh as a whole.
+Subclasses answer requests about pools, tasks, groups, jobs, agents, and the mesh as a whole.
 """
 
 from __future__ import annotations
@@ -49,33 +49,34 @@ from mesh.scheduling.tasks import TERMINAL, TaskState
 
 log = structlog.get_logger(__name__)
 
-#: A wait is answered after this time at the latest; the client asks again.
+#: Longest time until a wait is answered; the client then asks again.
 WAIT_S_MAX = 30.0
-#: So long a supervisor that could not start tells why. Whoever started it ends it before, unless that process is gone.
+#: Time that a supervisor that could not start still reports why. The starting client ends it earlier, unless it is gone.
 FAREWELL_S = 60.0
-#: After so long a supervisor that was up, died and could not start is ended, so that Ray makes the next one: a moment's fault passes.
+#: Time after which a supervisor that was up, died and could not start is ended, so that Ray starts the next one: the fault may be
+#: transient.
 AGAIN_S = 5.0
 
 
 class SupervisedMesh:
-    """The parts, and what all answers share. All methods belong to one event loop."""
+    """Parts of the supervisor that all requests share. All methods belong to one event loop."""
 
     def __init__(self, options: SupervisorOptions) -> None:
         self._options = options
         self._is_stopped = self._is_up = False
         self._stopping = asyncio.Lock()
         self._background: tuple[asyncio.Task[None], ...] = ()
-        self._ending: asyncio.TimerHandle | None = None  #: Of this actor.
-        self._is_again = bool(ray.get_runtime_context().was_current_actor_reconstructed)  #: It was up, and its process died.
-        # An actor whose constructor raises is only known to have died: what is wrong is told to whoever asks.
+        self._ending: asyncio.TimerHandle | None = None  #: Timer that ends this actor.
+        self._is_again = bool(ray.get_runtime_context().was_current_actor_reconstructed)  #: Up before; its process died.
+        # Started as a task: an actor whose constructor raises just dies, while this task's error goes to every caller.
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_task(self._start(), name="start")
 
     async def _start(self) -> None:
-        """All or nothing: what a start that fails has made is gone when its error is told.
+        """Start everything or nothing: a failed start removes what it has created before it raises.
 
         Raises:
-            MeshError: What is wrong, with the remedy.
-            StartsAgain: The same, of a supervisor that was up before. Its mesh has agents and tasks: it is tried again.
+            MeshError: The error, with the remedy.
+            StartsAgain: The same, of a supervisor that was up before. Its mesh has agents and tasks, so the start is repeated.
         """
         async with AsyncExitStack() as made:
             try:
@@ -99,7 +100,7 @@ class SupervisedMesh:
         plugins = PluginHost(options.plugins)
         archive = self._archive = Archive(folder.path / "journal", lines_max=options.journal_lines_max, plugins=plugins)
         made.callback(archive.close)
-        made.callback(folder.forget_first)  # Called before the one above it, under the journal's lock.
+        made.callback(folder.forget_first)  # Called before `archive.close`, under the journal's lock.
         self._incarnation = folder.count_start()
         self._clock = MeshClock()
         self._loop = ControlLoop(archive, lambda: plugins.scheduler(options.settings, options.seed), self._clock, plugins)
@@ -126,13 +127,13 @@ class SupervisedMesh:
             now_ms=self._clock.now_ms,
         )
         self._watch = ClusterWatch(self._loop, self._driver, self._groups, self._standbys, dict(options.node_labels))
-        self._reports: dict[TaskId, AgentStatus] = {}  #: Of tasks that are not over.
+        self._reports: dict[TaskId, AgentStatus] = {}  #: Last reports of tasks that are not over.
         self._listen()
 
     def _listen(self) -> None:
         def fenced(told: PluginFenced) -> None:
-            log.warning("a plugin is fenced off", plugin=told.plugin, hook=told.hook, why=told.why)
-            words = f"{told.hook}() {told.why}; it is not asked any more, the default answers in its place"
+            log.warning("a plugin is disabled", plugin=told.plugin, hook=told.hook, why=told.why)
+            words = f"{told.hook}() {told.why}; the hook is disabled, the default replaces it"
             self._observer.note(self._clock.now_ms(), NewsKind.PLUGIN_FENCED, told.plugin, words)
 
         def reported(told: ReportJob) -> None:
@@ -153,7 +154,7 @@ class SupervisedMesh:
 
         self._loop.on_fenced, self._jobs.on_report = fenced, reported
         self._loop.listeners += [self._observer.fold, self._jobs.hear, over, state_lost]
-        for told in self._plugins.plugins.fenced:  # By an earlier supervisor, whose news went with it.
+        for told in self._plugins.plugins.fenced:  # Disabled under an earlier supervisor, whose mesh events are lost.
             fenced(told)
 
     async def _begin(self) -> None:
@@ -169,26 +170,26 @@ class SupervisedMesh:
         )
 
     async def _observe(self) -> None:
-        """Every metrics period the figures are looked at, and settings moved when targets are missed for long."""
+        """Record the metrics every metrics period, and tune settings when targets are missed for long."""
         while True:
             await asyncio.sleep(self._options.observing.period_ms / 1000)
             try:
                 self._observer.look(self._state, self._clock.now_ms())
                 self._works.sweep(self._clock.now_ms())
             except Exception:
-                log.exception("the figures could not be looked at")
+                log.exception("the metrics could not be recorded")
 
     async def stop(self, *, forget: bool) -> None:
-        """End everything in Ray that is this mesh's, but this actor, which whoever asks ends then. With `forget` its folder goes too.
+        """End everything of the mesh in Ray except this actor, which the caller ends. With `forget`, remove its folder too.
 
         Raises:
-            RuntimeDoorError: The mesh could not be started, so its folder, which may be another's, stays; all else has ended.
+            RuntimeDoorError: The mesh could not be started, so its folder, which may belong to another, stays; all else has ended.
         """
         async with self._stopping:
             await asyncio.wait([self._ready])
             failed = None if self._is_up else self._ready.exception()
             self._is_stopped = True
-            self._ready = self._gone()  # What comes until this actor ends must not take it for a mesh that runs.
+            self._ready = self._gone()  # Later requests must not see a running mesh.
             if self._ending is not None:
                 self._ending.cancel()
             try:
@@ -198,18 +199,18 @@ class SupervisedMesh:
                 if forget:
                     await asyncio.to_thread(shutil.rmtree, self._options.state_dir, ignore_errors=True)
             finally:
-                self._end_soon(FAREWELL_S, is_last=True)  # Should whoever asked be gone by now.
+                self._end_soon(FAREWELL_S, is_last=True)  # In case the caller is gone.
                 if self._is_up:
-                    self._archive.close()  # This process takes a while to end, and the mesh may be started again at once.
+                    self._archive.close()  # The process takes a while to end, and the mesh may be started again at once.
 
     async def _end_all(self) -> None:
         for task in self._background:
             task.cancel()
         if self._is_up:
             await asyncio.to_thread(self._observer.close)
-            self._loop.driver = None  # What ends now is no news.
+            self._loop.driver = None  # Ends from here on are not reported.
             agents, groups = self._agents, self._groups
-        else:  # Perhaps it got no doors; and what an earlier one has made is found by its name.
+        else:  # The start may have failed before these existed; processes and groups of an earlier supervisor are found by name.
             agents = AgentDoor(self._options.mesh, self._options.namespace, 0, self._process_ended)
             groups = GroupDoor(self._options.mesh)
         for process in tuple(agents.processes.values()):
@@ -225,18 +226,18 @@ class SupervisedMesh:
     def _gone(self) -> asyncio.Future[None]:
         gone = asyncio.get_running_loop().create_future()
         gone.set_exception(no_such_mesh(self._options.mesh, MeshStopped))
-        gone.exception()  # Seen: nobody may ask, and that is no news for asyncio's log.
+        gone.exception()  # Marks the error as retrieved, because asyncio logs unretrieved ones.
         return gone
 
     def _end_started(self) -> None:
-        """The processes that this supervisor has started. Those of an earlier one have work that is not to be lost."""
+        """End the processes that this supervisor has started; those of an earlier one have work that must not be lost."""
         self._is_stopped = True
         own = process_name(self._options.mesh, f"{self._incarnation}.")
         for process in tuple(self._agents.processes.values()):
             if process.name.startswith(own):
                 self._agents.end(process)
 
-    # -- what all answers share ------------------------------------------------------------------------------------------
+    # -- shared by all requests ----------------------------------------------------------------------------------------
 
     @property
     def _state(self) -> Any:
@@ -276,7 +277,7 @@ def _end_this_actor(is_last: bool) -> None:
 
 
 def _observer(options: SupervisorOptions, loop: ControlLoop, agents: Callable[[], Collection[AgentId]], *, is_again: bool) -> Observer:
-    """A start is refused its port, or its file; a mesh that was up must not end for them."""
+    """Create the observer. A port or file in use fails a first start, but not a mesh that was up before."""
     if not is_again and options.observing.traces_file is not None:
         _check_writable("traces_file", Path(options.observing.traces_file))
     try:
@@ -284,12 +285,12 @@ def _observer(options: SupervisorOptions, loop: ControlLoop, agents: Callable[[]
     except RuntimeDoorError:
         if not is_again:
             raise
-        log.exception("metrics are not served, until the supervisor starts anew")
+        log.exception("metrics are not served until the supervisor restarts")
         return Observer(options.mesh, replace(options.observing, metrics_port=None), loop.tell, agents)
 
 
 def _check_writable(option: str, file: Path) -> None:
-    """Raises `RuntimeDoorError`. A file that is not there yet is not there afterwards."""
+    """Raise `RuntimeDoorError` if the file cannot be written; leave no new file behind."""
     try:
         was_there = file.exists()
         with file.open("a"):
@@ -297,4 +298,6 @@ def _check_writable(option: str, file: Path) -> None:
         if not was_there:
             file.unlink()
     except OSError as refused:
-        raise RuntimeDoorError(f"{option} {file} cannot be written: {refused}; name a file in a folder that the head node has") from refused
+        raise RuntimeDoorError(
+            f"{option} {file} cannot be written: {refused}; name a file in an existing folder on the head node"
+        ) from refused

@@ -1,4 +1,4 @@
-"""What can be wrong with an order to the supervisor, as errors of the tree in `mesh.errors`."""
+"""Errors of orders to the supervisor, part of the tree in `mesh.errors`."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from mesh.errors import MeshError
 
 
 class SupervisionError(MeshError):
-    """Root of this branch."""
+    """Base of errors that the supervisor raises."""
 
 
 class TaskUnknown(SupervisionError, KeyError):
     """No task of this name is remembered."""
 
     def __init__(self, task: str) -> None:
-        super().__init__(f"there is no task {task}; it was never submitted, or has been over for long")
+        super().__init__(f"there is no task {task}; it was never submitted, or ended long ago")
         self.task = task
 
     def __reduce__(self) -> tuple[type[TaskUnknown], tuple[str]]:
-        """Across processes."""
         return type(self), (self.task,)
 
     def __str__(self) -> str:
@@ -27,7 +26,7 @@ class TaskUnknown(SupervisionError, KeyError):
 
 
 class TaskExists(SupervisionError):
-    """Another task of this name is known: of another class, with other arguments, or with another request."""
+    """Another task has this name: of another class, with other arguments, or with another request."""
 
     def __init__(self, task: str, state: object) -> None:
         super().__init__(
@@ -38,20 +37,18 @@ class TaskExists(SupervisionError):
         self.state = state
 
     def __reduce__(self) -> tuple[type[TaskExists], tuple[str, object]]:
-        """Across processes."""
         return type(self), (self.task, self.state)
 
 
 class PoolUnknown(SupervisionError):
-    """No pool of this name."""
+    """No pool has this name."""
 
     def __init__(self, pool: str, known: tuple[str, ...]) -> None:
-        super().__init__(f"there is no pool {pool}; {_nearest(pool, known)}there is {', '.join(known) or 'none'}")
+        super().__init__(f"there is no pool {pool}; {_nearest(pool, known)}known pools: {', '.join(known) or 'none'}")
         self.pool = pool
         self.known = known
 
     def __reduce__(self) -> tuple[type[PoolUnknown], tuple[str, tuple[str, ...]]]:
-        """Across processes."""
         return type(self), (self.pool, self.known)
 
 
@@ -59,12 +56,11 @@ class JobUnknown(SupervisionError, KeyError):
     """No job of this name is remembered."""
 
     def __init__(self, job: str, known: tuple[str, ...]) -> None:
-        super().__init__(f"there is no job {job}; {_nearest(job, known)}there is {', '.join(known) or 'none'}")
+        super().__init__(f"there is no job {job}; {_nearest(job, known)}known jobs: {', '.join(known) or 'none'}")
         self.job = job
         self.known = known
 
     def __reduce__(self) -> tuple[type[JobUnknown], tuple[str, tuple[str, ...]]]:
-        """Across processes."""
         return type(self), (self.job, self.known)
 
     def __str__(self) -> str:
@@ -72,55 +68,54 @@ class JobUnknown(SupervisionError, KeyError):
 
 
 class JobExists(SupervisionError):
-    """Another job of this name is known; the message says so."""
+    """Another job has this name."""
 
 
 class JobFailed(SupervisionError):
-    """The job failed; the message says why, `__cause__` is the leader's exception where it could travel."""
+    """The job failed; the message says why, `__cause__` is the leader's exception if it could be unpickled."""
 
 
 class JobTerminated(SupervisionError):
-    """The job was ended by a user before its leader returned: there is no result."""
+    """A user terminated the job before its leader returned: there is no result."""
 
 
 class SubmissionError(SupervisionError, ValueError):
-    """A task was submitted in a form that cannot be; the message names the parameter and the remedy."""
+    """An argument of a submission is invalid; the message names the parameter and the remedy."""
 
 
 class ArgumentError(SubmissionError, TypeError):
-    """An argument of a call is of another type, out of bounds, unknown or missing; the message names it and what to give."""
+    """An argument of a call has the wrong type, is out of bounds, unknown or missing; the message names it and the remedy."""
 
 
 class GangContradiction(SubmissionError):
-    """Two tasks of one gang say different sizes of it; the message names both. The second was not taken."""
+    """Two tasks of one gang give different sizes of it; the message names both. The second was not accepted."""
 
 
 class NotOverYet(SupervisionError, TimeoutError):
-    """A task or a job has no result within the time that was given, and goes on; the message says where it stands."""
+    """A task or job has no result within the timeout, and continues; the message names its state."""
 
 
 class TaskFailed(SupervisionError):
-    """The task failed; the message holds the user's traceback, `__cause__` the user's exception where it could travel."""
+    """The task failed; the message holds the user's traceback, `__cause__` the user's exception if it could be unpickled."""
 
 
 class ResultLost(SupervisionError):
-    """A large result went with the supervisor that held its reference."""
+    """A large result was lost with the supervisor that held its reference."""
 
 
 class TaskNotRunning(SupervisionError):
-    """A call on a task that no agent has: it waits, or is over; the message says which and why."""
+    """A call on a task without an agent: it waits, or is over; the message says which and why."""
 
 
 class StartFailed(SupervisionError):
-    """The mesh could not be started, and nothing of the start is left; the message holds what was raised."""
+    """The mesh could not be started, and nothing of the start is left; the message holds the error."""
 
     def __init__(self, mesh: str, why: str) -> None:
-        super().__init__(f"mesh {mesh} cannot be started: {why}; look at the options of ScheduleMesh.start, and at Ray's logs for the rest")
+        super().__init__(f"mesh {mesh} cannot be started: {why}; check the options of ScheduleMesh.start, and Ray's logs for details")
         self.mesh = mesh
         self.why = why
 
     def __reduce__(self) -> tuple[type[StartFailed], tuple[str, str]]:
-        """Across processes."""
         return type(self), (self.mesh, self.why)
 
 
@@ -129,24 +124,23 @@ class SupervisorLost(SupervisionError):
 
 
 class MeshStopped(SupervisorLost):
-    """The mesh has been stopped; its supervisor is there for a moment yet, and has its name."""
+    """The mesh has been stopped; its supervisor ends in a moment and still has its name."""
 
 
 class StartsAgain(SupervisorLost):
-    """The supervisor came back after its death and could not start; it is tried again in a moment. The message says what is wrong."""
+    """The supervisor restarted after its death and could not start; it retries in a moment. The message names the error."""
 
     def __init__(self, mesh: str, why: str) -> None:
-        super().__init__(f"the supervisor of mesh {mesh} came back and cannot start, and tries again: {why}")
+        super().__init__(f"the supervisor of mesh {mesh} restarted, cannot start, and retries: {why}")
         self.mesh = mesh
         self.why = why
 
     def __reduce__(self) -> tuple[type[StartsAgain], tuple[str, str]]:
-        """Across processes."""
         return type(self), (self.mesh, self.why)
 
 
 def no_such_mesh(mesh: str, kind: type[SupervisorLost] = SupervisorLost) -> SupervisorLost:
-    """What to raise when no mesh of this name runs."""
+    """Return the error for a mesh that does not run."""
     return kind(f"no mesh {mesh} runs in this cluster; start it with ScheduleMesh.start({mesh!r})")
 
 

@@ -1,8 +1,8 @@
-"""The supervisor: one detached actor per mesh, which has the one scheduler and everything that carries out what it decides.
+"""The supervisor: one detached actor per mesh, with the one scheduler and everything that carries out its decisions.
 
-Clients talk to it with values and get values. Every method that changes something may be called again with the same arguments:
-a client whose call was under way when the supervisor's process died sends it to the next one. Nothing here blocks the event
-loop, so a call that waits (for a start, for a placement group) holds nobody else up.
+Clients exchange values with it. Every method that changes state is idempotent: when the supervisor's process dies during a call,
+the client sends the call to the next one. No method blocks the event loop, so a call that waits (for a start, for a placement
+group) delays no other.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from mesh.runtime.supervision.pool_answers import PoolAnswers
 from mesh.scheduling.events import LabelConfigured, SettingsChanged
 from mesh.scheduling.figures import Figures
 
-#: Calls that may wait at the same time.
+#: Number of calls that may wait at the same time.
 CALLS_MAX = 10_000
 
 
 class MeshSupervisor(PoolAnswers, GroupAnswers, JobAnswers, AgentAnswers):
-    """See the module. All methods are coroutines on one event loop."""
+    """The actor of one mesh. All methods are coroutines on one event loop."""
 
     async def status(self) -> MeshStatus:
-        """Answers when the supervisor is ready to serve."""
+        """Return the mesh's status once the supervisor is ready."""
         await self._ready
         return MeshStatus(
             mesh=self._options.mesh,
@@ -46,13 +46,13 @@ class MeshSupervisor(PoolAnswers, GroupAnswers, JobAnswers, AgentAnswers):
         )
 
     async def change_settings(self, settings: Mapping[str, float]) -> None:
-        """See `SchedulerSettings.changed`."""
+        """Change settings of the scheduler, as `SchedulerSettings.changed` does."""
         await self._ready
-        self._state.settings.changed(settings)  # Raises here, before anything is written down.
+        self._state.settings.changed(settings)  # Raises for invalid settings before anything is journaled.
         self._loop.tell(SettingsChanged(at_ms=self._clock.now_ms(), settings=dict(settings)))
 
     async def configure_label(self, event: LabelConfigured) -> None:
-        """How one label's queue is ordered and scored; `at_ms` is set here."""
+        """Configure the order and scoring of one label's queue; `at_ms` is set here."""
         await self._ready
         self._loop.tell(
             LabelConfigured(
@@ -66,22 +66,21 @@ class MeshSupervisor(PoolAnswers, GroupAnswers, JobAnswers, AgentAnswers):
         )
 
     async def figures(self) -> Figures:
-        """The six figures of seed §6.2, and what stands beside them."""
         await self._ready
         return self._observer.figures(self._state, self._clock.now_ms())
 
     async def figures_history(self) -> list[Figures]:
-        """One set per metrics period, of the last two hours at the most; the last one is of now."""
+        """Return the metrics per metrics period, for the last two hours at most; the last entry is current."""
         await self._ready
         return [*self._observer.history(), self._observer.figures(self._state, self._clock.now_ms())]
 
     async def news(self) -> list[MeshNews]:
-        """What those who look after the mesh should know, oldest first."""
+        """Return the events for operators, oldest first."""
         await self._ready
         return self._observer.news()
 
     async def audit(self) -> Audit:
-        """Do the ledgers agree with each other, and with what lives in Ray?"""
+        """Audit all ledgers against each other and against Ray."""
         await self._ready
         return await audit(self._state, self._loop.book, self._driver, self._agents, self._groups)
 

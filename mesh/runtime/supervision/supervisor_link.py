@@ -1,4 +1,4 @@
-"""A client's way to the supervisor: finds it by its name, and sends a call again to the next one when it dies under it."""
+"""A client's connection to the supervisor: finds it by name, and repeats a call at the next one when it dies."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from mesh.errors import MeshError, RuntimeDoorError
 from mesh.runtime.supervision.ray_names import supervisor_name
 from mesh.runtime.supervision.supervision_errors import StartFailed, StartsAgain, SupervisorLost, no_such_mesh
 
-#: How long a new supervisor may take to come after the death of the last one.
+#: Time limit for a new supervisor after the death of the last one.
 RETURN_S_MAX = 90.0
-#: How long the name of one that was ended may take to come free.
+#: Time limit until the name of an ended supervisor is free.
 END_S_MAX = 30.0
 _PAUSE_S = 0.2
 
 
 class SupervisorLink:
-    """Can be pickled; safe to use from several threads."""
+    """Connection to one mesh's supervisor. Can be pickled; thread-safe."""
 
     def __init__(self, mesh: str, namespace: str) -> None:
         self.mesh = mesh
@@ -28,16 +28,16 @@ class SupervisorLink:
         self._actor: Any = None
 
     def __reduce__(self) -> tuple[type[SupervisorLink], tuple[str, str]]:
-        """The name is all: the other process looks the actor up itself."""
+        """Pickle the name only: the other process looks the actor up itself."""
         return type(self), (self.mesh, self.namespace)
 
     def ask(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the supervisor and wait for the answer. All of them may be sent twice.
+        """Call a method of the supervisor and wait for the answer. The call may be sent twice, so methods must be idempotent.
 
         Raises:
-            MeshError: What the method raised.
-            SupervisorLost: There is none, or none came back in time; `StartsAgain` when one did, and cannot start.
-            StartFailed: It could not even be made.
+            MeshError: The error of the method.
+            SupervisorLost: There is no supervisor, or none came back in time; `StartsAgain` when one did but cannot start.
+            StartFailed: The actor could not be created.
         """
         deadline = time.monotonic() + RETURN_S_MAX
         while True:
@@ -57,15 +57,15 @@ class SupervisorLink:
             time.sleep(_PAUSE_S)
 
     def know(self, actor: Any) -> None:
-        """This is its supervisor: it need not be looked up, and a first call hears why it could not be made."""
+        """Set the supervisor's actor: it is not looked up, and the first call raises its start error."""
         self._actor = actor
 
     def actor(self) -> Any:
-        """Ray's handle.
+        """Return Ray's handle of the supervisor.
 
         Raises:
             SupervisorLost: There is no such mesh in this cluster.
-            RuntimeDoorError: This process is connected to no cluster.
+            RuntimeDoorError: This process is not connected to a cluster.
         """
         if self._actor is None:
             require_cluster()
@@ -76,21 +76,21 @@ class SupervisorLink:
         return self._actor
 
     def end(self, actor: Any) -> None:
-        """Kill this supervisor, and wait until its name is free or another one has it: whoever starts the mesh next must not find one
-        that answers nobody any more.
+        """Kill this supervisor, and wait until its name is free or belongs to another actor: the next start of the mesh must not find
+        a dying supervisor.
 
         Raises:
-            SupervisorLost: It is not, in time.
+            SupervisorLost: The name did not become free in time.
         """
         ray.kill(actor, no_restart=True)
         deadline = time.monotonic() + END_S_MAX
         while not self.is_gone(actor):
             if time.monotonic() > deadline:
-                raise SupervisorLost(f"the supervisor of mesh {self.mesh} was ended and is still there; try again")
+                raise SupervisorLost(f"the supervisor of mesh {self.mesh} was ended but still has its name; try again")
             time.sleep(_PAUSE_S)
 
     def is_gone(self, ended: Any = None) -> bool:
-        """Has nobody its name, or another one than the actor that was ended?"""
+        """Return whether no actor has the name, or another one than the ended actor."""
         self._actor = None
         try:
             found = self.actor()
@@ -100,6 +100,6 @@ class SupervisorLink:
 
 
 def require_cluster() -> None:
-    """Raises `RuntimeDoorError` when this process is connected to no Ray cluster."""
+    """Raise `RuntimeDoorError` when this process is not connected to a Ray cluster."""
     if not ray.is_initialized():
-        raise RuntimeDoorError("this process is connected to no Ray cluster; call ray.init(address=...) first")
+        raise RuntimeDoorError("this process is not connected to a Ray cluster; call ray.init(address=...) first")

@@ -1,4 +1,4 @@
-"""What a supervisor is started with."""
+"""Start options of a supervisor."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from mesh.scheduling.settings import SchedulerSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisorOptions:
-    """How a mesh is supervised."""
+    """Start options of one mesh's supervisor."""
 
     mesh: str
     namespace: str
     state_dir: str
     settings: SchedulerSettings = field(default_factory=SchedulerSettings)
     driver: DriverSettings = field(default_factory=DriverSettings)
-    node_labels: Mapping[str, str] = field(default_factory=dict)  #: Of the nodes that are this mesh's; empty: all.
+    node_labels: Mapping[str, str] = field(default_factory=dict)  #: Labels of this mesh's nodes; empty: all nodes.
     observing: ObserverSettings = field(default_factory=ObserverSettings)
     jobs: JobSettings = field(default_factory=JobSettings)
     plugins: Mapping[str, str] = field(default_factory=dict)  #: By name: `module:attribute`, or a WebAssembly file.
-    journal_lines_max: int = LINES_MAX  #: After so many lines a snapshot takes the journal's place.
+    journal_lines_max: int = LINES_MAX  #: Number of lines after which a snapshot replaces the journal.
     seed: int = 0

@@ -1,4 +1,4 @@
-"""What the supervisor answers about tasks, from their submission to their result."""
+"""Requests about tasks, from submission to result."""
 
 from __future__ import annotations
 
@@ -18,25 +18,23 @@ from mesh.scheduling.tasks import AT_WORK, TERMINAL, TaskRequest, TaskState
 
 
 class TaskAnswers(SupervisedMesh):
-    """Methods of the supervisor's actor."""
-
     async def submit(self, request: TaskRequest, order: HostOrder | None, *, replaces: int | None = None) -> TaskStatus:
-        """Accept a task. Again with the same request: where it stands.
+        """Submit a task. Idempotent for the same request. Return its status.
 
         Args:
-            replaces: The last attempt of a task that is over, or ends, and leaves its name to this one. The status is that task's
-                when it has not ended within `WAIT_S_MAX`: ask again.
+            replaces: Last attempt of an ended or ending task of the same name, which this task replaces. If that task has not ended
+                within `WAIT_S_MAX`, the status is still that task's: ask again.
         Raises:
-            TaskExists: Another task of this name is known.
-            PoolUnknown: No such pool.
-            SubmissionError: It asks for a resource that neither a node nor a pool has.
-            GangContradiction: A task of its gang says another size of it.
+            TaskExists: Another task has this name.
+            PoolUnknown: The pool does not exist.
+            SubmissionError: The task asks for a resource that neither a node nor a pool has.
+            GangContradiction: A task of its gang gives another size of it.
         """
         await self._ready
         if replaces is not None and order is not None and await self._give_name(request, order, replaces):
             return self._status(request.task)
         row = self._loop.book.tasks.get(request.task)
-        # Where its arguments lie may have changed since; it is the same task all the same.
+        # The location of its arguments may have changed since; the task is the same all the same.
         if row is not None and not self._plugins.is_same(row.request, replace(request, local_bytes=row.request.local_bytes)):
             raise TaskExists(request.task, views.state_of(self._state, request.task, row))
         if row is None:
@@ -51,55 +49,55 @@ class TaskAnswers(SupervisedMesh):
         return self._status(request.task)
 
     async def _give_name(self, request: TaskRequest, order: HostOrder, replaces: int) -> bool:
-        """True: the task of this attempt is over and its name has gone to this one, or it still ends; False: there is none such."""
+        """Replace the ended task of this attempt. True: replaced, or the task still ends; False: there is no such attempt."""
         row = self._loop.book.tasks.get(request.task)
         if row is not None and row.attempt == replaces and views.is_ending(self._state, request.task):
             await self._loop.until(request.task, lambda: self._is_in(request.task, ()), WAIT_S_MAX)
             row = self._loop.book.tasks.get(request.task)
         if row is None or row.attempt != replaces:
-            return False  # Sent again: the name was given already.
+            return False  # A repeated call: the task was replaced already.
         if row.state not in TERMINAL:
             return views.is_ending(self._state, request.task)
         views.check_pool(self._state, request.pool, request.resources, *request.bundles)
         request = self._loop.prioritised(request)
         self._works.forget(request.task)
         self._works.submit(order)
-        # The scheduler remembers those that are over, and would take this one for a repetition. Attempts count on, over one that
-        # is none: so a repetition of this very call finds another attempt, also when no agent ever had this task.
+        # `resume`, because the scheduler remembers ended tasks and would take this one for a repetition. The attempt number rises even
+        # if no agent ever had the old task, so a repetition of this call finds another attempt.
         self._loop.tell(TaskSubmitted(at_ms=self._clock.now_ms(), request=request, resume=True, first_attempt=row.attempt + 1))
         return True
 
     async def task(self, task: TaskId) -> TaskStatus:
-        """Where it stands. Raises `TaskUnknown`."""
+        """Return the task's status. Raises `TaskUnknown`."""
         await self._ready
         return self._status(task)
 
     async def tasks(self) -> list[TaskStatus]:
-        """All tasks that are remembered, oldest first."""
+        """Return all remembered tasks, oldest first."""
         await self._ready
         return [self._status(task) for task in self._loop.book.tasks]
 
     async def wait_task(self, task: TaskId, until: tuple[TaskState, ...], timeout_s: float) -> TaskStatus:
-        """Its status, once it is in one of the states or over; or as it stands after the time (`WAIT_S_MAX` at the most)."""
+        """Wait until the task is in one of the states or over, at most `WAIT_S_MAX`; return its status."""
         await self._ready
         self._row(task)
         await self._loop.until(task, lambda: self._is_in(task, until), min(timeout_s, WAIT_S_MAX))
         return self._status(task)
 
     async def result(self, task: TaskId) -> tuple[Ended, Any | None] | None:
-        """How its entry method ended, and the ref of a large value; None: it has not."""
+        """Return the end of the entry method, and the reference of a large value; None before the end."""
         await self._ready
         return self._works.ended(task)
 
     async def handle(self, task: TaskId) -> tuple[Any, int] | None:
-        """Ray's handle of the agent that has the task, and the attempt; None: it is not up."""
+        """Return Ray's handle of the task's agent, and the attempt; None when it is not up."""
         await self._ready
         is_up = self._row(task).state in AT_WORK
         process = self._driver.hosts.get(task)
         return (process.handle, process.attempt) if process is not None and is_up else None
 
     async def cancel(self, task: TaskId, *, keep_state: bool, destroy_group: bool, requeue: bool) -> TaskStatus:
-        """Somebody wants it gone, or back in the queue. Harmless to repeat."""
+        """Cancel the task, or put it back into the queue. Idempotent."""
         await self._ready
         self._row(task)
         event = TaskCancelled(at_ms=self._clock.now_ms(), task=task, keep_state=keep_state, destroy_group=destroy_group, requeue=requeue)
@@ -108,10 +106,10 @@ class TaskAnswers(SupervisedMesh):
         return self._status(task)
 
     async def finish(self, task: TaskId) -> TaskStatus:
-        """Its owner is done with a task that has no entry method: it has succeeded. One that is over: where it stands.
+        """Mark a task without an entry method as succeeded. Does nothing when it is over.
 
         Raises:
-            TaskNotRunning: No agent has it; it waits, or starts.
+            TaskNotRunning: No agent has the task: it waits, or starts.
         """
         await self._ready
         row = self._row(task)
@@ -119,12 +117,12 @@ class TaskAnswers(SupervisedMesh):
             process = self._driver.hosts.get(task)
             if process is None or process.attempt != row.attempt or row.state not in (*AT_WORK, TaskState.PREEMPTED):
                 where = views.state_of(self._state, task, row)
-                raise TaskNotRunning(f"task {task} is {where.value}, no agent has it: wait until it runs, or cancel it")
+                raise TaskNotRunning(f"task {task} is {where.value} and has no agent; wait until it runs, or cancel it")
             self._driver.ended(Ended(task=task, attempt=row.attempt))
         return self._status(task)
 
     async def resume(self, task: TaskId) -> TaskStatus:
-        """A cancelled task goes on from its kept state; one that is still stopping, when it has stopped. Harmless to repeat."""
+        """Resume a cancelled task from its saved state; a stopping task, once it has stopped. Idempotent."""
         await self._ready
         record = self._state.records.get(task)
         if record is not None and record.stopping is not None:
@@ -136,12 +134,12 @@ class TaskAnswers(SupervisedMesh):
         return self._status(task)
 
     async def saved(self, task: TaskId) -> Snapshot | None:
-        """The state that was kept of it last."""
+        """Return the task's last saved state."""
         await self._ready
         return self._works.saved(task)
 
     async def evaluate_preemption(self, request: TaskRequest) -> list[CandidateStatus]:
-        """Dry run: who might give way to such a task, with score and reason. Raises `PoolUnknown`."""
+        """Return the preemption candidates for such a task, with score and verdict (dry run). Raises `PoolUnknown`."""
         await self._ready
         views.check_pool(self._state, request.pool, request.resources, *request.bundles)
         return views.candidate_statuses(self._state, request, self._clock.now_ms())

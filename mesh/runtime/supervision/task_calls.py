@@ -1,4 +1,4 @@
-"""Calls about tasks and who gives way to whom (seed §5 ⑦, §6.5)."""
+"""Calls about tasks and preemption."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from mesh.saved_state import Preserver, Restorer, StateHandlers
 from mesh.saved_state import register_state_handlers as state_handlers_of
 from mesh.scheduling.tasks import DEFAULT_PRIORITY, TaskRequest, TaskState, Weights
 
-#: A state, or its word.
+#: A task state, or its name.
 State = Annotated[TaskState, Field(strict=False)]
 
 
 @checked()
 class TaskCalls(MeshCalls):
-    """Tasks: submit, cancel, resume, explain, preempt."""
+    """Calls that submit, cancel, resume, explain and preempt tasks."""
 
     def __init__(self, name: str, *, namespace: str) -> None:
         super().__init__(name, namespace=namespace)
@@ -81,41 +81,41 @@ class TaskCalls(MeshCalls):
         environment: Mapping[str, str] | None = None,
         metrics_period_ms: Milliseconds = METRICS_PERIOD_MS,
     ) -> TaskHandle:
-        """An agent with an object of your class, queued until there is room; with `method`, that method is run and ends the task.
+        """Submit an agent with an object of your class, queued until there is room; `method` names the method that runs as the task.
 
-        A full pool is a wait: `handle.status()` tells reason, position and estimate. The same id with the same class, arguments
-        and request again is the same task, so a submission may be sent twice.
+        A task waits while its pool is full: `handle.status()` has reason, position and estimate. Idempotent for the same id, class,
+        arguments and request, so a submission may be sent twice.
 
         Args:
             actor_class: A plain class, or one with `@ray.remote`.
-            pool: Whose quota pays.
+            pool: Pool whose quota the task uses.
             task_id: A name of your own; None: a new one.
-            resources: `{"cpu": 1, "gpu": 0.5, "memory": "1GiB"}`.
-            args, kwargs: Of the constructor; ObjectRefs come as their values.
+            resources: For example `{"cpu": 1, "gpu": 0.5, "memory": "1GiB"}`.
+            args, kwargs: Arguments of the constructor; ObjectRefs arrive as their values.
             method, method_args, method_kwargs: The entry method; None: the object waits for calls until `finish` or `cancel`.
             priority: P_base; 8.0 and more may take a reserved placement group.
             label: The queue, like `tier:premium`.
-            tenant: A process never serves two tenants.
-            labels: What the node's labels must say.
-            policy, weights, workload_type, node, soft: How the node is chosen; None and empty: as the pool says.
-            after: Tasks that have to succeed first.
-            bundles: Its placement group, where that is more than one bundle of `resources`.
+            tenant: Tenant of the task; a process never serves two tenants.
+            labels: Selector of node labels.
+            policy, weights, workload_type, node, soft: Choice of the node; None and empty: as the pool says.
+            after: Tasks that must succeed first.
+            bundles: Bundles of its placement group, if other than one bundle of `resources`.
             gang, gang_size, job: Tasks that are admitted together, or belong together.
-            estimated_s: How long it will run; makes it less likely to be preempted near its start.
-            preemptible: May it be asked to give way?
-            max_restarts: How often it is started again after its agent was lost; -1: always.
-            state_handlers: How its state is kept; None: those of the class, or of this mesh.
-            environment: Variables of its process.
-            metrics_period_ms: How often its agent reports.
+            estimated_s: Expected run time; makes preemption near the start less likely.
+            preemptible: Whether the task may be preempted.
+            max_restarts: Number of restarts after its agent was lost; -1: no limit.
+            state_handlers: Handlers that save and restore its state; None: those of the class, or of this mesh.
+            environment: Environment variables of its process.
+            metrics_period_ms: Period of its agent's reports.
         Raises:
-            SubmissionError: A parameter that cannot be.
-            PoolUnknown: No such pool.
-            TaskExists: Another task of this name is known.
-            GangContradiction: A task of its gang says another `gang_size`.
+            SubmissionError: A parameter is invalid.
+            PoolUnknown: The pool does not exist.
+            TaskExists: Another task has this name.
+            GangContradiction: A task of its gang gives another `gang_size`.
         """
         amounts = read_amounts(resources if resources is not None else {})
         if method is None and (method_args or method_kwargs):
-            raise SubmissionError("method_args and method_kwargs are given, and no method: name the method that they are for")
+            raise SubmissionError("method_args and method_kwargs need a method; name the method that they are for")
         code = read_class(actor_class)
         entry = read_method(actor_class, method)
         arguments = read_values("", args, kwargs or {})
@@ -178,16 +178,16 @@ class TaskCalls(MeshCalls):
         timeout_s: Seconds | None = None,
         **options: Any,
     ) -> TaskHandle:
-        """Seed §6.5: check the parameters, allocate a placement group, else preempt and allocate again; and wait for the start.
+        """Check the parameters, allocate a placement group, else preempt and allocate again; then wait for the start.
 
-        What stands in the way is ordered by the mesh itself: a victim keeps its state and goes back to its place in the queue,
-        its group stays for this task if it fits.
+        The mesh chooses the victims: each saves its state and returns to its position in the queue; its group stays for this task if it
+        fits.
 
         Returns:
-            The task, started; or waiting still, when the time is over or nobody may be preempted: `status()` says why.
+            The started task; or a waiting one at the timeout or without preemption candidates: `status()` says why.
         Raises:
             SubmissionError: A required parameter is missing, or the pool has no placement groups.
-            PoolUnknown: No such pool.
+            PoolUnknown: The pool does not exist.
         """
         required("task_id", task_id)
         if actor_class is None:
@@ -201,16 +201,16 @@ class TaskCalls(MeshCalls):
         return handle
 
     def task(self, task_id: str) -> TaskHandle:
-        """A task that was submitted, here or elsewhere. Raises `TaskUnknown`."""
+        """Return the handle of a task that was submitted by any client. Raises `TaskUnknown`."""
         handle = TaskHandle(self._link, TaskId(task_id))
         handle.status()
         return handle
 
     def list_tasks(self, *, pool: str | None = None, state: State | None = None) -> list[TaskStatus]:
-        """All tasks that are remembered, oldest first; those of one pool, or in one state (`TaskState`, or its word).
+        """Return all remembered tasks, oldest first; those of one pool, or in one state (`TaskState`, or its name).
 
         Raises:
-            PoolUnknown: No such pool, and no task that was in one of this name.
+            PoolUnknown: The pool does not exist, and no task was in a pool of this name.
         """
         tasks: list[TaskStatus] = self._link.ask("tasks")
         if pool is not None and all(status.pool != pool for status in tasks):
@@ -218,19 +218,19 @@ class TaskCalls(MeshCalls):
         return [status for status in tasks if pool in (None, status.pool) and state in (None, status.state)]
 
     def cancel(self, task_id: str, *, keep_state: bool = True, destroy_group: bool = False) -> TaskStatus:
-        """Stop a task, keeping its state first (seed §6.3.1). Harmless to repeat."""
+        """Stop a task and save its state. Idempotent."""
         return TaskHandle(self._link, TaskId(task_id)).cancel(keep_state=keep_state, destroy_group=destroy_group)
 
     def resume(self, task_id: str) -> TaskStatus:
-        """A cancelled task goes on from its kept state."""
+        """Resume a cancelled task from its saved state."""
         return TaskHandle(self._link, TaskId(task_id)).resume()
 
     def explain(self, task_id: str) -> str:
-        """Why the task does not run now, in words."""
+        """Return why the task does not run now, as text."""
         return TaskHandle(self._link, TaskId(task_id)).why()
 
     def register_state_handlers(self, *, preserver: Preserver | None = None, restorer: Restorer | None = None) -> StateHandlers:
-        """How the state of tasks is kept that this object submits from now on; as a decorator, of one class (seed §6.3.1)."""
+        """Set the state handlers of tasks that this object submits from now on; as a decorator, those of one class."""
         self._handlers = state_handlers_of(preserver=preserver, restorer=restorer)
         return self._handlers
 
@@ -245,13 +245,13 @@ class TaskCalls(MeshCalls):
         strategy: str = "PACK",
         gang_size: int = 1,
     ) -> list[CandidateStatus]:
-        """Dry run: every running task with its score, and whether and why it would or would not give way to such a task.
+        """Return every running task with its score and verdict as a victim for such a task (dry run).
 
         Args:
-            gang_size: So many such tasks are a gang: room is made for all of them, or for none.
+            gang_size: Number of such tasks in a gang: preempt for all of them, or for none.
 
         Raises:
-            PoolUnknown: No such pool.
+            PoolUnknown: The pool does not exist.
         """
         request = TaskRequest(
             task=TaskId(f"dry-{uuid.uuid4().hex[:12]}"),
@@ -267,21 +267,21 @@ class TaskCalls(MeshCalls):
         return candidates
 
     def execute_preemption(self, task_ids: Sequence[str | CandidateStatus]) -> list[TaskStatus]:
-        """Make these tasks give way: each keeps its state, and waits for its next turn at its old place.
+        """Preempt these tasks: each saves its state, and returns to its position in the queue.
 
         Raises:
-            TaskUnknown: One of them is not known; none was asked to give way.
-            TaskNotRunning: One of them is over; the same.
+            TaskUnknown: A task is not known; none was preempted.
+            TaskNotRunning: A task is over; none was preempted.
         """
         handles = [TaskHandle(self._link, TaskId(each if isinstance(each, str) else each.task)) for each in task_ids]
         for handle in handles:
             status = handle.status()
             if status.is_over:
-                raise TaskNotRunning(f"task {handle.task} is {status.state.value}, it has nothing to give")
+                raise TaskNotRunning(f"task {handle.task} is {status.state.value} and cannot be preempted")
         return [handle.preempt() for handle in handles]
 
     def _take_over(self, request: TaskRequest, order: HostOrder) -> None:
-        """Submit it under the name of a task that is over; of one that ends, when it has ended."""
+        """Submit the task under the name of an ended task; of an ending one, once it has ended."""
         try:
             earlier: TaskStatus = self._link.ask("task", request.task)
         except TaskUnknown:
@@ -293,7 +293,7 @@ class TaskCalls(MeshCalls):
                 return
 
     def _taking_over_names(self) -> Self:
-        """This mesh, but what it submits may have the name of a task that is over: standing agents come and go under one name."""
+        """Return a copy of this client that may reuse names of ended tasks, for named agents that come and go."""
         other = type(self)(self.name, namespace=self._link.namespace)
         other._link, other._handlers, other._takes_over_names = self._link, self._handlers, True  # noqa: SLF001  its own class
         return other

@@ -1,4 +1,4 @@
-"""A submitted task in the hands of its owner."""
+"""Handle of a submitted task."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from mesh.runtime.supervision.supervisor_link import SupervisorLink
 from mesh.runtime.supervision.user_words import unsendable
 from mesh.scheduling.tasks import AT_WORK, TaskState
 
-#: How long a call waits for its task to be started, or started again.
+#: Time that a call waits for its task to start, or to start again.
 CALL_WAITS_S_MAX = 60.0
-#: How long it is waited, after an agent's death, until the supervisor knows of it.
+#: Time to wait, after an agent's death, until the supervisor knows of it.
 LOSS_HEARD_S_MAX = 3.0
 _FOREVER_S = 1e9
 _NOT_AT_WORK = tuple(state for state in TaskState if state not in AT_WORK)
@@ -33,7 +33,7 @@ _NOT_AT_WORK = tuple(state for state in TaskState if state not in AT_WORK)
 
 @checked()
 class TaskHandle:
-    """Asks and orders about one task. Can be pickled; the task lives on without it."""
+    """Client of one task. Can be pickled; the task does not depend on it."""
 
     def __init__(self, link: SupervisorLink, task: TaskId) -> None:
         self.task = task
@@ -41,42 +41,42 @@ class TaskHandle:
         self._agent: tuple[Any, int] | None = None
 
     def __reduce__(self) -> tuple[type[TaskHandle], tuple[SupervisorLink, TaskId]]:
-        """The other process finds the agent itself."""
+        """Pickle without the agent: the other process looks it up itself."""
         return type(self), (self._link, self.task)
 
     def __repr__(self) -> str:
         return f"TaskHandle({self.task!r})"
 
     def status(self) -> TaskStatus:
-        """Where it stands: state, reason, place in the queue, estimate."""
+        """Return the task's state, reason, position in the queue, and estimate."""
         status: TaskStatus = self._link.ask("task", self.task)
         return self._heard(status)
 
     def why(self) -> str:
-        """Why it does not run now, in words; empty when it does."""
+        """Return why the task does not run now, as text; empty when it runs."""
         status = self.status()
         if status.state in AT_WORK or status.reason is None:
             return ""
         place = f" It is number {status.position} in the queue." if status.position is not None else ""
-        wait = f" About {status.estimate_ms / 1000:.0f} s more, by the pace of the last starts." if status.estimate_ms is not None else ""
+        wait = f" About {status.estimate_ms / 1000:.0f} s more, by the pace of recent starts." if status.estimate_ms is not None else ""
         return f"{_in_words(status).rstrip('.')}.{place}{wait}"
 
     def wait_started(self, timeout_s: Seconds | None = None) -> TaskStatus:
-        """Wait until its agent is up, or it is over, or the time is; the status says which. A full pool is a wait, not an error."""
+        """Wait until the agent is up, the task is over, or the timeout; return the status. A full pool is a wait, not an error."""
         return self._wait(tuple(AT_WORK), timeout_s)
 
     def wait(self, timeout_s: Seconds | None = None) -> TaskStatus:
-        """Wait until it is over, or the time is."""
+        """Wait until the task is over, or until the timeout; return the status."""
         return self._wait((), timeout_s)
 
     def result(self, timeout_s: Seconds | None = None) -> Any:
-        """What its entry method returned.
+        """Return the result of the entry method.
 
         Raises:
-            TaskFailed: It raised, or its agent could not be made or was lost; with the user's traceback.
-            TaskNotRunning: It was cancelled.
-            ResultLost: It was large, and went with a supervisor that died.
-            NotOverYet: It is not over in time; the message says where it stands.
+            TaskFailed: The method raised, or the agent could not be created or was lost; with the user's traceback.
+            TaskNotRunning: The task was cancelled.
+            ResultLost: The result was large, and was lost with a supervisor that died.
+            NotOverYet: The task is not over in time; the message names its state.
         """
         status = self.wait(timeout_s)
         if not status.is_over:
@@ -91,7 +91,7 @@ class TaskHandle:
         return value_of(*answer, f"task {self.task}")
 
     def remote(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of its object; the ObjectRef of the value. Goes straight to the agent.
+        """Call a method of the object and return the ObjectRef of its value. Goes straight to the agent.
 
         Raises:
             TaskNotRunning: The task is over, or does not start in time.
@@ -104,10 +104,10 @@ class TaskHandle:
             raise unsendable(method, args, kwargs, refused) from refused
 
     def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of its object and wait for the value; waits for the task's start first.
+        """Call a method of the object and wait for its value; waits for the task's start first.
 
         Raises:
-            TaskNotRunning: The task is over, does not start in time, or its agent died under the call, or was out of reach.
+            TaskNotRunning: The task is over, does not start in time, or its agent died or was unreachable during the call.
             ArgumentError: An argument cannot be pickled.
         """
         while True:
@@ -116,32 +116,32 @@ class TaskHandle:
             except RayTaskError as error:
                 if not isinstance(error.cause, NothingHosted):
                     raise
-                self._agent = None  # It has moved; the call has not begun.
+                self._agent = None  # The task has moved; the call has not begun.
             except RayActorError as error:
                 self._agent = None
-                became = "was out of reach" if isinstance(error, ActorUnavailableError) else "died"
+                became = "was unreachable" if isinstance(error, ActorUnavailableError) else "died"
                 raise TaskNotRunning(
-                    f"the agent of task {self.task} {became} under the call of {method}, which may have begun; {self._after_a_loss()}"
+                    f"the agent of task {self.task} {became} during the call of {method}, which may have begun; {self._after_a_loss()}"
                 ) from error
 
     def cancel(self, *, keep_state: bool = True, destroy_group: bool = False) -> TaskStatus:
-        """Stop it; its state is kept, so that `resume` goes on from there."""
+        """Stop the task; its state is saved, so that `resume` continues from there."""
         status: TaskStatus = self._link.ask("cancel", self.task, keep_state=keep_state, destroy_group=destroy_group, requeue=False)
         return status
 
     def preempt(self) -> TaskStatus:
-        """Make it give way: its state is kept, and it waits for its next turn."""
+        """Preempt the task: save its state and return it to the queue."""
         status: TaskStatus = self._link.ask("cancel", self.task, keep_state=True, destroy_group=False, requeue=True)
         return status
 
     def resume(self) -> TaskStatus:
-        """After `cancel`: go on from the kept state."""
+        """Resume a cancelled task from its saved state."""
         self._agent = None
         status: TaskStatus = self._link.ask("resume", self.task)
         return status
 
     def finish(self) -> TaskStatus:
-        """You are done with it: it has succeeded, and what it held is given back."""
+        """Mark the task as succeeded and release its resources."""
         status: TaskStatus = self._link.ask("finish", self.task)
         return status
 
@@ -154,26 +154,26 @@ class TaskHandle:
                 return status
 
     def _heard(self, status: TaskStatus) -> TaskStatus:
-        """Of a later attempt than the one that calls go to: Ray tells of the death of that one's agent later at times."""
+        """Drop the known agent if the status is of a later attempt: Ray may report the old agent's death later."""
         agent = self._agent
         if agent is not None and agent[1] < status.attempt:
             self._agent = None
         return status
 
     def _after_a_loss(self) -> str:
-        """What a caller can do whose call was lost with the agent."""
-        with contextlib.suppress(MeshError):  # The supervisor may be away as well; it hears of the loss a moment after us.
+        """Return advice for a caller whose call was lost with the agent."""
+        with contextlib.suppress(MeshError):  # The supervisor may be away as well; it learns of the loss a moment later.
             status = self._wait(_NOT_AT_WORK, LOSS_HEARD_S_MAX)
             if status.is_over:
                 reason = f", {status.reason.value}" if status.reason is not None else ""
-                return f"it is {status.state.value}{reason}, and does not start again: `max_restarts` of submit_task says how often it does"
-        return "where it may be done twice, call again: that waits for the task's next start, where its agent is gone"
+                return f"it is {status.state.value}{reason}, and does not start again; `max_restarts` of submit_task limits restarts"
+        return "if it is safe to run twice, call again: the call then waits for the task's next start"
 
     def _up(self) -> tuple[Any, int]:
-        agent: tuple[Any, int] | None = self._agent  # Read once: another thread may hear of a later attempt at any moment.
-        if agent is not None and agent[0]._get_local_state() != ActorTableData.DEAD:  # noqa: SLF001 - as Serve asks; no hop
+        agent: tuple[Any, int] | None = self._agent  # Read once: another thread may clear it at any moment.
+        if agent is not None and agent[0]._get_local_state() != ActorTableData.DEAD:  # noqa: SLF001 - as Ray Serve does; local, without a call
             return agent
-        agent = self._link.ask("handle", self.task)  # It is up as a rule, then nobody has to be asked twice.
+        agent = self._link.ask("handle", self.task)  # The agent is usually up, and then one request is enough.
         if agent is None:
             status = self.wait_started(CALL_WAITS_S_MAX)
             agent = self._link.ask("handle", self.task) if status.state in AT_WORK else None
@@ -195,6 +195,6 @@ def _failure(status: TaskStatus, ended: Ended | None) -> TaskFailed:
     if ended is not None and ended.pickled is not None:
         try:
             failure.__cause__ = cloudpickle.loads(ended.pickled)
-        except Exception:  # noqa: BLE001 - its class may not be known in this process; the words are there
+        except Exception:  # noqa: BLE001 - its class may be unknown in this process; the text remains
             return failure
     return failure

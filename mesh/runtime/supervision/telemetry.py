@@ -1,7 +1,7 @@
-"""One mesh, told to the outside: its figures to Prometheus, a trace per task, and a line in the log for what alarms.
+"""Telemetry of one mesh: metrics for Prometheus, a trace per task, and a log line per alarm.
 
-The figures are gauges that are read at the scrape, from what the supervisor showed last: nothing is counted along the way. A
-task's trace is told when it is over: the task from submitted to its end, within it per attempt `placing`, `starting` and `running`.
+Metrics are gauges, read at the scrape from the last values of the supervisor; nothing is counted along the way. A task's trace
+is sent when it is over: a span from submission to end, and in it per attempt `placing`, `starting` and `running`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mesh.scheduling.stories import AttemptStory, TaskStory
 
 log = structlog.get_logger(__name__)
 
-#: How a task ends when nothing went wrong with it; its span is no error.
+#: Reasons of a normal end; other ends mark the span as an error.
 _WELL = frozenset({Reason.FINISHED, Reason.CANCELLED_BY_USER})
 
 
@@ -35,9 +35,9 @@ class MeshTelemetry:
     """The telemetry of one mesh, in a registry of its own.
 
     Args:
-        epoch_ms: What to add to the mesh's milliseconds to get those since 1970.
-        otlp_endpoint: `http://collector:4318`; None: traces are sent nowhere.
-        traces_file: JSON lines, one span each, appended; None: not written.
+        epoch_ms: Offset from the mesh's milliseconds to those since 1970.
+        otlp_endpoint: For example `http://collector:4318`; None: no traces are sent.
+        traces_file: File for JSON lines, one span each, appended; None: not written.
     """
 
     def __init__(self, mesh: MeshId, *, epoch_ms: int = 0, otlp_endpoint: str | None = None, traces_file: str | None = None) -> None:
@@ -53,15 +53,15 @@ class MeshTelemetry:
         for name, unit, description, observe in _GAUGES:
             meter.create_observable_gauge(name, callbacks=[self._observer(observe)], unit=unit, description=description)
         meter.create_observable_gauge(
-            "schedulemesh_target_missed", callbacks=[self._targets], description="1 while the figure misses its target."
+            "schedulemesh_target_missed", callbacks=[self._targets], description="1 while the metric misses its target."
         )
-        self.traces = otlp_endpoint is not None or traces_file is not None  #: Whether somebody reads them.
+        self.traces = otlp_endpoint is not None or traces_file is not None  #: Whether traces are recorded.
         self._ids = IdsOfName()
         self._spans = tracer_provider(self._ids, otlp_endpoint=otlp_endpoint, traces_file=traces_file)
         self._tracer = self._spans.get_tracer("schedulemesh")
 
     def show(self, figures: Figures, judged: Sequence[Judged] = (), anomalies: Iterable[Anomaly] = ()) -> None:
-        """What the next scrapes tell; alarms are logged once when they begin, and once when they are over."""
+        """Set the values of the next scrapes; log alarms once when they begin, and once when they are over."""
         self._figures, self._judged = figures, tuple(judged)
         alarms = {(one.name, one.tag): one for one in anomalies if one.is_alarm}
         for key, one in alarms.items():
@@ -72,11 +72,11 @@ class MeshTelemetry:
         self._alarmed = frozenset(alarms)
 
     def scrape(self) -> bytes:
-        """The figures as Prometheus reads them; without any before `show` was called."""
+        """Return the metrics in Prometheus' format; none before `show` was called."""
         return generate_latest(self._registry)
 
     def trace_task(self, story: TaskStory) -> None:
-        """Tell the trace of a task that is over; nobody waits for a collector."""
+        """Send the trace of an ended task, in the background."""
         if not self.traces:
             return
         request = story.request
@@ -103,7 +103,7 @@ class MeshTelemetry:
         task.end(end_ns(self._epoch_ms + story.submitted_ms, self._epoch_ms + story.ended_ms))
 
     def close(self) -> None:
-        """Send what is still to be sent, and stop."""
+        """Send pending data, and stop."""
         self._meters.shutdown()
         self._spans.shutdown()
 
@@ -159,36 +159,36 @@ def _one(value: float | None, scale: float = 1.0) -> Told:
     return [({}, None if value is None else value * scale)]
 
 
-#: Name, unit, description, and how it is read off the figures. The first six are those of seed §6.2.
+#: Name, unit, description, and reading of each gauge. The first six have targets (`mesh.scheduling.figures`).
 _GAUGES: tuple[tuple[str, str, str, Observe], ...] = (
     (
         "schedulemesh_schedule_latency_p95",
         "s",
-        "Submitted to bound, without what tasks waited for.",
+        "Time from submitted to bound, without waiting for room.",
         lambda f: _one(f.schedule_latency_p95_ms, 1e-3),
     ),
     (
         "schedulemesh_queue_wait_time_p99",
         "s",
-        "Placeable to bound, by tier.",
+        "Time from placeable to bound, by tier.",
         lambda f: [({"tier": tier}, None if wait is None else wait / 1000) for tier, wait in f.queue_wait_time_p99_ms.items()],
     ),
     (
         "schedulemesh_placement_success_rate",
         "",
-        "Starts that came about, of those tried in the last minute.",
+        "Share of successful starts, of those tried in the last minute.",
         lambda f: _one(f.placement_success_rate),
     ),
     (
         "schedulemesh_preemption_count",
         "",
-        "Tasks of the label that gave way in the last minute.",
+        "Preempted tasks of the label in the last minute.",
         lambda f: [({"label": label}, count) for label, count in f.preemption_count.items()],
     ),
     (
         "schedulemesh_resource_fragmentation",
         "",
-        "Share of the free room that serves no usual shape, 0 to 1.",
+        "Share of the free room that fits no usual shape, 0 to 1.",
         lambda f: _one(f.resource_fragmentation),
     ),
     ("schedulemesh_agent_heartbeat_gap", "s", "The longest silence of an agent.", lambda f: _one(f.agent_heartbeat_gap_ms, 1e-3)),
@@ -201,27 +201,27 @@ _GAUGES: tuple[tuple[str, str, str, Observe], ...] = (
     (
         "schedulemesh_tasks_waiting_longest",
         "s",
-        "How long the first of them has waited, by tier.",
+        "Longest wait of a waiting task, by tier.",
         lambda f: [({"tier": tier}, wait_ms / 1000) for tier, wait_ms in f.waiting_longest_ms.items()],
     ),
-    ("schedulemesh_tasks_running", "", "Tasks that have their place.", lambda f: _one(f.running)),
-    ("schedulemesh_tasks_submitted_per_minute", "", "Tasks that came in the last minute.", lambda f: _one(f.submitted_per_min)),
+    ("schedulemesh_tasks_running", "", "Tasks that have a place.", lambda f: _one(f.running)),
+    ("schedulemesh_tasks_submitted_per_minute", "", "Tasks submitted in the last minute.", lambda f: _one(f.submitted_per_min)),
     (
         "schedulemesh_pool_quota_share",
         "",
-        "Share of the pool's quota that is held.",
+        "Share of the pool's quota in use.",
         lambda f: [({"pool": pool}, share) for pool, share in f.use.items()],
     ),
     ("schedulemesh_agents", "", "Agents that report.", lambda f: _one(f.agents)),
     ("schedulemesh_agents_cpu", "", "Cores that agents use.", lambda f: _one(f.cpu)),
     ("schedulemesh_agents_memory", "By", "Resident memory of agents.", lambda f: _one(f.rss_bytes)),
     ("schedulemesh_agents_queue_length", "", "Calls that wait or run at agents.", lambda f: _one(f.queue_length)),
-    ("schedulemesh_agents_queue_time_longest", "s", "The longest that a call waited at an agent.", lambda f: _one(f.queue_ms_max, 1e-3)),
+    ("schedulemesh_agents_queue_time_longest", "s", "Longest wait of a call at an agent.", lambda f: _one(f.queue_ms_max, 1e-3)),
     ("schedulemesh_agents_failures_per_minute", "", "Calls that failed at agents in the last minute.", lambda f: _one(f.failures_per_min)),
     (
         "schedulemesh_agents_retries_per_minute",
         "",
-        "Calls that were tried again at agents in the last minute.",
+        "Calls that were retried at agents in the last minute.",
         lambda f: _one(f.retries_per_min),
     ),
 )

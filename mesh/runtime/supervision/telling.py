@@ -1,7 +1,7 @@
-"""How an agent tells the supervisor: on a thread of its own, never in the way of the user's code.
+"""Reports of an agent to the supervisor, sent on a thread of their own so that user code never waits.
 
-A report is told once and forgotten. A checkpoint and an end are told until the supervisor has taken them, so they survive its
-restart; of checkpoints only the last one waits. The supervisor may therefore hear one twice.
+A status report is sent once and forgotten. A checkpoint and an end are sent until the supervisor acknowledges them, so they
+survive its restart; of checkpoints only the last one waits. The supervisor may therefore receive one twice.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from typing import Any, Protocol
 
 from mesh.ids import TaskId
 
-#: How soon it is looked again whether a message was taken, and a message that was not is told again.
+#: Seconds between two checks for acknowledgement, and before a message is sent again.
 AGAIN_S = 0.5
-#: Messages that are told at once, at most: a supervisor that is away is not flooded when it comes back.
+#: Limit of unacknowledged messages: a supervisor that comes back is not flooded.
 OUT_MAX = 16
 
 
 class Receipt(str, Enum):
-    """What became of a message."""
+    """State of a sent message."""
 
     OUT = "OUT"
-    """Not answered yet."""
+    """Not acknowledged yet."""
     TAKEN = "TAKEN"
-    """The supervisor has it."""
+    """The supervisor has the message."""
     LOST = "LOST"
-    """It was not taken; the supervisor is away, or said no."""
+    """The message was lost; the supervisor is away."""
 
 
 class SupervisorDoor(Protocol):
-    """The way to the supervisor."""
+    """Client of the supervisor."""
 
     def tell(self, attempt: int, kind: str, payload: Any) -> Callable[[], Receipt]:
-        """Send a message; the answer asks what has become of it. Does not wait, does not raise."""
+        """Send a message; return a function that checks its state. Does not wait, does not raise."""
         ...
 
 
@@ -50,12 +50,12 @@ class _Message:
 
 
 class Teller:
-    """Tells. Started with the agent, ends with its process.
+    """Sends an agent's reports. Started with the agent, ends with its process.
 
     Args:
-        door: To the supervisor.
-        report: Makes the periodic report: the task, its attempt and the report itself.
-        period_s: Between two reports; may be set later.
+        door: Client of the supervisor.
+        report: Makes the periodic report: the attempt and the report itself.
+        period_s: Seconds between two reports; may be set later.
     """
 
     def __init__(self, door: SupervisorDoor, report: Callable[[], tuple[int, Any]], *, period_s: float) -> None:
@@ -70,17 +70,16 @@ class Teller:
         self._wake = threading.Event()
 
     def start(self) -> None:
-        """Begin; the thread is a daemon."""
         threading.Thread(target=self._turn, name="teller", daemon=True).start()
 
     def set_period(self, period_s: float) -> None:
-        """From now on; the next report is one period away."""
+        """Set the period; the next report is one period away."""
         with self._lock:
             self._period_s, self._due_s = period_s, time.monotonic() + period_s
         self._wake.set()
 
     def tell(self, task: TaskId, attempt: int, kind: str, payload: Any) -> None:
-        """Have it told, soon. A checkpoint takes the place of an earlier one of its attempt that waits still."""
+        """Queue a message. A checkpoint replaces a waiting checkpoint of the same attempt."""
         message = _Message(task, attempt, kind, payload)
         with self._lock:
             if kind == "checkpoint":
@@ -89,13 +88,13 @@ class Teller:
         self._wake.set()
 
     def forget(self, task: TaskId, attempt: int) -> None:
-        """Nothing of the attempt has to be told any more: its stop was answered."""
+        """Drop all messages of the attempt, because its stop was answered."""
         with self._lock:
             self._waiting = deque(one for one in self._waiting if (one.task, one.attempt) != (task, attempt))
             self._out = [(one, receipt) for one, receipt in self._out if (one.task, one.attempt) != (task, attempt)]
 
     def turn_once(self) -> float:
-        """Tell what is due; how many seconds may pass until the next turn."""
+        """Send due messages; return the seconds until the next call is needed."""
         now_s = time.monotonic()
         self._look_at_receipts()
         with self._lock:
@@ -106,7 +105,7 @@ class Teller:
         sent = [(message, self._door.tell(message.attempt, message.kind, message.payload)) for message in ready]
         with self._lock:
             self._out += sent
-        # A supervisor that has not answered the last report does not get another on top of it.
+        # Send no report while the last one is unacknowledged.
         if is_due and (self._reported is None or self._reported() is not Receipt.OUT):
             attempt, report = self._report()
             self._reported = self._door.tell(attempt, "report", report)
@@ -115,7 +114,7 @@ class Teller:
             return min(rest_s, AGAIN_S) if self._out or self._waiting else rest_s
 
     def _look_at_receipts(self) -> None:
-        """What was taken is done with; what was lost goes back to the front."""
+        """Remove acknowledged messages; put lost ones back to the front."""
         with self._lock:
             told = [(message, receipt, receipt()) for message, receipt in self._out]
             self._out = [(message, receipt) for message, receipt, became in told if became is Receipt.OUT]

@@ -1,4 +1,4 @@
-"""An exception of a user's code as words, and as bytes that its own client may read."""
+"""A user's exception as text, and as bytes that its own client may unpickle."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ _OWN_FOLDER = str(Path(__file__).parent)
 
 @dataclass(frozen=True, slots=True)
 class ToldError:
-    """What can be said of an exception without the exception."""
+    """Serialized exception."""
 
-    words: str  #: `builtins.ValueError: no`.
-    traceback: str  #: Without this project's frames at its top.
-    pickled: bytes | None  #: The exception, when it is small and can be had back.
+    words: str  #: For example `builtins.ValueError: no`.
+    traceback: str  #: Without this project's frames at the top.
+    pickled: bytes | None  #: The exception, when it is small and can be unpickled.
 
 
 def tell_error(error: BaseException) -> ToldError:
-    """Put it into words."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_OWN_FOLDER):
         frames = frames.tb_next
@@ -39,14 +38,14 @@ def _pickled(error: BaseException) -> bytes | None:
         pickled = bytes(cloudpickle.dumps(error, protocol=5))
         if len(pickled) > PICKLED_BYTES_MAX:
             return None
-        pickle.loads(pickled)  # noqa: S301 - just made; many exceptions pickle and cannot be had back
-    except Exception:  # noqa: BLE001 - whatever it is, words must do
+        pickle.loads(pickled)  # noqa: S301 - just made; many exceptions pickle but do not unpickle
+    except Exception:  # noqa: BLE001 - then the text is all that is sent
         return None
     return pickled
 
 
 def _shortened(text: str) -> str:
-    """The text, or its two ends: a traceback's beginning and its last line both count."""
+    """Shorten a long text in the middle: the begin and the last line of a traceback both count."""
     if len(text) <= TEXT_CHARS_MAX:
         return text
     half = TEXT_CHARS_MAX // 2

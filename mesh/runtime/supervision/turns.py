@@ -1,4 +1,4 @@
-"""Work on one event loop: none waits for another, but what is done under one name is done in turn."""
+"""Keyed locks and background tasks on one event loop: work under one name is serial, other work concurrent."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ log = structlog.get_logger(__name__)
 
 
 class Turns:
-    """All methods belong to one event loop."""
+    """Keyed locks and background tasks. All methods belong to one event loop."""
 
     def __init__(self) -> None:
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  #: Gone when nobody has it or waits for it.
-        self._running: set[asyncio.Task[None]] = set()  #: The loop itself forgets tasks that nobody refers to.
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  #: Holds locks in use only.
+        self._running: set[asyncio.Task[None]] = set()  #: References; the loop itself drops tasks that nothing refers to.
 
     def lock(self, name: str) -> asyncio.Lock:
-        """The lock of this name; whoever waits for it gets it in the order in which they came."""
+        """Return the lock of this name; waiters get it in the order of their requests."""
         lock = self._locks.get(name)
         if lock is None:
             lock = self._locks[name] = asyncio.Lock()
         return lock
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Begin the work, and log what it raises."""
+        """Start the work, and log its errors."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._running.add(task)
         task.add_done_callback(self._done)

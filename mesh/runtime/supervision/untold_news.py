@@ -1,4 +1,4 @@
-"""News on their way to the scheduler: told in order, and again when they could not be taken, for nobody would ask Ray a second time."""
+"""Queue of events to the scheduler: delivered in order, and retried on failure, because Ray does not report an event twice."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from mesh.scheduling.events import Event
 
 log = structlog.get_logger(__name__)
 
-#: Between two tries to tell what could not be told.
+#: Seconds between two deliveries of failed events.
 TELL_AGAIN_S = 1.0
-#: So often news that the scheduler does not understand are told; then each by itself, so that one does not take the others of
-#: its batch with it. Those that only the disk did not take are told until it does.
+#: Number of deliveries of a batch that the scheduler refuses; then its events are delivered one by one, so that one cannot block
+#: the others. Batches that only the disk refuses are retried without limit.
 TELLS_MAX = 5
 
 
 class UntoldNews:
-    """Invariant: batches are told oldest first, and none twice that was taken. All methods belong to one event loop.
+    """Invariant: batches are delivered oldest first, and none again after success. All methods belong to one event loop.
 
     Args:
-        take: Takes events to the scheduler, at once and on this thread; raises when it does not.
+        take: Passes events to the scheduler, at once and on this thread; raises on failure.
     """
 
     def __init__(self, take: Callable[..., object]) -> None:
         self._take = take
         self._batches: deque[tuple[Event, ...]] = deque()  #: Oldest first.
-        self._tells = 0  #: Of the oldest one.
+        self._tells = 0  #: Deliveries of the oldest batch.
         self._again: asyncio.TimerHandle | None = None
 
     def tell(self, *events: Event) -> None:
-        """Tell them now; behind those that are still to be told, after the pause, where there are such."""
+        """Deliver the events now, or after those that wait for a retry."""
         self._batches.append(events)
-        if self._again is None:  # Else each of them would cost the oldest one of its tries, and all are spent in a moment.
+        if self._again is None:  # Else each call would spend one delivery of the oldest batch at once.
             self._tell_all()
 
     def _tell_all(self) -> None:
@@ -50,12 +50,12 @@ class UntoldNews:
                 is_last = self._tells >= TELLS_MAX and not isinstance(error, (RuntimeDoorError, OSError))
                 kinds = [type(event).__name__ for event in events]
                 if not is_last:
-                    log.warning("news could not be told, and are told again", events=kinds, error=str(error) or type(error).__name__)
+                    log.warning("events could not be delivered and are retried", events=kinds, error=str(error) or type(error).__name__)
                     self._batches.appendleft(events)
                     self._again = asyncio.get_running_loop().call_later(TELL_AGAIN_S, self._tell_all)
                     return
                 if len(events) > 1:
                     self._batches.extendleft((event,) for event in reversed(events))
                 else:
-                    log.exception("news that the scheduler does not understand are dropped, for those behind them", events=kinds)
+                    log.exception("events that the scheduler refuses are dropped", events=kinds)
             self._tells = 0

@@ -1,4 +1,4 @@
-"""What users write for resources, names, classes and jobs, read into values; what cannot be read is named."""
+"""Parsing of users' resources, names, classes and jobs into values; errors name the wrong input."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from mesh.runtime.supervision.pickled_code import check_picklable, pickled_argum
 from mesh.runtime.supervision.supervision_errors import ArgumentError, SubmissionError
 from mesh.saved_state import StateHandlers, plain_class
 
-#: Of a task's name: its folder is called by it, and file systems take 255 bytes.
+#: Limit of a task's name, which names its folder; file systems allow 255 bytes.
 TASK_ID_BYTES_MAX = 200
-_PICKLING = "what a task gets is sent to another process: make there what cannot travel (locks, files, connections)"
-#: What Ray and others call what is written otherwise here.
+_PICKLING = "values of a task are sent to another process; create locks, files and connections in the task instead"
+#: Names of Ray and others, and the names used here.
 _OTHER_WORDS = {"CPU": "cpu", "GPU": "gpu", "num_cpus": "cpu", "num_gpus": "gpu"}
 
 
 def read_amounts(amounts: Any) -> ResourceSet:
-    """Resources as a user writes them. Raises `SubmissionError` when they are none."""
+    """Parse a user's resources. Raises `SubmissionError` for invalid ones."""
     if isinstance(amounts, ResourceSet):
         return amounts
     if not isinstance(amounts, Mapping):
-        raise SubmissionError(f'{amounts!r} are no amounts; write them by name, like {{"cpu": 1, "memory": "1GiB"}}')
+        raise SubmissionError(f'{amounts!r} are not amounts; write them by name, like {{"cpu": 1, "memory": "1GiB"}}')
     for name in amounts:
         if not isinstance(name, str) or not name:
-            raise SubmissionError(f"{name!r} is no name of a resource; write cpu, gpu, memory, or the name of one of your own")
+            raise SubmissionError(f"{name!r} is not a resource name; write cpu, gpu, memory, or the name of a custom resource")
         if name in _OTHER_WORDS:
-            raise SubmissionError(f"there is no resource {name!r} here; write {_OTHER_WORDS[name]!r}")
+            raise SubmissionError(f"there is no resource {name!r}; write {_OTHER_WORDS[name]!r}")
     try:
         return ResourceSet.of(amounts)
     except AmountError as error:
@@ -48,42 +48,42 @@ def read_amounts(amounts: Any) -> ResourceSet:
 
 
 def read_bundles(shape: Any) -> tuple[ResourceSet, ...]:
-    """One bundle, or several. Raises `SubmissionError` when they are none."""
+    """Parse one bundle, or several. Raises `SubmissionError` for invalid ones."""
     if isinstance(shape, Mapping):
         return (read_amounts(shape),)
     if not isinstance(shape, (list, tuple)):
-        raise SubmissionError(f'{shape!r} is no shape of a placement group; give its amounts, like {{"cpu": 1}}, or a list of bundles')
+        raise SubmissionError(f'{shape!r} is not a shape of a placement group; give its amounts, like {{"cpu": 1}}, or a list of bundles')
     return tuple(map(read_amounts, shape)) or (NOTHING,)
 
 
-#: What a user writes for resources: `{"cpu": 1, "memory": "1GiB"}`, or the value itself; read where a call begins.
+#: Resources as a user writes them, `{"cpu": 1, "memory": "1GiB"}`, or as a value; parsed when a call begins.
 Amounts = Annotated[Mapping[str, object] | ResourceSet, PlainValidator(read_amounts)]
-#: The same for a placement group: one bundle, or a list of them.
+#: A placement group as a user writes it: one bundle, or a list of them.
 Bundles = Annotated[Mapping[str, object] | ResourceSet | Sequence[Mapping[str, object] | ResourceSet], PlainValidator(read_bundles)]
 
 
 def required(parameter: str, value: str) -> str:
-    """A name that must not be empty."""
+    """Return the name; raise `SubmissionError` if it is empty."""
     if not isinstance(value, str) or not value:
-        raise SubmissionError(f"{parameter} is missing: give a name that is not empty")
+        raise SubmissionError(f"{parameter} is missing; give a name that is not empty")
     return value
 
 
 def read_task_id(name: str | None, parameter: str = "task_id") -> TaskId:
-    """The name given, or a new one. Raises `SubmissionError` for one that is empty, or too long for a folder to be called by it."""
+    """Return the given name, or a new one. Raises `SubmissionError` for an empty name, or one too long for a folder name."""
     if name is None:
         return TaskId(f"task-{uuid.uuid4().hex[:12]}")
     written = quote(required(parameter, name), safe="", errors="replace")
     if len(written) > TASK_ID_BYTES_MAX:
         raise SubmissionError(
-            f"{parameter} {name[:20]!r}… takes {counted(len(written), 'byte')} as the name of a folder; choose a shorter one, at most "
-            f"{TASK_ID_BYTES_MAX} letters, digits, dots, dashes and underscores (any other sign takes 3 bytes or more)"
+            f"{parameter} {name[:20]!r}… takes {counted(len(written), 'byte')} as a folder name; choose a shorter one, at most "
+            f"{TASK_ID_BYTES_MAX} letters, digits, dots, dashes and underscores (any other character takes 3 bytes or more)"
         )
     return TaskId(name)
 
 
 def read_job_spec(spec: JobSpec | Mapping[str, Any] | str | Path) -> JobSpec:
-    """A job as a value, a mapping, YAML text, or the path of a YAML file."""
+    """Parse a job from a value, a mapping, YAML text, or the path of a YAML file."""
     if isinstance(spec, JobSpec):
         return spec
     if isinstance(spec, Mapping):
@@ -93,8 +93,8 @@ def read_job_spec(spec: JobSpec | Mapping[str, Any] | str | Path) -> JobSpec:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise SubmissionError(f"spec: {error}") from None
     if not isinstance(raw, dict):
-        what = f"{spec!r} is the name of a file: give Path({spec!r})" if _is_file(spec) else "it is no YAML mapping"
-        raise SubmissionError(f"spec: {what}; a JobSpec, a mapping, the text of a YAML document, or the Path of one is wanted")
+        what = f"{spec!r} is a file name, give Path({spec!r})" if _is_file(spec) else "it is not a YAML mapping"
+        raise SubmissionError(f"spec: {what}; give a JobSpec, a mapping, the text of a YAML document, or the Path of one")
     return read_job(raw)
 
 
@@ -103,10 +103,10 @@ def _is_file(spec: object) -> bool:
 
 
 def read_class(actor_class: Any, parameter: str = "actor_class") -> bytes:
-    """The class as it travels. Raises `SubmissionError` when it is none, or cannot travel."""
+    """Pickle the class. Raises `SubmissionError` for a value that is not a class, or cannot be pickled."""
     plain = plain_class(actor_class)
     if not isinstance(plain, type):
-        raise SubmissionError(f"{parameter} is {plain!r}, which is no class; give the class, and its arguments in `args`")
+        raise SubmissionError(f"{parameter} is {plain!r}, not a class; give the class, and its arguments in `args`")
     try:
         return pickled_class(plain)
     except Exception as error:
@@ -114,10 +114,10 @@ def read_class(actor_class: Any, parameter: str = "actor_class") -> bytes:
 
 
 def read_values(parameter: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> PickledArguments:
-    """Arguments of a call as they travel; `parameter` is what both are called, as `method_args` and `method_kwargs`.
+    """Pickle the arguments of a call; `parameter` is their prefix in messages, as in `method_args` and `method_kwargs`.
 
     Raises:
-        SubmissionError: One of them cannot be pickled; it is named.
+        SubmissionError: An argument cannot be pickled; the message names it.
     """
     try:
         return pickled_arguments(*args, **kwargs)
@@ -128,7 +128,7 @@ def read_values(parameter: str, args: Sequence[Any], kwargs: Mapping[str, Any]) 
 
 
 def unsendable(method: str, args: Sequence[Any], kwargs: Mapping[str, Any], refused: Exception) -> Exception:
-    """What to raise when Ray refused to send a call: an error that names the argument, or Ray's own where none is to blame."""
+    """Return the error for a call that Ray refused to send: one that names the wrong argument, or Ray's own if none is wrong."""
     try:
         read_values(f"{method}(): ", args, kwargs)
     except SubmissionError as wrong:
@@ -137,7 +137,7 @@ def unsendable(method: str, args: Sequence[Any], kwargs: Mapping[str, Any], refu
 
 
 def read_handlers(handlers: StateHandlers) -> bytes:
-    """State handlers as they travel. Raises `SubmissionError` when they cannot."""
+    """Pickle state handlers. Raises `SubmissionError` when they cannot be pickled."""
     try:
         return pickled_handlers(handlers)
     except Exception as error:
@@ -145,10 +145,10 @@ def read_handlers(handlers: StateHandlers) -> bytes:
 
 
 def read_method(actor_class: Any, method: str | None, parameter: str = "method") -> str | None:
-    """The name of a method that objects of the class have.
+    """Return the method's name if objects of the class have it.
 
     Raises:
-        SubmissionError: They have none of this name, and nothing that would stand in for it.
+        SubmissionError: The class has no such method, and no `__getattr__` that could provide it.
     """
     plain = plain_class(actor_class)
     if method is None or callable(getattr(plain, method, None)) or hasattr(plain, "__getattr__"):

@@ -30,7 +30,7 @@ from mesh.scheduling.victims import PreemptionPlan
 
 
 def task_status(state: MeshState, book: OrderBook, task: TaskId, row: TaskRow) -> TaskStatus:
-    """One task, with its place in the queue."""
+    """Return one task, with its position in the queue."""
     request = row.request
     queued = explain_task(state, task, state.now_ms) if task in state.queues else None
     where = state_of(state, task, row)
@@ -65,29 +65,29 @@ def task_status(state: MeshState, book: OrderBook, task: TaskId, row: TaskRow) -
 
 
 def state_of(state: MeshState, task: TaskId, row: TaskRow) -> TaskState:
-    """Where it stands by the scheduler, which knows more of a task that is not over than the book: what it waits for."""
+    """Return the scheduler's state of the task, which is more detailed than the book's while the task is not over."""
     return row.state if row.state in TERMINAL or task not in state.tasks else state.tasks.state_of(task)
 
 
 def is_ending(state: MeshState, task: TaskId) -> bool:
-    """It was asked to stop, and will not come back."""
+    """Return whether the task was asked to stop and will not resume."""
     record = state.records.get(task)
     return record is not None and record.stopping is not None and not record.requeue
 
 
 def state_lost(why: str) -> str:
-    """What a handler of state that failed means for its task, in words."""
-    return f"{why}: the default holds, which is its arguments, its progress and its last checkpoint"
+    """Return a text about a failed state handler and its effect on the task."""
+    return f"{why}; the default state is used: arguments, progress and last checkpoint"
 
 
 def _needs(state: MeshState, book: OrderBook, request: TaskRequest) -> str:
     rows = [(need, book.tasks.get(need)) for need in request.after]
     missing = [f"{need} (not submitted yet)" if row is None else f"{need} ({state_of(state, need, row).value})" for need, row in rows]
-    return f"it comes after {', '.join(missing)}"
+    return f"it waits for {', '.join(missing)}"
 
 
 def check_pool(state: MeshState, pool: PoolName, *amounts: ResourceSet) -> None:
-    """Raises `PoolUnknown` when there is none of this name, `SubmissionError` for a resource that neither a node nor a pool has."""
+    """Raise `PoolUnknown` if the pool does not exist, `SubmissionError` for a resource that neither a node nor a pool has."""
     if pool not in state.pools.pools:
         raise PoolUnknown(pool, tuple(state.pools.pools))
     for each in amounts:
@@ -97,7 +97,7 @@ def check_pool(state: MeshState, pool: PoolName, *amounts: ResourceSet) -> None:
 
 
 def pool_statuses(state: MeshState, book: OrderBook) -> list[PoolStatus]:
-    """All pools, in the order of their creation."""
+    """Return all pools, in the order of their creation."""
     open_rows = [(task, row) for task, row in book.tasks.items() if row.state not in TERMINAL]
     queued = Counter(row.request.pool for task, row in open_rows if task in state.queues)
     agents = Counter(row.request.pool for _, row in open_rows if row.agent is not None)
@@ -121,7 +121,6 @@ def pool_statuses(state: MeshState, book: OrderBook) -> list[PoolStatus]:
 
 
 def group_statuses(state: MeshState) -> list[GroupStatus]:
-    """All placement groups."""
     return [
         GroupStatus(
             group=record.group,
@@ -138,7 +137,6 @@ def group_statuses(state: MeshState) -> list[GroupStatus]:
 
 
 def node_statuses(state: MeshState, standbys: Standbys) -> list[NodeStatus]:
-    """All nodes, as the scheduler counts them."""
     table = state.table
     return [
         NodeStatus(
@@ -155,7 +153,6 @@ def node_statuses(state: MeshState, standbys: Standbys) -> list[NodeStatus]:
 
 
 def agent_seen(process: AgentProcess, driver: Driver, book: OrderBook, *, is_warm: bool) -> AgentSeen:
-    """One agent process."""
     task = process.task if process.task is not None and driver.hosts.get(process.task) is process else None
     row = book.tasks.get(task) if task is not None else None
     group = book.groups.get(process.group) if process.group is not None else None
@@ -173,7 +170,7 @@ def agent_seen(process: AgentProcess, driver: Driver, book: OrderBook, *, is_war
 
 
 def member(rank: int, task: TaskId, row: TaskRow, process: AgentProcess) -> Member:
-    """An agent for an actor group. It carries the label of its task, and its pool's name."""
+    """Return an agent as a member of an actor group, with its task's label and its pool's name."""
     request = row.request
     labels = {**request.selector, **(labels_of(request.label) if request.label else {}), "pool": str(request.pool)}
     return Member(
@@ -188,7 +185,7 @@ def member(rank: int, task: TaskId, row: TaskRow, process: AgentProcess) -> Memb
 
 
 def candidate_statuses(state: MeshState, request: TaskRequest, now_ms: int) -> list[CandidateStatus]:
-    """Every task that might give way to this one, the likeliest first (dry run, seed §6.3)."""
+    """Return every preemption candidate for this task, the likeliest first (dry run)."""
     scored, plan = dry_run(state, request, now_ms, max(1, request.gang_size))
     victims = {victim.task for victim in plan.victims} if isinstance(plan, PreemptionPlan) else set()
     statuses = [

@@ -1,18 +1,17 @@
-"""What a task runs, as one short word: two submissions of one name are the same task only when it is the same.
+"""Digest of a task's code and arguments: two submissions of one name are the same task only if their digests are equal.
 
-The bytes of a pickle are no measure: they hold numbers that each process draws for itself, sets in the order of its hashes, and
-the lines and the file where a class stands, so a program that is run again would send another class. Compared is what things
-*do* and *say*, part by part:
+The bytes of a pickle are not comparable: they hold ids that each process draws for itself, sets in hash order, and the line and
+file of a class, so a repeated program would send another class. The digest covers behaviour and content, part by part:
 
-- of a class and its bases: the names, the code of the functions with the constants in it, and the values, as far as these are
-  plain, containers, functions, nested classes, or objects of a class of the same module;
-- of a function: also its defaults, what it closes over, what it wraps, and the functions, classes, numbers and texts of its
-  module that it reads by name;
-- of arguments: their content, as pickle would take it apart; ObjectRefs by their ids, as two may hold the same and nobody can
-  know without reading them.
+- of a class and its bases: the names, the code of the functions with its constants, and the values, if they are plain,
+  containers, functions, nested classes, or objects of a class of the same module;
+- of a function: also its defaults, closure and wrapped function, and the functions, classes, numbers and texts of its module
+  that it reads by name;
+- of arguments: their content, as pickle would take it apart; ObjectRefs by their ids, because equal values are unknown without
+  reading them.
 
-Not compared, and told apart by name alone: what is imported from other modules, Python's own classes, and lists, dicts and
-objects of a module (as a rule they are caches, which fill up between two submissions of the same work).
+Covered by name only: imports from other modules, Python's own classes, and lists, dicts and objects of a module (usually caches,
+which fill up between two submissions of the same work).
 """
 
 from __future__ import annotations
@@ -36,22 +35,22 @@ from mesh.saved_state import plain_class
 _DIGEST_BYTES = 16
 _PLAIN = frozenset({int, float, complex, bool, str, type(None), type(...)})
 _CONTAINERS = frozenset({list, tuple, set, frozenset, dict})
-_WRAPPING = ("__wrapped__", "func", "args", "keywords")  #: Where decorators and the like keep what they stand around.
+_WRAPPING = ("__wrapped__", "func", "args", "keywords")  #: Attributes in which decorators and the like hold the wrapped function.
 _NAMED = (types.BuiltinFunctionType, types.ModuleType)
-#: Of a module: what has one value for as long as the module is not edited.
+#: Types of module values that stay the same until the module is edited.
 _LASTING = (*_PLAIN, bytes, tuple, frozenset)
 _PROTOCOL = 5
 
-#: A piece of what is hashed; a `memoryview` is not copied.
+#: A piece to hash; a `memoryview` is not copied.
 Piece = str | bytes | bytearray | memoryview
-#: Positional arguments of a call, and those by name.
+#: Positional and keyword arguments of a call.
 Arguments = tuple[Sequence[Any], Mapping[str, Any]]
 
 
 def work_digest(
     actor_class: Any, arguments: Arguments | None, entry: str | None, entry_arguments: Arguments | None, environment: Mapping[str, str]
 ) -> str:
-    """The same for the same class, arguments, method and variables, in whichever process it is asked."""
+    """Return a digest that is equal in every process for equal class, arguments, method and environment variables."""
     plain = plain_class(actor_class)
     parts = _Parts(_own_modules(plain))
     called = (_called(parts, each) for each in (arguments, entry_arguments))
@@ -64,35 +63,35 @@ def _called(parts: _Parts, arguments: Arguments | None) -> bytes:
     args, kwargs = arguments
     try:
         return parts.digest((tuple(args), dict(kwargs)), deep=True)
-    except RecursionError:  # As deep as a long linked list; pickle comes further.
+    except RecursionError:  # For example a long linked list; pickle can go deeper.
         return _pickled((args, kwargs))
 
 
 def _own_modules(cls: Any) -> frozenset[str]:
-    """Where code stands that may be edited between two submissions: that of the class and its bases, but Python's own."""
+    """Return the modules that may be edited between two submissions: those of the class and its bases, except Python's own."""
     bases = {kind.__module__ for kind in getattr(cls, "__mro__", ())}
     own = {module for module in bases if module.partition(".")[0] not in sys.stdlib_module_names}
     return frozenset(own | {"__main__"} | set(cloudpickle.list_registry_pickle_by_value()))
 
 
 class _Parts:
-    """Digests of things from the digests of their parts, each thing once.
+    """Computes digests of values from the digests of their parts, each value once.
 
     Args:
-        own: The modules whose classes and functions are looked into.
+        own: The modules whose classes and functions are examined.
     """
 
     def __init__(self, own: frozenset[str]) -> None:
         self._own = own
         self._known: dict[tuple[int, bool], bytes] = {}
-        self._above: dict[tuple[int, bool], int] = {}  #: What is being looked into, with its depth: circles end there.
-        self._alive: list[Any] = []  #: Ids are good for as long as their things are.
+        self._above: dict[tuple[int, bool], int] = {}  #: Values in progress, with their depth; a cycle ends there.
+        self._alive: list[Any] = []  #: References: an id is unique only while its value is alive.
 
     def digest(self, value: Any, *, deep: bool = False) -> bytes:
-        """Of any value; of a flat one, what it says.
+        """Return the digest of any value; of a flat one, its text.
 
         Args:
-            deep: Take objects of foreign classes apart too; else they have the name of their class only.
+            deep: Examine objects of foreign classes too; else only the names of their classes count.
         """
         flat = _flat(value)
         if flat is not None:
@@ -148,7 +147,7 @@ class _Parts:
             return
         yield from map(self.digest, cls.__bases__)
         for name, member in sorted(vars(cls).items()):
-            # Python keeps lines, documentation and the like under such names; what runs is a function.
+            # Python keeps lines, documentation and the like under such names; only functions run.
             if not name.startswith("__") or isinstance(member, (types.FunctionType, staticmethod, classmethod, property)):
                 yield name
                 yield self.digest(member)
@@ -165,25 +164,25 @@ class _Parts:
                     yield self.digest(scope[name])
 
     def _is_lasting(self, value: Any) -> bool:
-        """Of a module: what is the same for as long as the module is not edited."""
+        """Return whether a module's value stays the same until the module is edited."""
         if isinstance(value, (type, types.FunctionType)) or hasattr(type(value), "cache_info"):
             return value.__module__ in self._own
         return type(value) in _LASTING
 
     def _of_code(self, code: types.CodeType) -> Iterator[Piece]:
-        """Without its file and lines: they move when something above is edited."""
+        """Yield the code without its file and lines, which move when something above is edited."""
         yield code.co_code
-        yield getattr(code, "co_exceptiontable", b"")  # Python 3.10 has it in the code.
+        yield getattr(code, "co_exceptiontable", b"")  # In Python 3.10 it is part of the code.
         yield repr((code.co_names, code.co_varnames, code.co_freevars, code.co_flags))
         yield self.digest(code.co_consts)
 
     def _of_object(self, value: Any, *, deep: bool) -> Iterator[Piece]:
-        """What pickle would send of it, taken apart: its class, what makes it, and its state."""
+        """Yield the parts that pickle would send: the object's class, its maker, and its state."""
         yield self.digest(type(value))
         reduce = cloudpickle.CloudPickler.dispatch_table.get(type(value))
         try:
             reduced = reduce(value) if reduce is not None else value.__reduce_ex__(_PROTOCOL)
-        except Exception:  # noqa: BLE001 - any class may refuse in its own way; cloudpickle knows more ways
+        except Exception:  # noqa: BLE001 - any class may raise its own error; cloudpickle handles more classes
             yield _pickled(value)
             return
         if isinstance(reduced, str):
@@ -197,7 +196,7 @@ class _Parts:
 
 
 def _flat(value: Any) -> str | None:
-    """A plain value, or a container of such, as text. Sets have another order in each process; dicts are the same in any order."""
+    """Return a plain value, or a flat container, as text. Sets are sorted because their order differs by process; dicts are too."""
     kind = type(value)
     if kind in _PLAIN:
         return repr(value)
@@ -209,7 +208,7 @@ def _flat(value: Any) -> str | None:
 
 
 def _wrapped(value: Any) -> Iterator[Any]:
-    """What something stands around that is called in its place."""
+    """Yield the functions and values that a wrapper holds."""
     if isinstance(value, (staticmethod, classmethod)):
         yield value.__func__
     elif isinstance(value, property):
@@ -227,13 +226,13 @@ def _cells(function: types.FunctionType) -> Iterator[Any]:
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents
-        except ValueError:  # It is bound later.
+        except ValueError:  # The cell is not bound yet.
             continue
 
 
 @functools.lru_cache(maxsize=4096)
 def _names_read(code: types.CodeType) -> tuple[str, ...]:
-    """The names of its module that a function and those in it read. Of their instructions: `co_names` has attributes too."""
+    """Return the module names that a function and its inner functions read, from instructions: `co_names` has attributes too."""
     read = {each.argval for each in get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     inner = (_names_read(each) for each in code.co_consts if isinstance(each, types.CodeType))
     return tuple(sorted(read.union(*inner)))
@@ -246,7 +245,7 @@ def _name(thing: Any) -> str:
 def _pickled(value: Any) -> bytes:
     try:
         pickled = pickled_arguments(value)
-    except Exception:  # noqa: BLE001 - as above; then its class is all that is known
+    except Exception:  # noqa: BLE001 - as above; then only the class's name counts
         return _name(type(value)).encode()
     return _hashed(pickled.pickled, *(ref.binary() for ref in pickled.refs))
 

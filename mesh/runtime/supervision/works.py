@@ -1,7 +1,7 @@
-"""What tasks run, keep and return, as the supervisor has it: on disk, and what of it is alive in Ray in memory.
+"""Payloads, saved states and results of tasks: on disk, with live Ray references in memory.
 
-The members of a job share the code and arguments of their role, which are kept once, with the job; of each member only what
-differs is kept beside it.
+Members of a job share the code and arguments of their role, which are stored once, with the job. Each member stores only its
+differences.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobWork:
-    """What the members of a job run: an order per role, which lacks the task."""
+    """Payload of a job's members: an order per role, without the task."""
 
     orders: Mapping[str, HostOrder]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _MemberWork:
-    """What one member runs."""
+    """Payload of one member."""
 
     job: JobId
     role: str
@@ -43,12 +43,12 @@ class _MemberWork:
 
 
 class TaskWorks:
-    """The driver's `Works`. What is pickled here are this project's own frozen values; a user's bytes stay bytes inside them.
+    """The driver's `Works`. Pickles here hold this project's own frozen values; a user's bytes stay bytes inside them.
 
     Args:
-        store: Of code, results and the like.
-        snapshots: Of kept states.
-        row_of: A task as the book has it; None: it has none.
+        store: Store of code and results.
+        snapshots: Store of saved states.
+        row_of: Returns a task's row in the order book; None: it has none.
     """
 
     def __init__(self, store: WorkStore, snapshots: FileSnapshots, row_of: Callable[[TaskId], TaskRow | None]) -> None:
@@ -56,50 +56,46 @@ class TaskWorks:
         self._snapshots = snapshots
         self._row_of = row_of
         self._orders: dict[TaskId, HostOrder] = {}  #: With their ObjectRefs, which Ray counts while they are here.
-        self._jobs: dict[JobId, JobWork] = {}  #: The same.
-        self._values: dict[TaskId, Any] = {}  #: Refs of results that are too large for `Ended`.
+        self._jobs: dict[JobId, JobWork] = {}  #: With their ObjectRefs too.
+        self._values: dict[TaskId, Any] = {}  #: References of results that are too large for `Ended`.
 
     def submit(self, order: HostOrder) -> None:
-        """Keep what the task runs, before the scheduler hears of it."""
+        """Store the task's payload, before the scheduler gets the task."""
         self._orders[order.task] = order
-        self._store.keep(order.task, "work", cloudpickle.dumps(order))  # type: ignore[no-untyped-call]  # Ray gives it no types
+        self._store.keep(order.task, "work", cloudpickle.dumps(order))  # type: ignore[no-untyped-call]  # untyped in Ray
 
     def host_order(self, order: StartTask) -> HostOrder | None:
-        """See `Works`."""
         submitted = self._submitted(order.task)
         if submitted is None:
             return None
         return replace(submitted, attempt=order.attempt, saved=self.saved(order.task) if order.resume else None)
 
     def tenant(self, task: TaskId) -> TenantPath:
-        """See `Works`."""
         row = self._row_of(task)
         return row.request.tenant if row is not None else TenantPath("")
 
     def is_call(self, task: TaskId) -> bool:
-        """See `Works`."""
         row = self._row_of(task)
         return row is not None and row.request.agent is not None
 
     def has_entry(self, task: TaskId) -> bool:
-        """See `Works`."""
         submitted = self._submitted(task)
         return submitted is not None and submitted.entry is not None
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
 
     def submit_job(self, job: JobId, work: JobWork) -> None:
-        """Keep what the members of a job run, before anybody hears of it."""
+        """Store the payload of a job's members, before the controller gets the job."""
         self._jobs[job] = work
         self._store.keep(job_folder(job), "work", cloudpickle.dumps(work))  # type: ignore[no-untyped-call]  # as above
 
     def submit_member(self, task: TaskId, job: JobId, role: str, environment: Mapping[str, str], *, is_leader: bool) -> None:
-        """Keep what one attempt of a member runs, before the scheduler hears of it."""
+        """Store the payload of one attempt of a member, before the scheduler gets it."""
         work = _MemberWork(job=job, role=role, environment=dict(environment), is_leader=is_leader)
         self._store.keep(task, "work", pickle.dumps(work))
 
     def keep_job_result(self, job: JobId, leader: TaskId) -> None:
-        """What the leader returned is the job's, and stays when its members are cleaned away."""
+        """Copy the leader's result to the job, so that it outlives the members."""
         content = self._store.read(leader, "result")
         if content is not None:
             self._store.keep(job_folder(job), "result", content)
@@ -107,75 +103,71 @@ class TaskWorks:
             self._values[job_folder(job)] = self._values[leader]
 
     def job_ended(self, job: JobId) -> tuple[Ended, Any | None] | None:
-        """How the leader's entry method ended, and the ref of a large value."""
+        """Return the end of the leader's entry method, and the reference of a large value."""
         return self.ended(job_folder(job))
 
     def job_is_over(self, job: JobId) -> None:
-        """No member of it is started any more."""
+        """Drop the payload: no further member starts."""
         self._jobs.pop(job, None)
         self._store.drop(job_folder(job), "work")
 
     def forget_job(self, job: JobId) -> None:
-        """Nothing of it is wanted any more."""
+        """Remove everything of the job."""
         self._jobs.pop(job, None)
         self.forget(job_folder(job))
 
-    # -- what is kept of tasks -----------------------------------------------------------------------------------------
+    # -- stored parts of tasks -----------------------------------------------------------------------------------------
 
     def keep_hosted(self, hosted: Hosted) -> None:
-        """See `Works`."""
         if hosted.address:
             self._store.keep(hosted.task, "address", hosted.address.encode())
 
     def address(self, task: TaskId) -> str:
-        """Where others reach it; empty: nobody asked for that."""
+        """Return the address where others reach the object; empty when the task has none."""
         content = self._store.read(task, "address")
         return "" if content is None else content.decode()
 
     def keep_stopped(self, stopped: Stopped) -> str:
-        """See `Works`."""
         unkept = stopped.unkept
         if stopped.saved is not None:
             refused = self.keep_saved(stopped.saved)
             unkept = "; ".join(filter(None, (unkept, refused)))
             if stopped.saved.why:
-                log.warning("the state of a task was not kept as it should be", task=stopped.task, why=stopped.saved.why)
+                log.warning("the state of a task was not saved as it should be", task=stopped.task, why=stopped.saved.why)
         if stopped.why:
-            log.info("the process of a task is not used again", task=stopped.task, why=stopped.why)
+            log.info("the process of a task is not reused", task=stopped.task, why=stopped.why)
         return unkept
 
     def keep_saved(self, snapshot: Snapshot) -> str:
-        """Keep a snapshot or a checkpoint for the next attempt; why not all of it was, empty when it was."""
+        """Store a snapshot or a checkpoint for the next attempt. Return why a part was not stored; empty when all was."""
         kept = self._snapshots.put(snapshot)
         if kept.why:
-            log.warning("the state of a task was not kept as it should be", task=snapshot.task, why=kept.why)
+            log.warning("the state of a task was not saved as it should be", task=snapshot.task, why=kept.why)
         for dropped in kept.dropped:
-            log.warning("the kept state of a task gave way to newer ones", task=dropped)
+            log.warning("the saved state of a task was evicted by newer ones", task=dropped)
         return kept.why
 
     def saved(self, task: TaskId) -> Snapshot | None:
-        """What was kept last."""
         return self._snapshots.get(task)
 
     def sweep(self, now_ms: int) -> None:
-        """Drop the kept states of tasks that are over for long."""
+        """Drop the saved states of tasks that ended long ago."""
         self._snapshots.sweep(now_ms)
 
     def keep_ended(self, ended: Ended, value: Any | None) -> None:
-        """See `Works`."""
         self._store.keep(ended.task, "result", pickle.dumps(ended))
         if value is not None:
             self._values[ended.task] = value
 
     def ended(self, task: TaskId) -> tuple[Ended, Any | None] | None:
-        """What the entry method returned or raised, and the ref of a large value."""
+        """Return the end of the entry method, and the reference of a large value."""
         content = self._store.read(task, "result")
         if content is None:
             return None
         return pickle.loads(content), self._values.get(task)  # noqa: S301 - written by `keep_ended` into this mesh's own folder
 
     def is_over(self, task: TaskId, *, may_resume: bool, at_ms: int) -> None:
-        """The task runs no more; what only a next attempt would need goes."""
+        """Drop what only a next attempt would need, because the task is over."""
         self._orders.pop(task, None)
         self._snapshots.end(task, at_ms)
         if not may_resume:
@@ -183,7 +175,7 @@ class TaskWorks:
             self._snapshots.drop(task)
 
     def forget(self, task: TaskId) -> None:
-        """Nothing of it is wanted any more."""
+        """Remove everything of the task."""
         self._orders.pop(task, None)
         self._values.pop(task, None)
         self._store.drop(task)
@@ -213,5 +205,5 @@ class TaskWorks:
 
 
 def job_folder(job: JobId) -> TaskId:
-    """Under which name the works of a job itself are kept: no task's, as no role is empty."""
+    """Return the name under which a job's own payload is stored. No task has it, because no role is empty."""
     return TaskId(f"{job}::job")

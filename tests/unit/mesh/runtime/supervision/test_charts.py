@@ -84,8 +84,8 @@ def test_without_matplotlib_the_remedy_is_told(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("series", "name", "words"),
     [
-        pytest.param(a_series(), "page.txt", "let its name end in", id="an ending that is no picture"),
-        pytest.param([], "page.png", "ask again after a metrics period", id="no figures"),
+        pytest.param(a_series(), "page.txt", "has no supported suffix", id="an ending that is no picture"),
+        pytest.param([], "page.png", "try again after a metrics period", id="no figures"),
         pytest.param(a_series(), "gone/page.png", "cannot be written", id="a folder that is not there"),
     ],
 )

@@ -126,12 +126,12 @@ def test_every_argument_of_every_call_that_is_of_no_use_is_refused_by_its_name(f
         pytest.param(Values, "abc", "it: 'abc' is one value; give a list or a tuple of values", id="text for values"),
         pytest.param(State | None, "RUNING", r"it is 'RUNING'; give one of .*; did you mean 'RUNNING'\?", id="a state that is close"),
         pytest.param(Targets | None, {}, "it is {}; give a Targets", id="a mapping for a value"),
-        pytest.param(Amounts, {"CPU": 1}, "it: there is no resource 'CPU' here; write 'cpu'", id="Ray's word for a resource"),
+        pytest.param(Amounts, {"CPU": 1}, "it: there is no resource 'CPU'; write 'cpu'", id="Ray's word for a resource"),
         pytest.param(Amounts, {"cpu": "two"}, "it: cpu: 'two' is not a number", id="an amount in words"),
-        pytest.param(Amounts, 4, "it: 4 are no amounts; write them by name", id="an amount of nothing"),
-        pytest.param(Amounts, {1: 1}, "it: 1 is no name of a resource", id="a resource without a name"),
+        pytest.param(Amounts, 4, "it: 4 are not amounts; write them by name", id="an amount of nothing"),
+        pytest.param(Amounts, {1: 1}, "it: 1 is not a resource name", id="a resource without a name"),
         pytest.param(Sequence[Bundles], {"cpu": 1}, "it is {'cpu': 1}; give a list", id="one group for a list of groups"),
-        pytest.param(Sequence[Bundles], [{"cpu": 1}, "cpu"], r"it\[1\]: 'cpu' is no shape", id="a shape in words"),
+        pytest.param(Sequence[Bundles], [{"cpu": 1}, "cpu"], r"it\[1\]: 'cpu' is not a shape", id="a shape in words"),
         pytest.param(SchedulerSettings, SchedulerSettings(grace_ms="x"), "it.grace_ms is 'x'; give a whole number", id="text in settings"),
         pytest.param(SchedulerSettings, SchedulerSettings(grace_ms=-1), "it.grace_ms is -1; give zero or more", id="a negative duration"),
         pytest.param(SchedulerSettings, SchedulerSettings(rules={}), "it.rules is {}; give a PreemptionRules", id="a mapping in settings"),
@@ -188,7 +188,9 @@ def test_class_methods_are_read_too():
         pytest.param(lambda calls: calls.numbers(zzz=1), "numbers() has no parameter 'zzz'; there are count, share", id="an unknown name"),
         pytest.param(lambda calls: calls.options(), "options(): missing a required argument: 'name'", id="one that is missing"),
         pytest.param(
-            lambda calls: calls.numbers(1, 2), "numbers() takes count by place: share has to be given by name, like share=2", id="too many"
+            lambda calls: calls.numbers(1, 2),
+            "numbers() takes count by position: share has to be given by name, like share=2",
+            id="too many",
         ),
     ],
 )
@@ -218,7 +220,7 @@ def test_a_timeout_is_seconds_or_nothing():
     [
         pytest.param(
             lambda calls: calls.agent("a", "main", resources={}),
-            "agent() takes name by place: pool has to be given by name, like pool='main'",
+            "agent() takes name by position: pool has to be given by name, like pool='main'",
             id="beside options of others",
         ),
         pytest.param(

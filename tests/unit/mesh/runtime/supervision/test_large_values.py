@@ -46,8 +46,8 @@ def test_a_large_result_is_fetched():
 @pytest.mark.parametrize(
     ("reference", "words"),
     [
-        pytest.param(None, "went with the supervisor", id="nobody has its reference any more"),
-        pytest.param("gone", "went with its node", id="nobody has its bytes any more"),
+        pytest.param(None, "lost with the supervisor", id="nobody has its reference any more"),
+        pytest.param("gone", "lost with its node", id="nobody has its bytes any more"),
     ],
 )
 def test_a_large_result_that_is_lost_is_told_with_the_remedy(reference, words):

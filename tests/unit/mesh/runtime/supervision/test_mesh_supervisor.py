@@ -294,7 +294,7 @@ def test_an_unknown_pool_is_told_by_whoever_would_use_it(tmp_path):
             mesh.pool("gone"),
             mesh.submit_job(JobSpec(job="j", pool="gone", leader=ReplicaSpec(), min_workers_num=0), None),
         ):
-            with pytest.raises(PoolUnknown, match="there is no pool gone; there is p"):
+            with pytest.raises(PoolUnknown, match="there is no pool gone; known pools: p"):
                 await call
         assert mesh._works.kept == []
 

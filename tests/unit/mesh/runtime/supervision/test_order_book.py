@@ -101,7 +101,7 @@ def test_s17_what_went_wrong_with_a_kept_state_is_remembered_until_it_is_kept_we
     told(archive, scheduler, book, TaskCancelled(at_ms=5, task="b"))
     told(archive, scheduler, book, TaskCancelled(at_ms=5, task="a"))
     told(archive, scheduler, book, TaskStopped(at_ms=6, task="a", attempt=1, unkept="the preserver raised"))
-    assert task_status(scheduler.state, book, "a", book.tasks["a"]).detail.startswith("the preserver raised: the default holds")
+    assert task_status(scheduler.state, book, "a", book.tasks["a"]).detail.startswith("the preserver raised; the default state is used")
     again = TaskSubmitted(at_ms=7, request=book.tasks["a"].request, resume=True, first_attempt=1)
     told(archive, scheduler, book, again)
     told(archive, scheduler, book, TaskStarted(at_ms=8, task="a", attempt=2, agent="a.2"))

@@ -41,5 +41,5 @@ def test_one_that_does_not_end_is_told(named, monkeypatch):
     seen, _ = named
     seen.append("ours")
     monkeypatch.setattr(supervisor_link, "END_S_MAX", 0.0)
-    with pytest.raises(SupervisorLost, match="night was ended and is still there"):
+    with pytest.raises(SupervisorLost, match="night was ended but still has its name"):
         SupervisorLink("night", "tests").end("ours")

@@ -104,14 +104,14 @@ class Losing(Process):
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        pytest.param(ActorDiedError(), "the agent of task t died under the call of go", id="it died"),
+        pytest.param(ActorDiedError(), "the agent of task t died during the call of go", id="it died"),
         pytest.param(
-            ActorUnavailableError("no answer", None), "the agent of task t was out of reach under the call of go", id="perhaps not"
+            ActorUnavailableError("no answer", None), "the agent of task t was unreachable during the call of go", id="perhaps not"
         ),
     ],
 )
 def test_an_agent_is_called_dead_only_where_ray_says_so(error, words):
     link = Answering(Losing(error))
     link.status = replace(link.status, state=TaskState.READY)  # The supervisor has heard of it.
-    with pytest.raises(TaskNotRunning, match=f"^{words}, which may have begun; where it may be done twice, call again"):
+    with pytest.raises(TaskNotRunning, match=f"^{words}, which may have begun; if it is safe to run twice, call again"):
         TaskHandle(link, TaskId("t")).call("go")

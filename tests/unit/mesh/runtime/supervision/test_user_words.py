@@ -57,7 +57,7 @@ def test_an_argument_that_cannot_travel_is_named(args, kwargs, words):
     ("name", "words"),
     [
         pytest.param("", "task_id is missing", id="empty"),
-        pytest.param("x" * 300, "task_id 'xxxxxxxxxxxxxxxxxxxx'… takes 300 bytes as the name of a folder", id="of 300 letters"),
+        pytest.param("x" * 300, "task_id 'xxxxxxxxxxxxxxxxxxxx'… takes 300 bytes as a folder name", id="of 300 letters"),
         pytest.param("ü" * 40, "takes 240 bytes", id="of signs that take six bytes each"),
     ],
 )
@@ -86,9 +86,9 @@ def test_arguments_that_can_travel_do():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        pytest.param(None, "actor_class is None, which is no class; give the class", id="nothing"),
-        pytest.param(Work.run, "which is no class", id="a function"),
-        pytest.param(5, "actor_class is 5, which is no class", id="a number"),
+        pytest.param(None, "actor_class is None, not a class; give the class", id="nothing"),
+        pytest.param(Work.run, "not a class", id="a function"),
+        pytest.param(5, "actor_class is 5, not a class", id="a number"),
     ],
 )
 def test_what_is_no_class_is_refused(given, words):
@@ -132,7 +132,7 @@ def test_a_call_that_ray_does_not_send_is_told_by_its_argument_if_one_is_to_blam
     ("spec", "words"),
     [
         pytest.param("job.yaml", "give Path('job.yaml')", id="the name of a file"),
-        pytest.param("just words", "it is no YAML mapping", id="words"),
+        pytest.param("just words", "it is not a YAML mapping", id="words"),
         pytest.param("a: [", "spec: while parsing", id="no YAML"),
     ],
 )
@@ -152,5 +152,5 @@ def test_a_job_file_that_is_not_there_or_is_no_text_is_refused(tmp_path):
 
 
 def test_an_unknown_pool_is_told_with_the_nearest_one():
-    assert str(PoolUnknown("mian", ("main", "batch"))) == "there is no pool mian; did you mean main? there is main, batch"
-    assert str(PoolUnknown("xyz", ())) == "there is no pool xyz; there is none"
+    assert str(PoolUnknown("mian", ("main", "batch"))) == "there is no pool mian; did you mean main? known pools: main, batch"
+    assert str(PoolUnknown("xyz", ())) == "there is no pool xyz; known pools: none"
