@@ -447,7 +447,7 @@ LIT = {"name": "lit", "pool": "main", "leader": {"resources": {"cpu": 0.1}}, "mi
 )
 def test_a_resource_that_nobody_has_is_refused_by_name(running, pool, ask):
     before = running.list_tasks(pool=pool)
-    with pytest.raises(SubmissionError, match=r"no node and no pool has a resource 'cpus'; did you mean 'cpu'\?; there is cpu, gpu"):
+    with pytest.raises(SubmissionError, match=r"no node or pool has a resource 'cpus'; did you mean 'cpu'\?; known: cpu, gpu"):
         ask(running, {"cpus": 1})
     assert running.list_tasks(pool=pool) == before
 
