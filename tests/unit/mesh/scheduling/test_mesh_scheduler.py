@@ -788,7 +788,7 @@ def test_a_resource_that_no_node_has_and_that_is_almost_a_known_one_is_told(mesh
     ("amounts", "words"),
     [
         pytest.param({"cpus": 2}, "a resource 'cpus'; did you mean 'cpu'?", id="one letter too many"),
-        pytest.param({"cpu": 1, "mem": 2**20}, "a resource 'mem'; there is accelerator, cpu, gpu, lamp, memory", id="a short form"),
+        pytest.param({"cpu": 1, "mem": 2**20}, "a resource 'mem'; known: accelerator, cpu, gpu, lamp, memory", id="a short form"),
         pytest.param({"npu": 1}, "for another one, first give a pool capacity of it", id="one of one's own"),
         pytest.param({"cpu": 1, "gpu": 1, "memory": "1GiB"}, "", id="what every mesh knows"),
         pytest.param({"accelerator": 1}, "", id="what a node has"),
