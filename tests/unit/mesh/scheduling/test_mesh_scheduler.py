@@ -594,7 +594,7 @@ def test_a_task_of_a_node_affinity_pool_that_names_no_node_fails_with_words_that
     (end,) = of(EndTask, mesh.submit("anywhere"))
     assert (end.reason, end.detail) == (
         Reason.REQUEST_INVALID,
-        "policy node_affinity wants a node, and the task names none; name one with `node`",
+        "policy node_affinity needs a node, but the task names none; set `node`",
     )
 
 
