@@ -42,7 +42,7 @@ Strategy = Callable[[Sequence[Load], int, Draw], int]
 
 
 def least_busy(loads: Sequence[Load], turn: int, _draw: Draw) -> int:
-    """Return the agent with the fewest calls; equals rotate."""
+    """Return the index of the agent with the fewest calls; equals rotate."""
     count = len(loads)
     best, fewest = turn % count, -1
     for step in range(count):
@@ -56,17 +56,17 @@ def least_busy(loads: Sequence[Load], turn: int, _draw: Draw) -> int:
 
 
 def round_robin(loads: Sequence[Load], turn: int, _draw: Draw) -> int:
-    """Return the agents in rotation, whatever their load."""
+    """Return the indices in rotation, whatever the loads."""
     return turn % len(loads)
 
 
 def at_random(loads: Sequence[Load], _turn: int, draw: Draw) -> int:
-    """Return a random agent."""
+    """Return a random index."""
     return draw(len(loads))
 
 
 def power_of_two(loads: Sequence[Load], _turn: int, draw: Draw) -> int:
-    """Return the less loaded of two random agents.
+    """Return the index of the less loaded of two random agents.
 
     Source: Mitzenmacher, The Power of Two Choices in Randomized Load Balancing, 2001.
     """
@@ -80,7 +80,7 @@ def power_of_two(loads: Sequence[Load], _turn: int, draw: Draw) -> int:
 
 
 def priority(loads: Sequence[Load], turn: int, draw: Draw) -> int:
-    """Return the agent with the highest priority; among equals the least busy."""
+    """Return the index of the agent with the highest priority; among equals the least busy."""
     highest = max(load.priority for load in loads)
     indexes = [index for index, load in enumerate(loads) if load.priority == highest]
     begin = next((place for place, index in enumerate(indexes) if index >= turn), 0)

@@ -151,7 +151,7 @@ def _words(decision: JobDecision) -> str:
     raise CaseError(f"{type(decision).__name__} has no text form")
 
 
-# -- steps of a story --------------------------------------------------------------------------------------------------
+# -- steps of a job ----------------------------------------------------------------------------------------------------
 
 
 def _allocated(story: _Story, places: Mapping[str, str], fields: Fields) -> list[str]:

@@ -235,7 +235,7 @@ class JobController:
             left = counted(limit - record.failures, "restart is", "restarts are")
             yield from self._restart_leader(job, f"{failed}, {left} left: {detail}", at_ms)
 
-    # -- what follows --------------------------------------------------------------------------------------------------
+    # -- effects -------------------------------------------------------------------------------------------------------
 
     def _settle(self, job: JobRecord, at_ms: int) -> Decisions:
         """After a loss, place the job again if too few members have places, then order what is due."""

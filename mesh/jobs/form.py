@@ -96,7 +96,7 @@ class JobForm(_Form):
     clean_pod_policy: CleanPolicy = Field(
         default=CleanPolicy.ALL,
         strict=False,
-        description="What is removed when the job is over: `All` members, those `Running`, or `None`.",
+        description="Members removed when the job is over: `All` members, those `Running`, or `None`.",
     )
     priority: int = Field(default=5, description="1 to 10; higher goes first.")
     scheduler_policy: SchedulerPolicyForm = Field(default=SchedulerPolicyForm(), description="Order and placement.")

@@ -39,8 +39,8 @@ class Turn:
 class TurnQueue:
     """Jobs in queue order.
 
-    Jobs ordered by priority and jobs ordered by DRF can wait together. Each kind has its own order. Of the two heads, the one with the
-    higher priority goes first, then the earlier arrival. So the choice of an order gives no lasting advantage or disadvantage.
+    Jobs ordered by priority and jobs ordered by DRF can wait together. Each kind has its own order. Between the two heads, the
+    higher priority goes first, then the earlier arrival. The choice of an order therefore gives no lasting advantage.
     """
 
     def __init__(self, capacity: ResourceSet, policy: JobQueuePolicy | None = None) -> None:
@@ -53,7 +53,7 @@ class TurnQueue:
         """Queue a job.
 
         Args:
-            held: What the job holds now. Among equal shares the higher priority goes first, then the earlier arrival.
+            held: Amounts that the job holds now. Among equal shares the higher priority goes first, then the earlier arrival.
         """
         if (self._policy or turn.policy) is JobQueuePolicy.DRF:
             share = dominant_share(held, self._capacity)

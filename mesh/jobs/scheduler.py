@@ -165,7 +165,7 @@ class _Round:
                 queue.push(now.turn(), now.held)
         return tuple(each.answer() for each in order.values())
 
-    # -- the smallest part that may start ------------------------------------------------------------------------------
+    # -- minimum of a job ----------------------------------------------------------------------------------------------
 
     def _place_minimum(self, work: _Work) -> bool:
         key = _alike(work)
@@ -210,7 +210,7 @@ class _Round:
         """Return the reason, the message, and whether it is permanent.
 
         Args:
-            now: What is short at present, if known.
+            now: Present shortage, if known.
         """
         room, capacity = self.room, self.room.pool_capacity(work.spec.pool)
         never = shortage(demands, room.total, capacity, room.resources)
@@ -251,7 +251,9 @@ class _Round:
             [self._shape(work, role)[0] for role, members in work.waiting.items() if members],
         )
         is_of_pool = limit is not None and all((limit < each).any() for each in wanted)
-        return work.refuse(Reason.POOL_BUSY if is_of_pool else Reason.NODES_BUSY, f"{counted(left, 'worker')} still without a place for lack of capacity")
+        return work.refuse(
+            Reason.POOL_BUSY if is_of_pool else Reason.NODES_BUSY, f"{counted(left, 'worker')} still without a place for lack of capacity"
+        )
 
     def _choose(self, work: _Work, role: str) -> int | None:
         """Return the node that the job's policy prefers for a member of this role, among those that fit."""

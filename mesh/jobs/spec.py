@@ -27,7 +27,7 @@ _SET_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?")
 
 
 class CleanPolicy(str, Enum):
-    """What is removed when the job is over (`cleanPodPolicy`)."""
+    """Members removed when the job is over (`cleanPodPolicy`)."""
 
     ALL = "All"
     """All members: running ones are stopped, and what is retained of ended ones is released."""
@@ -87,7 +87,7 @@ class Problem:
     """Problem in a job's description."""
 
     key: str  #: For example `worker_sets.actors.counts`.
-    text: str  #: What is wrong, and the remedy.
+    text: str  #: Problem and remedy.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

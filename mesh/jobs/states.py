@@ -14,7 +14,7 @@ class Stage(str, Enum):
     """Stage of a job."""
 
     PENDING = "Pending"
-    """Submitted; too few members can be placed, and none holds a place."""
+    """Submitted; too few members can be placed yet, so none holds a place."""
     STARTING = "Starting"
     """Placed: the leader starts, then the workers, which get its address."""
     RUNNING = "Running"

@@ -22,7 +22,7 @@ class MemberView:
     node: NodeName | None
     attempt: int  #: Number of starts.
     failures: int
-    detail: str  #: What went wrong in its last attempt; empty if nothing.
+    detail: str  #: Error of its last attempt; empty if none.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

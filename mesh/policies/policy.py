@@ -1,7 +1,7 @@
 """Interface of node policies: the score of each node for one demand, and the pick among the scores. Pure; randomness is passed in.
 
 The scheduler caches scores and recomputes them only for rows that changed. A score therefore depends on its own row and the demand only,
-never on other rows. What needs all rows (the best, the best k, a random one) belongs to the pick.
+never on other rows. A step that needs all rows (the best, the best k, a random one) belongs to the pick.
 """
 
 from __future__ import annotations

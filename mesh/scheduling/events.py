@@ -201,7 +201,7 @@ class LabelConfigured(Event):
     policy: str = ""
 
 
-# -- room without an agent ---------------------------------------------------------------------------------------------
+# -- capacity without an agent -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +227,7 @@ class SlotReleased(Event):
     slot: str
 
 
-# -- places of jobs ----------------------------------------------------------------------------------------------------
+# -- reservations of jobs ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,8 @@
 """Evict victims for a task or a whole gang, and hold what they free for the preemptor.
 
-What a victim frees is held until the preemptor starts: quota under a name derived from the preemptor, node resources as a promise, and a
-placement group as HELD. Otherwise a faster task could take the capacity that a victim freed for the preemptor.
+Everything that a victim frees is held until the preemptor starts: quota under a name derived from the preemptor, node resources
+as a promise, and a placement group as HELD. Otherwise a faster task could take the capacity that a victim freed for the
+preemptor.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def plan_together(
         free: [n, r], free amounts per row; negative where a row is over-committed.
         quota_short: Quota that the pool lacks.
         groups_short: Number of groups that must go, because the pool is at its limit.
-        gives: What each candidate frees; candidates without an entry free nothing useful.
+        gives: Resources that each candidate frees; candidates without an entry free nothing useful.
     """
     eligible = [found for found in scored if found.is_eligible]
     offers = [_offer(found, gives[found.candidate.task], preemptor) for found in eligible if found.candidate.task in gives]

@@ -59,7 +59,7 @@ class GroupLedger:
         """Return how many dynamic groups take capacity, including those being created or removed."""
         return self._dynamic.get(pool, 0)
 
-    # -- from one state to the next ------------------------------------------------------------------------------------
+    # -- transitions ---------------------------------------------------------------------------------------------------
 
     def add(
         self, group: GroupId, pool: PoolName, shape: GroupShape, layer: Layer, nodes: tuple[NodeName, ...], holder: TaskId | None = None
@@ -181,7 +181,7 @@ class GroupLedger:
         if record.state is GroupState.IDLE:
             self._lay_by(record, record.since_ms)
 
-    # -- which one -----------------------------------------------------------------------------------------------------
+    # -- selection -----------------------------------------------------------------------------------------------------
 
     def match(
         self,

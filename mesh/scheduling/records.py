@@ -17,7 +17,7 @@ from mesh.scheduling.tasks import TaskRequest, Weights
 
 @dataclass(frozen=True, slots=True)
 class BucketKey:
-    """What makes two queued tasks alike: when one of them does not fit now, none does."""
+    """Key shared by queued tasks that are alike: when one of them does not fit now, none does."""
 
     label: LabelName
     pool: PoolName
@@ -72,7 +72,7 @@ class TaskRecord:
 
 @dataclass(slots=True, kw_only=True)
 class Eviction:
-    """Eviction in progress for one task. What has been freed is held for that task."""
+    """Eviction in progress for one task. Freed resources are held for that task."""
 
     preemptor: TaskId
     pool: PoolName

@@ -180,7 +180,7 @@ class MeshScheduler:
         state.queues.configure(event.label, state.label_settings(event.label))
         state.rebuild_buckets()
 
-    # -- tasks come ----------------------------------------------------------------------------------------------------
+    # -- submission ----------------------------------------------------------------------------------------------------
 
     def _task_submitted(self, event: happened.TaskSubmitted) -> None:
         state, request = self.state, event.request
@@ -209,7 +209,7 @@ class MeshScheduler:
                 state.may_give_way = None
                 try_now(state, record)
 
-    # -- tasks go on ---------------------------------------------------------------------------------------------------
+    # -- running tasks -------------------------------------------------------------------------------------------------
 
     def _task_started(self, event: happened.TaskStarted) -> None:
         state, record = self.state, current(self.state, event.task, event.attempt)
@@ -316,7 +316,7 @@ class MeshScheduler:
     def _group_gone(self, event: happened.GroupGone) -> None:
         lose_group(self.state, event.group)
 
-    # -- room without an agent -----------------------------------------------------------------------------------------
+    # -- capacity without an agent -------------------------------------------------------------------------------------
 
     def _slot_asked(self, event: happened.SlotAsked) -> None:
         state, pool = self.state, self.state.pools.pools.get(event.pool)

@@ -102,7 +102,7 @@ class MeshState:
         self.demands_at = 0  #: Value of `refusals` at that request.
         self.orders: list[Decision] = []  #: Decisions of the current call of `handle`.
 
-    # -- shapes that wait ----------------------------------------------------------------------------------------------
+    # -- queued shapes -------------------------------------------------------------------------------------------------
 
     def bucket_for(self, request: TaskRequest) -> Bucket:
         """Return the bucket for all tasks like this one."""
@@ -264,7 +264,7 @@ class MeshState:
         """Record that something may fit now that did not."""
         self.room_epoch += 1
 
-    # -- the ledgers together ------------------------------------------------------------------------------------------
+    # -- changes of several ledgers ------------------------------------------------------------------------------------
 
     def bind_to_node(self, record: TaskRecord, row: int, amounts: ResourceSet) -> None:
         """Promise the task quota and node resources."""

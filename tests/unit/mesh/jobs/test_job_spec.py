@@ -69,7 +69,9 @@ def test_keys_may_be_written_with_underscores_too():
     [
         pytest.param({"priority": 11}, "priority: must be from 1 to 10, got 11; 5 is the default, 10 goes first", id="too high a priority"),
         pytest.param({"priority": 0}, "priority: must be from 1 to 10, got 0", id="too low a priority"),
-        pytest.param({"restartLimit": -1}, "restartLimit: must be at least 0, got -1; 0 means", id="a limit below zero, in its own spelling"),
+        pytest.param(
+            {"restartLimit": -1}, "restartLimit: must be at least 0, got -1; 0 means", id="a limit below zero, in its own spelling"
+        ),
         pytest.param(
             {"minWorkersNum": 10}, "minWorkersNum: 10 is more than the 9 workers of all sets together; lower", id="too many needed"
         ),
@@ -79,10 +81,10 @@ def test_keys_may_be_written_with_underscores_too():
             id="workers wanted of no set",
         ),
         pytest.param({"minWorkersNum": -1}, "minWorkersNum: must be at least 0, got -1; 0 means", id="fewer than none needed"),
+        pytest.param({"workerSets": [{"name": "a", "counts": 0}]}, "workerSets.a.counts: must be at least 1, got 0", id="an empty set"),
         pytest.param(
-            {"workerSets": [{"name": "a", "counts": 0}]}, "workerSets.a.counts: must be at least 1, got 0", id="an empty set"
+            {"workerSets": [{"name": "a"}] * 2}, "workerSets: 2 sets are called 'a'; give each set its own name", id="a name twice"
         ),
-        pytest.param({"workerSets": [{"name": "a"}] * 2}, "workerSets: 2 sets are called 'a'; give each set its own name", id="a name twice"),
         pytest.param({"workerSets": [{"name": "leader"}]}, "workerSets: 'leader' is reserved for the leader", id="a set called leader"),
         pytest.param({"workerSets": [{"name": "a:b"}]}, "workerSets: invalid name of a set 'a:b'; use", id="a set of an odd name"),
         pytest.param({"name": "a/b"}, "name: invalid name 'a/b'; use 1 to 128 letters", id="a job of an odd name"),
@@ -98,7 +100,9 @@ def test_keys_may_be_written_with_underscores_too():
         pytest.param({"workerSets": [{"name": "a", "cuonts": 1}]}, "workerSets.0.cuonts: is unknown; write `counts`", id="a slip in a set"),
         pytest.param({"priority": "high"}, "priority: must be a whole number (got 'high')", id="a word for a number"),
         pytest.param({"priority": True}, "priority: must be a whole number (got True)", id="a truth for a number"),
-        pytest.param({"cleanPodPolicy": "Some"}, "cleanPodPolicy: must be one of 'All', 'Running' or 'None', got 'Some'", id="no such clean policy"),
+        pytest.param(
+            {"cleanPodPolicy": "Some"}, "cleanPodPolicy: must be one of 'All', 'Running' or 'None', got 'Some'", id="no such clean policy"
+        ),
         pytest.param({"leader": {"resources": {"cpu": -1}}}, "leader.resources: cpu: -1 is below zero", id="a negative amount"),
         pytest.param(
             {"workerSets": [{"name": "a", "resources": {"memory": "much"}}]}, "workerSets.a.resources: 'much' is not a size", id="no amount"
