@@ -77,7 +77,7 @@ def _too_many(by_place: Sequence[str], by_name: Sequence[str], surplus: Sequence
     meant = list(zip(by_name, surplus, strict=False))
     names, verb = " and ".join(name for name, _ in meant), "has" if len(meant) == 1 else "have"
     written = ", ".join(f"{name}={_SHOWN.repr(value)}" for name, value in meant)
-    return f" takes {', '.join(by_place) or 'nothing'} by place: {names} {verb} to be given by name, like {written}"
+    return f" takes {', '.join(by_place) or 'nothing'} by position: {names} {verb} to be given by name, like {written}"
 
 
 def _named(signature: inspect.Signature) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""How the results of a collective call become one value."""
+"""Collect functions: combine the results of a collective call into one value."""
 
 from __future__ import annotations
 
@@ -15,42 +15,58 @@ from mesh.actors.results import Collect, Results
 
 
 def gather(results: Results) -> list[Any]:
-    """`results[calls] -> list[calls]`, in the order of the dispatch: by rank, unless one's own dispatch does otherwise."""
+    """Return `results[calls] -> list[calls]` in the order of dispatch: by rank, unless a custom dispatch orders otherwise."""
     return list(results)
 
 
 def first(results: Results) -> Any:
-    """The first call's value: for results that are alike everywhere. Raises `DispatchError` when nobody was called."""
+    """Return the first call's value, for results that are equal on all ranks.
+
+    Raises:
+        DispatchError: No rank was called.
+    """
     if not results:
-        raise DispatchError("nobody was called, so there is no first result")
+        raise DispatchError("cannot return the first result: no rank was called")
     return results[0]
 
 
 def total(results: Results) -> Any:
-    """The sum; of arrays by element, of dicts by key. Raises `DispatchError` when nobody was called."""
+    """Return the sum; arrays are added by element, dicts by key.
+
+    Raises:
+        DispatchError: No rank was called, or values cannot be added.
+    """
     if not results:
-        raise DispatchError("nobody was called, so there is nothing to add up")
+        raise DispatchError("cannot sum: no rank was called")
     return reduce(_plus, results)
 
 
 def mean(results: Results) -> Any:
-    """The sum by the number of results, each weighing the same. Raises `DispatchError` when nobody was called."""
+    """Return the sum over the number of results, with equal weights.
+
+    Raises:
+        DispatchError: No rank was called, or values cannot be added.
+    """
     return _divided(total(results), len(results))
 
 
 @dataclass(frozen=True, slots=True)
 class Concat:
-    """Puts the pieces together end to end: what undoes `Split`.
+    """Join the pieces end to end; the inverse of `Split`.
 
-    Without `axes`: `results[ranks][n / ranks] -> value[n]` along the first axis. With `axes`, dimension to array axis:
-    results are joined along each of these dimensions; of the ranks that differ in other dimensions only, the first one's
-    is taken. `{"data": 0, "tensor": -1}` makes one matrix of a grid of blocks.
+    Without `axes`: `results[ranks][n / ranks] -> value[n]` along the first axis. With `axes`, dimension to array axis: results are joined
+    along each of these dimensions; among ranks that differ only in other dimensions, the first is used. `{"data": 0, "tensor": -1}` joins
+    a grid of blocks into one matrix.
     """
 
     axes: Mapping[str, int] | None = None
 
     def __call__(self, results: Results) -> Any:
-        """One value. Raises `DispatchError` when the pieces do not fit, or a rank of the grid has not exactly one result."""
+        """Return the joined value.
+
+        Raises:
+            DispatchError: The pieces do not fit, or a rank of the grid does not have exactly one result.
+        """
         if self.axes is None:
             return join(results.values)
         return self._block(results, [*self.axes], {})
@@ -67,12 +83,16 @@ class Concat:
 
 @dataclass(frozen=True, slots=True)
 class LastStage:
-    """Puts together what the last stage of a pipeline returned, piece by piece, of the first of the ranks that ran the same."""
+    """Join the pieces that the last pipeline stage returned; among ranks with equal pieces, the first is used."""
 
     along: str = "pipeline"
 
     def __call__(self, results: Results) -> Any:
-        """`results -> value[n]`. Raises `DispatchError` when pieces do not fit together."""
+        """Return `results -> value[n]`.
+
+        Raises:
+            DispatchError: The pieces do not fit together.
+        """
         lane = results.ranks[0] if results else 0
         return join([value for rank, value in zip(results.ranks, results.values, strict=True) if rank == lane])
 
@@ -80,17 +100,17 @@ class LastStage:
 def _only(results: Results, rank: int) -> Any:
     found = results.by_rank().get(rank, [])
     if len(found) != 1:
-        raise DispatchError(f"rank {rank} has {len(found)} results, and exactly one is needed to put pieces together by dimension")
+        raise DispatchError(f"rank {rank} has {len(found)} results, joining by dimension needs exactly one")
     return found[0]
 
 
 def _plus(left: Any, right: Any) -> Any:
     if isinstance(left, Mapping) and isinstance(right, Mapping):
         if left.keys() != right.keys():
-            raise DispatchError("dicts with different keys cannot be added up")
+            raise DispatchError("dicts with different keys cannot be added")
         return {name: _plus(left[name], right[name]) for name in left}
-    if isinstance(left, (list, tuple, str, bytes)):  # `+` would put them end to end, and call it a sum.
-        raise DispatchError(f"{type(left).__name__} cannot be added up; return numbers, arrays, or dicts of them")
+    if isinstance(left, (list, tuple, str, bytes)):  # `+` would concatenate them instead of adding.
+        raise DispatchError(f"{type(left).__name__} cannot be added; return numbers, arrays, or dicts of them")
     return add(left, right)
 
 
@@ -110,17 +130,25 @@ COLLECTORS: Mapping[str, Collect] = {
 
 
 def collector_named(name: str | Collect) -> Collect:
-    """The collector; one's own function is taken as it is. Raises `DispatchError` for an unknown name."""
+    """Return the collect function with this name; a function is returned as it is.
+
+    Raises:
+        DispatchError: The name is unknown.
+    """
     if callable(name):
         return name
     found = COLLECTORS.get(name)
     if found is None:
-        raise DispatchError(f"there is no collect_fn {name!r}; there are {', '.join(COLLECTORS)}")
+        raise DispatchError(f"there is no collect_fn {name!r}; known: {', '.join(COLLECTORS)}")
     return found
 
 
 def collected(collect: Collect, values: tuple[Any, ...], ranks: tuple[int, ...], dimensions: Dimensions) -> Any:
-    """What the collector makes of the values. Raises `DispatchError` with the values in it, so that no work is lost."""
+    """Return the collected value.
+
+    Raises:
+        DispatchError: Contains the values, so that no work is lost.
+    """
     try:
         return collect(Results(values, ranks, dimensions))
     except DispatchError as error:

@@ -1,7 +1,7 @@
-"""Named dimensions of an actor group: which rank stands where.
+"""Named dimensions of an actor group and the coordinates of its ranks.
 
-Ranks are numbered row by row: the last dimension runs fastest, so `{"pipeline": 2, "tensor": 4}` has ranks 0-3 in the
-first stage. Shapes say what their dimensions mean; any names do.
+Ranks are numbered row by row: the last dimension varies fastest, so `{"pipeline": 2, "tensor": 4}` has ranks 0-3 in the first stage.
+Dimension names are free.
 """
 
 from __future__ import annotations
@@ -15,54 +15,54 @@ from math import prod
 from mesh.actors.errors import ShapeError
 from mesh.counting import counted
 
-#: The one dimension of a group that was given no shape.
+#: The only dimension of a group without a shape.
 RANK = "rank"
 
-#: One coordinate, some of them, or a range; the last two keep the dimension.
+#: A coordinate, several, or a slice; the last two keep the dimension.
 Choice = int | slice | Sequence[int]
 
 
 @dataclass(frozen=True)
 class Dimensions:
-    """Names and sizes, the slowest first. No dimension at all is the shape of one single member."""
+    """Names and sizes, slowest first. No dimensions: a single member."""
 
     sizes: Mapping[str, int]
 
     def __post_init__(self) -> None:
         for name, size in self.sizes.items():
             if not name or isinstance(size, bool) or not isinstance(size, int) or size < (0 if self.is_flat else 1):
-                raise ShapeError(f"dimension {name!r} has size {size!r}; a dimension has a name and at least one place")
+                raise ShapeError(f"dimension {name!r} has size {size!r}; it needs a name and a size of at least 1")
 
     @classmethod
     def of(cls, members: int, shape: Mapping[str, int] | None) -> Dimensions:
-        """The shape of so many members; flat when none is given.
+        """Return the dimensions of so many members; flat without a shape.
 
         Raises:
-            ShapeError: The members do not fill it, or there are too many of them.
+            ShapeError: The number of members differs from the shape's.
         """
         found = cls(dict(shape) if shape is not None else {RANK: members})
         if found.count != members:
-            raise ShapeError(f"{found} has {counted(found.count, 'place')}, and {counted(members, 'member is', 'members are')} there")
+            raise ShapeError(f"{found} needs {counted(found.count, 'member')}, got {members}")
         return found
 
     @property
     def is_flat(self) -> bool:
-        """True for ranks in a row, without a shape of the user's."""
+        """Whether the ranks have no user-defined shape."""
         return tuple(self.sizes) == (RANK,)
 
     @cached_property
     def count(self) -> int:
-        """Places in all."""
+        """Number of ranks."""
         return prod(self.sizes.values())
 
     @cached_property
     def strides(self) -> Mapping[str, int]:
-        """How far two neighbours along a dimension are apart, in ranks."""
+        """Distance in ranks between neighbours along each dimension."""
         names = list(self.sizes)
         return {name: prod(self.sizes[after] for after in names[place + 1 :]) for place, name in enumerate(names)}
 
     def __iter__(self) -> Iterator[int]:
-        """All ranks."""
+        """Iterate over all ranks."""
         return iter(range(self.count))
 
     def __len__(self) -> int:
@@ -72,23 +72,31 @@ class Dimensions:
         return " x ".join(f"{name}={size}" for name, size in self.sizes.items()) or "a single member"
 
     def size(self, name: str) -> int:
-        """Places along the dimension. Raises `ShapeError` for an unknown one."""
+        """Return the size of the dimension.
+
+        Raises:
+            ShapeError: The dimension is unknown.
+        """
         found = self.sizes.get(name)
         if found is None:
             raise ShapeError(f"there is no dimension {name!r}; this group is {self}")
         return found
 
     def coordinates(self, rank: int) -> dict[str, int]:
-        """Where the rank stands. Raises `ShapeError` for a rank that is not there."""
+        """Return the coordinates of the rank.
+
+        Raises:
+            ShapeError: The rank is out of range.
+        """
         if not 0 <= rank < self.count:
             raise ShapeError(f"there is no rank {rank}; this group is {self}, with ranks 0 to {self.count - 1}")
         return {name: rank // self.strides[name] % size for name, size in self.sizes.items()}
 
     def rank(self, **coordinates: int) -> int:
-        """Who stands there; every dimension is named.
+        """Return the rank at these coordinates; every dimension must be given.
 
         Raises:
-            ShapeError: A dimension is missing or unknown, or a coordinate is outside.
+            ShapeError: A dimension is missing or unknown, or a coordinate is out of range.
         """
         missing = [name for name in self.sizes if name not in coordinates]
         if missing:
@@ -96,12 +104,12 @@ class Dimensions:
         return sum(self._inside(name, at) * self.strides[name] for name, at in coordinates.items())
 
     def where(self, choices: Mapping[str, Choice]) -> tuple[tuple[int, ...], Dimensions]:
-        """The ranks at these places, in order, and the shape that they have among themselves.
+        """Return the ranks at these coordinates, in order, and their own dimensions.
 
-        A single coordinate takes its dimension away, a slice or several coordinates keep it, with fewer places.
+        A single coordinate removes its dimension; a slice or several coordinates keep it with a smaller size.
 
         Raises:
-            ShapeError: A dimension is unknown, a coordinate is outside, twice there, or none is left.
+            ShapeError: A dimension is unknown, or a coordinate is out of range, duplicate, or none is left.
         """
         for name in choices:
             self.size(name)
@@ -113,10 +121,10 @@ class Dimensions:
         return ranks, Dimensions(kept)
 
     def neighbour(self, rank: int, along: str, by: int = 1, *, wrap: bool = False) -> int | None:
-        """The rank `by` places further along the dimension (-1: the one before); None beyond its end, unless it wraps.
+        """Return the rank `by` steps along the dimension (-1: the one before); None beyond its end, unless `wrap`.
 
         Raises:
-            ShapeError: An unknown dimension or rank.
+            ShapeError: The dimension or rank is unknown.
         """
         size, at = self.size(along), self.coordinates(rank)[along]
         if not wrap and not 0 <= at + by < size:
@@ -124,24 +132,28 @@ class Dimensions:
         return rank + ((at + by) % size - at) * self.strides[along]
 
     def peers(self, rank: int, along: str) -> tuple[int, ...]:
-        """The rank and all that differ from it in this dimension only, in order: its process group.
+        """Return the ranks that differ from this one in this dimension only, including it, in order: its process group.
 
         Raises:
-            ShapeError: An unknown dimension or rank.
+            ShapeError: The dimension or rank is unknown.
         """
         size, stride = self.size(along), self.strides[along]
         first = rank - self.coordinates(rank)[along] * stride
         return tuple(first + place * stride for place in range(size))
 
     def lanes(self, along: str) -> tuple[tuple[int, ...], ...]:
-        """All process groups along the dimension: together they hold every rank once. Raises `ShapeError`."""
+        """Return all process groups along the dimension; together they contain every rank once.
+
+        Raises:
+            ShapeError: The dimension is unknown.
+        """
         self.size(along)
         return tuple(self.peers(rank, along) for rank in self if self.coordinates(rank)[along] == 0)
 
     def _inside(self, name: str, at: int) -> int:
         size = self.size(name)
         if isinstance(at, bool) or not isinstance(at, int) or not -size <= at < size:
-            raise ShapeError(f"{name}={at!r} is outside: {name} has {counted(size, 'place')}, 0 to {size - 1}")
+            raise ShapeError(f"{name}={at!r} is out of range: {name} has {counted(size, 'place')}, 0 to {size - 1}")
         return at % size
 
     def _places(self, name: str, choice: Choice) -> tuple[int, ...]:
@@ -152,7 +164,7 @@ class Dimensions:
         else:
             places = tuple(self._inside(name, at) for at in choice)
         if not places and self.size(name):
-            raise ShapeError(f"{name}={choice!r} leaves nobody: {name} has {counted(self.size(name), 'place')}")
+            raise ShapeError(f"{name}={choice!r} selects no rank: {name} has {counted(self.size(name), 'place')}")
         if len(set(places)) < len(places):
-            raise ShapeError(f"{name}={choice!r} names a place twice")
+            raise ShapeError(f"{name}={choice!r} contains a duplicate")
         return places

@@ -1,9 +1,9 @@
-"""How the arguments of a collective call are dealt out to the ranks.
+"""Dispatch functions: distribute the arguments of a collective call to the ranks.
 
-A dispatch function gets the ranks and the call's arguments, and yields `(rank, args, kwargs)` once for each call that is to
-be made: for every rank, for some, or for one several times. When it is a generator, each `yield` gives it the reference of
-the call it has just made, which may be the argument of a later one: so a result goes from rank to rank without passing here.
-A fourth item False says that the result of that call is for other ranks only, and is not collected.
+A dispatch function takes the ranks and the call's arguments, and yields `(rank, args, kwargs)` for each call to make: for all ranks, for
+some, or several times for one. If it is a generator, each `yield` returns the reference of the call just made, which may be an argument
+of a later one. Results then pass from rank to rank without passing through the caller. A fourth item False means that the call's result
+is only for other ranks and is not collected.
 """
 
 from __future__ import annotations
@@ -27,31 +27,30 @@ Kwargs = Mapping[str, Any]
 #: `(rank, args, kwargs)`, or `(rank, args, kwargs, is_kept)`.
 Call = tuple[int, Args, Kwargs] | tuple[int, Args, Kwargs, bool]
 Dispatch = Callable[[RankView, Args, Kwargs], Iterable[Call] | Generator[Call, Any, None]]
-#: Which arguments are cut: places among the positional ones, names among the others.
+#: Arguments to split: indices of positional ones, names of keyword ones.
 Arguments = tuple[int | str, ...]
 FIRST: Arguments = (0,)
 
 
 @dataclass(frozen=True, slots=True)
 class Broadcast:
-    """The same arguments for every rank: `f(x) -> results[ranks]`. Large ones are stored once."""
+    """Send the same arguments to every rank: `f(x) -> results[ranks]`. Large ones are stored once."""
 
     collect: Collect = gather
 
     def __call__(self, ranks: RankView, args: Args, kwargs: Kwargs) -> Iterator[Call]:
-        """One call a rank."""
+        """Yield one call per rank."""
         for rank in range(len(ranks)):
             yield rank, args, kwargs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """Cuts arguments into even pieces; every other argument goes to all.
+    """Split arguments into even pieces; all other arguments go to every rank.
 
-    Without `axes`: `values[n] -> pieces[ranks][n / ranks]` along the first axis, the first ranks get one more when it does
-    not divide. With `axes`, dimension to array axis: the value is cut along each of these dimensions, and ranks that differ
-    in other dimensions only get the same piece. A rank is called with an empty piece too (whoever reduces among the ranks
-    waits for all of them), unless `skip_empty`.
+    Without `axes`: `values[n] -> pieces[ranks][n / ranks]` along the first axis; a remainder goes to the first ranks, one each. With
+    `axes`, dimension to array axis: the value is split along each of these dimensions, and ranks that differ only in other dimensions get
+    the same piece. Ranks with an empty piece are called too, since collective operations wait for all ranks, unless `skip_empty`.
     """
 
     axes: Mapping[str, int] | None = None
@@ -60,11 +59,15 @@ class Split:
 
     @property
     def collect(self) -> Collect:
-        """What undoes it."""
+        """Inverse of the split."""
         return Concat(self.axes)
 
     def __call__(self, ranks: RankView, args: Args, kwargs: Kwargs) -> Iterator[Call]:
-        """One call a rank. Raises `DispatchError` for what cannot be cut and for arguments of different lengths."""
+        """Yield one call per rank.
+
+        Raises:
+            DispatchError: An argument cannot be split, or arguments differ in length.
+        """
         cuts = chosen_arguments(self.arguments, args, kwargs)
         pieces = {name: self._pieces(value, ranks.dimensions) for name, value in cuts.items()}
         _check_same_length(cuts, next(iter(self.axes.values()), 0) if self.axes else 0)
@@ -87,10 +90,10 @@ class Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceSplit:
-    """Cuts sequences along their length, for sequence parallelism: `values[b, s] -> pieces[sequence][b, s / sequence]`.
+    """Split sequences along their length, for sequence parallelism: `values[b, s] -> pieces[sequence][b, s / sequence]`.
 
-    With `pad` all pieces are equally long, the last one's end filled up; `tell="valid"` adds the number of positions of the
-    piece that are no padding as the keyword argument `valid`. Without the dimension named, all ranks share.
+    With `pad` all pieces have equal length, padded at the end. `tell="valid"` passes the number of positions without padding as keyword
+    argument `valid`. The group must have the dimension `along`.
     """
 
     along: str = "sequence"
@@ -101,11 +104,16 @@ class SequenceSplit:
 
     @property
     def collect(self) -> Collect:
-        """What undoes it; padding stays."""
+        """Inverse of the split; padding stays."""
         return Concat({self.along: self.axis})
 
     def __call__(self, ranks: RankView, args: Args, kwargs: Kwargs) -> Iterator[Call]:
-        """One call a rank. Raises `DispatchError` for what cannot be cut or padded, `ShapeError` without the dimension."""
+        """Yield one call per rank.
+
+        Raises:
+            DispatchError: An argument cannot be split or padded.
+            ShapeError: The group lacks the dimension.
+        """
         cuts = chosen_arguments(self.arguments, args, kwargs)
         _check_same_length(cuts, self.axis)
         count = ranks.dimensions.size(self.along)
@@ -123,10 +131,10 @@ class SequenceSplit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByLength:
-    """Deals whole sequences so that every rank has about the same number of tokens: `values[n] -> pieces[ranks][?]`.
+    """Distribute whole sequences so that every rank gets about the same number of tokens: `values[n] -> pieces[ranks][?]`.
 
-    Order is kept, so what comes back end to end is in the order it had. No rank has more than an even share and the longest
-    sequence beside it. `lengths[n]` are tokens without padding; left out, each sequence is as long as it is.
+    Order is preserved, so joined results are in the original order. No rank gets more than an even share plus the longest sequence.
+    `lengths[n]` are tokens without padding; if omitted, the length of each sequence.
     """
 
     lengths: Sequence[int] | None = None
@@ -134,17 +142,21 @@ class ByLength:
 
     @property
     def collect(self) -> Collect:
-        """What undoes it."""
+        """Inverse of the distribution."""
         return Concat()
 
     def __call__(self, ranks: RankView, args: Args, kwargs: Kwargs) -> Iterator[Call]:
-        """One call a rank. Raises `DispatchError` when there is not exactly one length for each sequence."""
+        """Yield one call per rank.
+
+        Raises:
+            DispatchError: The number of lengths and sequences differs.
+        """
         cuts = chosen_arguments(self.arguments, args, kwargs)
         _check_same_length(cuts, 0)
         values = next(iter(cuts.values()))
         lengths = [len(value) for value in values] if self.lengths is None else list(self.lengths)
         if len(lengths) != length_along(values):
-            raise DispatchError(f"{len(lengths)} lengths are given for {length_along(values)} sequences")
+            raise DispatchError(f"got {len(lengths)} lengths for {length_along(values)} sequences")
         bounds = weighted_bounds(lengths, len(ranks))
         pieces = {name: cut_at(value, bounds) for name, value in cuts.items()}
         for rank in range(len(ranks)):
@@ -153,27 +165,31 @@ class ByLength:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Pieces that are cut already: `values[ranks] -> pieces[ranks]`, one each."""
+    """Pieces that are split already: `values[ranks] -> pieces[ranks]`, one per rank."""
 
     collect: Collect = gather
 
     def __call__(self, ranks: RankView, args: Args, kwargs: Kwargs) -> Iterator[Call]:
-        """One call a rank. Raises `DispatchError` unless there is exactly one part for each rank."""
+        """Yield one call per rank.
+
+        Raises:
+            DispatchError: The number of parts and ranks differs.
+        """
         parts = chosen_arguments(FIRST, args, kwargs)[0]
         if len(parts) != len(ranks):
-            told = f"{counted(len(parts), 'part is', 'parts are')} there for {counted(len(ranks), 'rank')}"
-            raise DispatchError(f"{told}; dispatch_fn='split' cuts by itself")
+            told = f"got {counted(len(parts), 'part')} for {counted(len(ranks), 'rank')}"
+            raise DispatchError(f"{told}; dispatch_fn='split' splits a value itself")
         for rank in range(len(ranks)):
             yield rank, *with_arguments(args, kwargs, {0: parts[rank]})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandOver:
-    """A pipeline: each piece goes through the stages, and a stage's result is the first argument of the next stage's call.
+    """Pipeline: each piece passes through the stages, and a stage's result is the first argument of the next stage's call.
 
-    `values[n] -> pieces[chunks][n / chunks]`; the result of stage k goes to stage k + 1 as a reference and never comes
-    here. Pieces follow one another, so all stages work at once. Ranks that stand at the same stage run the same pieces
-    (their own collectives make one model of them), each with what its counterpart of the stage before returned.
+    `values[n] -> pieces[chunks][n / chunks]`; the result of stage k goes to stage k + 1 as a reference, never to the caller. Pieces
+    follow one another, so that all stages work at once. Ranks at the same stage run the same pieces, each with the result of its
+    counterpart in the stage before; their own collective operations combine them.
     """
 
     along: str = "pipeline"
@@ -181,11 +197,16 @@ class HandOver:
 
     @property
     def collect(self) -> Collect:
-        """Of the last stage, piece after piece."""
+        """Results of the last stage, in order of pieces."""
         return LastStage(self.along)
 
     def __call__(self, ranks: RankView, args: Args, kwargs: Kwargs) -> Generator[Call, Any, None]:
-        """One call for each piece and rank. Raises `DispatchError` for what cannot be cut, `ShapeError` without the dimension."""
+        """Yield one call for each piece and rank.
+
+        Raises:
+            DispatchError: The argument cannot be split.
+            ShapeError: The group lacks the dimension.
+        """
         stages = ranks.dimensions.size(self.along)
         values = chosen_arguments(FIRST, args, kwargs)[0]
         for part in cut(values, self.chunks or stages):
@@ -196,29 +217,33 @@ class HandOver:
 
 
 def chosen_arguments(names: Arguments, args: Args, kwargs: Kwargs) -> dict[int | str, Any]:
-    """The arguments of these places and names. Raises `DispatchError` for one that the call does not have."""
+    """Return the arguments with these indices and names.
+
+    Raises:
+        DispatchError: The call lacks one of them.
+    """
     found: dict[int | str, Any] = {}
     for name in names:
         if isinstance(name, int):
             if not 0 <= name < len(args):
-                raise DispatchError(f"argument {name} is to be dealt out, and the call has {len(args)} positional ones")
+                raise DispatchError(f"argument {name} is to be split, but the call has {len(args)} positional ones")
             found[name] = args[name]
         elif name in kwargs:
             found[name] = kwargs[name]
         else:
-            raise DispatchError(f"argument {name!r} is to be dealt out, and the call does not have it")
+            raise DispatchError(f"argument {name!r} is to be split, but the call lacks it")
     return found
 
 
 def with_arguments(args: Args, kwargs: Kwargs, own: Mapping[int | str, Any]) -> tuple[Args, Kwargs]:
-    """The arguments with a rank's own ones in their places."""
+    """Return the arguments with a rank's own ones replaced."""
     changed = tuple(own.get(place, value) for place, value in enumerate(args))
     named = {name: value for name, value in own.items() if isinstance(name, str)}
     return changed, {**kwargs, **named} if named else kwargs
 
 
 def weighted_bounds(weights: Sequence[int], count: int) -> list[int]:
-    """Where `count` runs of about the same weight begin and end [count + 1], in order."""
+    """Return the bounds of `count` consecutive runs of about equal weight [count + 1]."""
     sums = list(accumulate(weights, initial=0))
     bounds = [0]
     for place in range(1, count):
@@ -233,7 +258,7 @@ def _check_same_length(values: Mapping[int | str, Any], axis: int) -> None:
     lengths = {name: length_along(value, axis) for name, value in values.items()}
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"{name}: {length}" for name, length in lengths.items())
-        raise DispatchError(f"arguments that are dealt out together must be equally long; these are {told}")
+        raise DispatchError(f"arguments that are split together must have equal lengths, got {told}")
 
 
 def _is_empty(value: Any) -> bool:
@@ -255,16 +280,20 @@ DISPATCHERS: Mapping[str, Dispatch] = {
 
 
 def dispatcher_named(name: str | Dispatch, further: Mapping[str, Dispatch] | None = None) -> Dispatch:
-    """The dispatch function; one's own is taken as it is. Raises `DispatchError` for an unknown name."""
+    """Return the dispatch function with this name; a function is returned as it is.
+
+    Raises:
+        DispatchError: The name is unknown.
+    """
     if callable(name):
         return name
     known = {**DISPATCHERS, **(further or {})}
     if name not in known:
-        raise DispatchError(f"there is no dispatch_fn {name!r}; there are {', '.join(known)}")
+        raise DispatchError(f"there is no dispatch_fn {name!r}; known: {', '.join(known)}")
     return known[name]
 
 
 def natural_collect(dispatch: Dispatch) -> Collect:
-    """What undoes the dispatch; `gather` for one's own functions that name nothing (as their attribute `collect`)."""
+    """Return the inverse of the dispatch: its attribute `collect`, or `gather` if it has none."""
     found: Collect = getattr(dispatch, "collect", gather)
     return found

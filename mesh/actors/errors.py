@@ -1,14 +1,14 @@
-"""What can break when a group of agents is called.
+"""Errors of calls to a group of agents.
 
 MeshError
-└── GroupError              every error of actor groups
-    ├── ShapeError          a shape that the members do not fill, a dimension or an index that is not there
-    ├── DispatchError       values that cannot be dealt out as asked, or results that cannot be put together
-    ├── NoMembers           nobody is left to call
+└── GroupError              base of all errors of actor groups
+    ├── ShapeError          members do not match the shape, or a dimension or index does not exist
+    ├── DispatchError       arguments cannot be distributed, or results cannot be combined
+    ├── NoMembers           no member is left to call
     ├── MemberLost          the chosen member's process is gone
-    ├── CallTimeout         no answer within the time that was given
-    └── GroupCallFailed     some ranks failed; the results of the others are kept in it
-        └── GroupCallTimeout    some of them have not answered in time
+    ├── CallTimeout         no answer within the given time
+    └── GroupCallFailed     some ranks failed; contains the results of the others
+        └── GroupCallTimeout    some ranks did not answer in time
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _SHOWN_CHARS_MAX = 300
 
 
 class GroupError(MeshError):
-    """Root of what actor groups raise."""
+    """Base of all errors of actor groups."""
 
 
 class ShapeError(GroupError, ValueError):
-    """A shape that the members do not fill, or a dimension, coordinate or rank that the group does not have."""
+    """The members do not match the shape, or the group lacks a dimension, coordinate or rank."""
 
 
 class DispatchError(GroupError, ValueError):
-    """Values cannot be dealt out as asked, or results cannot be put together.
+    """Arguments cannot be distributed, or results cannot be combined.
 
     Attributes:
-        results: What the ranks returned, where they had been called already; nothing of it is lost.
+        results: Results of ranks that had been called already, so that no work is lost.
     """
 
     def __init__(self, message: str, results: tuple[Any, ...] = ()) -> None:
@@ -44,11 +44,11 @@ class DispatchError(GroupError, ValueError):
 
 
 class NoMembers(GroupError):
-    """No member can be called: none carries the label, or all are lost."""
+    """No member can be called: none has the label, or all are lost."""
 
 
 class MemberLost(GroupError):
-    """The chosen member's process is gone; its group does not choose it again until a refresh brings its successor."""
+    """The chosen member's process is gone. The group does not choose it again until a refresh finds its successor."""
 
     def __init__(self, agent: AgentId, rank: int, detail: str) -> None:
         super().__init__(f"agent {agent} (rank {rank}) is lost: {_shown(detail)}")
@@ -57,11 +57,11 @@ class MemberLost(GroupError):
 
 
 class GroupCallFailed(GroupError):
-    """Some ranks failed. Nothing of the other ranks' work is lost.
+    """Some ranks failed. The results of the other ranks are not lost.
 
     Attributes:
-        errors: Rank to what it raised; of several calls on one rank the first error.
-        results: Rank to what it returned; of several calls on one rank the last value. Empty where values were given as they came.
+        errors: Error by rank; the first one if a rank was called several times.
+        results: Value by rank; the last one if a rank was called several times. Empty for streamed values.
     """
 
     def __init__(self, method: str, errors: Mapping[int, BaseException], results: Mapping[int, Any], places: Mapping[int, str]) -> None:
@@ -74,15 +74,15 @@ class GroupCallFailed(GroupError):
 
 
 class CallTimeout(GroupError, TimeoutError):
-    """An agent has not answered within the time that was given; its call goes on, and its result is dropped."""
+    """An agent did not answer within the given time; its call continues, and the result is dropped."""
 
 
 class GroupCallTimeout(GroupCallFailed, TimeoutError):
-    """Some ranks have not answered within the time that was given; `errors` holds a `CallTimeout` for each of them."""
+    """Some ranks did not answer within the given time; `errors` has a `CallTimeout` for each of them."""
 
 
 def _named(error: BaseException) -> str:
-    """The error's kind and its last line; a remote traceback is in `errors` for who wants it."""
+    """Return the error's type and message on one line; the remote traceback is in `errors`."""
     cause = getattr(error, "cause", None) or error
     return _shown(f"{type(cause).__name__}: {cause}")
 

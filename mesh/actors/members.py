@@ -1,4 +1,4 @@
-"""Members of a group, and how a label finds them."""
+"""Members of a group, and matching of labels."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from mesh.actors.dimensions import Dimensions
 from mesh.ids import AgentId, TaskId
 from mesh.scheduling.tasks import DEFAULT_PRIORITY
 
-#: A queue's name as tasks have it (`gpu:a100`), or labels that must all be there.
+#: Queue name as in tasks (`gpu:a100`), or labels that must all match.
 Label = str | Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """An agent with its place in a group."""
+    """Agent with its rank in a group."""
 
     agent: AgentId
-    handle: Any  #: Of the agent's Ray actor, with `call` and `stream`, perhaps `call_named`.
+    handle: Any  #: Handle of the agent's Ray actor, with `call` and `stream`, perhaps `call_named`.
     rank: int
     labels: Mapping[str, str] = field(default_factory=dict)
-    task: TaskId | None = None  #: What the agent hosts.
-    attempt: int = 0  #: Of the task; 0: unknown.
-    priority: float = DEFAULT_PRIORITY  #: For the strategy `priority`.
+    task: TaskId | None = None  #: Task that the agent hosts.
+    attempt: int = 0  #: Attempt of the task; 0: unknown.
+    priority: float = DEFAULT_PRIORITY  #: For strategy `priority`.
 
 
 @dataclass(frozen=True, slots=True)
 class RankView:
-    """What a dispatch function knows of the group it deals to; ranks are 0 to n - 1."""
+    """Group as seen by a dispatch function; ranks are 0 to n - 1."""
 
     dimensions: Dimensions
     agents: tuple[AgentId, ...]  #: [n]
@@ -40,13 +40,13 @@ class RankView:
 
 
 def labels_of(name: str) -> dict[str, str]:
-    """The labels that a queue's name stands for: `gpu:a100` is `{"gpu": "a100"}`, a bare `rollout` is `{"rollout": ""}`."""
+    """Return the labels of a queue name: `gpu:a100` is `{"gpu": "a100"}`, `rollout` is `{"rollout": ""}`."""
     key, _, value = name.partition(":")
     return {key: value}
 
 
 def carries(labels: Mapping[str, str], label: Label) -> bool:
-    """True when all of the label is among `labels`; a bare word asks only that the key be there."""
+    """Return whether `labels` contains the whole label; a name without a value matches any value."""
     if isinstance(label, str):
         key, colon, value = label.partition(":")
         return key in labels if not colon else labels.get(key) == value

@@ -1,4 +1,4 @@
-"""Arguments that differ by rank: one program for all, with another part to play at each place."""
+"""Arguments that differ by rank: one program with another role at each rank."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from mesh.counting import counted
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a rank stands."""
+    """Rank with its coordinates."""
 
     rank: int
-    count: int  #: Ranks of the group.
+    count: int  #: Number of ranks in the group.
     coordinates: Mapping[str, int]
 
     def __getitem__(self, dimension: str) -> int:
@@ -25,20 +25,28 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class PerRank:
-    """In place of an argument, or of a method's name: `PerRank(["lead", "follow"])`, `PerRank(lambda place: place["tensor"])`."""
+    """Replaces an argument or a method's name: `PerRank(["lead", "follow"])`, `PerRank(lambda place: place["tensor"])`."""
 
-    values: Sequence[Any] | Callable[[Place], Any]  #: [ranks], or what makes the value of a place.
+    values: Sequence[Any] | Callable[[Place], Any]  #: [ranks], or a function from a place to its value.
 
     def at(self, rank: int, dimensions: Dimensions) -> Any:
-        """The value of the rank. Raises `DispatchError` when there is not exactly one value for each rank."""
+        """Return the value of the rank.
+
+        Raises:
+            DispatchError: The number of values and ranks differs.
+        """
         if callable(self.values):
             return self.values(Place(rank, dimensions.count, dimensions.coordinates(rank)))
         if len(self.values) != dimensions.count:
             has = f"PerRank has {counted(len(self.values), 'value')}"
-            raise DispatchError(f"{has}, and the group has {counted(dimensions.count, 'rank')} ({dimensions})")
+            raise DispatchError(f"{has}, but the group has {counted(dimensions.count, 'rank')} ({dimensions})")
         return self.values[rank]
 
 
 def at_rank(value: Any, rank: int, dimensions: Dimensions) -> Any:
-    """The value itself, or the rank's own one. Raises `DispatchError` as `PerRank.at`."""
+    """Return the value itself, or the rank's own one if it is a `PerRank`.
+
+    Raises:
+        DispatchError: As `PerRank.at`.
+    """
     return value.at(rank, dimensions) if isinstance(value, PerRank) else value

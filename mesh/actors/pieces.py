@@ -1,7 +1,7 @@
-"""Cutting values into pieces and putting pieces together again: arrays, sequences, and dicts of them.
+"""Split and join values: arrays, sequences, and dicts of them.
 
-Whatever slices like an array can be cut, so tensors of other libraries are as well; only NumPy's are put together, because
-only NumPy is known here.
+Anything that slices like an array can be split, including tensors of other libraries. Only NumPy arrays are joined, since no other
+library is imported here.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ _JOINED_KINDS = "arrays, lists, tuples, text, bytes, dicts of these, or None eve
 
 
 def even_bounds(length: int, count: int) -> list[int]:
-    """Where `count` pieces of `length` begin and end [count + 1]: the first pieces are one longer when it does not divide."""
+    """Return the bounds of `count` pieces of `length` [count + 1]; a remainder goes to the first pieces."""
     size, rest = divmod(length, count)
     return list(accumulate((size + (place < rest) for place in range(count)), initial=0))
 
 
 def length_along(value: Any, axis: int = 0) -> int:
-    """How long the value is along the axis; of a dict, how long each of its values is.
+    """Return the length along the axis; for a dict, the common length of its values.
 
     Raises:
-        DispatchError: It cannot be cut, has no such axis, or the values of a dict differ in length.
+        DispatchError: It cannot be split, lacks the axis, or the values of a dict differ in length.
     """
     if isinstance(value, Mapping):
         lengths = {name: length_along(part, axis) for name, part in value.items()}
         if len(set(lengths.values())) > 1:
             told = ", ".join(f"{name}: {length}" for name, length in lengths.items())
-            raise DispatchError(f"the values of a dict must be equally long to be cut; these are {told}")
+            raise DispatchError(f"the values of a dict must have equal lengths to be split, got {told}")
         return next(iter(lengths.values()), 0)
     shape = getattr(value, "shape", None)
     if shape is not None:
         if not -len(shape) <= axis < len(shape):
-            raise DispatchError(f"an array of shape {tuple(shape)} has no axis {axis} to cut along")
+            raise DispatchError(f"an array of shape {tuple(shape)} has no axis {axis} to split along")
         return int(shape[axis])
     if isinstance(value, Sequence) and axis in (0, -1):
         return len(value)
-    raise DispatchError(f"{type(value).__name__} cannot be cut along axis {axis}; give an array, a sequence, or a dict of them")
+    raise DispatchError(f"{type(value).__name__} cannot be split along axis {axis}; pass an array, a sequence, or a dict of them")
 
 
 def piece(value: Any, begin: int, end: int, axis: int = 0) -> Any:
-    """`value[..., begin:end, ...]` along the axis; arrays give a view, a dict gives a dict of pieces."""
+    """Return `value[..., begin:end, ...]` along the axis; a view for arrays, a dict of pieces for a dict."""
     if isinstance(value, Mapping):
         return {name: piece(part, begin, end, axis) for name, part in value.items()}
     shape = getattr(value, "shape", None)
@@ -56,20 +56,24 @@ def piece(value: Any, begin: int, end: int, axis: int = 0) -> Any:
 
 
 def cut(value: Any, count: int, axis: int = 0) -> list[Any]:
-    """`value[n] -> pieces[count][n / count]`: in order, as even as can be, empty ones at the end. Raises `DispatchError`."""
+    """Return `value[n] -> pieces[count][n / count]`: in order, as even as possible, empty ones at the end.
+
+    Raises:
+        DispatchError: It cannot be split.
+    """
     return cut_at(value, even_bounds(length_along(value, axis), count), axis)
 
 
 def cut_at(value: Any, bounds: Sequence[int], axis: int = 0) -> list[Any]:
-    """`value[n] -> pieces[len(bounds) - 1]`, each from one bound to the next."""
+    """Return `value[n] -> pieces[len(bounds) - 1]`, each from one bound to the next."""
     return [piece(value, begin, end, axis) for begin, end in pairwise(bounds)]
 
 
 def join(pieces: Sequence[Any], axis: int = 0) -> Any:
-    """`pieces[k][n / k] -> value[n]`, in order; None when every piece is None, an empty list when there are none.
+    """Return `pieces[k][n / k] -> value[n]`, in order; None when every piece is None, an empty list without pieces.
 
     Raises:
-        DispatchError: They are of different kinds, or of a kind that cannot be put together.
+        DispatchError: They differ in kind, or the kind cannot be joined.
     """
     if not pieces:
         return []
@@ -87,8 +91,8 @@ def join(pieces: Sequence[Any], axis: int = 0) -> Any:
         return type(first)(chain.from_iterable(pieces)) if type(first) in (list, tuple) else list(chain.from_iterable(pieces))
     told = ", ".join(sorted(kind.__name__ for kind in kinds))
     raise DispatchError(
-        f"results of kind {told} cannot be put together end to end, only {_JOINED_KINDS}; "
-        'collect_fn="gather" gives them as a list, "sum" and "mean" add them up'
+        f"results of kind {told} cannot be joined, only {_JOINED_KINDS}; "
+        'collect_fn="gather" returns them as a list, "sum" and "mean" add them'
     )
 
 
@@ -102,12 +106,16 @@ def _joined_arrays(pieces: Sequence[Any], axis: int) -> Any:
 def _joined_dicts(pieces: Sequence[Mapping[str, Any]], axis: int) -> dict[str, Any]:
     names = list(pieces[0])
     if any(set(part) != set(names) for part in pieces):
-        raise DispatchError("dicts with different keys cannot be put together")
+        raise DispatchError("dicts with different keys cannot be joined")
     return {name: join([part[name] for part in pieces], axis) for name in names}
 
 
 def padded(value: Any, length: int, axis: int, pad: Any) -> Any:
-    """The value, made `length` long along the axis with `pad` at its end. Raises `DispatchError` for what is no array or list."""
+    """Return the value padded with `pad` at its end to `length` along the axis.
+
+    Raises:
+        DispatchError: It is neither an array nor a list.
+    """
     if isinstance(value, Mapping):
         return {name: padded(part, length, axis, pad) for name, part in value.items()}
     missing = length - length_along(value, axis)
@@ -118,4 +126,4 @@ def padded(value: Any, length: int, axis: int, pad: Any) -> Any:
         return np.pad(value, widths, constant_values=pad)
     if isinstance(value, list):
         return [*value, *[pad] * missing]
-    raise DispatchError(f"{type(value).__name__} cannot be padded; give an array or a list")
+    raise DispatchError(f"{type(value).__name__} cannot be padded; pass an array or a list")

@@ -1,4 +1,4 @@
-"""From n parts to m: which stretch of which part goes where. Order is kept, nothing is moved that need not be."""
+"""Plan from n parts to m: ranges of the old parts for each new one. Order is preserved, with least movement."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mesh.actors.pieces import even_bounds, join, piece
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """`part[begin:end]`."""
+    """The range `part[begin:end]`."""
 
     part: int
     begin: int
@@ -20,9 +20,9 @@ class Stretch:
 
 
 def plan_reshard(lengths: Sequence[int], count: int) -> list[list[Stretch]]:
-    """`lengths[n] -> stretches[count][?]`: each target gets a run of all values, the first ones one more if it does not divide.
+    """Return `lengths[n] -> stretches[count][?]`: a consecutive share of all values for each target; a remainder goes to the first ones.
 
-    A target with nothing in it gets the empty stretch of the first part, so that it knows the kind of its values.
+    An empty target gets the empty range of the first part, so that it knows the type of its values.
     """
     begins = list(accumulate(lengths, initial=0))
     bounds = even_bounds(begins[-1], count)
@@ -38,7 +38,7 @@ def _stretches(begins: Sequence[int], begin: int, end: int) -> list[Stretch]:
 
 
 def whole_part(stretches: Sequence[Stretch], lengths: Sequence[int]) -> int | None:
-    """The part that a target takes as it is; None when it takes less, or of several."""
+    """Return the part that a target takes unchanged; None when it takes less, or several."""
     if len(stretches) != 1:
         return None
     only = stretches[0]
@@ -46,5 +46,9 @@ def whole_part(stretches: Sequence[Stretch], lengths: Sequence[int]) -> int | No
 
 
 def assembled(stretches: Sequence[tuple[int, int]], parts: Sequence[Any]) -> Any:
-    """The stretches `[k](begin, end)` of `parts[k]`, end to end. Raises `DispatchError` when parts are of different kinds."""
+    """Join the ranges `[k](begin, end)` of `parts[k]`.
+
+    Raises:
+        DispatchError: The parts differ in kind.
+    """
     return join([piece(part, begin, end) for (begin, end), part in zip(stretches, parts, strict=True)])

@@ -1,4 +1,4 @@
-"""What the ranks of a collective call returned."""
+"""Results of the ranks of a collective call."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from mesh.actors.dimensions import Dimensions
 
 @dataclass(frozen=True, slots=True)
 class Results(Sequence[Any]):
-    """The kept values in the order in which the calls were dealt: one per rank, or as many as the dispatch made.
+    """Collected values in order of dispatch: one per rank, or one per call that the dispatch made.
 
-    A sequence of plain values, so that `sum`, `max` or `np.vstack` can collect them as they are.
+    A sequence of plain values, so that `sum`, `max` or `np.vstack` can be used to collect them.
     """
 
     values: tuple[Any, ...]  #: [calls]
-    ranks: tuple[int, ...]  #: [calls], who returned it.
+    ranks: tuple[int, ...]  #: [calls], rank of each value.
     dimensions: Dimensions
 
     @overload
@@ -36,12 +36,12 @@ class Results(Sequence[Any]):
         return iter(self.values)
 
     def by_rank(self) -> dict[int, list[Any]]:
-        """Rank to its values in order; a rank that was not called is not there."""
+        """Return the values by rank in order; ranks that were not called are absent."""
         found: dict[int, list[Any]] = {}
         for rank, value in zip(self.ranks, self.values, strict=True):
             found.setdefault(rank, []).append(value)
         return found
 
 
-#: Results to the value of the whole call. Any function of a sequence will do.
+#: From results to the value of the whole call. Any function of a sequence will do.
 Collect = Callable[[Results], Any]

@@ -1,7 +1,7 @@
-"""Whom a call goes to: strategies over what each candidate has to do.
+"""Selection strategies: choose the member for a call by the candidates' loads.
 
-A strategy is a plain function of the candidates' loads, the turn (where the last choice ended) and chance. It keeps nothing:
-loads and turn live in the group, so a strategy cannot forget them between two calls.
+A strategy is a pure function of the loads, the turn (where the last choice ended) and randomness. Loads and turn are stored in the group,
+so strategies have no state.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ from mesh.actors.errors import GroupError
 from mesh.counting import counted
 from mesh.scheduling.tasks import DEFAULT_PRIORITY
 
-#: `draw(n)`: a whole number from 0 to n - 1.
+#: `draw(n)`: an integer from 0 to n - 1.
 Draw = Callable[[int], int]
 
 
 @dataclass(slots=True, eq=False)
 class Load:
-    """What one agent has to do, as this caller knows it. Counts are calls and never below zero."""
+    """Load of one agent as known to this caller. Counts are calls and never negative."""
 
     priority: float = DEFAULT_PRIORITY
-    in_flight: int = 0  #: Sent from here and not back yet.
-    elsewhere: int = 0  #: Of other callers, by the agent's last report.
+    in_flight: int = 0  #: Sent from here and not answered.
+    elsewhere: int = 0  #: From other callers, by the agent's last report.
     is_out: bool = False  #: Its process is gone.
 
     @property
     def waiting(self) -> int:
-        """Calls before the next one."""
+        """Number of calls ahead of the next one."""
         return self.in_flight + self.elsewhere
 
     def report(self, queued: int) -> None:
-        """The agent says how many calls it has in all; those sent from here are among them."""
+        """Record the agent's total number of calls, including those sent from here."""
         self.elsewhere = max(0, queued - self.in_flight)
 
 
-#: `(loads, turn, draw)` to the index of the chosen load. There is one load at least; `turn` is any whole number.
+#: From `(loads, turn, draw)` to the index of the chosen load. There is at least one load; `turn` is any integer.
 Strategy = Callable[[Sequence[Load], int, Draw], int]
 
 
 def least_busy(loads: Sequence[Load], turn: int, _draw: Draw) -> int:
-    """The one with the fewest calls before the next; equals take turns."""
+    """Return the index of the agent with the fewest calls; equals rotate."""
     count = len(loads)
     best, fewest = turn % count, -1
     for step in range(count):
@@ -56,17 +56,17 @@ def least_busy(loads: Sequence[Load], turn: int, _draw: Draw) -> int:
 
 
 def round_robin(loads: Sequence[Load], turn: int, _draw: Draw) -> int:
-    """One after the other, whatever they have to do."""
+    """Return the indices in rotation, whatever the loads."""
     return turn % len(loads)
 
 
 def at_random(loads: Sequence[Load], _turn: int, draw: Draw) -> int:
-    """Anyone."""
+    """Return a random index."""
     return draw(len(loads))
 
 
 def power_of_two(loads: Sequence[Load], _turn: int, draw: Draw) -> int:
-    """Two at random, and of these the one with fewer calls.
+    """Return the index of the less loaded of two random agents.
 
     Source: Mitzenmacher, The Power of Two Choices in Randomized Load Balancing, 2001.
     """
@@ -80,7 +80,7 @@ def power_of_two(loads: Sequence[Load], _turn: int, draw: Draw) -> int:
 
 
 def priority(loads: Sequence[Load], turn: int, draw: Draw) -> int:
-    """The highest priority; of equals the least busy."""
+    """Return the index of the agent with the highest priority; among equals the least busy."""
     highest = max(load.priority for load in loads)
     indexes = [index for index, load in enumerate(loads) if load.priority == highest]
     begin = next((place for place, index in enumerate(indexes) if index >= turn), 0)
@@ -97,24 +97,28 @@ STRATEGIES: Mapping[str, Strategy] = {
 
 
 def strategy_named(name: str | Strategy) -> Strategy:
-    """The strategy; of one's own function what it chooses is looked at. Raises `GroupError` for an unknown name."""
+    """Return the strategy with this name; the result of a user's function is checked on each call.
+
+    Raises:
+        GroupError: The name is unknown.
+    """
     if callable(name):
         return name if name in STRATEGIES.values() else _looked_at(name)
     found = STRATEGIES.get(name)
     if found is None:
-        raise GroupError(f"there is no strategy {name!r}; there are {', '.join(STRATEGIES)}")
+        raise GroupError(f"there is no strategy {name!r}; known: {', '.join(STRATEGIES)}")
     return found
 
 
 def _looked_at(strategy: Strategy) -> Strategy:
-    """The user's strategy; it raises `GroupError` when what it gives is no index of a load."""
+    """Wrap a user's strategy to raise `GroupError` when it does not return an index of a load."""
 
     def choose(loads: Sequence[Load], turn: int, draw: Draw) -> int:
         index: object = strategy(loads, turn, draw)
         if not isinstance(index, SupportsIndex) or isinstance(index, bool) or not 0 <= int(index) < len(loads):
             name = getattr(strategy, "__name__", repr(strategy))
-            gave = f"strategy {name} gave {index!r} for {counted(len(loads), 'agent')}"
-            raise GroupError(f"{gave}; it has to give an index from 0 to {len(loads) - 1}")
+            gave = f"strategy {name} returned {index!r} for {counted(len(loads), 'agent')}"
+            raise GroupError(f"{gave}; it must return an index from 0 to {len(loads) - 1}")
         return int(index)
 
     return choose

@@ -1,23 +1,23 @@
-"""Is an argument large enough to be stored once, instead of being sent along with each call?"""
+"""Estimate of an argument's size, to decide whether to store it once instead of sending it with each call."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-#: Ray itself stores arguments from here on (100 KiB), once for each call.
+#: Ray itself stores arguments from this size (100 KiB), but once per call.
 LARGE_BYTES = 100 * 1024
 _ITEM_BYTES = 8
 _ITEMS_LOOKED_AT_MAX = 256
 
 
 def is_large(value: Any, large_bytes: int = LARGE_BYTES) -> bool:
-    """True when the value surely takes so many bytes. Cheap: of long containers only the first items are looked at."""
+    """Return whether the value takes at least so many bytes. Cheap: only the first items of long containers are measured."""
     return weight_bytes(value) >= large_bytes
 
 
 def weight_bytes(value: Any) -> int:
-    """About how many bytes it takes: arrays and text exactly, containers by their first items, other objects by their attributes."""
+    """Return the approximate size in bytes: exact for arrays and text, by first items for containers, by attributes for other objects."""
     known = _own_bytes(value)
     if known is not None:
         return known
@@ -53,7 +53,7 @@ def _items(value: Any) -> tuple[int, list[Any]] | None:
 
 
 def _shallow_bytes(item: Any) -> int:
-    """One level further down: the arrays in a dict of lists of arrays are seen, what lies deeper is not."""
+    """Return the size one level further down: arrays in a dict of lists of arrays count, deeper ones do not."""
     known = _own_bytes(item)
     if known is not None:
         return known

@@ -1,11 +1,11 @@
-"""Cases that others made, run against the core: `python -m mesh.conformance FILE.json`.
+"""Conformance cases in JSON, run against the core: `python -m mesh.conformance FILE.json`.
 
-    __main__     the command                                program    read, judge, a line for each case, a sum
-    judging      a file's text to a verdict on each case    kinds      which kinds there are, and what runs each
-    answering    one step of a case, and errors as answers  fields     keys of a stranger's JSON, taken by name
-    node_tables  nodes as a case writes them
+    __main__     the command                                program    read files, judge cases, print results
+    judging      from a file's text to a verdict per case   kinds      kinds of cases, with their runners
+    answering    steps of a case, with errors as answers    fields     checked access to the keys of a JSON object
+    node_tables  nodes as written in a case
 
-Kinds of cases, by what they are about:
+Kinds of cases by module:
 
     quantities   `amount`, `resource_set`                   selectors  `selector`
     instances    `instances`                                nodes      `nodes`

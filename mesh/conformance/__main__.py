@@ -1,7 +1,7 @@
-"""`python -m mesh.conformance FILE.json … [--json]`: run cases and tell which pass.
+"""`python -m mesh.conformance FILE.json … [--json]`: run conformance cases.
 
-One line of JSON per case, then `N passed, M failed` (with `--json` as JSON, too). Exit code 0: all passed; 1: some failed;
-2: a file could not be read, and the message says where and what to do.
+Prints one line of JSON per case, then `N passed, M failed` (as JSON with `--json`). Exit code 0: all passed; 1: some failed; 2: a file
+could not be read, with a message that names the place and the remedy.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from mesh.conformance.program import Judge, judge_files
 
 
 def main(arguments: Sequence[str], out: TextIO, errors: TextIO) -> int:
-    """Run the files that `arguments` name; the exit code."""
+    """Run the files that `arguments` name and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m mesh.conformance", description="Run cases against the core of the mesh.")
-    parser.add_argument("files", nargs="+", metavar="FILE.json", help="cases, as docs/conformance.md describes them")
-    parser.add_argument("--json", action="store_true", help="write the last line as JSON, too")
+    parser.add_argument("files", nargs="+", metavar="FILE.json", help="files of cases; see docs/conformance.md")
+    parser.add_argument("--json", action="store_true", help="write the last line as JSON too")
     options = parser.parse_args(arguments)
     return judge_files(options.files, Judge(read=read_cases, judge=judge_all), as_json=options.json, out=out, errors=errors)
 

@@ -1,4 +1,4 @@
-"""A step of a case: one key says what is done, the others how. What the core refuses by an error is the answer, by the error's name."""
+"""Steps of a case: one key names the verb, the others its arguments. Errors of the core are answers, by the error's name."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from mesh.errors import MeshError
 
 Subject = TypeVar("Subject")
 
-#: The key of a step to what is done: with the subject of the case, what the key says, and the step's other keys.
+#: Verb to its function of the subject, the verb's value, and the step's other keys.
 Verbs = Mapping[str, Callable[[Subject, Any, Fields], Any]]
 
 
 def answer_all(verbs: Verbs[Subject], subject: Subject, case: Mapping[str, Any]) -> list[Any]:
-    """The answer to each step of the case, in order. Raises `CaseError` for a step that no verb knows."""
+    """Return the answer to each step of the case, in order.
+
+    Raises:
+        CaseError: A step has no known verb.
+    """
     return [_answer(verbs, subject, step, f"step {number}") for number, step in enumerate(case.get("steps", ()), 1)]
 
 
@@ -23,7 +27,7 @@ def _answer(verbs: Verbs[Subject], subject: Subject, step: Any, place: str) -> A
     with Fields(step, place) as fields:
         verb = next((name for name in verbs if name in step), None)
         if verb is None:
-            raise CaseError(f"{place}: a step has one of the keys {', '.join(verbs)}; this one has {', '.join(step)}")
+            raise CaseError(f"{place}: a step needs one of the keys {', '.join(verbs)}, got {', '.join(step)}")
         fields.place = f"{place} ({verb})"
         try:
             return verbs[verb](subject, fields.take(verb), fields)

@@ -1,4 +1,4 @@
-"""The keys of a JSON object that a stranger wrote: each is taken by name, and what nobody takes is an error with its place."""
+"""Checked access to the keys of a JSON object: each key is taken by name, and an untaken key is an error."""
 
 from __future__ import annotations
 
@@ -13,22 +13,29 @@ _NOTHING = object()
 
 
 class CaseError(MeshError):
-    """A case, or a file of cases, cannot be read; the message tells the place and the remedy."""
+    """A case, or a file of cases, is invalid; the message names the place and the remedy."""
 
 
 @final
 class Fields:
     """One JSON object.
 
-    with Fields(case["given"], "given") as given:
-        total = given.take("total")
-        bulk = given.take("bulk", [])
+        with Fields(case["given"], "given") as given:
+            total = given.take("total")
+            bulk = given.take("bulk", [])
 
-    The end of the block complains of keys that were not taken.
+    The end of the block raises `CaseError` if keys were not taken.
     """
 
     def __init__(self, written: object, place: str) -> None:
-        """`place` is told in messages. Raises `CaseError` when `written` is no JSON object."""
+        """Wrap a JSON object.
+
+        Args:
+            place: Name of the object in messages.
+
+        Raises:
+            CaseError: `written` is not a JSON object.
+        """
         if not isinstance(written, Mapping):
             raise CaseError(f"{place} is {type(written).__name__}, not an object")
         self.place = place
@@ -36,17 +43,25 @@ class Fields:
         self._known: list[str] = []
 
     def take(self, name: str, default: object = _NOTHING) -> Any:
-        """What the key says. Raises `CaseError` when it is not there and there is no default."""
+        """Return the value of the key, or the default.
+
+        Raises:
+            CaseError: The key is missing without a default.
+        """
         self._known.append(name)
         if name in self._left:
             return self._left.pop(name)
         if default is _NOTHING:
             close = get_close_matches(name, self._left, n=1)
-            raise CaseError(f"{self.place} has no key {name!r}" + (f"; is it meant by {close[0]!r}?" if close else ""))
+            raise CaseError(f"{self.place} has no key {name!r}" + (f"; is {close[0]!r} misspelt?" if close else ""))
         return default
 
     def take_only(self) -> tuple[str, Any]:
-        """The one key that is left, and what it says. Raises `CaseError` when there is none, or more than one."""
+        """Return the only key that is left, and its value.
+
+        Raises:
+            CaseError: No key is left, or more than one.
+        """
         if len(self._left) != 1:
             raise CaseError(f"{self.place} has the keys {sorted(self._left)} where exactly one is expected")
         return self._left.popitem()
@@ -56,4 +71,4 @@ class Fields:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is None and self._left:
-            raise CaseError(f"{self.place} has unknown keys {sorted(self._left)}; known are {sorted(self._known)}")
+            raise CaseError(f"{self.place} has unknown keys {sorted(self._left)}; known: {sorted(self._known)}")

@@ -1,4 +1,4 @@
-"""The kind `instances`: a node's resources by instance, and what the steps of a case make of them."""
+"""The kind `instances`: a node's resources by instance, changed by the steps of a case."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOTHING_TAKEN = TakenResources()
 
 
 class _Stand:
-    """What the steps of a case are made on: a node, and who holds what of it."""
+    """Subject of the steps: a node, and what each holder has of it."""
 
     def __init__(self, node: ResourceIdSet) -> None:
         self.node = node
@@ -24,7 +24,7 @@ class _Stand:
 
 
 def run(case: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The answer to each step, and the node after the last."""
+    """Return the answer to each step, and the node after the last."""
     try:
         with Fields(case["given"], "given") as given:
             bulk = {*BYTE_RESOURCES, *given.take("bulk", ())}

@@ -1,4 +1,4 @@
-"""The kinds `job`, `job_round` and `drf`: what the members of a job have to do, where they go, and whose turn it is."""
+"""The kinds `job`, `job_round` and `drf`: orders for a job's members, their places, and the order of jobs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from mesh.resources import ResourceSet
 
 @dataclass(slots=True)
 class _Story:
-    """One job, and the stages that it went through."""
+    """One job, and the stages that it passed."""
 
     spec: JobSpec
     controller: JobController = field(default_factory=JobController)
@@ -61,7 +61,7 @@ class _Story:
         raise CaseError(f"job {self.spec.job} has no member {name!r}; it has {', '.join(map(str, members_of(self.spec)))}")
 
     def take(self, event: JobEvent) -> list[str]:
-        """The orders, in words."""
+        """Handle the event and return the decisions as text."""
         decisions = self.controller.handle(event)
         self.at_ms += 1
         self.wrong += violations(self.controller)
@@ -71,7 +71,7 @@ class _Story:
 
 
 def run_job(case: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A story: the orders after each step, the stages on the way, and how all stands after the last."""
+    """Return the decisions after each step, the stages passed, and the job after the last step."""
     with Fields(case["given"], "given") as given:
         story = _Story(read_job(given.take("job")))
     first = story.take(JobSubmitted(at_ms=0, spec=story.spec))
@@ -91,7 +91,7 @@ def run_job(case: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def run_round(case: Mapping[str, Any]) -> Mapping[str, Any]:
-    """One round on a snapshot: in which order the jobs had their turns, and what each got."""
+    """Run one round on a snapshot; return the order of the jobs and the places of each."""
     with Fields(case["given"], "given") as given:
         table, written = read_table(given.take("nodes")), given.take("jobs")
         pools, policy = given.take("pools", None), given.take("queue_policy", None)
@@ -116,7 +116,7 @@ def run_round(case: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def run_drf(case: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Progressive filling of one pot: the turns, and what each job holds at the end."""
+    """Fill one capacity progressively; return the turns, and what each job holds at the end."""
     with Fields(case["given"], "given") as given:
         capacity = ResourceSet.of(given.take("capacity"))
         wanted = {JobId(name): ResourceSet.of(amounts) for name, amounts in given.take("jobs").items()}
@@ -148,10 +148,10 @@ def _words(decision: JobDecision) -> str:
         return f"{'let go' if decision.has_ended else 'stop'} {decision.member}: {decision.reason.value}"
     if isinstance(decision, RefuseJob):
         return f"refuse: {decision.reason.value}"
-    raise CaseError(f"there are no words for {type(decision).__name__}")
+    raise CaseError(f"{type(decision).__name__} has no text form")
 
 
-# -- steps of a story --------------------------------------------------------------------------------------------------
+# -- steps of a job ----------------------------------------------------------------------------------------------------
 
 
 def _allocated(story: _Story, places: Mapping[str, str], fields: Fields) -> list[str]:

@@ -1,4 +1,4 @@
-"""From the text of a file of cases to a verdict on each case. A case that breaks has failed; it stops nothing."""
+"""From the text of a file of cases to a verdict on each case. An error in a case fails that case only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FORMAT = "schedulemesh-mesh-cases/1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What came of one case."""
+    """Result of one case."""
 
     id: str
     kind: str
@@ -26,10 +26,10 @@ class Verdict:
 
 
 def read_cases(text: str) -> list[Any]:
-    """The cases of a file.
+    """Return the cases of a file.
 
     Raises:
-        CaseError: It is no such file; the message begins with the line, `3: …`.
+        CaseError: The file is invalid; the message begins with the line, `3: …`.
     """
     written = parsed(text)
     try:
@@ -41,14 +41,14 @@ def read_cases(text: str) -> list[Any]:
     if form != FORMAT:
         raise CaseError(f'{_line_of(text, "format")}: the format is {form!r}; this program reads "{FORMAT}"')
     if not isinstance(cases, list):
-        raise CaseError(f"{_line_of(text, 'cases')}: `cases` is no list")
+        raise CaseError(f"{_line_of(text, 'cases')}: `cases` must be a list")
     if not cases:
-        raise CaseError(f"{_line_of(text, 'cases')}: there are no cases, so nothing would be judged; write some, or leave the file out")
+        raise CaseError(f"{_line_of(text, 'cases')}: `cases` is empty; write some, or leave the file out")
     return cases
 
 
 def judge_all(cases: list[Any]) -> Iterator[Verdict]:
-    """A verdict on each case, in their order; an id that came before fails."""
+    """Yield a verdict on each case, in order; a duplicate id fails."""
     seen: set[str] = set()
     for place, case in enumerate(cases):
         name = _name(case) or f"case {place}"
@@ -60,7 +60,7 @@ def judge_all(cases: list[Any]) -> Iterator[Verdict]:
 
 
 def judge(case: Any, name: str) -> Verdict:
-    """Run one case and compare. Where both are objects, only the keys of `expect` count."""
+    """Run one case and compare. If both values are objects, only the keys of `expect` count."""
     try:
         with Fields(case, name) as fields:
             kind, expected = fields.take("kind"), fields.take("expect")
@@ -73,7 +73,7 @@ def judge(case: Any, name: str) -> Verdict:
         return Verdict(id=name, kind=kind, passed=_meets(got, expected), expected=expected, got=got)
     except CaseError as wrong:
         return _broken(case, name, str(wrong))
-    except Exception as broke:  # noqa: BLE001  whatever a stranger's case does to the core is this case's failure, not the program's end
+    except Exception as broke:  # noqa: BLE001  any error fails this case only
         return _broken(case, name, f"{type(broke).__name__}: {broke}")
 
 
@@ -83,26 +83,26 @@ def _name(case: Any) -> str:
 
 def _check_id(name: Any) -> None:
     if not isinstance(name, str) or not name:
-        raise CaseError(f"`id` is {name!r}; give each case a name of its own, a text that is not empty")
+        raise CaseError(f"`id` must be a text that is not empty and unique, got {name!r}")
 
 
 def _check_expected(expected: Any) -> None:
     if expected == {}:
-        raise CaseError("`expect` is empty, so nothing would be compared; name a key of what comes out")
+        raise CaseError("`expect` is empty, so nothing would be compared; name a key of the result")
 
 
 def _check_steps(kind: Any, steps: Any) -> None:
-    """Steps that nobody takes would pass for steps that went well."""
+    """Check that the kind takes steps: ignored steps would seem to have passed."""
     if not isinstance(steps, list):
-        raise CaseError(f"`steps` is {type(steps).__name__}, not a list")
+        raise CaseError(f"`steps` must be a list, got {type(steps).__name__}")
     if steps and _runner(kind) not in STEPPED:
         stepped = sorted(name for name, run in KINDS.items() if run in STEPPED)
-        raise CaseError(f"a case of kind {kind!r} has no steps; those that have are {stepped}")
+        raise CaseError(f"a case of kind {kind!r} has no steps; kinds with steps: {stepped}")
 
 
 def _runner(kind: Any) -> Run:
     if not isinstance(kind, str) or kind not in KINDS:
-        raise CaseError(f"unknown kind {kind!r}; known are {sorted(KINDS)}")
+        raise CaseError(f"unknown kind {kind!r}; known: {sorted(KINDS)}")
     return KINDS[kind]
 
 
@@ -110,7 +110,7 @@ def _meets(got: Any, expected: Any) -> bool:
     if isinstance(expected, Mapping) and isinstance(got, Mapping):
         unknown = sorted(expected.keys() - got.keys())
         if unknown:
-            raise CaseError(f"`expect` has unknown keys {unknown}; known are {sorted(got)}")
+            raise CaseError(f"`expect` has unknown keys {unknown}; known: {sorted(got)}")
         return all(got[key] == value for key, value in expected.items())
     return bool(got == expected)
 

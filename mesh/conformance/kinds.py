@@ -1,4 +1,4 @@
-"""The kinds of cases, each with what runs it. A new kind is one line here and one section in docs/conformance.md."""
+"""Kinds of cases with their runners. A new kind needs a line here and a section in docs/conformance.md."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from mesh.conformance import instances, jobs, ledgers, nodes, placements, policies, preemption, quantities, queues, selectors
 
-#: A case in, what came of it out: JSON values. Raises `CaseError` for what it does not know.
+#: From a case to its result as JSON values. Raises `CaseError` for unknown input.
 Run = Callable[[Mapping[str, Any]], Any]
 
 KINDS: Mapping[str, Run] = {
@@ -32,7 +32,7 @@ KINDS: Mapping[str, Run] = {
     "two_pass": placements.run,
 }
 
-#: Those of them whose cases have steps.
+#: Runners of kinds with steps.
 STEPPED: frozenset[Run] = frozenset(
     {quantities.run, ledgers.run_groups, ledgers.run_pool, instances.run, jobs.run_job, nodes.run, queues.run, queues.run_states}
 )

@@ -1,4 +1,4 @@
-"""The kinds `pool` and `group_pool`: who holds what of a mesh's quota, and of its placement groups."""
+"""The kinds `pool` and `group_pool`: holders of a mesh's quota, and of its placement groups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PACK = "PACK"
 
 
 def run_pool(case: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Quota: the answer to each step, and by pool what is reserved, used, free and held too much after the last."""
+    """Return the answer to each step, and each pool's amounts after the last."""
     with Fields(case["given"], "given") as given:
         ledger = PoolLedger([_pool_spec(written) for written in given.take("pools")])
     answers = answer_all(_POOL_VERBS, ledger, case)
@@ -38,7 +38,7 @@ def run_pool(case: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def run_groups(case: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Placement groups of the pool `p`: the answer to each step, and by group its state, holder and reuses after the last."""
+    """Return the answer to each step on groups of the pool `p`, and each group's state, holder and reuses after the last."""
     with Fields(case.get("given", {}), "given") as given:
         reserved = tuple(_shape(written) for written in given.take("reserved", ()))
         spec = GroupPoolSpec(reserved=reserved, **given.take("groups", {}))
@@ -96,7 +96,7 @@ _POOL_VERBS: Verbs[PoolLedger] = {
 
 
 class _Stand:
-    """What the steps of a case are made on."""
+    """Subject of the steps: a group ledger and its pool."""
 
     def __init__(self, ledger: GroupLedger, spec: PoolSpec) -> None:
         self.ledger = ledger
@@ -104,7 +104,7 @@ class _Stand:
 
 
 def _shape(written: Any) -> GroupShape:
-    """One bundle as an object, several as a list, any with a strategy as `{"bundles": […], "strategy": "SPREAD"}`."""
+    """Parse a shape: one bundle as an object, several as a list, or `{"bundles": […], "strategy": "SPREAD"}`."""
     if isinstance(written, Mapping) and "bundles" in written:
         with Fields(written, "a shape") as fields:
             return GroupShape(tuple(map(ResourceSet.of, fields.take("bundles"))), fields.take("strategy", _PACK))

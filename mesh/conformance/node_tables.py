@@ -1,4 +1,4 @@
-"""Nodes as a case writes them: `{"n1": {"total": {"cpu": 4}, "used": {"cpu": 1}, "load": {}, "labels": {"zone": "east"}}}`."""
+"""Nodes as written in a case: `{"n1": {"total": {"cpu": 4}, "used": {"cpu": 1}, "load": {}, "labels": {"zone": "east"}}}`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NO_POOL = PoolName("")
 
 
 def read_table(written: Any) -> NodeTable:
-    """The nodes, in the order in which they are written. `used` and `load` count as one task each where they are not empty."""
+    """Return the nodes in the order written. Non-empty `used` and `load` count as one task each."""
     table = NodeTable()
     for name, node in written.items():
         with Fields(node, f"node {name}") as fields:
@@ -31,7 +31,7 @@ def read_table(written: Any) -> NodeTable:
 
 
 def read_request(written: Any) -> TaskRequest:
-    """A task: `{"task": "t1", "resources": {"cpu": 1}, "selector": {}}`."""
+    """Return the task written as `{"task": "t1", "resources": {"cpu": 1}, "selector": {}}`."""
     with Fields(written, "a task") as fields:
         task = TaskId(fields.take("task"))
         return TaskRequest(
@@ -40,5 +40,5 @@ def read_request(written: Any) -> TaskRequest:
 
 
 def tell_load(table: NodeTable) -> Mapping[str, Mapping[str, int | float]]:
-    """What is promised at each node, as people write it."""
+    """Return what is promised at each node, in the form of a case."""
     return {name: table.resources_of(name).load.for_people() for name in table.names if name is not None}

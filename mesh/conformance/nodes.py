@@ -1,4 +1,4 @@
-"""The kind `nodes`: the node table, and what the steps of a case make of it."""
+"""The kind `nodes`: the node table, changed by the steps of a case."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mesh.resources import ResourceSet, to_units
 
 
 def run(case: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The answer to each step, and each node after the last."""
+    """Return the answer to each step, and each node after the last."""
     with Fields(case["given"], "given") as given:
         table = read_table(given.take("nodes"))
     answers = answer_all(_VERBS, table, case)
@@ -22,7 +22,7 @@ def run(case: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _by_row(change: Callable[[NodeTable, int, Units], None]) -> Callable[[NodeTable, Any, Fields], str]:
-    """A change of the table that has a row and amounts."""
+    """Return a verb for a change of the table that takes a row and amounts."""
 
     def step(table: NodeTable, amounts: Any, fields: Fields) -> str:
         change(table, table.row(NodeName(fields.take("node"))), table.vector(ResourceSet.of(amounts)))

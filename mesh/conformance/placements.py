@@ -1,4 +1,4 @@
-"""The kinds `feasibility`, `two_pass` and `spill_over`: what nodes are for demands, and where tasks go."""
+"""The kinds `feasibility`, `two_pass` and `spill_over`: fit of nodes for demands, and placement of tasks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mesh.scheduling.two_pass import schedule, spill_over
 
 
 def run(case: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the nodes are for the demand, or where the tasks go."""
+    """Return the fit of the nodes for the demand, or the places of the tasks."""
     return {"feasibility": _run_feasibility, "two_pass": _run_two_pass, "spill_over": _run_spill_over}[case["kind"]](case)
 
 

@@ -1,4 +1,4 @@
-"""The kinds `policy`, `gang` and `fragmentation`: where a demand goes, where all demands of a gang go, and what is stranded."""
+"""The kinds `policy`, `gang` and `fragmentation`: the node of a demand, the nodes of a gang, and the fragmentation index."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.scheduling.tasks import Weights
 
-#: Ways that chance can go which are tried at most, to tell where a demand can end.
+#: Limit on the sequences of draws tried to find all reachable nodes.
 _WAYS_MAX = 10_000
 _OPTIONS = ("role", "soft", "is_urgent", "top_k_fraction", "top_k_absolute", "spread_threshold")
 
 
 class _MoreDraws(Exception):
-    """No error: chance is asked once more than the script goes, for a number below `args[0]`."""
+    """Signals that the policy draws once more than the script provides, for a number below `args[0]`."""
 
 
 class _Case:
-    """What stands in `given`, as arrays."""
+    """The values of `given`, as arrays."""
 
     def __init__(self, written: Any) -> None:
         with Fields(written, "given") as given:
@@ -48,7 +48,7 @@ class _Case:
         self.view = self._read_nodes(nodes, wanted)
         named = self.named is not None
         self.demands = [
-            Demand(wanted=self._table.vector(amounts), weights=weights, names_node=named, **options)  # All columns are there by now.
+            Demand(wanted=self._table.vector(amounts), weights=weights, names_node=named, **options)  # All columns exist now.
             for amounts in wanted
         ]
 
@@ -79,19 +79,19 @@ class _Case:
         )
 
     def settled(self) -> Demand | Refused:
-        """The demand, once the policy has seen the node that it names."""
+        """Return the demand resolved by the policy for the named node."""
         demand = self.demands[0]
         if self.policy.settle is None:
             return demand
         return self.policy.settle(demand, self._named_total())
 
     def scores(self, demand: Demand) -> FloatArray:
-        """Of all nodes; -inf where it does not fit now."""
+        """Return the scores of all nodes; -inf where the demand does not fit now."""
         fits = (self.view.free >= demand.wanted).all(axis=1) & self.labelled
         return np.where(fits, self.policy.score(demand, self.view), -np.inf)
 
     def place(self, row: int, demand: Demand) -> None:
-        """The demand is there from now on."""
+        """Place the demand on the row."""
         self.view.free[row] -= demand.wanted
         self.view.busy[row] += 1
         self.view.of_job[row] += 1
@@ -104,7 +104,7 @@ class _Case:
 
 
 def run_policy(case: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Where the demand can end as chance has it, and where it goes `times` times when chance always says 0."""
+    """Return the nodes that any draws can reach, and those of `times` placements when every draw is 0."""
     read = _Case(case["given"])
     demand = read.settled()
     if isinstance(demand, Refused):
@@ -121,7 +121,7 @@ def run_policy(case: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def run_gang(case: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A node for each demand, or null."""
+    """Return a node for each demand, or null."""
     read = _Case(case["given"])
     free = np.where(read.labelled[:, np.newaxis], read.view.free, 0)
     view = NodeView(**{name: getattr(read.view, name) for name in NodeView.__slots__ if name != "free"}, free=free)
@@ -130,7 +130,7 @@ def run_gang(case: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def run_fragmentation(case: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The index, to six places."""
+    """Return the index, to six decimal places."""
     with Fields(case["given"], "given") as given:
         free, shapes, weights = given.take("free"), given.take("shapes"), given.take("weights", None)
     return {"index": round(fragmentation(free, shapes, weights), 6)}
@@ -142,7 +142,7 @@ def _refusal(read: _Case, demand: Demand) -> Reason:
 
 
 def _ends(read: _Case, demand: Demand) -> Iterator[int]:
-    """The row of each way that chance can go."""
+    """Yield the row of each sequence of draws."""
     scores = read.scores(demand)
     scripts: list[tuple[int, ...]] = [()]
     tried = 0
@@ -150,7 +150,7 @@ def _ends(read: _Case, demand: Demand) -> Iterator[int]:
         script = scripts.pop()
         tried += 1
         if tried > _WAYS_MAX:
-            raise CaseError(f"chance can go more than {_WAYS_MAX} ways; write a smaller case")
+            raise CaseError(f"there are more than {_WAYS_MAX} sequences of draws; write a smaller case")
         drawn = iter(script)
 
         def draw(count: int, drawn: Iterator[int] = drawn) -> int:

@@ -1,4 +1,4 @@
-"""The kind `preemption`: who may be asked to give way, with what score and reason, and whom the mesh would stop."""
+"""The kind `preemption`: eligible victims with score and reason, and the victims that the mesh would stop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _RULES = ("threshold", "kappa_per_s", "min_run_ms", "lost_work_per_s", "cross_la
 
 
 def run(case: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Verdicts and scores by task, then the victims and their node, or the refusal."""
+    """Return verdicts and scores by task, then the victims and their node, or the refusal."""
     with Fields(case["given"], "given") as given:
         now_ms, nodes = given.take("now_ms", 0), given.take("nodes")
         rows = {name: row for row, name in enumerate(nodes)}
@@ -77,7 +77,7 @@ def _together(
     rules: PreemptionRules,
     given_way: Mapping[LabelName, int],
 ) -> PreemptionPlan | PreemptionRefused:
-    """Room for several places at once; each may be on any node that could hold it with all that runs there gone."""
+    """Plan several places at once; each may be on any node that could hold it without its running tasks."""
     table = NodeTable()
     whole = dict(free)
     for one in scored:
@@ -144,7 +144,7 @@ def _candidate(name: str, written: object, rows: Mapping[str, int]) -> Candidate
     with Fields(written, f"given.tasks.{name}") as fields:
         node, started_ms = fields.take("node"), fields.take("started_ms", 0)
         if node not in rows:
-            raise CaseError(f"{fields.place} runs on {node!r}, which is not among `nodes`")
+            raise CaseError(f"{fields.place} runs on {node!r}, which is not in `nodes`")
         return Candidate(
             task=name,  # type: ignore[arg-type]  # what a file calls a task is its id
             label=fields.take("label", ""),
@@ -162,7 +162,7 @@ def _candidate(name: str, written: object, rows: Mapping[str, int]) -> Candidate
 
 
 def _rules(written: object) -> PreemptionRules:
-    """A preset with single rules changed; rules between labels as people write them."""
+    """Return a preset with single rules changed, and the rules between labels."""
     with Fields(written, "given.rules") as fields:
         aggressiveness = fields.take("aggressiveness", "medium")
         changes = {name: value for name in _RULES if (value := fields.take(name, None)) is not None}

@@ -1,7 +1,7 @@
-"""What a program that judges files of cases does: read, judge, a line of JSON for each case, a sum at the end.
+"""Program that judges files of cases: read, judge, print a line of JSON for each case and a sum at the end.
 
-The programs of `mesh` and of `federation` differ in what a file holds and in how a case is judged; both say it the same way. Exit code 0:
-all passed; 1: some failed; 2: a file could not be read, and the message says where and what to do.
+The programs of `mesh` and `federation` differ in the format of a file and the judgement of a case; output is the same. Exit code 0: all
+passed; 1: some failed; 2: a file could not be read, with a message that names the place and the remedy.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from mesh.conformance.fields import CaseError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
-    """How to read the text of a file, and how to judge its cases; a verdict is a dataclass that has `passed`."""
+    """Functions to read a file's text and to judge its cases; a verdict is a dataclass with `passed`."""
 
-    read: Callable[[str], list[Any]]  #: Raises CaseError, whose message begins with the line.
+    read: Callable[[str], list[Any]]  #: Raises `CaseError` with a message that begins with the line.
     judge: Callable[[list[Any]], Iterable[Any]]
 
 
 def judge_files(files: Iterable[str], judge: Judge, *, as_json: bool, out: TextIO, errors: TextIO) -> int:
-    """Judge the cases of all files; the exit code. With `as_json` the sum is JSON, too."""
+    """Judge the cases of all files and return the exit code. With `as_json` the sum is JSON too."""
     cases: list[Any] = []
     for file in files:
         try:
@@ -44,7 +44,7 @@ def judge_files(files: Iterable[str], judge: Judge, *, as_json: bool, out: TextI
 
 
 def parsed(text: str) -> Any:
-    """What the text of a file holds.
+    """Return the parsed content of a file.
 
     Raises:
         CaseError: It is not JSON; the message begins with the line.
@@ -53,5 +53,5 @@ def parsed(text: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as wrong:
         raise CaseError(f"{wrong.lineno}: not JSON: {wrong.msg}, column {wrong.colno}") from None
-    except (RecursionError, ValueError) as wrong:  # Nested too deep, or a number of thousands of digits.
-        raise CaseError(f"1: not JSON that can be read: {wrong}") from None
+    except (RecursionError, ValueError) as wrong:  # Nested too deeply, or a number with thousands of digits.
+        raise CaseError(f"1: JSON cannot be parsed: {wrong}") from None

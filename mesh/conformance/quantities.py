@@ -1,4 +1,4 @@
-"""The kinds `amount` and `resource_set`: everything that two of them come to, so that a case names what it cares about."""
+"""The kinds `amount` and `resource_set`: all operations on two of them; a case names the results it checks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T", Amount, ResourceSet)
 
 
 def run(case: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the two quantities of the case come to, together and by its steps."""
+    """Return the results of all operations on the two quantities, and of the steps."""
     try:
         return _run_amount(case) if case["kind"] == "amount" else _run_set(case)
     except AmountError:
@@ -30,7 +30,7 @@ def _run_amount(case: Mapping[str, Any]) -> Mapping[str, Any]:
         with Fields(step, "a step") as fields:
             verb, written = fields.take_only()
         if verb not in ("add", "subtract"):
-            raise CaseError(f"unknown step {verb!r}; known are add and subtract")
+            raise CaseError(f"unknown step {verb!r}; known: add, subtract")
         left = left + Amount.of(written) if verb == "add" else left - Amount.of(written)
     comparisons = {
         "equal": a == b,
@@ -81,7 +81,7 @@ def _step(left: ResourceSet, verb: str, written: Any) -> ResourceSet:
         return left
     if verb in ("add", "subtract"):
         return left + ResourceSet.of(written) if verb == "add" else left - ResourceSet.of(written)
-    raise CaseError(f"unknown step {verb!r}; known are add, subtract, set and delete")
+    raise CaseError(f"unknown step {verb!r}; known: add, subtract, set, delete")
 
 
 def _unless_refused(operation: Callable[[T, T], T], a: T, b: T) -> T | None:

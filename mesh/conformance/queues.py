@@ -1,4 +1,4 @@
-"""The kinds `queue` and `task_states`: who is next among what waits, and what the state of a task lets it become."""
+"""The kinds `queue` and `task_states`: the order of queued tasks, and the transitions of task states."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mesh.scheduling.tasks import TaskState
 
 
 def run(case: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Label queues: the answer to each step, and how many wait after the last."""
+    """Run steps on label queues; return the answer to each, and the number of tasks after the last."""
     with Fields(case.get("given", {}), "given") as given:
         queues = LabelQueues(LabelSettings(**given.take("others", {})))
         for label, settings in given.take("labels", {}).items():
@@ -25,7 +25,7 @@ def run(case: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def run_states(case: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Queues by state: the answer to each step, and after the last the tasks of each state and what they want."""
+    """Run steps on queues by state; return the answer to each, and after the last the tasks and demands by state."""
     with Fields(case.get("given", {}), "given"):
         queues = SchedulingQueues()
     answers = answer_all(_STATE_VERBS, queues, case)
@@ -56,7 +56,7 @@ def _configure(queues: LabelQueues, label: str | None, fields: Fields) -> str:
 
 
 def _round(queues: LabelQueues, now_ms: int, fields: Fields) -> list[str]:
-    """The tasks that are looked at. One of a bucket that `does_not_fit` stays, and nothing behind it in its bucket is looked at."""
+    """Return the tasks considered. A task of a bucket in `does_not_fit` stays and hides those behind it."""
     too_large = fields.take("does_not_fit", ())
     looked_at: list[str] = []
     turn = queues.round(now_ms, fields.take("buckets", None))

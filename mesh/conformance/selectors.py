@@ -1,4 +1,4 @@
-"""The kind `selector`: is it one, and do labels suit it."""
+"""The kind `selector`: parse a selector, and match labels against it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mesh.labels import matches, mismatch, parse_wish
 
 
 def run(case: Mapping[str, Any]) -> Mapping[str, Any]:
-    """How the selector is read, and whether the labels of the case meet it."""
+    """Return the parsed selector, and whether the labels of the case match."""
     with Fields(case["given"], "given") as given:
         selector, labels = given.take("selector"), given.take("labels", {})
     try:

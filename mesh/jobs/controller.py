@@ -1,25 +1,25 @@
-"""The life of each job: what its members have to do, told by what has happened to them.
+"""Life cycle of each job: events about its members in, orders for them out.
 
     Pending ──▶ Starting ──▶ Running ──▶ Succeeded
        │            │  ▲         │
        │            ▼  │         ▼
        └──────▶ Rescheduling ◀───┘          any of them ──▶ Failed
 
-The scheduler (`mesh.jobs.scheduler`) finds places on a snapshot, now and then; the controller alone writes what becomes
-of a job, and may refuse a place that came too late. It looks at where things stand, not at how they came there: after
-each event it orders whatever is due (`_go_on`), so that events may come twice, late, or in any order.
+The scheduler (`mesh.jobs.scheduler`) finds places on a snapshot from time to time. Only the controller changes jobs, and it may refuse a
+place that came too late. It is level-triggered: after each event it orders whatever the current state requires (`_go_on`), so events may
+be duplicate, late or out of order.
 
-What TY-Arranger leaves open, and how it is answered here:
+Rules that TY-Arranger leaves open:
 
-- The leader starts anew: its workers know an address that is none any more, so they are stopped, and started again when
-  the new one is known. That is not counted against them.
-- A member fails: it keeps its place and is started again there, as often as `restart_limit` allows: at once the first
-  time, then after a pause that doubles, as workers whose leader is dying would use up their restarts before that is known.
-- A member loses its place: no fault of its own, so it is not counted. A worker gets another place in a later round, for the
-  leader all are placed anew.
-- A worker that failed too often is given up. With too few left the job fails; with enough left and too few of them in
-  place, it is placed anew.
-- A worker that has succeeded is done, also when its job is placed anew.
+- The leader restarts: its workers have an outdated address, so they are stopped and started again when the new one is known. This does
+  not count against their restart limit.
+- A member fails: it keeps its place and restarts there, up to `restart_limit` times. The first restart is immediate, later ones wait for
+  a doubling pause. Otherwise workers of a dying leader would use up their restarts before its failure is known.
+- A member loses its place: this does not count as a failure. A worker gets another place in a later round; if the leader loses its place,
+  the whole job is placed again.
+- A worker that failed too often is given up. If too few remain, the job fails; if enough remain but too few have a place, the job is
+  placed again.
+- A worker that has succeeded is done, even when its job is placed again.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ Decisions = Iterator[JobDecision]
 
 
 class JobController:
-    """All jobs of a mesh. `jobs` is its state; only `handle` writes it."""
+    """All jobs of a mesh. `jobs` is the state; only `handle` writes it."""
 
     def __init__(self) -> None:
         self.jobs: dict[JobId, JobRecord] = {}
@@ -82,28 +82,32 @@ class JobController:
         }
 
     def handle(self, *events: JobEvent) -> list[JobDecision]:
-        """Take the events in, oldest first; return what must be done, in order.
+        """Apply the events, oldest first, and return the decisions they lead to, in order.
 
-        Pure: the same events on the same state give the same decisions. What is out of date or known already gives none.
+        Pure: the same events on the same state give the same decisions. Outdated and duplicate events give none.
         """
         return [decision for event in events for decision in self._take(event)]
 
     def snapshot(self) -> tuple[JobSnapshot, ...]:
-        """All jobs that are not over, for a round of the scheduler, in the order of their arrival."""
+        """Return all jobs that are not over, in order of arrival, for a round of the scheduler."""
         return tuple(job.snapshot() for job in self.jobs.values() if not job.is_over)
 
     def wakes_ms(self) -> int | None:
-        """When the next member may be started again, if nothing else happens: tell `JobsTicked` then. None: nobody waits for the clock."""
+        """Return when the next restart pause ends: send `JobsTicked` then. None: no member waits for a pause."""
         waiting = (record for job in self.jobs.values() if job.stage in _UP for record in job.records if _waits_for_clock(job, record))
         return min((record.not_before_ms for record in waiting), default=None)
 
     def to_snapshot(self) -> object:
-        """All of the state, as plain JSON values; taken between two calls of `handle`."""
+        """Return the whole state as plain JSON values. Call between two calls of `handle`."""
         return _FORM.encode(JobBook(jobs=tuple(self.jobs.values()), arrivals=self._arrivals))
 
     @classmethod
     def from_snapshot(cls, kept: object) -> JobController:
-        """A controller that goes on as that one did. Raises `PlainValueError` when it is no such snapshot."""
+        """Return a controller that continues from the snapshot.
+
+        Raises:
+            PlainValueError: It is not such a snapshot.
+        """
         book: JobBook = _FORM.decode(kept)
         controller = cls()
         controller.jobs = {job.job: job for job in book.jobs}
@@ -121,7 +125,7 @@ class JobController:
     def _submitted(self, event: JobSubmitted) -> Decisions:
         spec, known = event.spec, self.jobs.get(event.spec.job)
         if known is not None and replace(spec, terminating=known.spec.terminating) != known.spec:
-            yield RefuseJob(job=spec.job, reason=Reason.ID_TAKEN, detail=f"another job is called {spec.job}; choose another name")
+            yield RefuseJob(job=spec.job, reason=Reason.ID_TAKEN, detail=f"job {spec.job} exists with another spec; choose another name")
             return
         if known is None:
             self._arrivals += 1
@@ -193,7 +197,7 @@ class JobController:
         elif record.state is MemberState.STOPPING and not isinstance(event, MemberLost):
             _stopped(job, record)
         else:
-            _lose(job, record, event.detail if isinstance(event, MemberLost) else "somebody else stopped it")
+            _lose(job, record, event.detail if isinstance(event, MemberLost) else "it was stopped from outside")
         yield from self._settle(job, event.at_ms)
 
     def _started(self, job: JobRecord, record: MemberRecord, address: str) -> None:
@@ -225,16 +229,16 @@ class JobController:
         if record.state is MemberState.GIVEN_UP and (record.member.is_leader or job.workers_left < job.spec.workers_needed):
             left = f", {counted(job.workers_left, 'worker is', 'workers are')} left, and at least {job.spec.workers_needed} needed"
             left = "" if record.member.is_leader else left
-            why = f"{failed}, and may be started again {times(limit)}{left}; the last time: {detail}"
+            why = f"{failed}, restart_limit is {limit}{left}; last error: {detail}"
             yield from self._end(job, Stage.FAILED, Reason.RESTART_LIMIT, why, at_ms)
         elif record.member.is_leader:
             left = counted(limit - record.failures, "restart is", "restarts are")
             yield from self._restart_leader(job, f"{failed}, {left} left: {detail}", at_ms)
 
-    # -- what follows --------------------------------------------------------------------------------------------------
+    # -- effects -------------------------------------------------------------------------------------------------------
 
     def _settle(self, job: JobRecord, at_ms: int) -> Decisions:
-        """After places or members were lost: is it still enough? Then order what is due."""
+        """After a loss, place the job again if too few members have places, then order what is due."""
         if job.stage in _UP and not job.may_start:
             who = (
                 "its leader"
@@ -246,7 +250,7 @@ class JobController:
         yield from self._report(job)
 
     def _go_on(self, job: JobRecord, at_ms: int) -> Decisions:
-        """Order what is due: the leader alone at first, the workers when its address is known."""
+        """Order what is due: first the leader alone, then the workers once its address is known."""
         if job.is_over:
             return
         job.judge()
@@ -287,7 +291,7 @@ class JobController:
         job.judge()
 
     def _end(self, job: JobRecord, stage: Stage, reason: Reason | None, detail: str, at_ms: int) -> Decisions:
-        """The job is over; its members are cleaned away as it asks, the leader last."""
+        """End the job and clean up its members by its policy, the leader last."""
         job.move(stage, at_ms)
         job.leader_address, job.reason, job.detail = None, reason, detail
         policy = job.spec.clean_pod_policy
@@ -309,7 +313,7 @@ class JobController:
 
 
 def _place(job: JobRecord, found: Allocation) -> None:
-    """Take the places that still make sense; none at all, where what may start together has not come together."""
+    """Apply the places that are still valid; none of them if the minimum that starts together is incomplete."""
     placed = []
     for place in found.places:
         record = job.members.get(place.member)
@@ -331,13 +335,13 @@ def _may_start(record: MemberRecord, at_ms: int) -> bool:
 
 
 def _waits_for_clock(job: JobRecord, record: MemberRecord) -> bool:
-    """Nothing but the time has to come: the leader's address is known, or it is the leader."""
+    """Return whether the member is placed and only its restart pause is missing."""
     is_due = record.member.is_leader or job.leader.state is MemberState.RUNNING
     return record.state is MemberState.PLACED and is_due
 
 
 def _pause_ms(failures: int) -> int:
-    """Before a member is started again: nothing the first time, then a second, two, four, … up to half a minute."""
+    """Return the pause before a restart: none the first time, then 1, 2, 4, … seconds up to half a minute."""
     return 0 if failures <= 1 else min(RESTART_PAUSE_MS * 2 ** min(failures - 2, 16), RESTART_PAUSE_MS_MAX)
 
 
@@ -357,7 +361,7 @@ def _stop(job: JobRecord, record: MemberRecord, reason: Reason, *, has_ended: bo
 
 
 def _stopped(job: JobRecord, record: MemberRecord) -> None:
-    """Nothing of it runs any more, as was ordered."""
+    """Record that a stop order was carried out."""
     if job.is_over:
         record.move(MemberState.REMOVED)
     elif record.keeps_place:
@@ -368,7 +372,7 @@ def _stopped(job: JobRecord, record: MemberRecord) -> None:
 
 
 def _lose(job: JobRecord, record: MemberRecord, detail: str) -> None:
-    """It is gone with its place."""
+    """Record that the member is gone and lost its place."""
     record.detail = detail
     if job.is_over:
         record.move(MemberState.REMOVED)

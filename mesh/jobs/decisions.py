@@ -1,4 +1,4 @@
-"""What the job controller wants done: frozen values, imperative."""
+"""Decisions of the job controller: frozen values named in the imperative."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from mesh.reasons import Reason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDecision:
-    """Something must be done."""
+    """Base of all decisions."""
 
     job: JobId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartMember(JobDecision):
-    """Start the member on its node, as `member_request` says. Answer: `MemberStarted`, `MemberFailed` or `MemberLost`."""
+    """Start the member on its node, as `member_request` says. Answered by `MemberStarted`, `MemberFailed` or `MemberLost`."""
 
     member: Member
     attempt: int
     node: NodeName
-    env: Mapping[str, str]  #: For workers, the leader's address is in it.
+    env: Mapping[str, str]  #: For workers, includes the leader's address.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopMember(JobDecision):
-    """Stop the member. Answer: `MemberStopped`, or that it ended by itself meanwhile."""
+    """Stop the member. Answered by `MemberStopped`, or by an event that it ended by itself."""
 
     member: Member
     attempt: int
     reason: Reason  #: LEADER_RESTARTED, JOB_RESCHEDULED or JOB_ENDED.
-    has_ended: bool = False  #: It runs no more; what is kept of it (its process, its files) is to be let go.
+    has_ended: bool = False  #: It has ended; release what is retained of it (process, files).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportJob(JobDecision):
-    """Tell whoever asks where the job stands; only ordered when something of it has changed."""
+    """Report the job's state; ordered only when it has changed."""
 
     stage: Stage
     schedule_state: ScheduleState
-    reason: Reason | None  #: Why it waits, or is over; None: all is well.
+    reason: Reason | None  #: Why it waits or is over; None: no problem.
     detail: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefuseJob(JobDecision):
-    """Tell the submitter that the job was not taken."""
+    """Report to the submitter that the job was refused."""
 
     reason: Reason
     detail: str

@@ -1,7 +1,7 @@
-"""What the job controller is told: frozen values, past tense.
+"""Events handled by the job controller: frozen values named in the past tense.
 
-An attempt counts the starts of one member over the whole life of its job. An event of another attempt than the present
-one is out of date, and is ignored; so is an event that says again what is known.
+An attempt counts the starts of one member over the whole life of its job. An event about another than the current attempt is outdated and
+ignored, and so is a duplicate.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from mesh.jobs.spec import JobSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEvent:
-    """Something happened. `at_ms` is milliseconds on this mesh's clock, never going back."""
+    """Base of all events. `at_ms` is monotonic milliseconds on this mesh's clock."""
 
     at_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSubmitted(JobEvent):
-    """A user wants it. Again with the same spec: nothing."""
+    """A user submitted the job. Submitting the same spec again has no effect."""
 
     spec: JobSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MembersAllocated(JobEvent):
-    """A round has found places, or has found out that there are none."""
+    """A round of the scheduler has answered for the job."""
 
     allocation: Allocation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTerminated(JobEvent):
-    """A user ends it."""
+    """A user ended the job."""
 
     job: JobId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRescheduled(JobEvent):
-    """Its places are needed for others, or somebody wants it placed anew."""
+    """The job has to be placed again, on request or because its places are needed for others."""
 
     job: JobId
     detail: str = ""
@@ -52,26 +52,26 @@ class JobRescheduled(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobForgotten(JobEvent):
-    """Nobody will ask for it any more. Only of use when it is over and cleaned up."""
+    """The record of the job is no longer needed. Has an effect only when the job is over and cleaned up."""
 
     job: JobId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobsTicked(JobEvent):
-    """Time has passed: members that wait to be started again are looked at."""
+    """Time passed: the controller checks restart pauses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeGone(JobEvent):
-    """A node is gone, with all that ran or was to run there."""
+    """A node is gone, with everything that ran or was to run there."""
 
     node: NodeName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberEvent(JobEvent):
-    """Something happened to one attempt of a member."""
+    """Base of events about one attempt of a member."""
 
     job: JobId
     member: Member
@@ -80,30 +80,30 @@ class MemberEvent(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberStarted(MemberEvent):
-    """It is up, and others reach it at `address`."""
+    """The member is up and reachable at `address`."""
 
     address: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSucceeded(MemberEvent):
-    """It returned."""
+    """The member returned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberFailed(MemberEvent):
-    """It raised, or its process died, or could not be started; its place is still its own. Counts against the restart limit."""
+    """The member raised, its process died, or it could not be started. It keeps its place. Counts against the restart limit."""
 
     detail: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberLost(MemberEvent):
-    """It is gone with its place: its node left, or it gave way to others. No fault of its own, so it is not counted."""
+    """The member lost its place: its node left, or it was preempted. Does not count against the restart limit."""
 
     detail: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberStopped(MemberEvent):
-    """The order to stop it has been carried out; nothing of it runs any more."""
+    """A stop order was carried out; nothing of the member runs any more."""

@@ -1,4 +1,4 @@
-"""A job as strangers write it, in YAML or JSON.
+"""Jobs in YAML or JSON, as users write them.
 
     name: pong
     pool: train
@@ -8,7 +8,7 @@
     minWorkersNum: 4
     schedulerPolicy: {jobQueuePolicy: DRF, basicPolicy: LeaderFirst}
 
-Each key may be written with capitals, as TY-Arranger does, or with underscores (`min_workers_num`).
+Each key may be in camelCase, as in TY-Arranger, or in snake_case (`min_workers_num`).
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from mesh.jobs.spec import BasicPolicy, CleanPolicy, JobQueuePolicy, JobSpec, Re
 from mesh.resources import ResourceSet
 
 _MEANT = {
-    "template": "a member here is a Ray actor, not a pod; write `resources` (and `selector`), and hand its class over with the job",
-    "volumes": "members here share nothing but what their classes open themselves; leave it out",
-    "job_queue_policy": "it stands in `scheduler_policy`",
-    "basic_policy": "it stands in `scheduler_policy`",
+    "template": "members are Ray actors, not pods; write `resources` (and `selector`), and pass their class with the job",
+    "volumes": "members share only what their classes open themselves; leave it out",
+    "job_queue_policy": "it belongs in `scheduler_policy`",
+    "basic_policy": "it belongs in `scheduler_policy`",
     "min_workers": "write `min_workers_num`",
     "clean_policy": "write `clean_pod_policy`",
     "replicas": "write `counts`",
     "count": "write `counts`",
 }
-#: A key that a message names: whoever reads it may write either spelling.
+#: A key named in a message; users may write either spelling.
 _BACKTICKED = re.compile(r"`([a-z]+(?:_[a-z]+)+)`")
 _KINDS = {
     "int_type": "must be a whole number",
@@ -60,21 +60,21 @@ class LeaderForm(_Form):
     """The leader."""
 
     name: str = Field(default="leader", description="For people.")
-    resources: dict[str, Any] = Field(default={}, description="What it takes of its node: `{cpu: 2, gpu: 1, memory: 4GiB}`.")
-    selector: dict[str, str] = Field(default={}, description="What the labels of its node must say.")
+    resources: dict[str, Any] = Field(default={}, description="Amounts it takes of its node: `{cpu: 2, gpu: 1, memory: 4GiB}`.")
+    selector: dict[str, str] = Field(default={}, description="Required labels of its node.")
 
 
 class WorkerSetForm(_Form):
-    """Workers that are alike."""
+    """Set of identical workers."""
 
-    name: str = Field(description="Of the set; each has its own.")
-    counts: int = Field(default=1, description="How many workers; at least 1.")
-    resources: dict[str, Any] = Field(default={}, description="What each takes of its node.")
-    selector: dict[str, str] = Field(default={}, description="What the labels of their nodes must say.")
+    name: str = Field(description="Unique name of the set.")
+    counts: int = Field(default=1, description="Number of workers; at least 1.")
+    resources: dict[str, Any] = Field(default={}, description="Amounts each worker takes of its node.")
+    selector: dict[str, str] = Field(default={}, description="Required labels of their nodes.")
 
 
 class SchedulerPolicyForm(_Form):
-    """How the job is ordered among jobs, and how its members go on nodes."""
+    """Order of the job among jobs, and placement of its members."""
 
     job_queue_policy: JobQueuePolicy = Field(default=JobQueuePolicy.PRIORITY, strict=False, description="`Priority` or `DRF`.")
     basic_policy: BasicPolicy = Field(
@@ -85,32 +85,32 @@ class SchedulerPolicyForm(_Form):
 
 
 class JobForm(_Form):
-    """A job; `read_job` is the way to one that has been checked."""
+    """Job as written; `read_job` validates it."""
 
-    name: str = Field(description="The job's id; the same id with the same job is the same job.")
-    pool: str = Field(description="Whose nodes and quota it uses.")
-    leader: LeaderForm = Field(description="Comes up first; the workers are told its address.")
-    worker_sets: list[WorkerSetForm] = Field(default=[], description="Sets of workers that are alike.")
-    min_workers_num: int = Field(default=1, description="As many workers make the job start; the others are added when there is room.")
-    restart_limit: int = Field(default=3, description="How often the leader, and each worker, is started again after it failed.")
+    name: str = Field(description="Id of the job; submitting the same job under the same id again has no effect.")
+    pool: str = Field(description="Pool whose nodes and quota it uses.")
+    leader: LeaderForm = Field(description="Starts first; the workers get its address.")
+    worker_sets: list[WorkerSetForm] = Field(default=[], description="Sets of identical workers.")
+    min_workers_num: int = Field(default=1, description="Workers needed to start; the others are added when there is capacity.")
+    restart_limit: int = Field(default=3, description="Restarts after failures, for the leader and for each worker.")
     clean_pod_policy: CleanPolicy = Field(
         default=CleanPolicy.ALL,
         strict=False,
-        description="What is removed when the job is over: `All` members, those `Running`, or `None`.",
+        description="Members removed when the job is over: `All` members, those `Running`, or `None`.",
     )
-    priority: int = Field(default=5, description="1 to 10; the higher goes first.")
-    scheduler_policy: SchedulerPolicyForm = Field(default=SchedulerPolicyForm(), description="Orders and places.")
-    terminating: bool = Field(default=False, description="True: the job is to end.")
-    label: str = Field(default="", description="The queue that its members wait in.")
-    tenant: str = Field(default="", description="Whose work it is.")
-    selector: dict[str, str] = Field(default={}, description="What the labels of all its nodes must say.")
+    priority: int = Field(default=5, description="1 to 10; higher goes first.")
+    scheduler_policy: SchedulerPolicyForm = Field(default=SchedulerPolicyForm(), description="Order and placement.")
+    terminating: bool = Field(default=False, description="True: end the job.")
+    label: str = Field(default="", description="Label queue of its members.")
+    tenant: str = Field(default="", description="Tenant of the job.")
+    selector: dict[str, str] = Field(default={}, description="Required labels of all its nodes.")
 
 
 def read_job(raw: Mapping[str, Any]) -> JobSpec:
-    """The job that a stranger's mapping describes.
+    """Return the job that a mapping describes.
 
     Raises:
-        JobSpecError: A line for each thing that is wrong, with its key as it was written and the remedy.
+        JobSpecError: One line for each problem, with the key as it was written and the remedy.
     """
     twice, once = list(_said_twice(raw)), _said_once(raw)
     try:
@@ -125,12 +125,12 @@ def read_job(raw: Mapping[str, Any]) -> JobSpec:
 
 
 def _lines(errors: Sequence[ErrorDetails], raw: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the form, and with the sense of the rest of it: one look has to do for whoever mends the file."""
+    """Return the errors of form, and those of meaning in the rest, so that users see all problems at once."""
     lines = [_line(error, raw) for error in errors]
     try:
         _spec(JobForm.model_validate(_without(errors, raw)))
     except ValidationError:
-        return lines  # What is left makes no form either.
+        return lines  # The rest is not valid in form either.
     except JobSpecError as broken:
         told = {str(error["loc"][0]) for error in errors}
         counts_known = not told & {"workerSets", "worker_sets", "minWorkersNum", "min_workers_num"}
@@ -140,7 +140,7 @@ def _lines(errors: Sequence[ErrorDetails], raw: Mapping[str, Any]) -> list[str]:
 
 
 def _without(errors: Sequence[ErrorDetails], raw: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy without what is wrong, and with something in the place of what is missing."""
+    """Return a copy without the invalid parts, with placeholders for missing ones."""
     copied: dict[str, Any] = deepcopy(dict(raw))
     for error in sorted(errors, key=lambda error: [str(step) for step in error["loc"]], reverse=True):
         place: Any = copied
@@ -149,13 +149,13 @@ def _without(errors: Sequence[ErrorDetails], raw: Mapping[str, Any]) -> dict[str
         last = _spelled(error["loc"][-1], place)
         if error["type"] != "missing":
             del place[last]
-        if last in ("name", "pool", "leader"):  # The job needs it; two sets without a name are told apart by their places.
+        if last in ("name", "pool", "leader"):  # Required; unnamed sets are told apart by their indices.
             place[last] = {} if last == "leader" else f"unnamed{''.join(map(str, error['loc'][1:-1]))}"
     return copied
 
 
 def _spelled(step: str | int, place: Any) -> str | int:
-    """The key as it stands in the stranger's mapping; pydantic tells it by the spelling with capitals."""
+    """Return the key as written in the mapping; pydantic reports it in camelCase."""
     snake = to_snake(step) if isinstance(step, str) else step
     return snake if isinstance(place, Mapping) and step not in place and snake in place else step
 
@@ -206,7 +206,7 @@ def _checked_spec(form: JobForm, leader: ReplicaSpec, workers: tuple[WorkerSetSp
 
 
 def _said_twice(raw: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """Keys that stand there in both spellings: which one is meant nobody can tell."""
+    """Yield a message for each key that is written in both spellings, since the meaning is ambiguous."""
     for key, value in raw.items():
         if to_camel(key) != key and to_camel(key) in raw:
             yield f"{path}{to_camel(key)}: is also written {key}; keep one of the two"
@@ -216,7 +216,7 @@ def _said_twice(raw: Mapping[str, Any], path: str = "") -> Iterator[str]:
 
 
 def _said_once(told: Any) -> Any:
-    """The same with one of the two spellings of each such key, to see what else is wrong."""
+    """Return a copy with one spelling per key, to find the remaining errors."""
     if isinstance(told, list):
         return [_said_once(part) for part in told]
     if not isinstance(told, Mapping):
@@ -233,7 +233,7 @@ def _words(error: ErrorDetails) -> str:
     if error["type"] == "extra_forbidden":
         return _unknown(error["loc"])
     if error["type"] == "enum":
-        return f"{error['input']!r} is none of {error['ctx']['expected']}"
+        return f"must be one of {error['ctx']['expected']}, got {error['input']!r}"
     told = _KINDS.get(error["type"], error["msg"])
     return told if error["type"] == "missing" else f"{told} (got {error['input']!r})"
 
@@ -253,7 +253,7 @@ def _model_at(path: tuple[str | int, ...]) -> type[_Form]:
 
 
 def _written_path(path: Iterable[str | int], raw: Any) -> str:
-    """The place as the stranger spelled it; pydantic tells it by the spelling with capitals."""
+    """Return the path as written by the user; pydantic reports it in camelCase."""
     told = []
     for step in path:
         written = _spelled(step, raw)
@@ -266,7 +266,7 @@ def _written_path(path: Iterable[str | int], raw: Any) -> str:
 
 
 def _as_written(line: str, raw: Mapping[str, Any]) -> str:
-    """The line with its keys as the stranger spells them; both spellings of what is not written there, but supposed."""
+    """Return the line with keys as the user spells them; both spellings for keys that the user did not write."""
     key = re.match(r"\w+", line)
     told = "" if key is None else line[key.end() :]
     if key is not None and key[0] not in raw:

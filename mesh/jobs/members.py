@@ -1,4 +1,4 @@
-"""The members of a job: who they are, what they are told about each other, and the task that each is for the mesh."""
+"""Members of a job: identity, rank, environment, and the task of each."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Member:
     """The leader, or one worker of a set."""
 
     role: str  #: `leader`, or the name of the worker set.
-    index: int = 0  #: Within its set, from 0.
+    index: int = 0  #: Index within its set, from 0.
 
     @property
     def is_leader(self) -> bool:
-        """The one that the others get their address from."""
+        """Whether the member is the leader, whose address the workers get."""
         return self.role == LEADER
 
     def __str__(self) -> str:
@@ -33,12 +33,12 @@ THE_LEADER = Member(LEADER)
 
 
 def members_of(spec: JobSpec) -> tuple[Member, ...]:
-    """All of them: the leader, then the workers set by set. The place in this order is a member's rank."""
+    """Return all members: the leader, then the workers set by set. The index in this order is a member's rank."""
     return (THE_LEADER, *(Member(workers.name, index) for workers in spec.worker_sets for index in range(workers.counts)))
 
 
 def replica_of(spec: JobSpec, role: str) -> ReplicaSpec | WorkerSetSpec:
-    """What the spec says about members of this role.
+    """Return the spec of the members with this role.
 
     Raises:
         JobSpecError: The job has no such role.
@@ -52,12 +52,12 @@ def replica_of(spec: JobSpec, role: str) -> ReplicaSpec | WorkerSetSpec:
 
 
 def selector_of(spec: JobSpec, role: str) -> Mapping[str, str]:
-    """What the labels of the nodes must say: the job's wishes, and those of the role, which win."""
+    """Return the required node labels: the job's, overridden by the role's."""
     return {**spec.selector, **replica_of(spec, role).selector}
 
 
 def rank_of(spec: JobSpec, member: Member) -> int:
-    """0 for the leader, then the workers set by set; the same at every restart.
+    """Return 0 for the leader, then the workers set by set; unchanged by restarts.
 
     Raises:
         JobSpecError: The job has no such member.
@@ -73,7 +73,7 @@ def rank_of(spec: JobSpec, member: Member) -> int:
 
 
 def environment(spec: JobSpec, member: Member, leader_address: str | None) -> dict[str, str]:
-    """What a member finds in its environment. `SCHEDULEMESH_WORLD_SIZE` counts all members that the job declares, up or not."""
+    """Return the member's environment variables. `SCHEDULEMESH_WORLD_SIZE` counts all members that the job declares, up or not."""
     told = {
         "SCHEDULEMESH_JOB": str(spec.job),
         "SCHEDULEMESH_ROLE": member.role,
@@ -86,12 +86,12 @@ def environment(spec: JobSpec, member: Member, leader_address: str | None) -> di
 
 
 def member_task(job: JobId, member: Member, attempt: int) -> TaskId:
-    """Each attempt is a task of its own: how often a member is started again is the job's business, not the scheduler's."""
+    """Return the task id of one attempt. Each attempt is its own task: the controller counts restarts, not the scheduler."""
     return TaskId(f"{job}:{member.role}:{member.index}:{attempt}")
 
 
 def member_of_task(task: TaskId) -> tuple[JobId, Member, int] | None:
-    """Job, member and attempt of a task that `member_task` named; None for any other."""
+    """Return job, member and attempt of a task named by `member_task`; None for any other."""
     parts = task.rsplit(":", 3)
     if len(parts) != 4 or not (parts[2].isdecimal() and parts[3].isdecimal()):  # noqa: PLR2004  job, role, index, attempt
         return None
@@ -99,7 +99,7 @@ def member_of_task(task: TaskId) -> tuple[JobId, Member, int] | None:
 
 
 def member_request(spec: JobSpec, member: Member, node: NodeName, attempt: int) -> TaskRequest:
-    """The task that one attempt of a member is: on the node that the round chose, and on no other."""
+    """Return the task of one attempt of a member: on the node that the round chose and no other."""
     return TaskRequest(
         task=member_task(spec.job, member, attempt),
         pool=spec.pool,

@@ -1,12 +1,12 @@
-"""Whose turn it is: by priority, or by dominant resource fairness.
+"""Queue order of jobs: by priority, or by dominant resource fairness (DRF).
 
-DRF gives the next turn to whom holds the smallest *dominant share*: the largest of its shares of CPU, memory, GPU, ….
-With ⟨9 CPU, 18 GB⟩, a job of ⟨1 CPU, 4 GB⟩ members and one of ⟨3 CPU, 1 GB⟩ members get three and two of them: two
-thirds of the memory for the one, two thirds of the CPUs for the other. Shares are exact fractions: equal is equal.
+DRF prefers the job with the smallest *dominant share*: the largest of its shares of CPU, memory, GPU, …. With ⟨9 CPU, 18 GB⟩, a job with
+⟨1 CPU, 4 GB⟩ members gets three and one with ⟨3 CPU, 1 GB⟩ members gets two: two thirds of the memory and two thirds of the CPUs. Shares
+are exact fractions, so equal shares compare as equal.
 
 Source:
-    Ghodsi et al., Dominant Resource Fairness: Fair Allocation of Multiple Resource Types, NSDI 2011, Algorithm 1. There,
-    filling ends with the first job whose next member does not fit; here the others go on without it.
+    Ghodsi et al., Dominant Resource Fairness: Fair Allocation of Multiple Resource Types, NSDI 2011, Algorithm 1. There, filling ends
+    with the first job whose next member does not fit; here the others continue without it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from mesh.resources import NOTHING, ResourceSet
 
 
 def dominant_share(held: ResourceSet, capacity: ResourceSet) -> Fraction:
-    """The largest share of any resource; of one that the capacity lacks, all of it."""
+    """Return the largest share of any resource; 1 if the capacity lacks the resource."""
     return max((Fraction(amount, capacity[name]) if capacity[name] else Fraction(1) for name, amount in held.items()), default=Fraction(0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """A job that wants a turn."""
+    """Entry of a job in the queue."""
 
     job: JobId
     policy: JobQueuePolicy
@@ -37,21 +37,24 @@ class Turn:
 
 
 class TurnQueue:
-    """Jobs in the order of their turns.
+    """Jobs in queue order.
 
-    Jobs ordered by priority and jobs ordered by DRF can wait side by side: each kind has its own order, and of the two
-    that are first in theirs the one of the higher priority goes, then the one that came first. So nobody gets ahead, or
-    falls behind for good, by the choice of an order.
+    Jobs ordered by priority and jobs ordered by DRF can wait together. Each kind has its own order. Between the two heads, the
+    higher priority goes first, then the earlier arrival. The choice of an order therefore gives no lasting advantage.
     """
 
     def __init__(self, capacity: ResourceSet, policy: JobQueuePolicy | None = None) -> None:
         self._capacity = capacity
-        self._policy = policy  #: For all jobs; None: each as it says itself.
+        self._policy = policy  #: For all jobs; None: each job's own policy.
         self._by_priority: list[tuple[int, int, Turn]] = []
         self._by_share: list[tuple[Fraction, int, int, Turn]] = []
 
     def push(self, turn: Turn, held: ResourceSet) -> None:
-        """Queue up; `held` is what the job has by now. Of equal shares the higher priority goes first, then the earlier arrival."""
+        """Queue a job.
+
+        Args:
+            held: Amounts that the job holds now. Among equal shares the higher priority goes first, then the earlier arrival.
+        """
         if (self._policy or turn.policy) is JobQueuePolicy.DRF:
             share = dominant_share(held, self._capacity)
             heapq.heappush(self._by_share, (share, -turn.priority, turn.arrival, turn))
@@ -59,7 +62,7 @@ class TurnQueue:
             heapq.heappush(self._by_priority, (-turn.priority, turn.arrival, turn))
 
     def pop(self) -> JobId | None:
-        """Whose turn it is; None when nobody waits."""
+        """Return the next job and remove it; None when the queue is empty."""
         if not self._by_share:
             return heapq.heappop(self._by_priority)[-1].job if self._by_priority else None
         if self._by_priority and self._by_priority[0][:2] < self._by_share[0][1:3]:
@@ -69,20 +72,20 @@ class TurnQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filling:
-    """How a capacity was filled."""
+    """Result of filling a capacity."""
 
-    turns: tuple[JobId, ...]  #: Who got a member, in order.
+    turns: tuple[JobId, ...]  #: Job of each member, in order.
     counts: Mapping[JobId, int]
     shares: Mapping[JobId, Fraction]
 
 
 def fill_by_shares(capacity: ResourceSet, wanted: Mapping[JobId, ResourceSet], counts_max: Mapping[JobId, int] | None = None) -> Filling:
-    """Progressive filling: members of `wanted[job]` each, as many as fit, the smallest dominant share first.
+    """Fill the capacity progressively with members of `wanted[job]` each, smallest dominant share first.
 
     Args:
-        capacity: One pot, not split into nodes.
-        wanted: What a member takes, by job; of equal shares the first named goes first. A job whose members take nothing gets none.
-        counts_max: Members that a job has, where it has not endlessly many.
+        capacity: One total, not split into nodes.
+        wanted: Demand of a member, by job; among equal shares the first named goes first. Jobs without demand get no member.
+        counts_max: Number of members by job; jobs without an entry are unlimited.
     """
     queue, free = TurnQueue(capacity, JobQueuePolicy.DRF), capacity
     turns: list[JobId] = []

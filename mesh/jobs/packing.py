@@ -1,12 +1,11 @@
-"""Does a leader with as many workers as it needs fit on these nodes at all?
+"""Joint placement of a leader with the workers it needs: search, and proofs that none exists.
 
-Placing one member after the other, as policies do, can run into a corner that another arrangement avoids. So when it
-does, arrangements are searched; and before a job is told that it will never fit, that is proved. To pack vectors is hard
-in general: bounds answer most cases, a search with a limited number of steps the small rest, and where neither answers,
-nobody claims anything.
+Placing members one by one, as policies do, can run into a dead end that another arrangement avoids. Then arrangements are searched, and a
+job is reported as unschedulable only after a proof. Vector packing is hard in general. Bounds answer most cases, a search with limited
+steps answers most others, and otherwise the result is unknown.
 
-The search goes depth first, each member on the first node that has room. Members of a set are alike, and nodes with the
-same room and the same labels are too, so of alike choices one is tried.
+The search is depth first, with each member on the first node that fits. Workers of a set are identical, and so are nodes with equal free
+amounts and matching labels. Of identical choices only one is tried.
 """
 
 from __future__ import annotations
@@ -21,107 +20,107 @@ from mesh.nodes import Units
 from mesh.policies.policy import BoolArray, IntArray
 from mesh.resources import format_units
 
-MEMBERS_MAX = 64  #: Larger jobs are not searched for: the steps would be over before the first arrangement is complete.
+MEMBERS_MAX = 64  #: Larger jobs are not searched: the steps would run out before the first arrangement is complete.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """The leader, or workers that are alike."""
+    """The leader, or a set of identical workers."""
 
     role: str
-    wanted: Units  #: [r], of each.
-    suits: BoolArray  #: [n], the nodes whose labels suit.
-    count: int = 1  #: How many there are.
+    wanted: Units  #: [r], amounts of each member.
+    suits: BoolArray  #: [n], nodes with matching labels.
+    count: int = 1  #: Number of members.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demands:
-    """What has to have places at the same time."""
+    """Members that need places at the same time."""
 
     leader: Part
     sets: tuple[Part, ...]
-    needed: int  #: Workers, of whichever sets.
+    needed: int  #: Number of workers, from any sets.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortage:
-    """Why it cannot fit, whatever the arrangement."""
+    """Proof that no arrangement fits."""
 
-    is_of_pool: bool  #: Else of the nodes.
+    is_of_pool: bool  #: True: the pool is too small; False: the nodes are.
     text: str
 
 
 @dataclass(slots=True)
 class Steps:
-    """What searches may cost; shared by those of one round."""
+    """Budget of search steps, shared within a round."""
 
     left: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """What a search found."""
+    """Result of a search."""
 
     places: tuple[tuple[str, int], ...] | None  #: Role and row: the leader, then workers.
-    is_sure: bool  #: False: the steps were over before all arrangements were tried.
+    is_sure: bool  #: False: the steps ran out before all arrangements were tried.
 
 
 def shortage(demands: Demands, free: IntArray, limit: Units | None, resources: Sequence[str]) -> Shortage | None:
-    """A proof in words that no arrangement can hold them; None: there is none of the simple kind.
+    """Return a simple proof that no arrangement can hold the members, or None if there is none.
 
-    Three bounds: a leader that fits on no node; fewer workers than are needed, each set having all nodes for itself; of
-    some resource, less in all than the leader and the least demanding workers take together.
+    Three bounds are checked: the leader fits on no node; too few workers fit even if each set had all nodes to itself; the leader and the
+    smallest workers together exceed the total of some resource.
 
     Args:
-        demands: What has to have places.
+        demands: Members that need places.
         free: [n, r], units.
-        limit: [r], what all of them may take together; None: no bounds.
-        resources: The names of the columns.
+        limit: [r], limit for all members together; None: unlimited.
+        resources: Names of the columns.
     """
     leader, needed = demands.leader, demands.needed
     if not (leader.suits & (free >= leader.wanted).all(axis=1)).any():
         return Shortage(is_of_pool=False, text=f"the leader fits on no node: {_why_not(leader, free, resources)}")
     copies = sum(_copies(part, free) for part in demands.sets)
     if copies < needed:
-        return Shortage(is_of_pool=False, text=f"{counted(needed, 'worker is', 'workers are')} needed, {copies} would fit at most")
+        return Shortage(is_of_pool=False, text=f"{counted(needed, 'worker is', 'workers are')} needed, at most {copies} would fit")
     least = _least(demands)
     bounds = [(False, "nodes", free.sum(axis=0))] + ([] if limit is None else [(True, "pool", limit)])
     for is_of_pool, who, bound in bounds:
         short = np.flatnonzero(least > bound)
         if short.size:
-            text = f"the leader and {counted(needed, 'worker')} take more {resources[int(short[0])]} than the {who} can give"
+            text = f"the leader and {counted(needed, 'worker')} need more {resources[int(short[0])]} than the {who} can provide"
             return Shortage(is_of_pool=is_of_pool, text=text)
     return None
 
 
 def _why_not(part: Part, free: IntArray, resources: Sequence[str]) -> str:
-    """What one member of the part wants of a node, and what there is of it."""
+    """Return why one member of the part fits on no node."""
     if not part.suits.any():
-        return "no node has the labels that it asks for"
+        return "no node has the required labels"
     most = free[part.suits].max(axis=0)
     short = np.flatnonzero(part.wanted > most)
     if short.size:
         column = int(short[0])
         name, wanted, there = resources[column], int(part.wanted[column]), max(0, int(most[column]))
-        return f"it wants {format_units(name, wanted)} {name}, and {format_units(name, there)} is the most that a node can give"
+        return f"it requests {format_units(name, wanted)} {name}, but a node can provide at most {format_units(name, there)}"
     wanted_of = [(resources[column], int(part.wanted[column])) for column in np.flatnonzero(part.wanted).tolist()]
-    return f"no node can give {' and '.join(f'{format_units(name, units)} {name}' for name, units in wanted_of)} at once"
+    return f"no node can provide {' and '.join(f'{format_units(name, units)} {name}' for name, units in wanted_of)} together"
 
 
 def pack(demands: Demands, free: IntArray, limit: Units | None, steps: Steps) -> Packing:
-    """Search places for the leader and the needed workers, of whichever sets.
+    """Search places for the leader and the needed workers, from any sets.
 
     Args:
-        demands: What has to have places.
-        free: [n, r], units; left as it is.
-        limit: [r], what all of them may take together; None: no bounds. Left as it is.
-        steps: What the search may cost; it is charged.
+        demands: Members that need places.
+        free: [n, r], units; not changed.
+        limit: [r], limit for all members together; None: unlimited. Not changed.
+        steps: Budget of the search; reduced by its cost.
     """
     if demands.needed >= MEMBERS_MAX or len(demands.sets) > MEMBERS_MAX:
         return Packing(places=None, is_sure=False)
     everyone = demands.needed == sum(part.count for part in demands.sets)
     scale = np.maximum(free.max(axis=0, initial=0), 1)
-    # All of them must fit: the most demanding first. Some may be left out: those that are easiest to place first.
+    # If all must fit, most demanding sets first; if some may be left out, easiest first.
     sets = sorted(demands.sets, key=lambda part: float((part.wanted / scale).max(initial=0.0)), reverse=everyone)
     masks = np.array([part.suits for part in (demands.leader, *sets)], dtype=np.bool_)
     search = _Search(
@@ -138,18 +137,18 @@ def pack(demands: Demands, free: IntArray, limit: Units | None, steps: Steps) ->
 
 @dataclass(slots=True, kw_only=True)
 class _Search:
-    """`run` and `_try` answer True (found, and `chosen` holds it), False (there is none), or None (the steps were over)."""
+    """Search state. `run` and `_try` return True (found, in `chosen`), False (none exists) or None (out of steps)."""
 
     parts: tuple[Part, ...]  #: The leader, then the sets.
     free: IntArray
     limit: Units | None
-    kinds: tuple[bytes, ...]  #: Per node: which parts it suits.
-    counts: tuple[int, ...]  #: How many workers there are in all sets from this one on.
+    kinds: tuple[bytes, ...]  #: Per node: the parts that it matches.
+    counts: tuple[int, ...]  #: Number of workers in all sets from this one on.
     steps: Steps
     chosen: list[tuple[str, int]] = field(default_factory=list)
 
     def run(self, part: int, nth: int, row_min: int, needed: int) -> bool | None:
-        """Place the `nth` member of a part, on `row_min` or behind, or go on to the next part."""
+        """Place the `nth` member of a part on `row_min` or a later row, or continue with the next part."""
         if part > 0 and (needed == 0 or self.counts[part - 1] - nth < needed):
             return needed == 0
         if self.steps.left <= 0:
@@ -184,7 +183,7 @@ class _Search:
             self.limit -= wanted
 
     def _rows(self, part: Part, row_min: int) -> Iterator[int]:
-        """The nodes from `row_min` on that have room, one of each kind and room."""
+        """Yield the rows from `row_min` on that fit, one per kind and free amounts."""
         if self.limit is not None and (self.limit < part.wanted).any():
             return
         seen: set[tuple[bytes, bytes]] = set()
@@ -204,7 +203,7 @@ def _copies(part: Part, free: IntArray) -> int:
 
 
 def _least(demands: Demands) -> Units:
-    """Per resource: what the leader takes, and as many workers as are needed, the least demanding ones in it."""
+    """Return the least total per resource: the leader and as many of the smallest workers as needed."""
     least: Units = demands.leader.wanted.copy()
     for column in range(len(least)):
         left = demands.needed

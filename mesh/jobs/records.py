@@ -1,4 +1,4 @@
-"""What the controller keeps of a job."""
+"""Records of the job controller."""
 
 from __future__ import annotations
 
@@ -23,39 +23,43 @@ from mesh.reasons import Reason
 
 _M = MemberState
 
-#: A member in one of these holds its node.
+#: States in which a member holds its node.
 WITH_PLACE = frozenset({_M.PLACED, _M.STARTING, _M.RUNNING})
-#: Something of it runs, or may.
+#: States in which something of the member runs, or may run.
 ACTIVE = frozenset({_M.STARTING, _M.RUNNING, _M.STOPPING})
 
 
 @dataclass(slots=True, kw_only=True)
 class MemberRecord:
-    """The leader, or one worker. Invariants: it has a node when it holds a place, and none when it is unplaced; `attempt` never falls."""
+    """The leader, or one worker. Invariants: it has a node when it holds a place, and none when unplaced; `attempt` never decreases."""
 
     member: Member
     state: MemberState = MemberState.UNPLACED
-    node: NodeName | None = None  #: Where it is; of one that has ended, where it was.
-    attempt: int = 0  #: Starts so far; the number of the present one.
+    node: NodeName | None = None  #: Current node, or the last one of an ended member.
+    attempt: int = 0  #: Number of starts, and number of the current attempt.
     failures: int = 0
-    not_before_ms: int = 0  #: It is not started again earlier.
-    detail: str = ""  #: What became of its last attempt.
-    keeps_place: bool = False  #: While it is stopped: it is to start again on the same node.
+    not_before_ms: int = 0  #: End of its restart pause.
+    detail: str = ""  #: Result of its last attempt.
+    keeps_place: bool = False  #: Set while it is stopped in order to start again on the same node.
 
     def move(self, state: MemberState) -> None:
-        """Go on to `state`. Raises `IllegalTransition` where the table has no such move."""
+        """Change the state.
+
+        Raises:
+            IllegalTransition: The table has no such transition.
+        """
         if state not in MEMBER_TRANSITIONS[self.state]:
             raise IllegalTransition(f"member {self.member} (attempt {self.attempt}) cannot go from {self.state.value} to {state.value}")
         self.state = state
 
     def unplace(self) -> None:
-        """Its node is no longer its own."""
+        """Release the member's node."""
         self.move(MemberState.UNPLACED)
         self.node, self.keeps_place = None, False
 
     @property
     def holds_place(self) -> bool:
-        """Nobody else may have its room."""
+        """Whether the member's resources are reserved."""
         return self.state in WITH_PLACE or (self.state is MemberState.STOPPING and self.keeps_place)
 
 
@@ -66,15 +70,15 @@ class JobRecord:
     spec: JobSpec
     arrival: int
     submitted_ms: int
-    since_ms: int  #: Of the present stage.
-    records: tuple[MemberRecord, ...] = ()  #: In the order of ranks; empty: it is new, and they are made.
+    since_ms: int  #: Start of the current stage.
+    records: tuple[MemberRecord, ...] = ()  #: In order of ranks; empty: created for a new job.
     stage: Stage = Stage.PENDING
     schedule_state: ScheduleState = ScheduleState.UNSCHEDULED
     incarnation: int = 1
     leader_address: str | None = None  #: None: no leader is up, so no worker may start.
     reason: Reason | None = None
     detail: str = ""
-    told: ReportJob | None = None  #: What was last reported.
+    told: ReportJob | None = None  #: Last report.
     members: dict[Member, MemberRecord] = field(init=False)  #: The same records by member.
 
     def __post_init__(self) -> None:
@@ -83,57 +87,65 @@ class JobRecord:
 
     @property
     def job(self) -> JobId:
-        """Its id."""
+        """Id of the job."""
         return self.spec.job
 
     @property
     def leader(self) -> MemberRecord:
-        """The one that comes up first."""
+        """Record of the leader."""
         return self.members[THE_LEADER]
 
     @property
     def workers(self) -> tuple[MemberRecord, ...]:
-        """All the others."""
+        """Records of the workers."""
         return self.records[1:]
 
     @property
     def is_over(self) -> bool:
-        """It has succeeded or failed."""
+        """Whether the job has succeeded or failed."""
         return self.stage in TERMINAL_STAGES
 
     @property
     def is_stopping(self) -> bool:
-        """Something of it is still being stopped."""
+        """Whether a member is still being stopped."""
         return any(record.state is MemberState.STOPPING for record in self.records)
 
     @property
     def workers_placed(self) -> int:
-        """Workers with a place, and those that are done."""
+        """Number of workers that have a place or have succeeded."""
         return sum(record.holds_place or record.state is MemberState.SUCCEEDED for record in self.workers)
 
     @property
     def workers_up(self) -> int:
-        """Workers that run, and those that are done."""
+        """Number of workers that run or have succeeded."""
         return sum(record.state in (MemberState.RUNNING, MemberState.SUCCEEDED) for record in self.workers)
 
     @property
     def workers_left(self) -> int:
-        """Workers that are not given up."""
+        """Number of workers that are not given up."""
         return sum(record.state is not MemberState.GIVEN_UP for record in self.workers)
 
     @property
     def may_start(self) -> bool:
-        """The leader and enough workers have places."""
+        """Whether the leader and enough workers have places."""
         return self.leader.holds_place and self.workers_placed >= self.spec.workers_needed
 
     def move(self, stage: Stage, at_ms: int) -> None:
-        """Go on to `stage`. Raises `IllegalTransition` where the table has no such move."""
+        """Change the stage.
+
+        Raises:
+            IllegalTransition: The table has no such transition.
+        """
         if stage not in STAGE_TRANSITIONS[self.stage]:
             raise IllegalTransition(f"job {self.job} cannot go from {self.stage.value} to {stage.value}; {self._story()}")
         self.stage, self.since_ms = stage, at_ms
 
     def judge(self) -> None:
-        """Set the schedule state to what the places say. Raises `IllegalTransition` where the table has no such move."""
+        """Update the schedule state from the places.
+
+        Raises:
+            IllegalTransition: The table has no such transition.
+        """
         if not self.may_start:
             state = ScheduleState.UNSCHEDULED
         elif self.workers_placed < self.workers_left:
@@ -143,13 +155,17 @@ class JobRecord:
         self.set_schedule_state(state)
 
     def set_schedule_state(self, state: ScheduleState) -> None:
-        """Raises `IllegalTransition` where the table has no such move."""
+        """Change the schedule state.
+
+        Raises:
+            IllegalTransition: The table has no such transition.
+        """
         if state is not self.schedule_state and state not in SCHEDULE_TRANSITIONS[self.schedule_state]:
             raise IllegalTransition(f"job {self.job} cannot go from {self.schedule_state.value} to {state.value}; {self._story()}")
         self.schedule_state = state
 
     def snapshot(self) -> JobSnapshot:
-        """What a round of the scheduler needs to know of it; while it is being stopped to be placed anew, that it wants nothing yet."""
+        """Return the job for a round of the scheduler. While it is stopped for rescheduling, it has no unplaced members."""
         waits = self.stage is Stage.RESCHEDULING and self.is_stopping
         return JobSnapshot(
             spec=self.spec,
@@ -169,7 +185,7 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobBook:
-    """All that a controller keeps."""
+    """The controller's whole state."""
 
     jobs: tuple[JobRecord, ...]
     arrivals: int

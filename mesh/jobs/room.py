@@ -1,4 +1,4 @@
-"""A scratch copy of the nodes and pools, on which a round of the job scheduler tries things out."""
+"""Working copy of the nodes and pools for one round of the job scheduler."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from mesh.resources import NOTHING, ResourceSet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolRoom:
-    """What a pool has, and what of it nobody holds."""
+    """Capacity of a pool, and its free part."""
 
     capacity: ResourceSet
     free: ResourceSet
-    selector: Mapping[str, str] = field(default_factory=dict)  #: What the labels of its nodes must say.
+    selector: Mapping[str, str] = field(default_factory=dict)  #: Required labels of its nodes.
 
 
 class Room:
-    """Nodes as rows, resources as columns, in whole units; nothing of it is the mesh's own."""
+    """Nodes as rows, resources as columns, in units. A copy: changes do not affect the mesh."""
 
     def __init__(self, table: NodeTable, wanted: Iterable[ResourceSet], pools: Mapping[PoolName, PoolRoom] | None) -> None:
         rows = np.array([row for row, name in enumerate(table.names) if name is not None], dtype=np.intp)
@@ -48,12 +48,12 @@ class Room:
 
     @property
     def capacity(self) -> ResourceSet:
-        """What all nodes have together."""
+        """Sum over all nodes."""
         sums = self.total.sum(axis=0)
         return ResourceSet({name: int(sums[column]) for name, column in self._columns.items()})
 
     def vector(self, amounts: ResourceSet) -> Units:
-        """The amounts in these columns; a resource that no node has and nobody wants is left out."""
+        """Return the amounts in these columns; unknown resources are omitted."""
         vector = np.zeros(len(self.resources), dtype=np.int64)
         for name, amount in amounts.items():
             if name in self._columns:
@@ -61,29 +61,29 @@ class Room:
         return vector
 
     def amounts(self, vector: Units) -> ResourceSet:
-        """The other way round."""
+        """Return the amounts of a vector; the inverse of `vector`."""
         return ResourceSet({name: int(vector[column]) for name, column in self._columns.items() if vector[column] > 0})
 
     def knows(self, pool: PoolName) -> bool:
-        """Without any pools, each is known and has no bounds."""
+        """Return whether the pool exists; without pools, every name does, without limit."""
         return self._pools is None or pool in self._pools
 
     def pool_free(self, pool: PoolName) -> Units | None:
-        """What nobody holds of the pool; None: it has no bounds."""
+        """Return the free part of the pool; None: unlimited."""
         return self._pool_free.get(pool)
 
     def pool_capacity(self, pool: PoolName) -> Units | None:
-        """What the pool has; None: it has no bounds."""
+        """Return the pool's capacity; None: unlimited."""
         return None if self._pools is None else self.vector(self._pools[pool].capacity if pool in self._pools else NOTHING)
 
     def suits(self, pool: PoolName, selector: Mapping[str, str]) -> BoolArray:
-        """Which nodes have the labels that the pool and the selector ask for [n]."""
+        """Return the mask of nodes with the labels that the pool and the selector require [n]."""
         of_pool = self._pools[pool].selector if self._pools is not None and pool in self._pools else {}
         both: BoolArray = self._mask(of_pool) & self._mask(selector)
         return both
 
     def view(self, job: JobId) -> NodeView:
-        """The nodes as policies see them, while the members of `job` are placed."""
+        """Return the nodes as policies see them while placing members of `job`."""
         count = len(self.names)
         return NodeView(
             resources=self.resources,
@@ -97,7 +97,7 @@ class Room:
         )
 
     def fits(self, pool: PoolName, suits: BoolArray, wanted: Units) -> BoolArray:
-        """Where `wanted` is free now [n]; nowhere, when the pool has not as much."""
+        """Return the mask of nodes where `wanted` is free now [n]; empty when the pool has too little."""
         left = self._pool_free.get(pool)
         if left is not None and (left < wanted).any():
             return np.zeros(len(self.names), dtype=np.bool_)
@@ -105,11 +105,11 @@ class Room:
         return fitting
 
     def seat(self, job: JobId, row: int) -> None:
-        """A member of the job is there already, and the table knows it."""
+        """Count a member of the job that the node table already includes."""
         self._of_job.setdefault(job, np.zeros(len(self.names), dtype=np.int64))[row] += 1
 
     def take(self, job: JobId, pool: PoolName, row: int, wanted: Units) -> None:
-        """Keep the room for a member of the job; what is not there any more is not taken."""
+        """Reserve capacity for a member of the job; free amounts may become negative."""
         self._change(job, pool, row, wanted, 1)
 
     def give_back(self, job: JobId, pool: PoolName, row: int, wanted: Units) -> None:
@@ -125,7 +125,7 @@ class Room:
             self._pool_free[pool] -= sign * wanted
 
     def close_accounts(self) -> None:
-        """What is over-committed counts as nothing free, once all that is known has been taken."""
+        """Set negative free amounts to zero, once all known members have been charged."""
         np.maximum(self.free, 0, out=self.free)
         for left in self._pool_free.values():
             np.maximum(left, 0, out=left)

@@ -1,15 +1,13 @@
-"""One round of the job scheduler: places for the members that have none, on a snapshot of jobs and nodes.
+"""One round of the job scheduler: find places for unplaced members, on a snapshot of jobs and nodes.
 
-Whose turn it is says the queue policy, where a member goes the job's basic policy. A job's first turn is for the
-smallest part of it that may start: its leader and as many workers as it needs, all of them or none. So a job never sits
-on room that does not suffice, and two jobs can never each wait for what the other keeps. Each further turn is for one
-more worker. A job for which nothing fits loses its turns in this round, and those behind it get theirs.
+The queue policy picks the next job; the job's basic policy picks its nodes. A job's first turn places its minimum, the leader and as many
+workers as it needs, all or none. So no job holds capacity that does not suffice, and two jobs never wait for each other. Each further
+turn places one more worker. A job that does not fit is skipped for the rest of the round, and the jobs behind it continue.
 
-The round changes nothing: it answers what it found, `JobController` takes it over, or does not where things have moved
-on meanwhile.
+The round changes nothing: `JobController` applies its result, unless things have changed meanwhile.
 
 Source:
-    TY-Arranger's scheduler, a periodic one apart from the controller; `mesh.jobs.packing` says what is beyond it.
+    TY-Arranger's periodic scheduler, which is separate from the controller. `mesh.jobs.packing` describes what goes beyond it.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ from mesh.policies.policy import BoolArray, Demand, Draw, Policy
 from mesh.reasons import Reason
 from mesh.resources import NOTHING, ResourceSet
 
-#: The node policy behind each basic policy. A gang is all or nothing by the round itself; its members stay close together.
+#: Node policy of each basic policy. The round itself makes gangs all-or-nothing; their members are packed.
 POLICY_NAMES: Mapping[BasicPolicy, str] = {
     BasicPolicy.GANG: "binpack",
     BasicPolicy.BIN_PACK: "binpack",
@@ -43,9 +41,9 @@ POLICY_NAMES: Mapping[BasicPolicy, str] = {
     BasicPolicy.JOB_AFFINITY: "job_affinity",
     BasicPolicy.JOB_ANTI_AFFINITY: "job_anti_affinity",
 }
-SEARCH_STEPS_MAX = 2_000  #: Of all searches of one round together: some 50 ms on 1,000 nodes.
+SEARCH_STEPS_MAX = 2_000  #: Budget of all searches of a round: about 50 ms on 1,000 nodes.
 
-#: What one member is for the nodes: its units, and where its labels suit.
+#: Units of one member, and the mask of nodes with matching labels.
 _Shape = tuple[Units, BoolArray]
 
 
@@ -60,17 +58,17 @@ def allocate(
     may_grow: bool = False,
     search_steps_max: int = SEARCH_STEPS_MAX,
 ) -> tuple[Allocation, ...]:
-    """One round: an answer for each job that has members without a place, in the order in which the jobs had their first turns.
+    """Run one round and return an answer for each job with unplaced members, in order of their first turns.
 
     Args:
-        jobs: All jobs that are not over; the places that they keep and that no node knows of are kept free.
-        nodes: Read, not written.
-        draw: Chance, for policies that need it.
-        policy_of: A node policy by its name.
-        pools: What each pool may still give; None: there are no bounds.
-        queue_policy: In which order the jobs go; None: each as it says itself (see `TurnQueue`).
-        may_grow: Nodes may yet be added, so no job is told that it will never fit.
-        search_steps_max: What looking for arrangements may cost, once the policies have found none.
+        jobs: All jobs that are not over. Their places that no node counts yet are reserved.
+        nodes: Read only.
+        draw: Random source for policies that need it.
+        policy_of: Returns a node policy by name.
+        pools: Free capacity of each pool; None: unlimited.
+        queue_policy: Order of the jobs; None: each job's own (see `TurnQueue`).
+        may_grow: Nodes may be added, so no job is reported as unschedulable.
+        search_steps_max: Budget of the search for arrangements after the policies have found none.
     """
     told = tuple(jobs)
     wanted = [replica_of(job.spec, role).resources for job in told for role in (LEADER, *(each.name for each in job.spec.worker_sets))]
@@ -94,17 +92,17 @@ class _Work:
         self.reason: Reason | None = None
         self.detail = ""
         self.is_hopeless = False
-        self.waiting: dict[str, list[Member]] = {}  #: Workers by set, the lowest rank last: the last one is placed next.
+        self.waiting: dict[str, list[Member]] = {}  #: Workers by set, lowest rank last: the last one is placed next.
         for member in job.unplaced:
             if not member.is_leader:
                 self.waiting.setdefault(member.role, []).insert(0, member)
         placed = sum(not member.is_leader for member in job.places)
         self.needed = max(job.spec.workers_needed - placed - job.done, 0)
         self.lacks_minimum = THE_LEADER in job.unplaced or self.needed > 0
-        self.blocked: set[str] = set()  #: Sets of which no further worker fits in this round.
+        self.blocked: set[str] = set()  #: Sets whose next worker does not fit in this round.
 
     def charge(self, room: Room) -> None:
-        """Count what the job has, and keep free what no node knows of."""
+        """Count what the job holds, and reserve its places that no node counts yet."""
         for member, node in self.job.places.items():
             resources = replica_of(self.spec, member.role).resources
             self.held += resources
@@ -117,16 +115,16 @@ class _Work:
                 room.seat(self.spec.job, row)
 
     def turn(self) -> Turn:
-        """Its place among the jobs."""
+        """Return the job's entry for the queue."""
         return Turn(job=self.spec.job, policy=self.spec.job_queue_policy, priority=self.spec.priority, arrival=self.job.arrival)
 
     def refuse(self, reason: Reason, detail: str) -> bool:
-        """Nothing more in this round, and why."""
+        """Record why the job gets no more places in this round, and return False."""
         self.reason, self.detail = reason, detail
         return False
 
     def answer(self) -> Allocation:
-        """What was found."""
+        """Return the result for the job."""
         left = sum(map(len, self.waiting.values()))
         if self.lacks_minimum:
             state = ScheduleState.SCHEDULED_FAILED if self.is_hopeless else ScheduleState.UNSCHEDULED
@@ -152,10 +150,10 @@ class _Round:
     shapes: dict[tuple[JobId, str], _Shape] = field(default_factory=dict)
     failed: dict[tuple[object, ...], tuple[Reason, str, bool]] = field(
         default_factory=dict
-    )  #: Room only shrinks: the like of it fails too.
+    )  #: Capacity only shrinks during a round, so equal jobs fail too.
 
     def run(self, work: list[_Work], queue_policy: JobQueuePolicy | None) -> tuple[Allocation, ...]:
-        """Give turns until nobody wants one."""
+        """Give turns until the queue is empty."""
         queue, by_job = TurnQueue(self.room.capacity, queue_policy), {each.spec.job: each for each in work}
         for each in work:
             queue.push(each.turn(), each.held)
@@ -167,7 +165,7 @@ class _Round:
                 queue.push(now.turn(), now.held)
         return tuple(each.answer() for each in order.values())
 
-    # -- the smallest part that may start ------------------------------------------------------------------------------
+    # -- minimum of a job ----------------------------------------------------------------------------------------------
 
     def _place_minimum(self, work: _Work) -> bool:
         key = _alike(work)
@@ -186,7 +184,7 @@ class _Round:
         return work.refuse(reason, detail)
 
     def _follow_policy(self, work: _Work) -> bool:
-        """Members one after the other, each where the policy wants it; all is given back when they do not suffice."""
+        """Place members one by one as the policy chooses; undo all if they do not suffice."""
         taken: list[tuple[Member, int]] = []
         row = self._choose(work, LEADER)
         if row is not None:
@@ -203,20 +201,24 @@ class _Round:
         return False
 
     def _search(self, work: _Work, demands: Demands, limit: Units | None) -> bool:
-        """Another arrangement than the policy's, where that one led into a corner."""
+        """Search another arrangement than the policy's."""
         for role, row in pack(demands, self.room.free, limit, self.steps).places or ():
             self._take(work, THE_LEADER if role == LEADER else work.waiting[role][-1], row)
         return THE_LEADER in work.new
 
     def _why_not(self, work: _Work, demands: Demands, now: Shortage | None) -> tuple[Reason, str, bool]:
-        """The reason, in words, and whether it is for ever. `now`: what is short at present, as far as that is known."""
+        """Return the reason, the message, and whether it is permanent.
+
+        Args:
+            now: Present shortage, if known.
+        """
         room, capacity = self.room, self.room.pool_capacity(work.spec.pool)
         never = shortage(demands, room.total, capacity, room.resources)
         if never is None and not self._could_hold(demands, capacity):
             text = f"no arrangement of the leader and {counted(demands.needed, 'worker')} fits on the nodes"
             never = Shortage(is_of_pool=False, text=text)
         if never is not None:
-            # A job that has run before fitted once: the node that is missing may come back, so it waits.
+            # A job that ran before fitted once: it waits, since the missing node may return.
             for_ever = len(room) > 0 and not self.may_grow and work.job.incarnation == 1
             return Reason.POOL_TOO_SMALL if never.is_of_pool else Reason.NO_NODE_FITS, f"even when empty: {never.text}", for_ever
         text = now.text if now else f"no arrangement of the leader and {counted(demands.needed, 'worker')} was found"
@@ -249,10 +251,12 @@ class _Round:
             [self._shape(work, role)[0] for role, members in work.waiting.items() if members],
         )
         is_of_pool = limit is not None and all((limit < each).any() for each in wanted)
-        return work.refuse(Reason.POOL_BUSY if is_of_pool else Reason.NODES_BUSY, f"{left} more workers get places when there is room")
+        return work.refuse(
+            Reason.POOL_BUSY if is_of_pool else Reason.NODES_BUSY, f"{counted(left, 'worker')} still without a place for lack of capacity"
+        )
 
     def _choose(self, work: _Work, role: str) -> int | None:
-        """The node that the job's policy likes best for a member of this role, of those where it fits."""
+        """Return the node that the job's policy prefers for a member of this role, among those that fit."""
         wanted, suits = self._shape(work, role)
         fits = self.room.fits(work.spec.pool, suits, wanted)
         if not fits.any():
@@ -285,7 +289,7 @@ class _Round:
 
 
 def _alike(work: _Work) -> tuple[object, ...]:
-    """Jobs with the same key ask for the same: where one does not fit, the other does not either."""
+    """Return a key that is equal for jobs with equal demands: if one does not fit, none does."""
     spec = work.spec
     parts = tuple(
         (role, len(members), replica_of(spec, role).resources, _items(selector_of(spec, role))) for role, members in work.waiting.items()

@@ -1,4 +1,4 @@
-"""What a round of the job scheduler sees of each job, and what it answers."""
+"""Input and output of a round of the job scheduler."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from mesh.reasons import Reason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSnapshot:
-    """A job that is not over, as it stood when the round began."""
+    """A job that is not over, at the start of the round."""
 
     spec: JobSpec
-    arrival: int  #: Counts up; breaks ties.
-    incarnation: int  #: Grows when the job is placed anew; an answer to an older one is out of date.
+    arrival: int  #: Increasing number; breaks ties.
+    incarnation: int  #: Grows whenever the job is placed again; an answer about an older one is outdated.
     schedule_state: ScheduleState
-    places: Mapping[Member, NodeName]  #: Of the members that have one.
-    unseen: frozenset[Member]  #: Those whose place is not charged on any node yet: the round keeps their room free.
-    unplaced: tuple[Member, ...]  #: In the order of ranks; without those that are done or given up.
-    done: int = 0  #: Workers that have succeeded: they count as placed, and hold nothing.
+    places: Mapping[Member, NodeName]  #: Places of the members that have one.
+    unseen: frozenset[Member]  #: Members whose place no node counts yet; the round reserves it.
+    unplaced: tuple[Member, ...]  #: In order of ranks, without members that are done or given up.
+    done: int = 0  #: Workers that have succeeded: they count as placed and hold nothing.
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A node for a member."""
+    """Node for a member."""
 
     member: Member
     node: NodeName
@@ -36,11 +36,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """What a round found for one job."""
+    """Result of a round for one job."""
 
     job: JobId
     incarnation: int
     schedule_state: ScheduleState
-    places: tuple[Place, ...]  #: The new ones.
-    reason: Reason | None = None  #: Why members are still without a place; None: none is.
+    places: tuple[Place, ...]  #: New places only.
+    reason: Reason | None = None  #: Why members are still unplaced; None: none is.
     detail: str = ""

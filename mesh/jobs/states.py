@@ -1,6 +1,6 @@
-"""The states of jobs and of their members, and the one table of moves for each; the controller, docs and tests read them.
+"""States of jobs and of their members, with a table of transitions for each; read by the controller, docs and tests.
 
-Stages and schedule states, with their names, are those of TY-Arranger.
+Stages and schedule states are those of TY-Arranger.
 """
 
 from __future__ import annotations
@@ -11,52 +11,52 @@ from types import MappingProxyType
 
 
 class Stage(str, Enum):
-    """Where a job stands."""
+    """Stage of a job."""
 
     PENDING = "Pending"
-    """Submitted; too few of its members have a place yet, and none of them holds one."""
+    """Submitted; too few members can be placed yet, so none holds a place."""
     STARTING = "Starting"
-    """Placed: the leader is being started, then the workers, which are told its address."""
+    """Placed: the leader starts, then the workers, which get its address."""
     RUNNING = "Running"
-    """The leader and enough workers are up; workers that are missing are added as room comes."""
+    """The leader and enough workers are up; missing workers are added when there is capacity."""
     RESCHEDULING = "Rescheduling"
-    """The leader, or too many workers, lost their places: what is left is stopped, then all of it is placed anew."""
+    """The leader, or too many workers, lost their places: the rest is stopped, then the job is placed again."""
     SUCCEEDED = "Succeeded"
     """Over: the leader returned, or a user ended the job."""
     FAILED = "Failed"
-    """Over: the leader failed too often, too few workers are left, or no nodes could ever hold it."""
+    """Over: the leader failed too often, too few workers are left, or no nodes could ever hold the job."""
 
 
 class ScheduleState(str, Enum):
     """How much of a job has a place."""
 
     UNSCHEDULED = "Unscheduled"
-    """Nothing has: the smallest part that may start does not fit now."""
+    """No member has a place: the job's minimum does not fit now."""
     SCHEDULED_SUCCEED = "ScheduledSucceed"
-    """Each member has its place, or had it and is done."""
+    """Every member has a place, or had one and has succeeded."""
     SCHEDULED_FAILED = "ScheduledFailed"
-    """No nodes of the mesh could ever hold the smallest part that may start."""
+    """No nodes of the mesh could ever hold the job's minimum."""
     SCHEDULED_PARTLY = "ScheduledPartly"
     """The leader and enough workers have places; the others get theirs in later rounds."""
 
 
 class MemberState(str, Enum):
-    """Where the leader, or one worker, stands."""
+    """State of the leader, or of one worker."""
 
     UNPLACED = "Unplaced"
     """It has no node."""
     PLACED = "Placed"
-    """It has a node, whose room is kept for it, and waits for its turn: a worker for the address of the leader."""
+    """It has a node with reserved resources and waits to start: a worker waits for the leader's address."""
     STARTING = "Starting"
-    """The order to start it is out."""
+    """Start ordered, not yet confirmed."""
     RUNNING = "Running"
     """It is up."""
     STOPPING = "Stopping"
-    """The order to stop it is out."""
+    """Stop ordered, not yet confirmed."""
     SUCCEEDED = "Succeeded"
     """It returned; it is not started again."""
     GIVEN_UP = "GivenUp"
-    """It failed, and is not started again: it did so too often, or its job was over by then."""
+    """It failed and is not started again: it failed too often, or its job was over."""
     REMOVED = "Removed"
     """Its job is over, and nothing is left of it."""
 
@@ -104,5 +104,5 @@ MEMBER_TRANSITIONS: Mapping[MemberState, frozenset[MemberState]] = MappingProxyT
     }
 )
 
-#: Nothing follows these.
+#: Stages that nothing follows.
 TERMINAL_STAGES = frozenset(stage for stage, after in STAGE_TRANSITIONS.items() if not after)

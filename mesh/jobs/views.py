@@ -1,4 +1,4 @@
-"""A job as people and other processes see it: frozen, and by names."""
+"""Job as users and other processes see it: frozen, with plain names."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from mesh.reasons import Reason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberView:
-    """The leader, or one worker."""
+    """View of the leader, or of one worker."""
 
     name: str  #: `leader`, or `actors-3`.
     role: str
     rank: int
     state: MemberState
     node: NodeName | None
-    attempt: int  #: Starts so far.
+    attempt: int  #: Number of starts.
     failures: int
-    detail: str  #: What became of its last attempt, where that was nothing good.
+    detail: str  #: Error of its last attempt; empty if none.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
-    """A job."""
+    """View of a job."""
 
     job: JobId
     stage: Stage
     schedule_state: ScheduleState
-    reason: Reason | None  #: Why it waits, or is over; None: all is well.
+    reason: Reason | None  #: Why it waits or is over; None: no problem.
     detail: str
     submitted_ms: int  #: On the mesh's clock.
-    since_ms: int  #: When it came to its stage.
+    since_ms: int  #: Start of its stage.
     is_over: bool
     leader_address: str | None
     members: tuple[MemberView, ...]  #: By rank.
 
 
 def view_of(job: JobRecord) -> JobView:
-    """The job as it stands."""
+    """Return the view of a job."""
     members = tuple(
         MemberView(
             name=str(record.member),

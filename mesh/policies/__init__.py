@@ -1,24 +1,24 @@
-"""How a node is chosen, by name: one file per policy, all with the signature of `mesh.policies.policy`.
+"""Node policies by name: one file per policy, all with the interface of `mesh.policies.policy`.
 
-    policy             a score for each node, and a pick among them     catalogue     every policy by its name, users' own too
-    shares             how full each node is, which most policies ask   testing       views and demands, for tests of one's own too
+    policy             interface: score of each node, and pick          catalogue     all policies by name, including users' own
+    shares             shares of nodes in use, for most policies        testing       views and demands, for tests of policies
 
-Close together:
+Packing:
 
-    binpack            the fullest node that has room                   min_fragment  full, with CPU and memory in step
-    weighted           room, fragments, data, contention, each weighed  census        which shapes `weighted` keeps room for
-    fragmentation      how much free room no wanted shape fits into
+    binpack            the fullest node that fits                       min_fragment  binpack with CPU and memory in balance
+    weighted           weighted sum of the four node scores             census        most requested shapes, for `weighted`
+    fragmentation      share of free capacity that no shape can use
 
-Far apart:
+Spreading:
 
-    spread             as many tasks on one node as on the next         least_busy    least taken of what is wanted
-    power_of_two       the less busy one of two drawn by chance         random_node   any that has room, by chance alone
-    hybrid             Ray's DEFAULT: full to a threshold, then apart
+    spread             equal number of tasks per node                   least_busy    lowest share of the requested resources in use
+    power_of_two       the less busy of two random nodes                random_node   any node that fits, at random
+    hybrid             Ray's DEFAULT: pack to a threshold, then spread
 
-By what it is, or where its things are:
+Affinity:
 
-    node_affinity      the node that the request names                  locality      where most bytes of the arguments lie
-    priority           urgent work apart, all other close together      job_affinity  near a job's other members
+    node_affinity      the node that the request names                  locality      the node with most bytes of the arguments
+    priority           urgent tasks spread, all others packed           job_affinity  near a job's other members
     job_anti_affinity  away from a job's other members                  leader_first  leaders on empty GPU nodes, workers elsewhere
-    gang               a place for each member, or for none
+    gang               a node for each member, or for none
 """

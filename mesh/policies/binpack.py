@@ -1,6 +1,6 @@
-"""Fill the nodes that are in use before a new one is begun: the fullest node that has room.
+"""Pack: use the fullest node that fits, before an empty one.
 
-Source: TY-Arranger's BinPack (seed S37), which scores as Kubernetes' and Volcano's do: by the share of the requested resources.
+Source: TY-Arranger's BinPack; like Kubernetes' and Volcano's it scores by the share of the requested resources.
 """
 
 from __future__ import annotations
@@ -8,5 +8,5 @@ from __future__ import annotations
 from mesh.policies.policy import Policy
 from mesh.policies.shares import mean_share_after
 
-#: The score is the mean share of the wanted resources with the demand placed, from 0 to 1.
+#: Mean share of the requested resources with the demand placed, from 0 to 1.
 BINPACK = Policy("binpack", mean_share_after, sees_common=False)

@@ -1,8 +1,8 @@
-"""Every node policy by its name: the built-in ones, combinations of them, and those that users add.
+"""Catalogue of node policies: built-in ones, combinations of them, and users' own.
 
-A combination names several policies whose scores are added: `least_busy+binpack`, or with weights, `0.7*least_busy+0.3*binpack`.
-Each score is brought to 0 to 1 first. Policies whose pick is more than the best score (`hybrid`, `random`, `power_of_two`, `locality`,
-`node_affinity`) stand alone.
+A combination adds the scores of several policies: `least_busy+binpack`, or with weights, `0.7*least_busy+0.3*binpack`. Each score is
+first normalised to 0 to 1. Policies that do not pick the highest score (`hybrid`, `random`, `power_of_two`, `locality`, `node_affinity`)
+cannot be combined.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _BUILT_IN = (
     *(BINPACK, GANG, HYBRID, JOB_AFFINITY, JOB_ANTI_AFFINITY, LEADER_FIRST, LEAST_BUSY, LOCALITY, MIN_FRAGMENT, NODE_AFFINITY),
     *(POWER_OF_TWO, PRIORITY, RANDOM, SPREAD, WEIGHTED),
 )
-#: The built-in policies by name.
+#: Built-in policies by name.
 POLICIES: Mapping[str, Policy] = MappingProxyType({policy.name: policy for policy in _BUILT_IN})
-#: Other names that people know them by: the seed's, Ray's and TY-Arranger's.
+#: Aliases: Ray's names, TY-Arranger's, and older ones.
 ALIASES: Mapping[str, str] = MappingProxyType(
     {
         "binpacking": "binpack",
@@ -55,11 +55,11 @@ _NOTHING_ADDED: Mapping[str, Policy] = MappingProxyType({})
 
 
 class UnknownPolicy(MeshError, ValueError):
-    """No policy has this name, or it cannot be combined; the message lists those that there are."""
+    """No policy has this name, or it cannot be combined; the message lists the known ones."""
 
 
 def policy(name: str) -> Policy:
-    """The built-in policy, or combination of such, of this name.
+    """Return the built-in policy, or combination of them, with this name.
 
     Raises:
         UnknownPolicy: There is none.
@@ -68,10 +68,10 @@ def policy(name: str) -> Policy:
 
 
 def chosen(named: str, usual: str, *, has_local_bytes: bool) -> str:
-    """Which policy places a task: the one it names, else the usual one of its pool.
+    """Return the policy that places a task: the one it names, else its pool's.
 
-    Work whose arguments lie on known nodes goes where most of them are, unless it names a policy, or its pool one other than
-    Ray's default or this mesh's (seed S33).
+    A task with local arguments uses `locality`, unless the task names a policy or its pool uses one other than Ray's or this mesh's
+    default.
     """
     if named:
         return named
@@ -79,19 +79,23 @@ def chosen(named: str, usual: str, *, has_local_bytes: bool) -> str:
 
 
 class Catalogue:
-    """The built-in policies and `added` ones, which may not take a built-in name."""
+    """Built-in and `added` policies; added ones must not use a built-in name."""
 
     def __init__(self, added: Mapping[str, Policy] = _NOTHING_ADDED) -> None:
-        """Raises `UnknownPolicy` for an added name that is taken or that would read as a combination."""
+        """Create the catalogue.
+
+        Raises:
+            UnknownPolicy: An added name is taken, or reads as a combination.
+        """
         for name in added:
             if name in POLICIES or name in ALIASES or not name or set(name) & set("+*"):
-                raise UnknownPolicy(f"a policy of one's own cannot be called {name!r}; choose a name without + and * that is not built in")
+                raise UnknownPolicy(f"policy name {name!r} is empty, taken, or contains + or *; choose another name")
         self._policies = {**POLICIES, **added}
         self.policy: Callable[[str], Policy] = lru_cache(maxsize=256)(self._policy)  #: By name, alias or combination.
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names, without aliases, sorted."""
+        """Return all names without aliases, sorted."""
         return tuple(sorted(self._policies))
 
     def _policy(self, name: str) -> Policy:
@@ -100,7 +104,7 @@ class Catalogue:
             return found
         if "+" in name or "*" in name:
             return self._combined(name)
-        raise UnknownPolicy(f"there is no policy {name!r}; there are {', '.join(self.names)}, and sums of them like least_busy+binpack")
+        raise UnknownPolicy(f"there is no policy {name!r}; policies: {', '.join(self.names)}, and sums like least_busy+binpack")
 
     def _combined(self, name: str) -> Policy:
         parts = [self._part(part.strip(), name) for part in name.split("+")]
@@ -120,13 +124,13 @@ class Catalogue:
         found = self._policies.get(ALIASES.get(name.strip(), name.strip()))
         if found is None or found.pick is not highest or found.settle is not None:
             can = ", ".join(known for known in self.names if self._policies[known].pick is highest)
-            raise UnknownPolicy(f"{whole!r}: {name.strip()!r} is no policy that can be combined; these can: {can}")
+            raise UnknownPolicy(f"{whole!r}: policy {name.strip()!r} cannot be combined; these can: {can}")
         try:
             factor = float(weight) if star else 1.0
         except ValueError:
             factor = math.nan
         if not (0.0 < factor < math.inf):
-            raise UnknownPolicy(f"{whole!r}: {weight!r} is no weight; write a positive number, like 0.7*least_busy+0.3*binpack")
+            raise UnknownPolicy(f"{whole!r}: weight {weight!r} must be a positive number, as in 0.7*least_busy+0.3*binpack")
         return factor, weighted.score_from_0_to_1 if found is WEIGHTED else found.score
 
 

@@ -1,4 +1,4 @@
-"""Which shapes are asked for, and how often: what `weighted` keeps room for."""
+"""Census of requested shapes and their frequency, for which `weighted` preserves capacity."""
 
 from __future__ import annotations
 
@@ -11,17 +11,22 @@ from mesh.policies.policy import IntArray
 from mesh.resources import ResourceSet
 
 _KEPT = 64
-_WHOLE_SHARE = 0.02  #: How often, among all demands, a whole node counts as asked for.
+_WHOLE_SHARE = 0.02  #: Assumed frequency of a demand for a whole node.
 
 
 class Census:
-    """Counts of demands, in which an older one counts less: each new one outweighs by `1 + 1 / memory` the one before.
+    """Counts of demands with exponential decay: each new one weighs `1 + 1 / memory` times the one before.
 
-    Invariant: at most 64 shapes are kept; the rarest goes for a new one.
+    Invariant: at most 64 shapes are retained; a new one replaces the rarest.
     """
 
     def __init__(self, *, memory: int = 1_000, most: int = 8) -> None:
-        """`memory`: about how many demands are remembered; `most`: how many shapes `common` gives."""
+        """Create an empty census.
+
+        Args:
+            memory: About how many demands are remembered.
+            most: How many shapes `common` returns.
+        """
         self._growth = 1.0 + 1.0 / memory
         self._most = most
         self._worth = 1.0
@@ -31,12 +36,12 @@ class Census:
         return len(self._counts)
 
     def __iter__(self) -> Iterator[tuple[ResourceSet, float]]:
-        """Shapes and how often each is asked for, as shares of all that are kept; the most frequent first."""
+        """Yield each shape with its share of all demands, most frequent first."""
         total = sum(self._counts.values())
         yield from ((shape, count / total) for shape, count in sorted(self._counts.items(), key=lambda entry: -entry[1]))
 
     def count(self, wanted: ResourceSet) -> None:
-        """Somebody asks for this. Nothing is not counted."""
+        """Count a demand; empty ones are ignored."""
         if not wanted:
             return
         before = self._counts.get(wanted)
@@ -49,18 +54,17 @@ class Census:
             self._worth = 1.0
 
     def common(self, vector: Callable[[ResourceSet], IntArray], largest: ResourceSet | None = None) -> CommonShapes | None:
-        """The shapes that matter most in the columns of a table (`NodeTable.vector`); None before anything was counted.
+        """Return the most important shapes in the columns of a table (`NodeTable.vector`); None before anything was counted.
 
-        They are those that stand for most of what is asked for in all: a whole node that is asked for now and then can matter more
-        than a CPU that is asked for all the time.
+        Importance is frequency times size: an occasional demand for a whole node can matter more than a constant one for a CPU.
 
         Args:
-            largest: What the largest node has in all. Somebody may want all of it one day, so it counts as asked for now and then:
-                without it small work, as long as nothing else has been seen, would be strewn over every node.
+            largest: Totals of the largest node. It counts as requested occasionally. Otherwise, while only small tasks have been seen,
+            they would be scattered over all nodes.
         """
         if not self._counts:
             return None
-        vectors = [vector(shape) for shape in self._counts]  # All before any is used: each may add a column.
+        vectors = [vector(shape) for shape in self._counts]  # Build all vectors first: each may add a column.
         columns = max(len(row) for row in vectors)
         amounts = np.array([[*row, *[0] * (columns - len(row))] for row in vectors])
         every = CommonShapes.of(amounts, list(self._counts.values()))

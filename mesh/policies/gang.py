@@ -1,15 +1,13 @@
-"""All or nothing: a place for each member of a gang, or for none.
+"""All-or-nothing placement: a node for each member of a gang, or for none.
 
-The members are placed one after the other on copies of the arrays, each with the policy of the members, the largest first, since
-a large one has fewest places to go. What has been placed counts for the next one. A greedy search can miss a placement that
-exists; so when it finds none, the members are packed once more by best fit (the least room left over), which misses fewer. Nothing
-is promised to anybody here: the caller does that with the whole answer or not at all, so two gangs cannot hold parts and wait for
-each other.
+Members are placed one by one on copies of the arrays with the members' policy. The largest comes first, since it has the fewest possible
+nodes. Each placement counts for the next. A greedy search can miss an existing placement, so a failed one is repeated with best fit
+(least capacity left over), which misses fewer. Nothing is reserved here: the caller reserves the whole answer or nothing, so two gangs
+cannot each hold a part and wait for the other.
 
-`strategy` takes Ray's words for groups of bundles: PACK (few nodes), SPREAD (different nodes while there are any), STRICT_PACK (one node),
-STRICT_SPREAD (all different).
+`strategy` is one of Ray's: PACK (few nodes), SPREAD (different nodes if possible), STRICT_PACK (one node), STRICT_SPREAD (all different).
 
-Source: TY-Arranger's Gang (seed S37); ray-project/ray, `bundle_scheduling_policy.cc`, for the strategies and the order.
+Source: TY-Arranger's Gang; ray-project/ray, `bundle_scheduling_policy.cc`, for the strategies and the order.
 """
 
 from __future__ import annotations
@@ -23,25 +21,26 @@ from mesh.policies.binpack import BINPACK
 from mesh.policies.policy import BoolArray, Demand, Draw, FloatArray, NodeView, Policy
 from mesh.policies.shares import column
 
-#: What a member of a gang is placed with when it names no other policy than this.
+#: Places members of a gang that name no other policy.
 GANG = Policy("gang", BINPACK.score)
 STRATEGIES = ("", "PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 
 
 def place_all(demands: Sequence[Demand], view: NodeView, policy: Policy, draw: Draw, *, strategy: str = "") -> tuple[int, ...] | None:
-    """A row of the view for each demand, all of which fit there at once; None when no such rows are found.
+    """Return a row for each demand, such that all fit at once; None when none are found.
 
     Args:
         demands: In the columns of the view.
-        view: Rows that carry the labels; left as it is.
-        policy: Of the members.
-        draw: Chance, for policies that use it.
-        strategy: One of `STRATEGIES`; empty: as the policy likes.
+        view: Rows with matching labels; not changed.
+        policy: Policy of the members.
+        draw: Random source for policies that use it.
+        strategy: One of `STRATEGIES`; empty: no constraint.
+
     Raises:
-        ValueError: There is no such strategy.
+        ValueError: The strategy is unknown.
     """
     if strategy not in STRATEGIES:
-        raise ValueError(f"there is no strategy {strategy!r}; there are {', '.join(STRATEGIES[1:])}")
+        raise ValueError(f"strategy must be one of {', '.join(STRATEGIES[1:])}, got {strategy!r}")
     if not demands:
         return ()
     if strategy == "STRICT_PACK":
@@ -89,7 +88,7 @@ def _pick(demand: Demand, view: NodeView, policy: Policy, draw: Draw, allowed: B
 
 
 def _largest_first(demands: Sequence[Demand], view: NodeView) -> list[int]:
-    """By GPUs, then by resources of other names, then memory, then CPUs, as Ray does; of equals the first."""
+    """Return the order by GPUs, then other resources, then memory, then CPUs, as in Ray; ties keep their order."""
     common = [column(view.resources, name) for name in ("gpu", "object_store_memory", "memory", "cpu")]
     gpu, *last = common
     others = [place for place in range(len(view.resources)) if place not in common]
@@ -98,7 +97,7 @@ def _largest_first(demands: Sequence[Demand], view: NodeView) -> list[int]:
 
 
 def _left_over(demand: Demand, view: NodeView) -> FloatArray:
-    """The less room is left on the node in all its resources, the better [n], from 0 to 1."""
+    """Return scores from 0 to 1 [n]: the less capacity is left on the node, the better."""
     left = (view.free - demand.wanted) / np.maximum(view.total, 1)
     score: FloatArray = 1.0 - left.mean(axis=1)
     return score

@@ -1,15 +1,14 @@
-"""Ray's DEFAULT: fill nodes to a threshold, then spread, and choose by chance among the best k.
+"""Ray's DEFAULT: pack nodes up to a threshold, then spread, and choose at random among the best k.
 
-A node's utilisation is the highest of its CPU, memory and object store as they stand, GPUs left out and the demand not added; below
-`spread_threshold` it counts as none. The lower it is, the better the node. Of the best k (`top_k_fraction` of all nodes, at least
-`top_k_absolute`) one is drawn, so that many schedulers do not meet at one node; the named node (the submitter's own) is taken
-without a draw when none is better. Nodes with GPUs are taken for work without GPUs only when no other has room. Work that wants
-nothing goes anywhere by chance.
+A node's utilisation is the highest of its CPU, memory and object store, without GPUs and without the demand. Below `spread_threshold` it
+counts as zero. Lower is better. One of the best k nodes (`top_k_fraction` of all, at least `top_k_absolute`) is drawn, so that many
+schedulers do not choose the same node. The named node (the submitter's own) is used without a draw when none is better. GPU nodes are
+used for work without GPUs only when no other node fits. Work without demands goes to a random node.
 
-A score holds all of that in one number: 2 - utilisation, 3 less on a GPU node that should be left alone, and a little more on the named
-node. Utilisations are in single precision (as Ray's), so that this little is seen in a score whatever stands beside it.
+A score combines this in one number: 2 - utilisation, less 3 on a GPU node to be avoided, plus a tiny amount on the named node.
+Utilisations are in single precision, as in Ray, so that the tiny amount is always visible.
 
-Source: ray-project/ray, `hybrid_scheduling_policy.cc` and `NodeResources::CalculateCriticalResourceUtilization`; seed S32.
+Source: ray-project/ray, `hybrid_scheduling_policy.cc` and `NodeResources::CalculateCriticalResourceUtilization`.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from mesh.policies.policy import Demand, Draw, FloatArray, NodeView, Policy
 from mesh.policies.shares import column
 
 _CRITICAL = ("cpu", "memory", "object_store_memory")
-_NAMED = 2.0**-30  #: Less than what single precision keeps of numbers from 1 to 2.
+_NAMED = 2.0**-30  #: Below the single-precision resolution of numbers from 1 to 2.
 _LEFT_ALONE = 3.0
 
 
 def score(demand: Demand, view: NodeView) -> FloatArray:
-    """From 1 to 2 for the nodes to take, from -2 to -1 for those with GPUs that the demand does not want [n]."""
+    """Return from 1 to 2 for usable nodes, from -2 to -1 for GPU nodes to be avoided [n]."""
     scores = 2.0 - _utilisation(demand, view)
     gpu = column(view.resources, "gpu")
     if gpu is not None and not demand.wanted[gpu]:
@@ -39,7 +38,7 @@ def score(demand: Demand, view: NodeView) -> FloatArray:
 
 
 def pick(scores: FloatArray, demand: Demand, draw: Draw) -> int | None:
-    """The named node if none is better, else one of the best k by chance."""
+    """Return the named node if none is better, else a random one of the best k."""
     if scores.size == 0:
         return None
     first = int(scores.argmax())
@@ -56,9 +55,9 @@ def pick(scores: FloatArray, demand: Demand, draw: Draw) -> int | None:
 
 
 def _drawn(scores: FloatArray, best: float, count: int, draw: Draw) -> int:
-    """One of the best `count` rows, ordered by score and row."""
+    """Return a random one of the best `count` rows, ordered by score and row."""
     rows = (scores == best).nonzero()[0]
-    if len(rows) < count:  # Nodes to be left alone are no candidates while there are others.
+    if len(rows) < count:  # Nodes to be avoided are no candidates while there are others.
         rows = np.flatnonzero(scores > (0.0 if best > 0.0 else -np.inf))
         rows = rows[np.argsort(-scores[rows], kind="stable")]
     return int(rows[draw(min(count, len(rows)))])

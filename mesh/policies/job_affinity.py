@@ -1,6 +1,6 @@
-"""A job's members together: the node that has most of them, of equals the fullest.
+"""Pack a job's members: the node with most of them; among equals the fullest.
 
-Source: TY-Arranger's JobAffinity (seed S37).
+Source: TY-Arranger's JobAffinity.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from mesh.policies.shares import fewness, first_then, mean_share_after
 
 
 def score(demand: Demand, view: NodeView) -> FloatArray:
-    """0 without members, towards 1 with many [n]."""
+    """Return 0 without members, towards 1 with many [n]."""
     return first_then(1.0 - fewness(view.of_job), mean_share_after(demand, view))
 
 

@@ -1,6 +1,6 @@
-"""A job's members apart: the node that has fewest of them, of equals the emptiest.
+"""Spread a job's members: the node with fewest of them; among equals the emptiest.
 
-Source: TY-Arranger's JobAntiAffinity (seed S37).
+Source: TY-Arranger's JobAntiAffinity.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from mesh.policies.shares import fewness, first_then, mean_share_after
 
 
 def score(demand: Demand, view: NodeView) -> FloatArray:
-    """1 without members, towards 0 with many [n]."""
+    """Return 1 without members, towards 0 with many [n]."""
     return first_then(fewness(view.of_job), 1.0 - mean_share_after(demand, view))
 
 

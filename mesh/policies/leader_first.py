@@ -1,10 +1,10 @@
-"""The leader on an empty node with GPUs, its workers on the fuller nodes without: the learner runs well, the actors cost little.
+"""Leaders on empty GPU nodes, workers on fuller nodes: the learner runs fast, the actors use what is left.
 
-Both see the same thing, a weighted mean of the shares taken of CPU, memory and GPU; what a node has not counts as taken. For a leader
-the GPU weighs more and the lowest mean wins, for a worker the CPU weighs more and the highest wins. A leader that wants no GPU
-leaves those of the node out of its mean.
+Both score the same weighted mean of used shares of CPU, memory and GPU; a resource that a node lacks counts as used. For a leader GPU has
+the highest weight and the lowest mean wins; for a worker CPU has the highest weight and the highest mean wins. For a leader without GPU
+demand, GPUs are left out of the mean.
 
-Source: TY-Arranger's LeaderFirst (seed S37).
+Source: TY-Arranger's LeaderFirst.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _RAISED = 3.0
 
 
 def score(demand: Demand, view: NodeView) -> FloatArray:
-    """The mean share for a worker, what is missing to 1 for a leader [n], from 0 to 1."""
+    """Return the mean share for a worker, 1 minus it for a leader [n], from 0 to 1."""
     is_leader = demand.role == LEADER
     weights = _weights(view.resources, demand, is_leader=is_leader)
     shares = np.where(view.total > 0, shares_after(demand, view), 1.0)

@@ -1,4 +1,4 @@
-"""The node with the least taken of what the demand wants; of equals the one with fewest tasks. A larger node takes more."""
+"""The node with the lowest used share of the requested resources; among equals the one with fewest tasks. Larger nodes get more tasks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from mesh.policies.shares import fewness, first_then, mean_share_after
 
 
 def score(demand: Demand, view: NodeView) -> FloatArray:
-    """What would still be free of the wanted resources, as a mean share [n], from 0 to 1."""
+    """Return the mean free share of the requested resources [n], from 0 to 1."""
     return first_then(1.0 - mean_share_after(demand, view), fewness(view.busy))
 
 

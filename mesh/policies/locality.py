@@ -1,9 +1,9 @@
-"""Where most bytes of the arguments lie; of equals, and for arguments that lie nowhere, as `hybrid`.
+"""The node with most bytes of the arguments; among equals, and for arguments without a location, as `hybrid`.
 
-Only for work that names no other policy (`mesh.policies.catalogue.chosen`), however busy the node is otherwise. When that node has
-no room the next one by bytes is taken.
+It applies only to tasks that name no other policy (`mesh.policies.catalogue.chosen`), however busy the node is. If that node does not
+fit, the next one by bytes is used.
 
-Source: Ray's locality-aware scheduling; seed S33.
+Source: Ray's locality-aware scheduling.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from __future__ import annotations
 from mesh.policies import hybrid
 from mesh.policies.policy import Demand, Draw, FloatArray, NodeView, Policy
 
-_PER_BYTE = 8.0  #: One byte outweighs the whole span of `hybrid`, which is 4. Below 2^40 bytes its difference still breaks ties.
+_PER_BYTE = 8.0  #: One byte outweighs the range of `hybrid`, which is 4. Below 2^40 bytes `hybrid` still breaks ties.
 _ANY_BYTES = 4.0
 
 
 def score(demand: Demand, view: NodeView) -> FloatArray:
-    """From 6 with any bytes, else that of `hybrid` [n]."""
+    """Return at least 6 for nodes with any bytes, else the score of `hybrid` [n]."""
     scores: FloatArray = hybrid.score(demand, view) + _PER_BYTE * view.local_bytes
     return scores
 
 
 def pick(scores: FloatArray, demand: Demand, draw: Draw) -> int | None:
-    """Most bytes, else as `hybrid`."""
+    """Return the row with most bytes, else that of `hybrid`."""
     row = int(scores.argmax()) if scores.size else 0
     return row if scores.size and scores[row] > _ANY_BYTES else hybrid.pick(scores, demand, draw)
 

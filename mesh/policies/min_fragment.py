@@ -1,9 +1,9 @@
-"""Packing that keeps CPU and memory in step: `(1 - |cpu share - memory share|) * score`, the score being `binpack`'s.
+"""Packing with CPU and memory in balance: `(1 - |cpu share - memory share|) * score`, where the score is `binpack`'s.
 
-A node with all its CPUs taken and half its memory free strands that memory; the larger the gap, the lower the score. Shares are those
-with the demand placed. A node without CPUs or without a known memory has no gap.
+A node with all CPUs used and half its memory free strands that memory; the larger the gap, the lower the score. Shares include the
+demand. A node without CPUs or known memory has no gap.
 
-Source: TY-Arranger's MinFragment (seed S37).
+Source: TY-Arranger's MinFragment.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mesh.policies.shares import column, shares_after
 
 
 def score(demand: Demand, view: NodeView) -> FloatArray:
-    """From 0 to 1 [n]."""
+    """Return scores from 0 to 1 [n]."""
     shares = shares_after(demand, view)
     wanted = demand.wanted > 0
     packed: FloatArray = shares @ (wanted / max(int(np.count_nonzero(wanted)), 1))

@@ -1,4 +1,4 @@
-"""Two nodes by chance, of these the less busy one: nearly as even as `least_busy`, and many schedulers do not meet at one node.
+"""The less busy of two random nodes: nearly as even as `least_busy`, but many schedulers do not choose the same node.
 
 Source: Mitzenmacher, The Power of Two Choices in Randomized Load Balancing (2001).
 """
@@ -12,7 +12,7 @@ from mesh.policies.policy import Demand, Draw, FloatArray, Policy
 
 
 def pick(scores: FloatArray, demand: Demand, draw: Draw) -> int | None:  # noqa: ARG001  the signature of all picks
-    """The better of two different rows; of equals the one that was drawn first."""
+    """Return the better of two different random rows; if equal, the first one drawn."""
     rows = np.flatnonzero(scores > -np.inf)
     if len(rows) < 2:  # noqa: PLR2004  the two of the name
         return int(rows[0]) if len(rows) else None

@@ -1,4 +1,4 @@
-"""Urgent work gets the least busy node, all other work is packed, so that whole nodes stay free for the next urgent one."""
+"""Urgent work goes to the least busy node; all other work is packed, so that whole nodes stay free for urgent work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mesh.policies.shares import mean_share_after
 
 
 def score(demand: Demand, view: NodeView) -> FloatArray:
-    """That of `least_busy` for an urgent demand, else that of `binpack` [n], from 0 to 1."""
+    """Return the score of `least_busy` for an urgent demand, else that of `binpack` [n], from 0 to 1."""
     return least_busy.score(demand, view) if demand.is_urgent else mean_share_after(demand, view)
 
 

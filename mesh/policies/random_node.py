@@ -1,4 +1,4 @@
-"""Any node that has room, all with the same chance."""
+"""Any node that fits, with equal probability."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from mesh.policies.policy import Demand, Draw, FloatArray, NodeView, Policy
 
 
 def score(demand: Demand, view: NodeView) -> FloatArray:  # noqa: ARG001  the signature of all scores
-    """The same for all [n]."""
+    """Return the same score for all nodes [n]."""
     return np.zeros(len(view.total))
 
 
 def pick(scores: FloatArray, demand: Demand, draw: Draw) -> int | None:  # noqa: ARG001  the signature of all picks
-    """One of the rows by chance."""
+    """Return a random row."""
     rows = np.flatnonzero(scores > -np.inf)
     return int(rows[draw(len(rows))]) if len(rows) else None
 

@@ -1,6 +1,6 @@
-"""Shares of nodes, which most policies are made of, for all rows at once.
+"""Used shares of nodes, the basis of most policies, for all rows at once.
 
-A node's share of a resource is what is taken of it, the demand included, over its total; so 1 is a full node.
+A node's share of a resource is the amount used, including the demand, over its total; 1 is a full node.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import numpy as np
 
 from mesh.policies.policy import Demand, FloatArray, IntArray, NodeView
 
-#: How much a second criterion counts beside the first. Counts of tasks up to a few thousand stay apart: 1/n - 1/(n+1) is larger.
+#: Weight of a second criterion beside the first. Counts up to a few thousand stay distinct: 1/n - 1/(n+1) is larger.
 _TIE = 2.0**-24
 
 
 @lru_cache(maxsize=256)
 def column(resources: tuple[str, ...], name: str) -> int | None:
-    """Where the resource stands; None when the table has no such column."""
+    """Return the column of the resource; None when the table has none."""
     return resources.index(name) if name in resources else None
 
 
 def shares_after(demand: Demand, view: NodeView) -> FloatArray:
-    """What is taken of each resource [n, r] once the demand is placed; 0 of what the node has not and the demand wants not."""
+    """Return the used share of each resource [n, r] once the demand is placed; 0 if the node lacks it and it is not requested."""
     taken = view.total - view.free
     taken += demand.wanted
     shares: FloatArray = taken / np.maximum(view.total, 1)
@@ -30,7 +30,7 @@ def shares_after(demand: Demand, view: NodeView) -> FloatArray:
 
 
 def mean_share_after(demand: Demand, view: NodeView) -> FloatArray:
-    """The mean of these shares over the resources that the demand wants [n]; 0 for a demand of nothing."""
+    """Return the mean of these shares over the requested resources [n]; 0 for an empty demand."""
     wanted = demand.wanted > 0
     count = np.count_nonzero(wanted)
     if count == 0:
@@ -40,11 +40,11 @@ def mean_share_after(demand: Demand, view: NodeView) -> FloatArray:
 
 
 def first_then(first: FloatArray, then: FloatArray) -> FloatArray:
-    """Ordered by `first`, of equals by `then`; from 0 to 1 as they are."""
+    """Return a score ordered by `first`, then by `then`; both must be from 0 to 1, and so is the result."""
     return first * (1.0 - _TIE) + then * _TIE
 
 
 def fewness(counts: IntArray) -> FloatArray:
-    """Counts as a score: 1 for none, towards 0 for many."""
+    """Return counts as a score: 1 for none, towards 0 for many."""
     score: FloatArray = np.reciprocal(counts + 1.0)
     return score

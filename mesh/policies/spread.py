@@ -1,9 +1,9 @@
-"""Ray's SPREAD: as many tasks on one node as on the next.
+"""Ray's SPREAD: an equal number of tasks per node.
 
-Ray goes round the nodes with an index that each raylet keeps. Here the tasks on the nodes are counted, which gives the same round while
-nothing ends, needs no state that a journal would have to carry, and mends what endings have made uneven.
+Ray cycles through the nodes with an index per raylet. Here the tasks on the nodes are counted. This gives the same cycle while no task
+ends, needs no state in the journal, and corrects imbalance when tasks end.
 
-Source: ray-project/ray, `spread_scheduling_policy.cc`; seed S32.
+Source: ray-project/ray, `spread_scheduling_policy.cc`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mesh.policies.shares import fewness
 
 
 def score(demand: Demand, view: NodeView) -> FloatArray:  # noqa: ARG001  the signature of all scores
-    """1 for a node without tasks, towards 0 with many [n]."""
+    """Return 1 for a node without tasks, towards 0 with many [n]."""
     return fewness(view.busy)
 
 

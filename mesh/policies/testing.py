@@ -1,4 +1,4 @@
-"""Views and demands for tests of policies, one's own too: `view(node(cpu=(2, 8)), …)` is a node with 2 of 8 CPUs free."""
+"""Views and demands for tests of policies, including users' own: `view(node(cpu=(2, 8)), …)` is a node with 2 of 8 CPUs free."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def node(
     local_bytes: int = 0,
     is_named: bool = False,
 ) -> Row:
-    """A row: (free, total) of each resource."""
+    """Return a row with (free, total) of each resource."""
     amounts = [(to_units(name, free), to_units(name, total)) for name, (free, total) in zip(RESOURCES, (cpu, gpu, memory), strict=True)]
     return {"amounts": amounts, "busy": busy, "of_job": of_job, "local_bytes": local_bytes, "is_named": is_named}
 
 
 def view(*rows: Row) -> NodeView:
-    """The rows as a view."""
+    """Return a view of the rows."""
     amounts = np.array([row["amounts"] for row in rows], dtype=np.int64).reshape(len(rows), len(RESOURCES), 2)
     return NodeView(
         resources=RESOURCES,
@@ -46,7 +46,7 @@ def view(*rows: Row) -> NodeView:
 
 
 def demand(cpu: float = 0, gpu: float = 0, memory: str | int = 0, **options: Any) -> Demand:
-    """A demand of these amounts; `options` are fields of `Demand`."""
+    """Return a demand of these amounts; `options` are fields of `Demand`."""
     amounts = zip(RESOURCES, (cpu, gpu, memory), strict=True)
     return Demand(wanted=np.array([to_units(name, amount) for name, amount in amounts], dtype=np.int64), **options)
 

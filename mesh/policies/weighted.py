@@ -1,22 +1,21 @@
-"""The node score of the seed: `alpha * availability - beta * fragmentation + gamma * locality - delta * contention`.
+"""Weighted node score: `alpha * availability - beta * fragmentation + gamma * locality - delta * contention`.
 
-Each term is from 0 to 1 and looks at one node:
+Each term is from 0 to 1 and depends on one node:
 
-- availability: what of the wanted resources is free once the demand is placed, as a mean share of the node's total.
-- fragmentation: what the placement takes from others beyond what it needs. For each common shape it is the number of copies
-  that fit before and no longer fit after, over the most that such a demand can ever cost; the mean over the shapes, by how
-  often they are asked for and how large they are. A CPU task on a GPU node whose CPUs are short costs GPU shapes, in the
-  gap beside another CPU task it costs none. While nothing is known of shapes, they are the whole, half, quarter and eighth
-  of the node itself, in its own proportions: filling a begun eighth costs nothing, breaking into an empty node costs most,
-  and a node with more kinds of resources costs more.
-- locality: bytes of arguments that lie there, b / (b + 256 MiB): half at 256 MiB, and another gigabyte more hardly counts.
+- availability: mean free share of the requested resources once the demand is placed.
+- fragmentation: what the placement costs other shapes beyond its own size. For each common shape it is the number of copies that fit
+  before and not after, over the most that such a demand can cost. The mean over the shapes is weighted by frequency and size. A CPU task
+  on a GPU node with few CPUs left costs GPU shapes; in the gap beside another CPU task it costs nothing. Until shapes are known, they are
+  the whole, half, quarter and eighth of the node itself: filling a started eighth costs nothing, using an empty node costs most, and a
+  node with more kinds of resources costs more.
+- locality: bytes of arguments there, b / (b + 256 MiB): 0.5 at 256 MiB, and one more gigabyte hardly counts.
 - contention: tasks there per CPU, t / (t + CPUs + 1).
 
-Taking the growth of fragmentation and not its level is what packs well (fragmentation gradient descent). Availability pulls the
-other way, to empty nodes; so by default beta leads and alpha only decides between nodes that cost the same
-(`benchmarks/fragmentation.py`: with alpha 1 and beta 0.5 as much is stranded as under `hybrid`).
+Scoring the growth of fragmentation and not its level is what packs well (fragmentation gradient descent). Availability prefers empty
+nodes, so by default beta dominates and alpha only decides between nodes of equal cost. In `benchmarks/fragmentation.py`, alpha 1 and beta
+0.5 strand as much as `hybrid`.
 
-Source: seed S11; Weng et al., USENIX ATC 2023, for the gradient.
+Source: Weng et al., USENIX ATC 2023, for the gradient.
 """
 
 from __future__ import annotations
@@ -34,16 +33,19 @@ from mesh.resources import UNITS_PER_WHOLE
 _HALF_LOCAL_BYTES = float(256 * 2**20)
 _EIGHTHS = np.arange(9)
 _SLICES = (1, 2, 4, 8)
-#: How many slices, of all four sizes, so many free eighths of a node hold; and how many so many eighths can spoil at most.
+#: `_HELD`: slices of all four sizes in a number of free eighths. `_SPOILT`: the most slices that a demand of so many eighths can spoil.
 _HELD = np.array([sum(eighths * slices // 8 for slices in _SLICES) for eighths in _EIGHTHS], dtype=np.float64)
 _SPOILT = np.array([max(sum(-(-eighths * slices // 8) for slices in _SLICES), 1) for eighths in _EIGHTHS], dtype=np.float64)
-_ROUNDING = 1e-9  #: Eight times an exact eighth may come out a little below its whole number.
+_ROUNDING = 1e-9  #: Compensates for rounding: eight times an exact eighth may be slightly below its integer.
 
 
 def score(demand: Demand, view: NodeView) -> FloatArray:
-    """From -(beta + delta) to alpha + gamma [n]."""
+    """Return scores from -(beta + delta) to alpha + gamma [n]."""
     weights = demand.weights
-    per_unit, free = 1.0 / np.maximum(view.total, 1), view.free.astype(np.float64)  # Once: each sum with integers would do it again.
+    per_unit, free = (
+        1.0 / np.maximum(view.total, 1),
+        view.free.astype(np.float64),
+    )  # Convert once: each sum with integers would convert again.
     after = free - demand.wanted
     scores = _availability(demand, after, per_unit)
     scores *= weights.availability
@@ -61,7 +63,7 @@ def score(demand: Demand, view: NodeView) -> FloatArray:
 
 
 def score_from_0_to_1(demand: Demand, view: NodeView) -> FloatArray:
-    """The same, by its whole span [n]; for combinations."""
+    """Return the score normalised to 0 to 1 [n]; for combinations."""
     weights = demand.weights
     least = weights.fragmentation + weights.contention
     span = least + weights.availability + weights.locality
@@ -69,12 +71,12 @@ def score_from_0_to_1(demand: Demand, view: NodeView) -> FloatArray:
 
 
 def availability(demand: Demand, view: NodeView) -> FloatArray:
-    """What of the wanted resources stays free, as a mean share [n]; 1 for a demand of nothing."""
+    """Return the mean free share of the requested resources [n]; 1 for an empty demand."""
     return _availability(demand, view.free - demand.wanted, 1.0 / np.maximum(view.total, 1))
 
 
 def added_fragmentation(demand: Demand, view: NodeView) -> FloatArray:
-    """How much more is stranded once the demand is placed [n]."""
+    """Return how much more is stranded once the demand is placed [n]."""
     if demand.common is None:
         return _lost_slices(demand, view, 1.0 / np.maximum(view.total, 1))
     free = view.free.astype(np.float64)
@@ -82,13 +84,13 @@ def added_fragmentation(demand: Demand, view: NodeView) -> FloatArray:
 
 
 def locality(view: NodeView) -> FloatArray:
-    """How much of the arguments lies there [n]."""
+    """Return the locality term [n]."""
     near: FloatArray = view.local_bytes / (view.local_bytes + _HALF_LOCAL_BYTES)
     return near
 
 
 def contention(view: NodeView) -> FloatArray:
-    """How crowded the node is [n]."""
+    """Return the contention term [n]."""
     cpu = column(view.resources, "cpu")
     if cpu is None:
         return 1.0 - fewness(view.busy)
@@ -108,7 +110,7 @@ def _availability(demand: Demand, after: FloatArray | IntArray, per_unit: FloatA
 
 @lru_cache(maxsize=1_024)
 def _shares_of_wanted(wanted_bytes: bytes) -> FloatArray | None:
-    """What each resource counts in the mean over the wanted ones [r]; None when nothing is wanted."""
+    """Return the weight of each resource in the mean over the requested ones [r]; None for an empty demand."""
     wanted = np.frombuffer(wanted_bytes, dtype=np.int64) > 0
     count = np.count_nonzero(wanted)
     return wanted / count if count else None
@@ -119,8 +121,8 @@ def _lost_copies(demand: Demand, free: FloatArray, after: FloatArray, common: Co
     if worth is None:
         return np.zeros(len(after))
     count = len(after)
-    copies = common.copies_in(np.concatenate((free, np.maximum(after, 0.0))))  # In one call: most are for a few rows.
-    # Row by row in memory, or the sum of a row would depend on how many there are.
+    copies = common.copies_in(np.concatenate((free, np.maximum(after, 0.0))))  # In one call: most calls are for a few rows.
+    # Row by row in memory, or the sum of a row would depend on the number of rows.
     lost = np.subtract(copies[:count], copies[count:], order="C")
     share: FloatArray = lost @ worth
     return share
@@ -128,7 +130,7 @@ def _lost_copies(demand: Demand, free: FloatArray, after: FloatArray, common: Co
 
 @lru_cache(maxsize=1_024)
 def _worth_by_bound(wanted_bytes: bytes, common: CommonShapes) -> FloatArray | None:
-    """What a copy of each shape counts, over the most that the demand can spoil [k]; None when it can spoil nothing."""
+    """Return the weight of a copy of each shape, over the most that the demand can spoil [k]; None when it can spoil nothing."""
     wanted = np.frombuffer(wanted_bytes, dtype=np.int64)[: common.amounts.shape[1]]
     most = np.ceil((wanted * common.per_copy).max(axis=1))  # A demand of d units spoils at most ceil(d / m) copies of m units.
     bound = float(common.worth @ most)
@@ -138,10 +140,10 @@ def _worth_by_bound(wanted_bytes: bytes, common: CommonShapes) -> FloatArray | N
 def _lost_slices(demand: Demand, view: NodeView, per_unit: FloatArray) -> FloatArray:
     has = view.total > 0
     before = view.free * per_unit
-    before += ~has  # What a node has not at all is never its scarcest.
+    before += ~has  # A resource that the node lacks is never its scarcest.
     taken = demand.wanted * per_unit
     least_before, least_after, most = _extreme(before, np.minimum), _extreme(before - taken, np.minimum), _extreme(taken, np.maximum)
-    lost = _HELD[_eighths(least_before)] - _HELD[_eighths(np.maximum(least_after, 0.0))]  # Below zero where it does not fit.
+    lost = _HELD[_eighths(least_before)] - _HELD[_eighths(np.maximum(least_after, 0.0))]  # Negative where it does not fit.
     lost /= _SPOILT[8 - _eighths(np.maximum(1.0 - most, 0.0))]
     kinds = has @ np.ones(has.shape[1])
     lost *= kinds / (kinds + 2.0)
@@ -149,12 +151,12 @@ def _lost_slices(demand: Demand, view: NodeView, per_unit: FloatArray) -> FloatA
 
 
 def _eighths(shares: FloatArray) -> NDArray[np.intp]:
-    """Whole eighths in shares from 0 to 1."""
+    """Return the number of whole eighths in shares from 0 to 1."""
     return (shares * 8.0 + _ROUNDING).astype(np.intp)
 
 
 def _extreme(shares: FloatArray, of_two: np.ufunc) -> FloatArray:
-    """The least or greatest of each row; by columns, which is many times faster than along the rows."""
+    """Return the minimum or maximum of each row; by columns, which is many times faster than along the rows."""
     extreme: FloatArray = shares[:, 0]
     for place in range(1, shares.shape[1]):
         extreme = of_two(extreme, shares[:, place])

@@ -1,40 +1,41 @@
-"""The local scheduler's core: queue, order, admit, place, preempt. Events in, decisions out; no Ray, no clock, no chance.
+"""The local scheduler's core: queue, order, admit, place, preempt. Pure: events in, decisions out; no Ray, no clock, no randomness.
 
-The whole:
+State and steps:
 
-    scheduler     the only writer of its state                        state       all of it, and verbs that keep ledgers in step
-    events        what it is told                                     decisions   what it wants done
-    settings      how it decides; may change while it runs            invariants  what must hold of the state after every step
-    journal       heard and decided, as lines; and replayed           snapshot    the state as one frozen value, and back
-    plain         any frozen value to plain JSON, and back exactly
+    scheduler     the only writer of the state                        state       the whole state, with methods that keep ledgers
+    consistent
+    events        inputs of the scheduler                             decisions   outputs of the scheduler
+    settings      settings that may change while it runs              invariants  conditions that hold after every step
+    journal       events and decisions as JSON lines, and replay      snapshot    the state as one frozen value, and back
+    plain         lossless codec between frozen values and JSON
 
 Tasks:
 
-    tasks         what is scheduled, and its states                   records     what is kept of tasks, shapes and preemptions
-    task_queues   a queue per state, one way between them             queues      what waits, by priority and age
-    lifecycle     ends of tasks and groups, and what follows          judging     is a request wrong in itself
+    tasks         requests and states of tasks                        records     records of tasks, shapes and preemptions
+    task_queues   one queue per state, one transition function        queues      pending tasks by priority and age
+    lifecycle     ends of tasks and groups, and their effects         judging     validation of a single request
 
-Who goes where:
+Placement:
 
-    admitting     one pass over the queue                             placing     who goes where now
-    feasibility   which nodes could, which can; why not               candidates  nodes for one shape, scored all at once
-    two_pass      Ray's schedule, and the spill-over to new nodes     seats       places that are needed at the same time
-    gangs         admitted all together, or not at all                reserving   room kept for what has waited too long
-    kept_places   room kept for workers while a leader starts
+    admitting     one pass over the queue                             placing     choice of node or group for one task
+    feasibility   feasible and available nodes, with reasons          candidates  nodes scored for one shape
+    two_pass      Ray's two-pass schedule, with spill-over            seats       joint placement of several bundles
+    gangs         all-or-nothing admission of gangs                   reserving   reservations for tasks that waited too long
+    kept_places   reservations for workers while their leader starts
 
-Who gives way:
+Preemption:
 
-    preemption    who may be asked, with a score for each             victims     the cheapest set for one demand
-    gang_victims  the cheapest set for several seats at once          evicting    they are asked, and what they free is kept
+    preemption    eligible candidates and their scores                victims     cheapest victims for one demand
+    gang_victims  cheapest victims for several bundles at once        evicting    stop victims and hold what they free
 
 Placement groups:
 
-    shapes        what a group looks like, and how many a pool keeps  groups      one group: its layer, who has it, whom it serves
-    group_ledger  all groups of all pools                             idle_index  which idle one fits best, which waits longest
+    shapes        shapes of groups, group settings of a pool          groups      one group: layer, holder, shapes it serves
+    group_ledger  all groups of all pools                             idle_index  idle groups by fit and by age
 
-How it does:
+Observability:
 
-    explaining    why a task waits, where, for how long about         stories     what happened to each task
-    metrics       figures, folded from events and decisions           figures     the six by which it is judged, and their targets
-    anomalies     what leaves the band it kept to                     tuning      missed targets in, small changes out
+    explaining    why, where and how long a task waits                stories     history of each task
+    metrics       metrics computed from events and decisions          figures     the six target metrics and their targets
+    anomalies     metrics outside their usual band                    tuning      adjust settings when targets are missed
 """

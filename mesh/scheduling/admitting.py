@@ -1,4 +1,4 @@
-"""The pass over the queue: who is placed, who is put aside, for whom others give way; and what is said about it."""
+"""Admission pass over the queue: place each task, reserve or preempt for it, or park it; then explain what still waits."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import TaskState
 
 _NEVER = frozenset({Reason.POOL_TOO_SMALL, Reason.NO_NODE_FITS})
-#: What a task asked for in so many words is not to be had: it fails, as Ray's does.
+#: Terminal refusals: the user's explicit wish cannot be met, so the task fails, as in Ray.
 _FATAL = frozenset({Reason.NAMED_NODE_GONE, Reason.NAMED_NODE_TOO_SMALL, Reason.REQUEST_INVALID})
 _CAN_PREEMPT = frozenset({Reason.POOL_BUSY, Reason.NODES_BUSY, Reason.GROUPS_AT_LIMIT, Reason.ROOM_RESERVED})
 
 
 def admit(state: MeshState) -> None:
-    """One pass over the queue, best first; another one when room that was set aside came free in it."""
+    """Run one pass over the queue, best first, and a second one if the first released reservations."""
     if not _pass(state):
         _pass(state)
 
 
 def _pass(state: MeshState) -> bool:
-    """True: nothing that was set aside has come free."""
+    """Return False if the pass released reservations, so that another pass is worth while."""
     state.evaluations, state.may_give_way = 0, None
     waiting: Any = state.queues.buckets()
     if state.reservations and _has_news(state, waiting):
@@ -43,17 +43,17 @@ def _pass(state: MeshState) -> bool:
 
 
 def _has_news(state: MeshState, waiting: Iterable[Any]) -> bool:
-    """Is there anybody to be tried, or has somebody gone for whom room was set aside?"""
+    """Return whether a bucket must be tried, or a task with a reservation has left the queue."""
     if any(bucket.tried_at != state.room_epoch for bucket in waiting):
         return True
     return any(reservation.task not in state.queues for reservation in state.reservations.values())
 
 
 def try_now(state: MeshState, record: TaskRecord, places: Mapping[TaskId, tuple[int, ...]] = NO_PLACES) -> bool:
-    """Place the task, or ask others to give way to it; False when its bucket has to wait.
+    """Place the task, or order victims to stop for it. Return False when its bucket has to wait.
 
     Args:
-        places: Rows that were found for it, or for each member of its gang; taken if they have the room.
+        places: Rows found earlier for the task, or for each member of its gang; used if they still have the capacity.
     """
     bucket, request = record.bucket, record.request
     assert bucket is not None  # noqa: S101  it is queued
@@ -75,18 +75,22 @@ def try_now(state: MeshState, record: TaskRecord, places: Mapping[TaskId, tuple[
 
 
 def _attempt(state: MeshState, record: TaskRecord, places: Mapping[TaskId, tuple[int, ...]]) -> Refusal | None:
-    """Place the task, with its gang if it starts with one; if need be in room that is set aside, and that it will not need for long."""
+    """Place the task, or its whole gang, using reserved capacity if the task ends before that capacity is needed."""
     gang = record.request.gang
     refusal = admit_gang(state, record, places) if gang else place(state, record, places.get(record.request.task, ()))
     if refusal is not None and state.reservations and (not gang or record.in_admitted_gang):
         return use_or_name(state, record, refusal)
     if refusal is None and gang and (eviction := eviction_of_gang(state, gang)) is not None:
-        end_eviction(state, eviction.preemptor)  # Room has come from elsewhere.
+        end_eviction(state, eviction.preemptor)  # Capacity came free elsewhere.
     return refusal
 
 
 def _wait(state: MeshState, record: TaskRecord, refusal: Refusal, *, is_last: bool) -> bool:
-    """Make room for the task, or set it aside, and say what it waits for; True when a closer look found places that suit."""
+    """Preempt or reserve for the task, and explain why it waits.
+
+    Returns:
+        True when a closer search found places and the task started.
+    """
     together = starts_together(state, record)
     if refusal[0] is Reason.ROOM_RESERVED and record.bucket is not None:
         lend_behind(state, record.bucket)
@@ -104,17 +108,17 @@ def _wait(state: MeshState, record: TaskRecord, refusal: Refusal, *, is_last: bo
 
 
 def _make_room(state: MeshState, record: TaskRecord, refusal: Refusal, together: list[TaskRecord]) -> Refusal:
-    """Ask others to give way to the task, or to its gang; what it waits for now."""
+    """Order victims to stop for the task or its gang, and return the reason it waits now."""
     if refusal[0] not in _CAN_PREEMPT and not together:
         return refusal
     asked = evict_for(state, record, refusal[0], together)
     if asked is Reason.WAITING_FOR_VICTIMS:
-        return Reason.WAITING_FOR_VICTIMS, "others keep their state and give way"
+        return Reason.WAITING_FOR_VICTIMS, "victims save their state and stop"
     return refusal if asked is None else (refusal[0], f"{refusal[1]}; {asked.value}")
 
 
 def put_aside(state: MeshState, record: TaskRecord, refusal: tuple[Reason, str]) -> None:
-    """No node or pool could ever hold it: it is not looked at again before one joins or grows."""
+    """Park a task that no node or pool can ever hold; `try_infeasible` tries it again when one joins or grows."""
     state.refusals += 1
     state.queues.remove(record.request.task)
     state.tasks.move(record.request.task, TaskState.INFEASIBLE)
@@ -122,7 +126,7 @@ def put_aside(state: MeshState, record: TaskRecord, refusal: tuple[Reason, str])
 
 
 def try_infeasible(state: MeshState) -> None:
-    """A node or a pool has come or grown: whatever fitted nowhere and fits now is looked at again (Ray's spill-over)."""
+    """Queue infeasible tasks again if they fit now that a node or pool joined or grew (Ray's spill-over)."""
     fits: dict[int, bool] = {}
     for task in state.tasks.in_state(TaskState.INFEASIBLE):
         record = state.records[task]
@@ -139,18 +143,18 @@ def try_infeasible(state: MeshState) -> None:
 
 
 def continue_eviction(state: MeshState, preemptor: TaskId | None) -> None:
-    """All victims are gone: whom they gave way to is placed now, before anybody else is looked at."""
+    """Place the preemptor before any other task once all its victims are gone."""
     if preemptor is None or not is_complete(state, preemptor):
         return
     eviction, record = end_eviction(state, preemptor), state.records.get(preemptor)
     if eviction is not None and record is not None and preemptor in state.queues:
-        state.may_give_way = None  # Much may have happened since the last pass.
+        state.may_give_way = None  # The cached candidates are stale: much may have happened since the last pass.
         there = {task: nodes for task, nodes in eviction.places.items() if all(node in state.table for node in nodes)}
         try_now(state, record, {task: tuple(map(state.table.row, nodes)) for task, nodes in there.items()})
 
 
 def explain(state: MeshState, record: TaskRecord, reason: Reason, detail: str) -> None:
-    """Say why a task waits, when that is news."""
+    """Explain why a task waits, if the reason or detail changed."""
     task = record.request.task
     if state.told.get(task) != (reason, detail):
         state.told[task] = (reason, detail)
@@ -158,12 +162,11 @@ def explain(state: MeshState, record: TaskRecord, reason: Reason, detail: str) -
 
 
 def order_end(state: MeshState, task: TaskId, reason: Reason, detail: str) -> None:
-    """Say that a task is over."""
     state.orders.append(EndTask(version=state.version, task=task, reason=reason, detail=detail))
 
 
 def tell_demand(state: MeshState) -> None:
-    """Tell the autoscaler what does not fit, when that has changed."""
+    """Request capacity from the autoscaler when the unmet demands changed."""
     if state.demands_at == state.refusals:
         return
     state.demands_at = state.refusals

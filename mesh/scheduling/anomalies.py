@@ -1,11 +1,11 @@
-"""What is unusual in the figures: one that leaves the band it has kept to, an agent that has fallen silent.
+"""Anomaly detection: metrics that leave their usual band, and agents that stop reporting.
 
-The band is the median of the last figures, plus or minus five times their median absolute deviation (made comparable with a
-standard deviation by 1.4826), and at least a floor per figure, since a steady figure has no deviation at all. Medians are
-used because the outliers that are looked for must not widen the band that finds them. Only the bad side counts. A level
-that lasts longer than half of what is looked back on becomes the usual one; its target still says whether it is good.
+The band is the median of the last values plus or minus five times their median absolute deviation (MAD). The MAD is scaled by 1.4826 to
+be comparable with a standard deviation. Each metric has a minimum width, since a constant metric has no deviation. Medians are used
+because outliers must not widen the band that detects them. Only the bad side counts. A level that lasts longer than half the window
+becomes usual; the metric's target still says whether it is good.
 
-What is unusual twice in a row is an alarm.
+An anomaly seen twice in a row is an alarm.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from statistics import median
 
 from mesh.scheduling.figures import Figures, Targets
 
-LOOKED_BACK = 60  #: Figures: five minutes at one per five seconds.
+LOOKED_BACK = 60  #: Values per series: five minutes at one value per five seconds.
 LOOKED_BACK_MIN = 12
 BAND_WIDTH = 5.0
-ALARM_AFTER = 2  #: Times in a row.
+ALARM_AFTER = 2  #: Consecutive observations.
 _TO_STANDARD_DEVIATION = 1.4826
 
-#: How far each figure may always go from its median without being unusual, in its own unit.
+#: Smallest half-width of each metric's band, in the metric's unit.
 FLOORS = {
     "schedule_latency_p95": 20.0,
     "queue_wait_time_p99": 500.0,
@@ -39,23 +39,23 @@ _BETTER_HIGH = frozenset({"placement_success_rate"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anomaly:
-    """A figure that is unusual now."""
+    """Metric that is outside its usual band now."""
 
     name: str
-    tag: str  #: The tier, the label, or the agent.
+    tag: str  #: Tier, label or agent.
     value: float
-    bound: float  #: What it went beyond.
-    times: int  #: In a row.
+    bound: float  #: Edge of the band that `value` crossed.
+    times: int  #: Consecutive observations.
     words: str
 
     @property
     def is_alarm(self) -> bool:
-        """Not for the first time."""
+        """Whether the anomaly was seen at least `ALARM_AFTER` times in a row."""
         return self.times >= ALARM_AFTER
 
 
 class AnomalyWatch:
-    """Looks at each set of figures once, in order. Remembers the last `LOOKED_BACK` numbers of each series."""
+    """Detector that keeps the last `LOOKED_BACK` values of each series. Feed it each set of metrics once, in order."""
 
     def __init__(self, targets: Targets) -> None:
         self._targets = targets
@@ -63,7 +63,7 @@ class AnomalyWatch:
         self._streaks: dict[tuple[str, str], int] = {}
 
     def look(self, figures: Figures) -> tuple[Anomaly, ...]:
-        """What is unusual in them; the silence of agents first."""
+        """Return the anomalies in these metrics; silent agents come first."""
         found = {(name, tag): (value, bound, words) for name, tag, value, bound, words in self._unusual(figures)}
         self._streaks = {key: self._streaks.get(key, 0) + 1 for key in found}
         return tuple(
@@ -75,14 +75,14 @@ class AnomalyWatch:
         gap_max_ms = self._targets.agent_heartbeat_gap_ms
         for agent, gap_ms in figures.gaps_ms.items():
             if gap_ms > gap_max_ms:
-                yield "agent_heartbeat_gap", agent, gap_ms, gap_max_ms, f"agent {agent} has said nothing for {gap_ms} ms"
+                yield "agent_heartbeat_gap", agent, gap_ms, gap_max_ms, f"agent {agent} has not reported for {gap_ms} ms"
         for name, tag, value in _watched(figures):
             kept = self._series.setdefault((name, tag), deque(maxlen=LOOKED_BACK))
             bound = _bound(name, kept)
             kept.append(value)
             if bound is not None and (value < bound if name in _BETTER_HIGH else value > bound):
                 shown, side = f"{name}{{{tag}}}" if tag else name, "down" if name in _BETTER_HIGH else "up"
-                yield name, tag, value, bound, f"{shown} is {value:g}; {side} to {bound:g} is usual, by its last values"
+                yield name, tag, value, bound, f"{shown} is {value:g}; its recent values say {side} to {bound:g}"
 
 
 def _watched(figures: Figures) -> Iterator[tuple[str, str, float]]:

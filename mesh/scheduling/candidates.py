@@ -1,8 +1,8 @@
-"""The nodes for one shape, scored all at once and kept up to date row by row.
+"""Scores of all nodes for one shape, updated incrementally.
 
-A shape is what makes two tasks alike for placement: resources, labels, policy and its parameters. Scoring 10,000 nodes for
-each task would cost more than the rest of the scheduler, and one placement changes one row. So scores are kept per shape, and
-the rows that the node table has touched since the last look are scored again; everything is, when nodes come and go.
+A shape is what makes two tasks alike for placement: resources, labels, policy and policy parameters. Scoring 10,000 nodes per task would
+cost more than the rest of the scheduler, and one placement changes one row. So scores are cached per shape. Only rows that the node table
+touched since the last use are scored again. Everything is scored again when nodes join or leave.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from mesh.policies.policy import BoolArray, Demand, Draw, FloatArray, IntArray, 
 from mesh.resources import ResourceSet
 from mesh.scheduling.feasibility import label_rows
 
-#: Beyond this share of touched rows one sweep over all is cheaper.
+#: Above this share of touched rows, one vectorised sweep over all rows is cheaper.
 _SWEEP_SHARE = 0.25
-#: Up to so many rows are tested one by one first: most of what is looked at again is full, and needs no score.
+#: Up to this many rows are tested one by one first: most touched rows are full and need no score.
 _SINGLY_MAX = 8
 _ZEROS: IntArray = np.zeros(1_024, dtype=np.int64)
 _NOWHERE: BoolArray = np.zeros(1_024, dtype=bool)
 
 
 class Candidates:
-    """Scores of every row for one shape; -inf where it does not fit now."""
+    """Scores of every row for one shape; -inf where the shape does not fit now."""
 
     def __init__(
         self,
@@ -50,8 +50,8 @@ class Candidates:
         self._table = table
         self._selector = selector
         self._policy = policy
-        self._asked = demand  #: As the request has it.
-        self._demand = demand  #: As the policy has settled it for the nodes that there are.
+        self._asked = demand  #: As requested.
+        self._demand = demand  #: As the policy resolved it for the current nodes.
         self._refused: Refused | None = None
         self._named = named
         self._local_bytes = local_bytes or {}
@@ -60,15 +60,15 @@ class Candidates:
         self._scores: FloatArray = np.zeros(0)
         self._labelled: BoolArray = np.zeros(0, dtype=bool)
         self._all_labelled = False
-        self._is_stale = False  #: Every score is to be made again, on the same rows.
-        self._needs: list[tuple[int, int]] = []  #: Column and amount of what is wanted.
-        self._seen = 0  #: How much of the table's log of touched rows has been looked at.
+        self._is_stale = False  #: All scores must be recomputed for the same rows.
+        self._needs: list[tuple[int, int]] = []  #: Column and amount of each wanted resource.
+        self._seen = 0  #: Length of the table's log of touched rows that is already applied.
         self._shape_version = self._totals = -1
         self._feasible: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
-        self._feasible_at = (-1, -1)  #: The versions of the table for which that is so.
+        self._feasible_at = (-1, -1)  #: Table versions for which `_feasible` is valid.
 
     def pick(self, draw: Draw, *, only: Collection[int] | None = None, without: Collection[int] = ()) -> int | None:
-        """The row to take now, among some rows or without some; None when the shape fits nowhere now."""
+        """Return the row to use, within `only` and outside `without`; None when the shape fits nowhere now."""
         self._refresh()
         scores = self._scores
         if only is not None or without:
@@ -79,22 +79,22 @@ class Candidates:
         return self._policy.pick(scores, self._demand, draw)
 
     def refused(self) -> Refused | None:
-        """Why no node will ever do for what was asked in so many words (`node_affinity`); None when that is not so."""
+        """Return why no node can ever satisfy an explicit wish (`node_affinity`), or None."""
         self._refresh()
         return self._refused
 
     def know(self, common: CommonShapes | None) -> None:
-        """What is asked for most has changed: score everything again."""
+        """Use a new census of common shapes; scores are recomputed if the policy depends on it."""
         self._asked = replace(self._asked, common=common)
         self._is_stale = self._is_stale or self._policy.sees_common
 
     def scores(self) -> FloatArray:
-        """One per row, brought up to date."""
+        """Return one up-to-date score per row."""
         self._refresh()
         return self._scores
 
     def feasible_rows(self) -> NDArray[np.intp]:
-        """Rows that could hold the shape when empty, and carry the labels."""
+        """Return the rows with matching labels that could hold the shape when empty."""
         self._refresh()
         totals = self._table.totals_version
         if self._feasible_at != (self._shape_version, totals):
@@ -134,7 +134,7 @@ class Candidates:
             self._scores[these] = self._policy.score(self._demand, self._view(these, self._table.free(these)))
 
     def _fits_on(self, row: int) -> bool:
-        """The test of a single row, without arrays."""
+        """Test a single row without building arrays."""
         left: list[int] = self._table.left[row].tolist()
         for column, amount in self._needs:
             if left[column] < amount:
@@ -143,7 +143,7 @@ class Candidates:
 
     def _start_again(self) -> None:
         table = self._table
-        self.vector = table.vector(self.wanted)  # First, as it may add a column.
+        self.vector = table.vector(self.wanted)  # First: the call may add a column.
         self._needs = [(column, amount) for column, amount in enumerate(self.vector.tolist()) if amount]
         self._labelled = label_rows(table, self._selector)
         self._all_labelled = bool(self._labelled.all())
@@ -158,7 +158,7 @@ class Candidates:
         self._score(slice(0, len(self._scores)))
 
     def _settle(self, asked: Demand) -> None:
-        """Ask the policy what the demand means among the nodes that there are."""
+        """Let the policy resolve the demand for the current nodes."""
         self._demand, self._refused = asked, None
         if self._policy.settle is None:
             return
@@ -205,7 +205,7 @@ class Candidates:
 
 
 def _zeros(count: int) -> IntArray:
-    """Of what is known of no node; shared, as most views have nothing there."""
+    """Return a shared array of zeros, since most views know no such amounts."""
     return _ZEROS[:count] if count <= len(_ZEROS) else np.zeros(count, dtype=np.int64)
 
 

@@ -1,4 +1,4 @@
-"""What the mesh scheduler wants done: frozen values, imperative, each with the version of the state that it was made on."""
+"""Decisions of the mesh scheduler: frozen values named in the imperative, each with the state version that produced it."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from mesh.scheduling.shapes import GroupShape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Something must be done."""
+    """Base of all decisions."""
 
-    version: int  #: Of the state; grows with each call of `handle`.
+    version: int  #: State version; grows with each call of `handle`.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateGroup(Decision):
-    """Make a placement group, each bundle pinned to its node. Answer: `GroupReady` or `GroupFailed`."""
+    """Create a placement group with each bundle pinned to its node. Answered by `GroupReady` or `GroupFailed`."""
 
     group: GroupId
     pool: PoolName
     shape: GroupShape
     nodes: tuple[NodeName, ...]  #: One per bundle.
-    warm: bool = False  #: Start an agent process in its first bundle as soon as it is ready.
+    warm: bool = False  #: Start an agent process in the first bundle as soon as the group is ready.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveGroup(Decision):
-    """Give the group's room back to Ray, and end the agent that waits in it. Answer: `GroupGone`."""
+    """Remove the group in Ray and end its idle agent. Answered by `GroupGone`."""
 
     group: GroupId
     reason: Reason
@@ -38,7 +38,7 @@ class RemoveGroup(Decision):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartTask(Decision):
-    """Start the task's agent, on the group if there is one, and give it its object. Answer: `TaskStarted` or `TaskRefused`."""
+    """Start the task's agent, on the group if there is one, and create its object. Answered by `TaskStarted` or `TaskRefused`."""
 
     task: TaskId
     attempt: int
@@ -47,24 +47,24 @@ class StartTask(Decision):
     group: GroupId | None
     resources: ResourceSet
     reason: Reason  #: RESERVED_LAYER, GROUP_REUSED, GROUP_CREATED or PLACED.
-    resume: bool = False  #: Its kept state is to be restored first.
+    resume: bool = False  #: Restore the saved state first.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopTask(Decision):
-    """Stop the task within `grace_ms`, keeping its state first if asked. Answer: `TaskStopped`."""
+    """Stop the task within `grace_ms`, saving its state first if `keep_state`. Answered by `TaskStopped`."""
 
     task: TaskId
     attempt: int
     keep_state: bool
     grace_ms: int
-    reason: Reason  #: PREEMPTED, CANCELLED_BY_USER, GANG_BROKEN; of an attempt that is given up already STALE_CHOICE, AGENT_LOST.
-    by: TaskId | None = None  #: For whom it gives way.
+    reason: Reason  #: PREEMPTED, CANCELLED_BY_USER or GANG_BROKEN; STALE_CHOICE or AGENT_LOST for an abandoned attempt.
+    by: TaskId | None = None  #: The preemptor, if there is one.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainWaiting(Decision):
-    """Tell whoever asks why the task waits, and who would have to change what."""
+    """Report why the task waits and what would have to change."""
 
     task: TaskId
     reason: Reason
@@ -73,7 +73,7 @@ class ExplainWaiting(Decision):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTask(Decision):
-    """The task is over; tell whoever waits for it."""
+    """Report that the task is over."""
 
     task: TaskId
     reason: Reason
@@ -82,14 +82,14 @@ class EndTask(Decision):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestCapacity(Decision):
-    """Tell the autoscaler what fits on no node, or waits: one set per task or bundle. Replaces what was asked before."""
+    """Request capacity from the autoscaler for demands that do not fit, one set per task or bundle. Replaces the previous request."""
 
     demands: tuple[ResourceSet, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GiveGroup(Decision):
-    """A task without an agent has its placement group: tell whoever asked for it (`allocate_pg`)."""
+    """Hand the placement group of a task without an agent to its requester (`allocate_pg`)."""
 
     task: TaskId
     group: GroupId
@@ -98,7 +98,7 @@ class GiveGroup(Decision):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerSlot(Decision):
-    """Quota was set aside, or not: tell whoever asked."""
+    """Answer a quota request: quota was reserved or refused."""
 
     slot: str
     refused: Reason | None

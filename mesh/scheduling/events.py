@@ -1,4 +1,4 @@
-"""What the mesh scheduler is told: frozen values, past tense. `at_ms` is milliseconds on this mesh's clock, never going back."""
+"""Events handled by the mesh scheduler: frozen values named in the past tense. `at_ms` is monotonic milliseconds on this mesh's clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mesh.scheduling.tasks import NO_LABELS, TaskRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something happened."""
+    """Base of all events."""
 
     at_ms: int
 
@@ -24,7 +24,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeJoined(Event):
-    """A node is there, or its totals or labels have changed."""
+    """A node joined, or its totals or labels changed."""
 
     node: NodeName
     total: ResourceSet
@@ -33,7 +33,7 @@ class NodeJoined(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeUseSeen(Event):
-    """How much of a node others use, who are not of this mesh."""
+    """Usage of a node by workloads outside this mesh."""
 
     node: NodeName
     foreign: ResourceSet
@@ -41,7 +41,7 @@ class NodeUseSeen(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLeft(Event):
-    """A node is gone, with all that ran on it."""
+    """A node left, and everything that ran on it is lost."""
 
     node: NodeName
 
@@ -58,16 +58,16 @@ class PoolConfigured(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolDeleted(Event):
-    """Nothing new goes into the pool; it is gone when what is in it has ended."""
+    """A pool was deleted: nothing new is admitted, and the pool disappears when its last task has ended."""
 
     pool: PoolName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsChanged(Event):
-    """Somebody, or the tuner, changed how the scheduler decides."""
+    """A user or the tuner changed settings."""
 
-    settings: Mapping[str, float]  #: By the names of `SchedulerSettings`, dotted for parts: `weights.availability`.
+    settings: Mapping[str, float]  #: Keys are field names of `SchedulerSettings`, dotted for nested ones: `weights.availability`.
 
 
 # -- tasks -------------------------------------------------------------------------------------------------------------
@@ -75,27 +75,27 @@ class SettingsChanged(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSubmitted(Event):
-    """A task was accepted. Again with the same id and request: nothing."""
+    """A task was accepted. Submitting the same id and request again has no effect."""
 
     request: TaskRequest
-    version: int | None = None  #: A submitter's own choice of node (`request.node`) was made on this version of the state.
-    resume: bool = False  #: It was cancelled before, and goes on from its kept state.
-    first_attempt: int = 0  #: The last attempt that it had before; the next one counts on from it.
+    version: int | None = None  #: State version on which the submitter chose `request.node`.
+    resume: bool = False  #: The task was cancelled before and resumes from its saved state.
+    first_attempt: int = 0  #: The last attempt it had before; the next attempt continues the count.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStarted(Event):
-    """Its agent is up and has its object."""
+    """The task's agent is up and has its object."""
 
     task: TaskId
     attempt: int
     agent: AgentId
-    unrestored: str = ""  #: Why the state that its preserver had kept did not come back; it goes on from the default.
+    unrestored: str = ""  #: Why its saved state was not restored; empty if it was. The task then starts from its initial state.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRefused(Event):
-    """The start did not come about; it is tried again unless `final`."""
+    """The start failed; the scheduler retries unless `final`."""
 
     task: TaskId
     attempt: int
@@ -106,7 +106,7 @@ class TaskRefused(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskBlocked(Event):
-    """It waits for something that another task makes (`blocked`), or goes on."""
+    """The task began (`blocked`) or stopped waiting for another task's output."""
 
     task: TaskId
     blocked: bool
@@ -114,17 +114,17 @@ class TaskBlocked(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskEnded(Event):
-    """It is over by itself: returned, or its code raised."""
+    """The task ended by itself: it returned, or its code raised."""
 
     task: TaskId
     attempt: int
-    error: str = ""  #: Empty: it succeeded.
+    error: str = ""  #: Empty: success.
     keep_agent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskCancelled(Event):
-    """A user wants it gone. With `requeue`, its state is kept and it waits for its next turn."""
+    """A user cancelled the task. With `requeue`, its state is saved and it is queued again."""
 
     task: TaskId
     keep_state: bool = True
@@ -134,17 +134,17 @@ class TaskCancelled(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStopped(Event):
-    """The order to stop it has been carried out; nothing of it runs any more."""
+    """A stop order was carried out; nothing of the task runs any more."""
 
     task: TaskId
     attempt: int
-    lost_ms: int = 0  #: Work since its last kept state.
-    unkept: str = ""  #: What of its state was to be kept and was not, and why.
+    lost_ms: int = 0  #: Work lost since its last saved state, in milliseconds.
+    unkept: str = ""  #: Which part of its state could not be saved, and why.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointKept(Event):
-    """A running task has kept its state; what it has done until now is safe."""
+    """A running task saved its state; its work so far is safe."""
 
     task: TaskId
     attempt: int
@@ -155,7 +155,7 @@ class CheckpointKept(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentLost(Event):
-    """Its process died, or nothing has been heard of it for too long."""
+    """The task's agent process died, or sent no heartbeat for too long."""
 
     task: TaskId
     attempt: int
@@ -164,7 +164,7 @@ class AgentLost(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupReady(Event):
-    """Ray has made the placement group."""
+    """Ray created the placement group."""
 
     group: GroupId
     nodes: tuple[NodeName, ...]  #: One per bundle.
@@ -172,7 +172,7 @@ class GroupReady(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFailed(Event):
-    """Ray has not made it in time, or refused it; nothing of it is left."""
+    """Ray did not create the group in time, or refused it; nothing of it is left."""
 
     group: GroupId
     detail: str
@@ -180,33 +180,33 @@ class GroupFailed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupGone(Event):
-    """It was removed, as ordered or by somebody else; its room is free."""
+    """The group was removed, as ordered or by someone else; its resources are free."""
 
     group: GroupId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ticked(Event):
-    """Time has passed: ages, idle groups and held room are looked at."""
+    """Time passed: the scheduler checks ages, idle groups and holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelConfigured(Event):
-    """How one label's queue is ordered and scored."""
+    """Order and scoring of one label's queue."""
 
     label: LabelName
     priority: float = 0.0  #: P_label.
-    aging_per_s: float | None = None  #: None: the mesh's.
+    aging_per_s: float | None = None  #: None: the mesh's default.
     weights: Mapping[str, float] = field(default_factory=dict)
     policy: str = ""
 
 
-# -- room without an agent ---------------------------------------------------------------------------------------------
+# -- capacity without an agent -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotAsked(Event):
-    """Somebody wants quota of a pool set aside under a name of its own (`reserve_agent_slot`)."""
+    """A caller asked to reserve pool quota under its own name (`reserve_agent_slot`)."""
 
     slot: str
     pool: PoolName
@@ -215,36 +215,36 @@ class SlotAsked(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotCommitted(Event):
-    """The quota that was set aside is in use (`commit_agent_slot`)."""
+    """Reserved quota is now in use (`commit_agent_slot`)."""
 
     slot: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotReleased(Event):
-    """The quota is given back, whether it was set aside or in use."""
+    """Reserved or used quota was released."""
 
     slot: str
 
 
-# -- places of jobs ----------------------------------------------------------------------------------------------------
+# -- reservations of jobs ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptPlace:
-    """Where a worker will start once its leader is up."""
+    """Reservation for a worker that starts once its leader is up."""
 
-    prefix: str  #: With which the name of its task will begin.
+    prefix: str  #: Prefix of the future task's name.
     node: NodeName
     resources: ResourceSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacesKept(Event):
-    """These workers of a job wait for their leader, and keep their places meanwhile; replaces what was kept for the job before."""
+    """Workers of a job wait for their leader, with these places reserved. Replaces the job's previous reservations."""
 
     job: JobId
     pool: PoolName
     places: tuple[KeptPlace, ...]
-    until_ms: int  #: Not for longer, on this mesh's clock.
-    attempt: int = 0  #: Of the leader.
+    until_ms: int  #: The reservations expire at this time on this mesh's clock.
+    attempt: int = 0  #: Attempt of the leader.

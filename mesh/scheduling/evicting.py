@@ -1,7 +1,8 @@
-"""Making room for a task, or for a whole gang, by stopping others: who is asked, and how what they free is kept for whom they gave way to.
+"""Evict victims for a task or a whole gang, and hold what they free for the preemptor.
 
-What a victim frees is held until the preemptor starts: its quota under a name of the preemptor's, its node's room as a promise,
-its placement group as HELD. So nobody else, who may be quicker, gets what somebody gave up for another.
+Everything that a victim frees is held until the preemptor starts: quota under a name derived from the preemptor, node resources
+as a promise, and a placement group as HELD. Otherwise a faster task could take the capacity that a victim freed for the
+preemptor.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import TaskRequest, TaskState
 from mesh.scheduling.victims import PreemptionPlan, PreemptionRefused, free_rows, plan
 
-#: How many tasks may look for victims in one pass: each judges everything that runs.
+#: Limit on victim searches per pass: each search scores every running task.
 EVALUATIONS_MAX = 8
 
 
 def judge(state: MeshState, request: TaskRequest, now_ms: int) -> tuple[Scored, ...]:
-    """Every running task: may it be asked to give way to this one? Changes nothing, so it is the dry run too."""
+    """Return every running task, with its eligibility as victim of this one. Changes nothing, so it also serves the dry run."""
     candidates = [_as_seen_by(state, request, candidate) for candidate in _what_runs(state)]
     return evaluate(_preemptor(state, request), candidates, _rules(state), now_ms, given_way=_given_way(state, now_ms), scorer=state.scorer)
 
 
 def _eligible(state: MeshState, request: TaskRequest) -> tuple[Scored, ...]:
-    """Those who may be asked, for whoever wants no more than victims. What runs is looked at once in a pass, whoever asks."""
+    """Return the eligible victims only. The list of running tasks is built once per pass."""
     if state.may_give_way is None:
         state.may_give_way = tuple(_what_runs(state))
     there = (candidate for candidate in state.may_give_way if _still_runs(state, candidate.task))
@@ -61,10 +62,10 @@ def _rules(state: MeshState) -> PreemptionRules:
 def dry_run(
     state: MeshState, request: TaskRequest, now_ms: int, count: int = 1
 ) -> tuple[tuple[Scored, ...], PreemptionPlan | PreemptionRefused]:
-    """Who would give way to this task if it came now and did not fit: every running task judged, and the plan. Changes nothing.
+    """Return every running task scored, and the preemption plan, as if this task came now and did not fit. Changes nothing.
 
     Args:
-        count: So many of them are a gang, and come all at once.
+        count: Size of the gang of such tasks that arrives at once.
     """
     scored = judge(state, request, now_ms)
     if count > 1 or len(request.bundles) > 1:
@@ -78,32 +79,34 @@ def dry_run(
 def plan_for(
     state: MeshState, request: TaskRequest, scored: tuple[Scored, ...], now_ms: int, *, at_group_limit: bool
 ) -> PreemptionPlan | PreemptionRefused:
-    """The victims that would make room for this task, or why there are none. Changes nothing.
+    """Return the victims that would free capacity for this task, or why there are none. Changes nothing.
 
-    Where the pool has as many groups as it may, room alone is of no use: one of its groups has to serve the task, or go.
+    In a pool at its limit of groups, free capacity alone does not help: one of its groups has to serve the task or be removed.
     """
     if at_group_limit:
         dynamic = {group.group for group in state.groups.of_pool(request.pool) if group.layer is Layer.DYNAMIC}
         owners = [found for found in scored if found.candidate.group in dynamic]
         plans = [_plan(state, request, (owner,), now_ms, must_stop=owner) for owner in owners if owner.is_eligible]
         cheapest = min((plan for plan in plans if isinstance(plan, PreemptionPlan)), key=lambda plan: plan.cost, default=None)
-        return cheapest or PreemptionRefused(reason=Reason.NOBODY_GIVES_WAY, detail="no group of the pool would come free and serve it")
+        return cheapest or PreemptionRefused(
+            reason=Reason.NOBODY_GIVES_WAY, detail="no group of the pool would come free and serve the task"
+        )
     return _plan(state, request, scored, now_ms)
 
 
 def least(state: MeshState, members: Sequence[TaskRequest]) -> TaskRequest:
-    """Of members of a gang the one with the lowest priority: who gives way to the gang gives way to each of them."""
+    """Return the gang member with the lowest priority: a victim of that member may be a victim of all members."""
     return min(members, key=lambda member: (state.base_priority(member), member.task))
 
 
 def plan_together_for(
     state: MeshState, members: Sequence[TaskRequest], scored: Sequence[Scored], now_ms: int
 ) -> PreemptionPlan | PreemptionRefused:
-    """The victims that would make room for all of these at once, or why there are none. Changes nothing."""
+    """Return the victims that would free capacity for all members at once, or why there are none. Changes nothing."""
     preemptor = _preemptor(state, least(state, members))
     wants = wants_of(state, members) if all(member.label == preemptor.label for member in members) else None
     if wants is None:
-        return PreemptionRefused(reason=Reason.NOBODY_GIVES_WAY, detail="the members of the gang are of several pools or labels")
+        return PreemptionRefused(reason=Reason.NOBODY_GIVES_WAY, detail="the members of the gang belong to several pools or labels")
     pool, gangs = state.pools.pool(wants.pool), {member.gang for member in members if member.gang}
     scored = [found for found in scored if state.records[found.candidate.task].request.gang not in gangs]
     gives = {found.candidate.task: _gives(state, wants.pool, found.candidate) for found in scored if found.is_eligible}
@@ -122,7 +125,7 @@ def plan_together_for(
 
 
 def _gives(state: MeshState, pool: PoolName, candidate: Candidate) -> Gives | None:
-    """What the task gives back when it stops; None: it stands on a reserved group, which stays."""
+    """Return what the task frees when it stops; None if it uses a reserved group, which stays."""
     group = state.groups.records.get(candidate.group) if candidate.group is not None else None
     if group is None:
         own = state.records[candidate.task].request.resources
@@ -160,7 +163,7 @@ def _plan(
 
 
 def _what_runs(state: MeshState) -> list[Candidate]:
-    """Everything that runs and is not being stopped."""
+    """Return every running task that is not already being stopped."""
     running = (state.records[task] for task in (*state.tasks.in_state(TaskState.RUNNING), *state.tasks.in_state(TaskState.BLOCKED)))
     return [
         _candidate(state, record)
@@ -190,7 +193,9 @@ def _candidate(state: MeshState, record: TaskRecord) -> Candidate:
 
 
 def _as_seen_by(state: MeshState, request: TaskRequest, candidate: Candidate) -> Candidate:
-    """A reserved group that does not serve the task stays where it is, with its quota: what it holds is of use to nobody else."""
+    """Return the candidate as it is useful to the request. A reserved group of another shape keeps its node and quota, so the candidate
+    frees nothing.
+    """
     group = state.groups.records.get(candidate.group) if candidate.group is not None else None
     if group is None or group.layer is not Layer.RESERVED or _serves(state.bucket_for(request), group):
         return candidate
@@ -198,7 +203,7 @@ def _as_seen_by(state: MeshState, request: TaskRequest, candidate: Candidate) ->
 
 
 def _serves(bucket: Bucket, group: GroupRecord) -> bool:
-    """May tasks of the bucket stand on the group as it is, once its holder has left it?"""
+    """Return whether tasks of the bucket can use the group unchanged once its holder has left."""
     key = bucket.key
     if group.pool != key.pool or group.state is not GroupState.TAKEN:
         return False
@@ -215,17 +220,18 @@ def evict_for(state: MeshState, record: TaskRecord, reason: Reason, together: Se
 
     Args:
         reason: Why it does not fit.
-        together: The members of its gang that start at once with it; they are made room for together.
+        together: Gang members that must start together with it; victims are searched for all of them.
 
     Returns:
-        WAITING_FOR_VICTIMS when they have been asked, now or before. Else why nobody is, where places were looked for together.
+        WAITING_FOR_VICTIMS when victims have been ordered to stop, now or before. Otherwise the reason that a joint search found none, or
+        None.
     """
     request = record.request
     if eviction_of(state, record) is not None:
         return Reason.WAITING_FOR_VICTIMS
     members = tuple(member.request for member in together) or (request,)
     if not all(_worth_looking(state, member) for member in members) or state.evaluations >= EVALUATIONS_MAX:
-        return None  # The rest has its turn in the next pass.
+        return None  # Other tasks are tried in the next pass.
     state.evaluations += 1
     if together or len(request.bundles) > 1:
         return _evict_together(state, record, members)
@@ -234,16 +240,16 @@ def evict_for(state: MeshState, record: TaskRecord, reason: Reason, together: Se
         return None
     eviction = Eviction(preemptor=request.task, pool=request.pool, since_ms=state.now_ms, victims=set())
     _order_victims(state, eviction, found)
-    if had_room(state, record):  # What was set aside for it would be lost to others until the victims are gone.
+    if had_room(state, record):  # Release its reservation: other tasks could not use it until the victims are gone.
         eviction.places = {request.task: (state.table.name(found.row),)}
         _hold_free(state, eviction, members)
     return Reason.WAITING_FOR_VICTIMS
 
 
 def _evict_together(state: MeshState, record: TaskRecord, members: tuple[TaskRequest, ...]) -> Reason | None:
-    """As `evict_for`, for several places at once. What is free of them now is kept too: it would be gone when the last victim is."""
+    """Like `evict_for`, for several places at once. Also hold the part that is free now, or it would be gone when the last victim stops."""
     if any(group.state is GroupState.REMOVING for group in state.groups.records.values()):
-        return None  # Room is coming already.
+        return None  # Capacity is already being freed.
     found = plan_together_for(state, members, _eligible(state, least(state, members)), state.now_ms)
     if isinstance(found, PreemptionRefused) or not found.victims:
         return found.reason if isinstance(found, PreemptionRefused) else None
@@ -265,7 +271,7 @@ def _order_victims(state: MeshState, eviction: Eviction, found: PreemptionPlan) 
 
 
 def _hold_free(state: MeshState, eviction: Eviction, members: tuple[TaskRequest, ...]) -> None:
-    """What the places of an eviction lack least: the part of them, and of their quota, that is free already."""
+    """Hold the part of an eviction's places and quota that is free already."""
     shapes = {member.task: state.bucket_for(member).key.shape for member in members}
     needs: dict[NodeName, ResourceSet] = {}
     for task, nodes in eviction.places.items():
@@ -283,7 +289,7 @@ def _hold_free(state: MeshState, eviction: Eviction, members: tuple[TaskRequest,
 
 
 def eviction_of(state: MeshState, record: TaskRecord) -> Eviction | None:
-    """The eviction for the task, or for the gang that it starts with."""
+    """Return the eviction for the task, or for the gang that it starts with."""
     found, gang = state.evictions.get(record.request.task), record.request.gang
     if found is not None or not gang or record.in_admitted_gang:
         return found
@@ -291,16 +297,15 @@ def eviction_of(state: MeshState, record: TaskRecord) -> Eviction | None:
 
 
 def eviction_of_gang(state: MeshState, gang: str) -> Eviction | None:
-    """The eviction for all members of a gang."""
     return next((eviction for eviction in state.evictions.values() if eviction.gang == gang), None)
 
 
 def order_stop(
     state: MeshState, record: TaskRecord, reason: Reason, *, keep_state: bool = True, requeue: bool = False, by: TaskId | None = None
 ) -> None:
-    """Stop a running task; once, however often it is asked."""
+    """Order a running task to stop. Idempotent."""
     if record.stopping is not None:
-        record.requeue = record.requeue and requeue  # Who gives way and is then cancelled does not come back.
+        record.requeue = record.requeue and requeue  # A preempted task that is then cancelled is not queued again.
         return
     record.stopping, record.requeue = reason, requeue
     state.orders.append(
@@ -317,12 +322,16 @@ def order_stop(
 
 
 def order_end_of_stray(state: MeshState, task: TaskId, attempt: int, reason: Reason = Reason.STALE_CHOICE) -> None:
-    """End an attempt at once that nobody waits for any more: its order was out when the task was taken back, or it has lost its room."""
+    """Stop an attempt at once that is no longer wanted: its task was withdrawn after the start order, or it lost its resources."""
     state.orders.append(StopTask(version=state.version, task=task, attempt=attempt, keep_state=False, grace_ms=0, reason=reason))
 
 
 def release_victim(state: MeshState, record: TaskRecord) -> TaskId | None:
-    """A task has stopped: free what it holds, for the preemptor if it gave way to one. Whose eviction may be complete now."""
+    """Free what a stopped task holds, or hold it for the preemptor if the task was a victim.
+
+    Returns:
+        The preemptor whose eviction may be complete now.
+    """
     task = record.request.task
     preemptor = state.evicted.pop(task, None)
     eviction = state.evictions.get(preemptor) if preemptor is not None else None
@@ -333,12 +342,12 @@ def release_victim(state: MeshState, record: TaskRecord) -> TaskId | None:
     node, group, pool = record.node, record.group, record.request.pool
     holder = f"hold:{eviction.preemptor}:{task}"
     kept = state.groups.records.get(group) if group is not None else None
-    is_reserved = kept is not None and kept.layer is Layer.RESERVED  # Its quota stays with it, whoever has it.
+    is_reserved = kept is not None and kept.layer is Layer.RESERVED  # A reserved group keeps its quota, whichever task holds it.
     if pool == eviction.pool and not is_reserved and state.pools.move(task, holder):
         eviction.holders.append(holder)
     state.unbind(record, hold_for=_taker(state, eviction, record))
     if kept is not None and kept.layer is Layer.DYNAMIC and kept.state is GroupState.IDLE:
-        order_removal(state, kept, Reason.GROUP_IN_THE_WAY)  # Its shape does not serve: its room has to come back first.
+        order_removal(state, kept, Reason.GROUP_IN_THE_WAY)  # Its shape does not serve the preemptor: Ray has to free its resources first.
         eviction.groups.add(kept.group)
     elif group is None and node is not None:
         _hold_row(state, eviction, node, record.request.resources)
@@ -346,7 +355,11 @@ def release_victim(state: MeshState, record: TaskRecord) -> TaskId | None:
 
 
 def group_came_free(state: MeshState, group: GroupRecord) -> TaskId | None:
-    """A group is gone: its room is the preemptor's, if it was removed for one. Whose eviction may be complete now."""
+    """Hold the resources of a removed group for the preemptor, if it was removed for one.
+
+    Returns:
+        The preemptor whose eviction may be complete now.
+    """
     eviction = next((kept for kept in state.evictions.values() if group.group in kept.groups), None)
     if eviction is None:
         return None
@@ -357,13 +370,13 @@ def group_came_free(state: MeshState, group: GroupRecord) -> TaskId | None:
 
 
 def is_complete(state: MeshState, preemptor: TaskId) -> bool:
-    """Nobody is still stopping for it, and no room is still to come."""
+    """Return whether no victim is still stopping and no group is still being removed for the preemptor."""
     eviction = state.evictions.get(preemptor)
     return eviction is not None and not eviction.victims and not eviction.groups
 
 
 def end_eviction(state: MeshState, preemptor: TaskId) -> Eviction | None:
-    """Let go of what is held for the task. A group that is kept for it stays so until it has started or is over."""
+    """Release what is held for the preemptor. A group HELD for it stays so until the task starts or ends."""
     eviction = state.evictions.pop(preemptor, None)
     if eviction is None:
         return None
@@ -379,14 +392,14 @@ def end_eviction(state: MeshState, preemptor: TaskId) -> Eviction | None:
 
 
 def end_eviction_for(state: MeshState, record: TaskRecord) -> None:
-    """The task needs no room made, as it has started or is over. With a member its whole gang does not start."""
+    """End the eviction of a task that has started or is over. If the eviction is for its gang, the whole gang loses it."""
     eviction = eviction_of(state, record)
     if eviction is not None:
         end_eviction(state, eviction.preemptor)
 
 
 def forget_node(state: MeshState, node: NodeName) -> None:
-    """What was held on a node that has left went with it. Whoever was to go there together with others is looked at anew."""
+    """Drop what was held on a node that has left. End evictions that planned a place there, so that they are planned again."""
     for eviction in tuple(state.evictions.values()):
         eviction.rows = [(kept, vector) for kept, vector in eviction.rows if kept != node]
         if any(node in nodes for nodes in eviction.places.values()):
@@ -396,7 +409,7 @@ def forget_node(state: MeshState, node: NodeName) -> None:
 
 
 def let_group_go(state: MeshState, task: TaskId) -> None:
-    """Nobody waits for the group that is kept for the task: it is idle for all."""
+    """Release the group that is HELD for the task; any task may take it now."""
     group = state.groups.held_by(task)
     if group is not None and group.state is GroupState.HELD:
         state.groups.give_back(group.group, state.now_ms)
@@ -413,7 +426,7 @@ def _hold_row(state: MeshState, eviction: Eviction, node: NodeName, amounts: Res
 
 
 def _taker(state: MeshState, eviction: Eviction, record: TaskRecord) -> TaskId | None:
-    """For whom the victim's group is held: the preemptor, when the group serves it as it stands and it has none yet."""
+    """Return the preemptor if the victim's group serves it unchanged and it has no group yet; otherwise None."""
     group = state.groups.records.get(record.group) if record.group is not None else None
     preemptor = state.records.get(eviction.preemptor) if not eviction.gang else None
     if group is None or preemptor is None or preemptor.bucket is None or state.groups.held_by(eviction.preemptor) is not None:
@@ -422,7 +435,7 @@ def _taker(state: MeshState, eviction: Eviction, record: TaskRecord) -> TaskId |
 
 
 def _worth_looking(state: MeshState, request: TaskRequest) -> bool:
-    """Does anything run whose priority is lower? Asked each time that something does not fit, so it has to cost nothing."""
+    """Return whether a task of lower priority runs. Called for each task that does not fit, so it must be cheap."""
     return bool(state.running) and min(state.running) < state.base_priority(request)
 
 

@@ -1,4 +1,4 @@
-"""Why a task waits, at which place, and for how long about. Reads the state; changes nothing."""
+"""Explanations of why a task waits, at which position, and for how long. Read-only."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ _BEFORE = {
     TaskState.READY: Reason.WAITING_FOR_GROUP,
     TaskState.SWAP: Reason.STARTING,
 }
-#: Of waits that end when somebody else does something, not when it is the task's turn.
+#: Waits that end with an external change and not with the task's position in the queue.
 _NO_PACE = frozenset({Reason.WAITING_FOR_GANG, Reason.WAITING_FOR_INPUTS, Reason.POOL_TOO_SMALL, Reason.NO_NODE_FITS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """What a user is told of a task that is not over."""
+    """State of a task that is not over, as shown to users."""
 
     task: TaskId
     state: TaskState
     reason: Reason | None  #: None: it runs.
     detail: str
     node: NodeName | None = None
-    position: int | None = None  #: Among everything queued, from 1; None when it is not queued.
-    priority: float | None = None  #: Its workload priority now, in points; None when it is not queued.
-    estimate_ms: int | None = None  #: Until it starts, by the pace of its pool's last starts; None when nothing is known.
+    position: int | None = None  #: Position among all queued tasks, from 1; None when it is not queued.
+    priority: float | None = None  #: Its current workload priority, in points; None when it is not queued.
+    estimate_ms: int | None = None  #: Estimated time until it starts, from recent starts in its pool; None when unknown.
 
 
 def explain_task(state: MeshState, task: TaskId, now_ms: int) -> Explanation:
-    """Everything that is known about the task's waiting.
+    """Return what is known about the task's wait.
 
-    The estimate takes the mean interval of the last starts in the task's pool times the task's place. It knows nothing of how
-    long tasks run, and is as wrong as the past differs from the future. There is none for a task that waits for something else than
-    its turn, and none once nothing has started for longer than it: whoever runs now is not of that pace.
+    The estimate is the mean interval between the last starts in the task's pool times the task's position. It ignores run times, so it is
+    wrong where the future differs from the past. There is no estimate for a task whose wait does not depend on its position. There is
+    none either once nothing has started for longer than the estimate.
 
     Raises:
         LedgerError: The task is unknown, or over.
@@ -69,10 +69,10 @@ def _why(state: MeshState, task: TaskId, where: TaskState) -> tuple[Reason | Non
     if where in _BEFORE:
         return _BEFORE[where], state.told.get(task, (None, ""))[1]
     if where in AT_WORK:
-        return record.stopping, "it keeps its state and stops" if record.stopping is not None else ""
+        return record.stopping, "it saves its state and stops" if record.stopping is not None else ""
     if where is TaskState.PLACEABLE and record.bucket is not None and record.bucket.refused is not None:
         return record.bucket.refused
-    return state.told.get(task, (Reason.WAITING_IN_QUEUE, "it has not been looked at yet"))
+    return state.told.get(task, (Reason.WAITING_IN_QUEUE, "it has not been tried yet"))
 
 
 def _estimate_ms(state: MeshState, task: TaskId, position: int, now_ms: int) -> int | None:

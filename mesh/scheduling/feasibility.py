@@ -1,11 +1,11 @@
-"""Which nodes could run a demand, which can now, and for people: why not.
+"""Feasible and available nodes for a demand, and explanations for people.
 
-A node is feasible when its totals cover the demand and its labels suit; then it is available or unavailable, by what is free.
-The masks are for the scheduler's hot path: one sweep over all rows, no words. `explain` says the words, and is only called when
-somebody asks.
+A node is feasible when its totals cover the demand and its labels match. A feasible node is available or unavailable, depending on what
+is free. The masks serve the scheduler's hot path with one sweep over all rows and no text. `explain` writes the text and runs only on
+request.
 
 Source:
-    Seed 003: feasible (available, unavailable) and infeasible nodes.
+    Ray's terms: feasible (available or unavailable) and infeasible nodes.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from mesh.reasons import Reason
 from mesh.resources import ResourceSet, format_units
 from mesh.scheduling.tasks import NO_LABELS
 
-RowMask = NDArray[np.bool_]  #: [rows], one per entry of `NodeTable.names`.
+RowMask = NDArray[np.bool_]  #: Shape [rows], one per entry of `NodeTable.names`.
 
 
 class NodeFit(str, Enum):
-    """What a node is for a demand. Available and unavailable nodes are both feasible."""
+    """Fit of a node for a demand. Available and unavailable nodes are both feasible."""
 
     AVAILABLE = "AVAILABLE"
-    """Feasible, and has the room now."""
+    """Feasible, with enough free now."""
     UNAVAILABLE = "UNAVAILABLE"
-    """Feasible, and others use the room now."""
+    """Feasible, but in use by others now."""
     INFEASIBLE = "INFEASIBLE"
-    """Could not run it even when empty, or is not wanted by it."""
+    """Too small even when empty, or excluded by labels or by a named node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeVerdict:
-    """What one node is for the demand, and why."""
+    """Fit of one node for the demand, with the reason."""
 
     node: NodeName
     fit: NodeFit
@@ -50,10 +50,10 @@ class NodeVerdict:
 
 
 def label_rows(table: NodeTable, selector: Mapping[str, str]) -> RowMask:
-    """Nodes whose labels suit; rows without a node do not. Changes only with `NodeTable.shape_version`, so it can be kept.
+    """Return a mask of the nodes whose labels match; rows without a node do not. Valid until `NodeTable.shape_version` changes.
 
     Raises:
-        SelectorError: The selector cannot be read.
+        SelectorError: The selector cannot be parsed.
     """
     if not selector:
         return np.array([name is not None for name in table.names], dtype=bool)
@@ -62,10 +62,10 @@ def label_rows(table: NodeTable, selector: Mapping[str, str]) -> RowMask:
 
 
 def feasible_rows(table: NodeTable, wanted: Units, selector: Mapping[str, str] = NO_LABELS) -> RowMask:
-    """Nodes that could run it when empty.
+    """Return a mask of the nodes that could run the demand when empty.
 
     Raises:
-        SelectorError: The selector cannot be read.
+        SelectorError: The selector cannot be parsed.
     """
     columns = np.flatnonzero(wanted)
     covers = np.all(table.total[: len(table.names), columns] >= wanted[columns], axis=1)
@@ -73,7 +73,7 @@ def feasible_rows(table: NodeTable, wanted: Units, selector: Mapping[str, str] =
 
 
 def available_rows(table: NodeTable, wanted: Units, feasible: RowMask) -> RowMask:
-    """Of the feasible nodes, those with the room now: available, less what is promised."""
+    """Return a mask of the feasible nodes with enough capacity that is neither used nor promised."""
     columns, rows = np.flatnonzero(wanted), slice(0, len(table.names))
     free = table.total[rows, columns] - table.used[rows, columns] - table.load[rows, columns]
     return np.logical_and(np.all(free >= wanted[columns], axis=1), feasible)
@@ -82,12 +82,12 @@ def available_rows(table: NodeTable, wanted: Units, feasible: RowMask) -> RowMas
 def explain(
     table: NodeTable, wanted: ResourceSet, selector: Mapping[str, str] = NO_LABELS, *, node: NodeName | None = None
 ) -> tuple[NodeVerdict, ...]:
-    """The verdict of every node, in the table's order. With `node`, only that one is wanted, and told of even when unknown.
+    """Return the verdict of every node, in the table's order. With `node`, only that node is wanted; it gets a verdict even when unknown.
 
     Raises:
-        SelectorError: The selector cannot be read.
+        SelectorError: The selector cannot be parsed.
     """
-    vector = table.vector(wanted)  # First, as it may add a column.
+    vector = table.vector(wanted)  # First: the call may add a column.
     columns = np.flatnonzero(vector)
     names = [table.resources[column] for column in columns]
     total, free = table.total[:, columns].tolist(), table.free(slice(None))[:, columns].tolist()
@@ -98,17 +98,17 @@ def explain(
             unwanted = _unwanted(table, row, name, selector, node)
             verdicts.append(unwanted or _by_room(name, [*zip(names, asked, free[row], total[row], strict=True)]))
     if node is not None and node not in table:
-        words = f"node {node} is named, and there is no such node"
+        words = f"there is no node {node}, which is named"
         verdicts.append(NodeVerdict(node=node, fit=NodeFit.INFEASIBLE, reason=Reason.NAMED_NODE_GONE, words=words))
     return tuple(verdicts)
 
 
 def summarise(verdicts: Sequence[NodeVerdict], *, is_named: bool = False) -> tuple[Reason, str]:
-    """Why the demand waits, in one sentence: the words of the first node of each kind, and how many more are like it; busy ones first.
+    """Return why the demand waits, in one sentence: the first node of each kind, with the number of similar ones; busy nodes first.
 
     Args:
-        verdicts: Of `explain`.
-        is_named: `explain` was given a node; then only that one speaks.
+        verdicts: Results of `explain`.
+        is_named: `explain` was given a node; only that node's verdict counts.
     """
     asked = [verdict for verdict in verdicts if verdict.reason is not Reason.NODE_NOT_NAMED]
     if not asked:
@@ -131,23 +131,27 @@ def _reason_for_all(asked: Sequence[NodeVerdict], is_named: bool) -> Reason:
 
 
 def _unwanted(table: NodeTable, row: int, name: NodeName, selector: Mapping[str, str], named: NodeName | None) -> NodeVerdict | None:
-    """Another node is named, or the labels do not suit."""
+    """Return a verdict if another node is named or the labels do not match, else None."""
     if named is not None and name != named:
-        words = f"node {name} is not {named}, which is named"
+        words = f"node {name} is not the named node {named}"
         return NodeVerdict(node=name, fit=NodeFit.INFEASIBLE, reason=Reason.NODE_NOT_NAMED, words=words)
     lacking = mismatch(selector, table.labels[row], f"node {name}")
     return None if lacking is None else NodeVerdict(node=name, fit=NodeFit.INFEASIBLE, reason=Reason.LABEL_MISMATCH, words=lacking)
 
 
 def _by_room(name: NodeName, rooms: list[tuple[str, int, int, int]]) -> NodeVerdict:
-    """By what is asked of each resource, free and there in all, in units."""
+    """Return the verdict on capacity.
+
+    Args:
+        rooms: Resource, requested, free and total amount, in units.
+    """
     for resource, asked, _, total in rooms:
         if total < asked:
-            words = f"node {name} has {format_units(resource, total)} {resource} in all, {format_units(resource, asked)} is wanted"
+            words = f"node {name} has {format_units(resource, total)} {resource} in total, {format_units(resource, asked)} requested"
             return NodeVerdict(node=name, fit=NodeFit.INFEASIBLE, reason=Reason.NODE_TOO_SMALL, words=words)
     for resource, asked, free, total in rooms:
         if free < asked:
             has, of = format_units(resource, free), format_units(resource, total)
-            words = f"node {name} has {has} {resource} free of {of}, {format_units(resource, asked)} is wanted"
+            words = f"node {name} has {has} {resource} free of {of}, {format_units(resource, asked)} requested"
             return NodeVerdict(node=name, fit=NodeFit.UNAVAILABLE, reason=Reason.NODE_BUSY, words=words)
     return NodeVerdict(node=name, fit=NodeFit.AVAILABLE, reason=None, words="")

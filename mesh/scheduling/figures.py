@@ -1,14 +1,11 @@
-"""The six figures by which a mesh's scheduling is judged, their targets, and whether these are met.
+"""The six metrics of a mesh's scheduling, with their targets.
 
-    schedule_latency_p95        ms   submitted to bound, without what the task waited for room or inputs    at most 200
-    queue_wait_time_p99{tier}   ms   placeable to bound, by tier: high (priority 8.0 and more), standard     at most 1 000, 10 000
-    placement_success_rate           starts that came about, of all that were tried in the last minute      at least 0.99
-    preemption_count{label}          tasks of the label that gave way in the last minute                    at most what is set
-    resource_fragmentation           index of `mesh.policies.fragmentation`, 0 to 1                         25 % below the baseline
-    agent_heartbeat_gap         ms   the longest silence of an agent                                        at most 15 000
-
-Source:
-    Seed §6.2, the table of metrics.
+schedule_latency_p95        ms   submitted to bound, less the time spent waiting for capacity or inputs   at most 200
+queue_wait_time_p99{tier}   ms   placeable to bound, by tier: high (priority 8.0 and more), standard     at most 1 000, 10 000
+placement_success_rate           successful starts of all attempted in the last minute                  at least 0.99
+preemption_count{label}          tasks of the label preempted in the last minute                        at most the configured limit
+resource_fragmentation           index of `mesh.policies.fragmentation`, 0 to 1                         25 % below the baseline
+agent_heartbeat_gap         ms   the longest silence of an agent                                        at most 15 000
 """
 
 from __future__ import annotations
@@ -21,29 +18,29 @@ from mesh.ids import AgentId, LabelName, PoolName
 
 HIGH, STANDARD = "high", "standard"
 TIERS = (HIGH, STANDARD)
-HIGH_PRIORITY = 8.0  #: P_base from which a task is of the tier `high`.
-#: How often agents report where nobody says otherwise (seed §6.2).
+HIGH_PRIORITY = 8.0  #: Base priority from which a task is in tier `high`.
+#: Default period of agents' reports.
 METRICS_PERIOD_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentReport:
-    """What an agent pushes about itself once per metrics period. Counters only grow while its process lives."""
+    """Metrics of an agent, pushed once per metrics period. Counters only grow while its process lives."""
 
     agent: AgentId
-    at_ms: int  #: On the clock of whoever receives it, since clocks of machines differ.
+    at_ms: int  #: On the receiver's clock, since clocks of machines differ.
     cpu: float = 0.0  #: Cores in use, averaged since the last report.
     rss_bytes: int = 0
     queue_length: int = 0  #: Calls that wait or run.
     calls: int = 0
     failures: int = 0
     retries: int = 0
-    queue_ms_max: float = 0.0  #: The longest that a call waited, since the last report.
+    queue_ms_max: float = 0.0  #: Longest wait of a call since the last report.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """A mesh's scheduling at one moment. None: nothing was seen that it could be told from."""
+    """Scheduling metrics of a mesh at one moment. None: nothing was observed yet."""
 
     at_ms: int
     schedule_latency_p95_ms: float | None = None
@@ -52,22 +49,22 @@ class Figures:
     preemption_count: Mapping[LabelName, int] = field(default_factory=dict)
     resource_fragmentation: float | None = None
     agent_heartbeat_gap_ms: int | None = None
-    gaps_ms: Mapping[AgentId, int] = field(default_factory=dict)  #: Since each agent's last report.
-    waiting: Mapping[str, int] = field(default_factory=dict)  #: Tasks that wait for room, by tier.
-    waiting_longest_ms: Mapping[str, int] = field(default_factory=dict)  #: How long the first of them has waited.
+    gaps_ms: Mapping[AgentId, int] = field(default_factory=dict)  #: Time since each agent's last report.
+    waiting: Mapping[str, int] = field(default_factory=dict)  #: Tasks that wait for capacity, by tier.
+    waiting_longest_ms: Mapping[str, int] = field(default_factory=dict)  #: Longest wait so far, by tier.
     running: int = 0
     submitted_per_min: int = 0
     use: Mapping[PoolName, float] = field(default_factory=dict)  #: Share of each pool's quota that is held, 0 to 1.
-    agents: int = 0  #: That have reported.
+    agents: int = 0  #: Number of agents that have reported.
     cpu: float = 0.0  #: Cores in use by all agents.
     rss_bytes: int = 0
     queue_length: int = 0  #: Calls that wait at all agents.
     queue_ms_max: float = 0.0
-    failures_per_min: int = 0  #: Of calls, on all agents.
+    failures_per_min: int = 0  #: Failed calls on all agents.
     retries_per_min: int = 0
 
     def numbers(self) -> Iterator[tuple[str, str, float]]:
-        """The six by the seed's names, as `(name, tag, value)`; what is not known is left out."""
+        """Yield the known ones of the six metrics as `(name, tag, value)`."""
         for name, value in (
             ("schedule_latency_p95", self.schedule_latency_p95_ms),
             ("placement_success_rate", self.placement_success_rate),
@@ -85,18 +82,18 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Targets:
-    """What the figures should be (seed §6.2)."""
+    """Targets of the six metrics."""
 
     schedule_latency_p95_ms: float = 200.0
     queue_wait_time_p99_ms: Mapping[str, float] = field(default_factory=lambda: {HIGH: 1_000.0, STANDARD: 10_000.0})
     placement_success_rate: float = 0.99
-    preemptions_per_min: int | None = None  #: Of one label; None: no limit is set.
-    fragmentation_baseline: float | None = None  #: What the figure is compared with; None: it has no target.
+    preemptions_per_min: int | None = None  #: Limit per label; None: no limit.
+    fragmentation_baseline: float | None = None  #: None: no target for fragmentation.
     fragmentation_reduction: float = 0.25
     agent_heartbeat_gap_ms: int = 3 * METRICS_PERIOD_MS
 
     def of(self, name: str, tag: str) -> float | None:
-        """The bound of one figure; None when it has none."""
+        """Return the bound of one metric, or None if it has none."""
         if name == "queue_wait_time_p99":
             return self.queue_wait_time_p99_ms.get(tag)
         if name == "resource_fragmentation":
@@ -112,8 +109,6 @@ class Targets:
 
 
 class Standing(str, Enum):
-    """How a figure stands to its target."""
-
     MET = "met"
     MISSED = "missed"
     NO_TARGET = "no target"
@@ -121,17 +116,17 @@ class Standing(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A figure beside its target."""
+    """Metric beside its target."""
 
-    name: str  #: As in the seed: `queue_wait_time_p99`.
-    tag: str  #: The tier or the label; empty where the figure has none.
+    name: str  #: Metric name, as in `queue_wait_time_p99`.
+    tag: str  #: Tier or label; empty where the metric has none.
     value: float
     target: float | None
     standing: Standing
 
 
 def judge(figures: Figures, targets: Targets) -> tuple[Judged, ...]:
-    """Each figure that is known, with its target and how it stands to it."""
+    """Return each known metric with its target and whether the target is met."""
     return tuple(_judge(name, tag, value, targets.of(name, tag)) for name, tag, value in figures.numbers())
 
 

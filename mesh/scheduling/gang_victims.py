@@ -1,9 +1,9 @@
-"""The victims that make room for several seats at once: for all of them, or nobody is asked.
+"""Victims that free capacity for several places at once: all places or no victims.
 
-Two ways lead to rows for the seats: seat after seat where the cheapest victims are, and, where that runs into a corner, the
-arrangement that would do if all who may be asked were gone. Then the cheapest are taken who make room on these rows, and from
-the dearest on everybody is let go without whom the seats can still be had, on these rows or on others. (Kubernetes' reprieve,
-but over all nodes at once.) So none of the victims can be spared by this search; a cheaper set may exist.
+Two candidate sets of rows are tried. The first follows the cheapest victims place by place. The second is an arrangement that works if
+all eligible tasks were gone, for when the first reaches a dead end. For each set, the cheapest victims that free those rows are taken.
+Then victims are spared, most expensive first, if the places still fit without them on these or other rows. This is Kubernetes' reprieve
+over all nodes at once. The result is minimal, but a cheaper set may exist.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from mesh.scheduling.victims import DISRUPTION_COST, PreemptionPlan, PreemptionR
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Gives:
-    """What a task gives back when it stops."""
+    """Resources that a task frees when it stops."""
 
-    rooms: tuple[tuple[int, Units], ...]  #: On which rows how much.
-    quota: ResourceSet = NOTHING  #: Of the pool that is asked for.
+    rooms: tuple[tuple[int, Units], ...]  #: Amounts by row.
+    quota: ResourceSet = NOTHING  #: Quota of the preemptor's pool.
     groups: int = 0  #: Placement groups of that pool.
 
 
@@ -45,13 +45,13 @@ def plan_together(
     rules: PreemptionRules,
     given_way: Mapping[LabelName, int] = NO_COUNTS,
 ) -> PreemptionPlan | PreemptionRefused:
-    """Victims whose room lets all seats be had at once, none of whom can be spared; or why there are none.
+    """Return a minimal set of victims whose capacity fits all places at once, or why there is none.
 
     Args:
-        free: [n, r], what each row has left; below zero where it is over-committed.
-        quota_short: What the pool lacks of quota.
-        groups_short: How many placement groups of the pool have to go, as it may have no more.
-        gives: Of each that may be asked; who is not in it is of no use.
+        free: [n, r], free amounts per row; negative where a row is over-committed.
+        quota_short: Quota that the pool lacks.
+        groups_short: Number of groups that must go, because the pool is at its limit.
+        gives: Resources that each candidate frees; candidates without an entry free nothing useful.
     """
     eligible = [found for found in scored if found.is_eligible]
     offers = [_offer(found, gives[found.candidate.task], preemptor) for found in eligible if found.candidate.task in gives]
@@ -71,12 +71,12 @@ def plan_together(
         found = search.among(asked)
         if found is not None:
             return _plan(wants, *found)
-    wanted = f"{counted(len(wants.seats), 'place is', 'places are')} wanted at once"
-    words = f"{wanted}, and all that may give way would not make room for each of them"
+    wanted = f"{counted(len(wants.seats), 'place is', 'places are')} needed at once"
+    words = f"{wanted}, and evicting every eligible task would not free all of them"
     return PreemptionRefused(reason=Reason.PREEMPTION_TOO_LITTLE, detail=words)
 
 
-#: Stands for zero where it is divided by: who helps nothing comes last.
+#: Divisor in place of zero, so that offers without use come last.
 _NO_WORTH = 1e-9
 
 
@@ -84,7 +84,7 @@ _NO_WORTH = 1e-9
 class _Offer:
     scored: Scored
     gives: Gives
-    crosses: bool  #: Another label than the preemptor's.
+    crosses: bool  #: The victim has another label than the preemptor.
     cost: float
 
 
@@ -108,7 +108,7 @@ class _Search:
     by_row: dict[int, list[_Offer]] = field(default_factory=dict)
 
     def among(self, offers: list[_Offer]) -> tuple[list[int], list[_Offer]] | None:
-        """Rows for the seats and who has to go, of these; None when all of them together are too little."""
+        """Return rows for the places and the victims among `offers`; None when evicting all of them is too little."""
         if not self._has_quota(offers):
             return None
         last_resort = arrange(self.wants.seats, self._free_without(offers))
@@ -128,7 +128,7 @@ class _Search:
         return None
 
     def _by_worth(self, rows: list[int], offers: list[_Offer]) -> list[_Offer]:
-        """Those first who give most of what these rows lack for what they cost."""
+        """Return the offers by cost for what these rows lack, cheapest first."""
         lacks: dict[int, Units] = {}
         for seat, row in zip(self.wants.seats, rows, strict=True):
             lacks[row] = lacks.get(row, -self.free[row]) + seat.vector
@@ -143,7 +143,7 @@ class _Search:
         return sorted(offers, key=price)
 
     def _cheapest_rows(self) -> list[int] | None:
-        """Seat after seat on a row that needs nobody more to go, else on the one where that costs least."""
+        """Return rows place by place: a row that needs no more victims, else the one with the cheapest victims."""
         left, taken, rows = self.free.copy(), set[TaskId](), list[int]()
         for place, seat in enumerate(self.wants.seats):
             same = rows_of_same(self.wants.seats[:place], rows, seat)
@@ -165,7 +165,7 @@ class _Search:
         for row in rows.tolist():
             here = [offer for offer in self.by_row.get(row, ()) if offer.scored.candidate.task not in taken]
             if not here or (best is not None and (here[0].crosses, here[0].cost, 0, 0) > best[0]):
-                continue  # Even the cheapest alone costs more.
+                continue  # Its cheapest victim alone costs more.
             lacks, victims = seat.vector - left[row], list[_Offer]()
             for offer in here:
                 if _lacks(lacks, seat) and (amounts := _on(offer, row))[lacks > 0].any():
@@ -178,7 +178,7 @@ class _Search:
         return None if best is None else (best[0][3], best[1])
 
     def _cover(self, rows: list[int], offers: list[_Offer]) -> list[_Offer] | None:
-        """The cheapest who make room on these rows, and quota; None when the limit per minute keeps too many back."""
+        """Return the cheapest victims that free these rows and the quota; None if they do not suffice within the limit per minute."""
         left, counts, taken = self.free.copy(), dict[LabelName, int](), list[_Offer]()
         for seat, row in zip(self.wants.seats, rows, strict=True):
             left[row] -= seat.vector
@@ -193,14 +193,14 @@ class _Search:
         return taken if has_room and self._has_quota(taken) else None
 
     def _wanted(self, rows: list[int]) -> dict[int, RowMask]:
-        """Which resources are wanted on each row."""
+        """Return the wanted resources by row."""
         wanted: dict[int, RowMask] = {}
         for seat, row in zip(self.wants.seats, rows, strict=True):
             wanted[row] = wanted.get(row, False) | (seat.vector > 0)
         return wanted
 
     def _fill_back(self, rows: list[int], victims: list[_Offer]) -> tuple[list[int], list[_Offer]]:
-        """Let everybody go who is not needed, the dearest first."""
+        """Spare each victim that is not needed, most expensive first."""
         kept = sorted(victims, key=_order)
         for offer in reversed(list(kept)):
             without = [other for other in kept if other is not offer]
@@ -231,7 +231,7 @@ class _Search:
         return any(offer.gives.quota[name] for name in lacks) or (few and offer.gives.groups > 0)
 
     def _is_at_limit(self, label: LabelName, counts: dict[LabelName, int]) -> bool:
-        """Count one more of the label, unless that would be one too many."""
+        """Return whether one more of the label exceeds the limit; if not, count it."""
         if self.per_minute_max is None:
             return False
         count = counts.get(label, self.given_way.get(label, 0)) + 1

@@ -1,4 +1,4 @@
-"""Gangs: tasks that are admitted all together or not at all, so that two of them cannot each hold half of what both need."""
+"""Gangs: tasks admitted all together or not at all, so that two gangs cannot each hold half of what both need."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_PLACES: Mapping[TaskId, tuple[int, ...]] = {}
 
 
 def starts_together(state: MeshState, record: TaskRecord) -> list[TaskRecord]:
-    """The members of the task's gang that have to start at once with it; empty when they are not all known, or it starts by itself."""
+    """Return the queued gang members that must start together with the task; empty when some are unknown or it starts alone."""
     request = record.request
     if not request.gang or record.in_admitted_gang:
         return []
@@ -27,10 +27,10 @@ def starts_together(state: MeshState, record: TaskRecord) -> list[TaskRecord]:
 
 
 def admit_gang(state: MeshState, record: TaskRecord, places: Mapping[TaskId, tuple[int, ...]] = NO_PLACES) -> Refusal | None:
-    """Place every queued member of the task's gang, or none of them and say why.
+    """Place every queued member of the task's gang, or none of them and return why.
 
     Args:
-        places: Rows for the bundles of each member, to be taken if they have the room.
+        places: Rows for the bundles of each member, used if they have the capacity.
     """
     if record.in_admitted_gang:
         return place(state, record, places.get(record.request.task, ()))
@@ -66,7 +66,7 @@ def _take_back(state: MeshState, record: TaskRecord) -> None:
 
 
 def _give_up(state: MeshState, members: list[TaskRecord]) -> None:
-    """One member's turn is everybody's: the others are not tried again in this round."""
+    """Mark all members as tried: one member's refusal holds for the whole gang in this round."""
     for member in members:
         if member.bucket is not None:
             member.bucket.tried_at = state.room_epoch

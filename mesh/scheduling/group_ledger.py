@@ -1,9 +1,9 @@
-"""The ledger of the placement groups of all pools: which there are, who has which, which can be taken again, which must go.
+"""Ledger of the placement groups of all pools: state, holder, matching and removal.
 
-Three rules come from what went wrong elsewhere: a task does not get a group that is mostly wasted on it (best fit, not first
-fit); a reserved group that is lost is made again; idle groups never keep a task waiting that could run in their room.
+Three rules: a task does not get a group that is mostly wasted on it (best fit, not first fit); a lost reserved group is created again;
+idle groups never keep a task waiting that could use their resources.
 
-Pure: making and removing groups is the caller's, who tells here what came of it.
+Pure: the caller creates and removes groups in Ray and reports the results here.
 """
 
 from __future__ import annotations
@@ -22,53 +22,58 @@ from mesh.scheduling.shapes import GroupPoolSpec, GroupShape
 
 
 class GroupLedger:
-    """The groups of all pools. `records` is read by anyone and written here only; a task has one group at most."""
+    """Groups of all pools. Only the ledger writes `records`; a task has at most one group."""
 
     def __init__(self) -> None:
         self.records: dict[GroupId, GroupRecord] = {}
         self._of_pool: dict[PoolName, dict[GroupId, GroupRecord]] = {}
-        self._dynamic: dict[PoolName, int] = {}  #: How many of the dynamic layer; zeros are dropped.
+        self._dynamic: dict[PoolName, int] = {}  #: Number of groups in the dynamic layer; zeros are dropped.
         self._of_task: dict[TaskId, GroupId] = {}
         self._idle = IdleIndex()
 
     def record(self, group: GroupId) -> GroupRecord:
-        """Raises `LedgerError` when the group is unknown."""
+        """Return the record of the group.
+
+        Raises:
+            LedgerError: The group is unknown.
+        """
         found = self.records.get(group)
         if found is None:
             raise LedgerError(f"there is no placement group {group}")
         return found
 
     def of_pool(self, pool: PoolName) -> tuple[GroupRecord, ...]:
-        """All of the pool's, in the order in which they were added."""
+        """Return the pool's groups in the order in which they were added."""
         return tuple(self._of_pool.get(pool, {}).values())
 
     def on_node(self, node: NodeName) -> tuple[GroupRecord, ...]:
-        """All that have a bundle there. Looks at every group."""
+        """Return the groups with a bundle on the node. Scans every group."""
         return tuple(record for record in self.records.values() if node in record.nodes)
 
     def held_by(self, task: TaskId) -> GroupRecord | None:
-        """The group that the task has, that is made for it, or that is kept for it."""
+        """Return the group that the task has, that is being created for it, or that is HELD for it."""
         group = self._of_task.get(task)
         return None if group is None else self.records[group]
 
     def dynamic_count(self, pool: PoolName) -> int:
-        """How many groups of the dynamic layer take room, those being made and removed too."""
+        """Return how many dynamic groups take capacity, including those being created or removed."""
         return self._dynamic.get(pool, 0)
 
-    # -- from one state to the next ------------------------------------------------------------------------------------
+    # -- transitions ---------------------------------------------------------------------------------------------------
 
     def add(
         self, group: GroupId, pool: PoolName, shape: GroupShape, layer: Layer, nodes: tuple[NodeName, ...], holder: TaskId | None = None
     ) -> GroupRecord:
-        """A group was ordered: CREATING.
+        """Add an ordered group: CREATING.
 
         Args:
             nodes: One per bundle.
+
         Raises:
-            LedgerError: Its name is taken, the nodes are not as many as the bundles, or the holder has a group already.
+            LedgerError: The name is taken, the number of nodes and bundles differ, or the holder has a group already.
         """
         if group in self.records:
-            raise LedgerError(f"there is a placement group {group} already")
+            raise LedgerError(f"placement group {group} already exists")
         if len(nodes) != len(shape.bundles):
             raise LedgerError(f"placement group {group} has {counted(len(shape.bundles), 'bundle')} on {counted(len(nodes), 'node')}")
         record = GroupRecord(group=group, pool=pool, shape=shape, layer=layer, nodes=nodes)
@@ -78,13 +83,13 @@ class GroupLedger:
         return record
 
     def ready(self, group: GroupId, now_ms: int, nodes: tuple[NodeName, ...] | None = None) -> GroupRecord:
-        """Ray has made it (there, if `nodes` are given): TAKEN by whom it was made for, else IDLE.
+        """Mark the group as created by Ray, on `nodes` if given: TAKEN by its holder, else IDLE.
 
         Raises:
-            IllegalTransition: It was not being made.
-            LedgerError: Unknown, or the nodes are not as many as the bundles.
+            IllegalTransition: It was not being created.
+            LedgerError: It is unknown, or the number of nodes and bundles differ.
         """
-        record = self._expect(group, "is made", GroupState.CREATING)
+        record = self._expect(group, "is created", GroupState.CREATING)
         if nodes is not None:
             if len(nodes) != len(record.nodes):
                 raise LedgerError(f"placement group {group} has {counted(len(record.nodes), 'bundle')} on {counted(len(nodes), 'node')}")
@@ -96,15 +101,15 @@ class GroupLedger:
         return record
 
     def take(self, group: GroupId, task: TaskId) -> GroupRecord:
-        """The task gets it: TAKEN, or still CREATING and then for this task. A group that was kept for the task elsewhere is idle again.
+        """Give the group to the task: TAKEN, or still CREATING for this task. Another group HELD for the task becomes idle.
 
         Raises:
-            IllegalTransition: It is another task's, kept for another one, or being removed.
-            LedgerError: Unknown, or the task has a group already.
+            IllegalTransition: Another task has it, it is HELD for another task, or it is being removed.
+            LedgerError: It is unknown, or the task has a group already.
         """
         record = self._expect(group, f"is given to {task}", GroupState.IDLE, GroupState.HELD, GroupState.CREATING)
         if record.holder not in (None, task):
-            raise IllegalTransition(f"placement group {group} is {record.state.value} for {record.holder} and is given to {task}")
+            raise IllegalTransition(f"placement group {group} is {record.state.value} for {record.holder} and cannot be given to {task}")
         if record.holder is None:
             self._give(record, task)
         if record.state is GroupState.CREATING:
@@ -116,13 +121,13 @@ class GroupLedger:
         return record
 
     def give_back(self, group: GroupId, now_ms: int, hold_for: TaskId | None = None) -> GroupRecord:
-        """Its holder is done with it: IDLE, or HELD for the task named. One that is being made goes on, for nobody or for that task.
+        """Release the group from its holder: IDLE, or HELD for the task named. A CREATING group continues for nobody or for that task.
 
-        A group that is HELD, given back, is IDLE from now on: so a hold is lifted.
+        Giving back a HELD group lifts the hold: the group becomes IDLE.
 
         Raises:
             IllegalTransition: It is idle already, or being removed.
-            LedgerError: Unknown, or the task has a group already.
+            LedgerError: It is unknown, or the task has a group already.
         """
         record = self._expect(group, "is given back", GroupState.TAKEN, GroupState.HELD, GroupState.CREATING)
         if hold_for != record.holder or hold_for is None:
@@ -139,7 +144,11 @@ class GroupLedger:
         return record
 
     def remove(self, group: GroupId) -> bool:
-        """It is to go, whoever has it: REMOVING. False when it is so already. Raises `LedgerError` when it is unknown."""
+        """Mark the group for removal, whoever has it: REMOVING. Return False when it is marked already.
+
+        Raises:
+            LedgerError: It is unknown.
+        """
         record = self.record(group)
         if record.state is GroupState.REMOVING:
             return False
@@ -148,7 +157,7 @@ class GroupLedger:
         return True
 
     def drop(self, group: GroupId) -> GroupRecord | None:
-        """It is gone, as ordered or lost: forgotten, whatever its state. The record as it last was; None when it is unknown."""
+        """Delete a removed or lost group from the ledger, in any state. Return its last record, or None when it is unknown."""
         record = self.records.pop(group, None)
         if record is None:
             return None
@@ -158,10 +167,10 @@ class GroupLedger:
         return last
 
     def restore(self, record: GroupRecord) -> None:
-        """A group as it was written down, in whatever state, after those that were added before it.
+        """Restore a group from a snapshot, in any state. Call in the order in which the groups were added.
 
         Raises:
-            LedgerError: Its name is taken, its holder has a group already, or the record cannot be.
+            LedgerError: The name is taken, its holder has a group already, or the record is inconsistent.
         """
         wrong = next(record.contradictions(), None)
         if wrong is not None or record.group in self.records or record.holder in self._of_task:
@@ -172,7 +181,7 @@ class GroupLedger:
         if record.state is GroupState.IDLE:
             self._lay_by(record, record.since_ms)
 
-    # -- which one -----------------------------------------------------------------------------------------------------
+    # -- selection -----------------------------------------------------------------------------------------------------
 
     def match(
         self,
@@ -184,30 +193,29 @@ class GroupLedger:
         waste_max: float | None = None,
         accepts: Callable[[GroupRecord], bool] | None = None,
     ) -> GroupRecord | None:
-        """The idle group of this layer that fits best; the one that is kept for the task, if it fits, before all others.
+        """Return the idle group of this layer that fits best; the group HELD for the task comes first, if it fits.
 
-        Exactly this shape first, then the least waste; of equals the one that became idle last, whose processes are warmest.
-        A group fits when it has as many bundles, each at least as large as the wanted one in its place, under a strategy that
-        keeps the promise of the wanted one.
+        An exact shape comes before the least waste. Among equals the group that became idle last wins, since its processes are warmest. A
+        group fits when it has as many bundles, each at least as large as the wanted one at its index, and its strategy is at least as
+        strict.
 
         Args:
-            waste_max: The largest share of any resource of the group that may lie idle under the task, 0 to 1. None: nothing in
-                the dynamic layer, as a group of the right size can be made there; anything in the reserved one, where waiting
-                is what is to be avoided.
-            accepts: Whether the task may go where the group is; asked best first. None: it may go anywhere.
+            waste_max: Largest share of any resource of the group that the task may leave unused, 0 to 1. None: 0 in the dynamic layer,
+            where a group of the right size can be created; 1 in the reserved layer, where waiting is worse than waste.
+            accepts: Whether the task may use this group; called best first. None: any group.
         """
         allowed = waste_max if waste_max is not None else (0.0 if layer is Layer.DYNAMIC else 1.0)
         fitting = self._fitting(pool, layer, shape, task, allowed)
         return next((record for record in fitting if accepts is None or accepts(record)), None)
 
     def idle(self, pool: PoolName | None = None, layer: Layer = Layer.DYNAMIC) -> tuple[GroupRecord, ...]:
-        """What nobody has and nothing is kept for, of one pool or of all, idle for longest first."""
+        """Return the idle groups of one pool or of all, idle for longest first."""
         return tuple(self.records[group] for group in self._idle.oldest(pool, layer))
 
     def expired(self, now_ms: int, spec: PoolSpec) -> tuple[GroupRecord, ...]:
-        """The pool's dynamic groups that were idle for too long, beyond the `min_idle` that are kept; oldest first.
+        """Return the pool's dynamic groups that were idle for too long, beyond the `min_idle` ones to retain; oldest first.
 
-        All idle ones where groups are not used again, or no longer wanted at all.
+        Returns all idle ones if the pool does not reuse groups or no longer configures them.
         """
         idle = self.idle(spec.pool)
         if spec.groups is None or not spec.groups.reuse:
@@ -216,7 +224,7 @@ class GroupLedger:
         return tuple(record for record in beyond if now_ms - record.since_ms >= spec.groups.idle_ms)
 
     def missing_reserved(self, pool: PoolName, spec: GroupPoolSpec | None) -> tuple[GroupShape, ...]:
-        """The shapes of the reserved layer that no group stands for: to be made, at first and after each loss."""
+        """Return the shapes of the reserved layer without a group: to be created, initially and after each loss."""
         there = self._reserved_shapes(pool)
         missing = []
         for shape in spec.reserved if spec is not None else ():
@@ -227,7 +235,7 @@ class GroupLedger:
         return tuple(missing)
 
     def surplus_reserved(self, pool: PoolName, spec: GroupPoolSpec | None) -> tuple[GroupRecord, ...]:
-        """Idle reserved groups of shapes that the pool no longer wants so many of: to be removed, oldest first."""
+        """Return idle reserved groups beyond the number configured for their shape: to be removed, oldest first."""
         surplus = self._reserved_shapes(pool)
         surplus.subtract(spec.reserved if spec is not None else ())
         found = []
@@ -238,13 +246,13 @@ class GroupLedger:
         return tuple(found)
 
     def in_the_way(self, pool: PoolName | None, needed: ResourceSet, node: NodeName) -> tuple[GroupRecord, ...]:
-        """Idle dynamic groups (of one pool, or of all) that have to go so that `needed` comes free on the node, oldest first.
+        """Return the idle dynamic groups (of one pool, or of all) to remove so that `needed` comes free on the node, oldest first.
 
-        `min_idle` does not save them: it speaks of age. None of them is there for nothing; and where all of them would not make
-        the room, none is named.
+        `min_idle` does not protect them: it limits removal by age only. The result is minimal, and empty when removing all of them would
+        not suffice.
 
         Args:
-            needed: What is wanted beyond what is free there.
+            needed: Amounts wanted beyond what is free there.
         """
         left, chosen = dict(needed.items()), []
         for record in self.idle(pool):
@@ -254,7 +262,7 @@ class GroupLedger:
                 left = {name: lack - amounts[name] for name, lack in left.items()}
         if any(lack > 0 for lack in left.values()):
             return ()
-        for pair in reversed(chosen[:-1]):  # The last was needed when it was chosen, after all others.
+        for pair in reversed(chosen[:-1]):  # The last one was needed when all others had been chosen.
             without = {name: lack + pair[1][name] for name, lack in left.items()}
             if all(lack <= 0 for lack in without.values()):
                 chosen.remove(pair)
@@ -264,25 +272,25 @@ class GroupLedger:
     # -- invariants ----------------------------------------------------------------------------------------------------
 
     def check(self) -> list[str]:
-        """Every broken invariant, in words; empty when all hold. Costs as much as there are groups."""
+        """Return a message per broken invariant; empty when all hold. Cost is linear in the number of groups."""
         found = [words for record in self.records.values() for words in record.contradictions()]
         holders = {record.holder: record.group for record in self.records.values() if record.holder is not None}
         if holders != self._of_task or len(holders) != sum(record.holder is not None for record in self.records.values()):
-            found.append("the holders of the groups are not those of the index")
+            found.append("the holders of the groups differ from the index")
         idle = sorted(record.group for record in self.records.values() if record.state is GroupState.IDLE)
         found += self._idle.check()
         if self._idle.groups() != idle:
-            found.append(f"idle are {idle}, the index has {self._idle.groups()}")
+            found.append(f"groups {idle} are idle, the index has {self._idle.groups()}")
         if self._dynamic != Counter(record.pool for record in self.records.values() if record.layer is Layer.DYNAMIC):
-            found.append(f"the pools count {self._dynamic} dynamic groups, which is not what there is")
+            found.append(f"the pools count {self._dynamic} dynamic groups, which differs from the records")
         if {group for groups in self._of_pool.values() for group in groups} != self.records.keys():
-            found.append("the pools have other groups than the ledger")
+            found.append("the pools' groups differ from the ledger's")
         return found
 
     # -- the indexes ---------------------------------------------------------------------------------------------------
 
     def _fitting(self, pool: PoolName, layer: Layer, shape: GroupShape, task: TaskId | None, waste_max: float) -> Iterator[GroupRecord]:
-        """What may be taken for this shape, best first."""
+        """Yield the groups that may be used for this shape, best first."""
         own = None if task is None else self.held_by(task)
         is_kept_here = own is not None and own.state is GroupState.HELD and (own.pool, own.layer) == (pool, layer)
         if own is not None and is_kept_here and wasted_share(own.shape, shape, waste_max) is not None:
@@ -298,10 +306,10 @@ class GroupLedger:
         return record
 
     def _refuse_second(self, task: TaskId | None) -> None:
-        """A task has one group; one that is only kept for it does not count, and makes room for the new one."""
+        """Refuse a second group for a task; a HELD one does not count, since the new group replaces it."""
         own = None if task is None else self.held_by(task)
         if own is not None and own.state is not GroupState.HELD:
-            raise LedgerError(f"{task} has placement group {own.group} already")
+            raise LedgerError(f"{task} already has placement group {own.group}")
 
     def _give(self, record: GroupRecord, task: TaskId) -> None:
         self._refuse_second(task)

@@ -1,7 +1,7 @@
-"""A placement group of a pool: in which layer it stands, who has it, and which wishes its shape can serve.
+"""A placement group of a pool: its layer, its holder, and the shapes that it serves.
 
-A pool's groups stand in two layers (seed §6.4). The reserved ones are made beforehand and wait for urgent tasks; the dynamic
-ones are made on demand, kept for the next task of the same shape, and removed for their age or when they stand in the way.
+A pool's groups are in two layers. Reserved groups are created beforehand for urgent tasks. Dynamic groups are created on demand, reused
+by tasks of the same shape, and removed when they are old or block others.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from mesh.scheduling.shapes import GroupShape
 
 
 class GroupState(str, Enum):
-    """Where a placement group stands."""
+    """State of a placement group."""
 
     CREATING = "CREATING"
-    """Ordered; Ray has not answered. For its holder, if it has one."""
+    """Ordered; Ray has not answered. Created for its holder, if it has one."""
     IDLE = "IDLE"
-    """Ready, and free for the next task."""
+    """Ready and free for any task."""
     TAKEN = "TAKEN"
-    """A task's."""
+    """In use by a task."""
     HELD = "HELD"
-    """Idle, and kept for one task: the one for which its last holder gave way."""
+    """Idle, and held for one task: the preemptor of its last holder."""
     REMOVING = "REMOVING"
-    """To be given back; its room is not free before Ray says so."""
+    """Removal ordered; its resources are not free before Ray confirms."""
 
 
 class Layer(str, Enum):
-    """Which part of a pool's groups."""
+    """Layer of a pool's groups."""
 
     RESERVED = "RESERVED"
-    """Made beforehand, for tasks of `reserved_priority` and more."""
+    """Created beforehand, for tasks of `reserved_priority` and more."""
     DYNAMIC = "DYNAMIC"
-    """Made on demand, up to `max_dynamic`."""
+    """Created on demand, up to `max_dynamic`."""
 
 
 @dataclass(slots=True, kw_only=True)
 class GroupRecord:
-    """A placement group; only its ledger writes it."""
+    """Record of a placement group; only the ledger writes it."""
 
     group: GroupId
     pool: PoolName
@@ -50,43 +50,43 @@ class GroupRecord:
     layer: Layer
     nodes: tuple[NodeName, ...]  #: One per bundle.
     state: GroupState = GroupState.CREATING
-    holder: TaskId | None = None  #: TAKEN, HELD: always; CREATING: if it is made for one task; else None.
-    reuse_count: int = 0  #: How often a task got it that another one had before.
+    holder: TaskId | None = None  #: Always set if TAKEN or HELD; if CREATING, the task it is for, if any; else None.
+    reuse_count: int = 0  #: How often it passed from one task to another.
     idle_since_ms: int | None = None  #: IDLE and HELD only.
-    last_holder: TaskId | None = None  #: Who had it last, ready.
+    last_holder: TaskId | None = None  #: Last task that had it when ready.
 
     def amounts_on(self, node: NodeName) -> ResourceSet:
-        """What it takes of this node."""
+        """Return the amounts that the group takes of this node."""
         return sum((bundle for bundle, there in zip(self.shape.bundles, self.nodes, strict=True) if there == node), start=NOTHING)
 
     @property
     def since_ms(self) -> int:
-        """Since when it is idle; 0 when it is not."""
+        """Return when it became idle; 0 when it is not idle."""
         return self.idle_since_ms or 0
 
     def contradictions(self) -> Iterator[str]:
-        """What of it cannot be, in words; nothing of a record that is right."""
+        """Yield a message per inconsistency of the record."""
         state, name = self.state, f"placement group {self.group}"
         is_idle = state in (GroupState.IDLE, GroupState.HELD)
         if is_idle is (self.idle_since_ms is None):
             yield f"{name} is {state.value} with idle_since_ms {self.idle_since_ms}"
         if state in (GroupState.TAKEN, GroupState.HELD) and self.holder is None:
-            yield f"{name} is {state.value} and nobody's"
+            yield f"{name} is {state.value} without a holder"
         if state in (GroupState.IDLE, GroupState.REMOVING) and self.holder is not None:
-            yield f"{name} is {state.value} and {self.holder}'s"
+            yield f"{name} is {state.value} with holder {self.holder}"
         if len(self.nodes) != len(self.shape.bundles):
             yield f"{name} has {counted(len(self.shape.bundles), 'bundle')} on {counted(len(self.nodes), 'node')}"
 
 
 def covers(has: GroupShape, wanted: GroupShape) -> bool:
-    """A group of the one shape can stand in for one of the other: as many bundles, each large enough, and its promise kept."""
+    """Return whether a group of shape `has` serves `wanted`: as many bundles, each large enough, and a strategy at least as strict."""
     return wasted_share(has, wanted, 1.0) is not None
 
 
 def wasted_share(has: GroupShape, wanted: GroupShape, waste_max: float) -> tuple[float, float] | None:
-    """What share of the group would lie idle: of the resource that is wasted most, and summed over all resources.
+    """Return the share of the group that would be unused: of the most wasted resource, and summed over all resources.
 
-    None when the wanted shape does not fit, or would leave more than `waste_max` of a resource idle.
+    None when the wanted shape does not fit, or would leave more than `waste_max` of a resource unused.
     """
     if len(has.bundles) != len(wanted.bundles) or not _keeps_promise(has, wanted):
         return None
@@ -99,5 +99,5 @@ def wasted_share(has: GroupShape, wanted: GroupShape, waste_max: float) -> tuple
 
 
 def _keeps_promise(has: GroupShape, wanted: GroupShape) -> bool:
-    """One bundle is in one place under any strategy; a strict strategy does what the loose one of its name asks for."""
+    """Return whether the strategy satisfies the wanted one: a single bundle always does, and a strict strategy satisfies its loose form."""
     return len(has.bundles) == 1 or has.strategy in (wanted.strategy, f"STRICT_{wanted.strategy}")

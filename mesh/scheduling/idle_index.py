@@ -1,4 +1,4 @@
-"""The idle groups of a ledger, by pool, layer and shape: which fits best, which waits for longest."""
+"""Index of a ledger's idle groups by pool, layer, shape and age."""
 
 from __future__ import annotations
 
@@ -10,24 +10,28 @@ from mesh.ids import GroupId, PoolName
 from mesh.scheduling.groups import GroupRecord, Layer, wasted_share
 from mesh.scheduling.shapes import GroupShape
 
-#: Since when a group is idle (ms), and its name.
+#: Time at which a group became idle (ms), and its name.
 _Age = tuple[int, GroupId]
 
 
 class IdleIndex:
-    """Orders by age and then name, so that a ledger that was written down and read back chooses as before."""
+    """Index ordered by age and then name, so that a restored ledger makes the same choices."""
 
     def __init__(self) -> None:
         self._shapes: dict[tuple[PoolName, Layer], dict[GroupShape, SortedList[_Age]]] = {}
-        self._ages: dict[GroupId, _Age] = {}  #: Where each stands in there.
+        self._ages: dict[GroupId, _Age] = {}  #: Key of each group in `_shapes`.
 
     def put(self, record: GroupRecord) -> None:
-        """It is idle from `idle_since_ms` on."""
+        """Add a group that is idle since `idle_since_ms`."""
         age = self._ages[record.group] = (record.since_ms, record.group)
         self._shapes.setdefault((record.pool, record.layer), {}).setdefault(record.shape, SortedList()).add(age)
 
     def take_out(self, record: GroupRecord) -> None:
-        """It is idle no more. Raises `KeyError` when it was not."""
+        """Remove a group that is no longer idle.
+
+        Raises:
+            KeyError: It is not in the index.
+        """
         shapes = self._shapes[record.pool, record.layer]
         shapes[record.shape].remove(self._ages.pop(record.group))
         if not shapes[record.shape]:
@@ -36,7 +40,7 @@ class IdleIndex:
             del self._shapes[record.pool, record.layer]
 
     def oldest(self, pool: PoolName | None, layer: Layer) -> list[GroupId]:
-        """All of a layer, of one pool or of every pool, idle for longest first."""
+        """Return the groups of a layer, of one pool or of every pool, idle for longest first."""
         found = [
             age
             for (name, kind), shapes in self._shapes.items()
@@ -47,10 +51,10 @@ class IdleIndex:
         return [group for _, group in sorted(found)]
 
     def fitting(self, pool: PoolName, layer: Layer, shape: GroupShape, waste_max: float) -> Iterator[GroupId]:
-        """What may be taken for this shape, best first: this very shape, then the least waste; of equals the last that became idle.
+        """Yield the groups that may be used for this shape, best first: the same shape, then the least waste; among equals the youngest.
 
         Args:
-            waste_max: See `wasted_share`.
+            waste_max: As in `wasted_share`.
         """
         idle = self._shapes.get((pool, layer), {})
         for _, group in reversed(idle.get(shape, ())):
@@ -63,10 +67,10 @@ class IdleIndex:
                 yield group
 
     def groups(self) -> list[GroupId]:
-        """All of them, sorted; for those who check."""
+        """Return the names of all groups, sorted; for checks."""
         return sorted(self._ages)
 
     def check(self) -> list[str]:
-        """Every broken invariant, in words; empty when all hold."""
+        """Return a message per broken invariant; empty when all hold."""
         indexed = sorted(group for shapes in self._shapes.values() for ages in shapes.values() for _, group in ages)
         return [] if indexed == self.groups() else [f"the index of idle groups has {indexed} by shape and {self.groups()} by name"]

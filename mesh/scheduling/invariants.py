@@ -1,4 +1,4 @@
-"""What must hold of a mesh scheduler's state after every step."""
+"""Invariants of a mesh scheduler's state, checked after every step in tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HOLDS = frozenset({TaskState.READY, TaskState.SWAP, TaskState.RUNNING, TaskStat
 
 
 def violations(scheduler: MeshScheduler) -> list[str]:
-    """Every broken invariant, in words; empty when all hold. Costs as much as the whole state."""
+    """Return a message per broken invariant; empty when all hold. Cost is linear in the whole state."""
     state = scheduler.state
     return [
         *state.pools.check(),
@@ -46,14 +46,14 @@ def _tasks(state: MeshState) -> Iterator[str]:
             yield f"{task} is {where.value}, with node {record.node}"
         group = state.groups.records.get(record.group) if record.group is not None else None
         if record.group is not None and (group is None or group.holder != task):
-            yield f"{task} stands on group {record.group}, which is {group.holder if group else 'nobody'}'s"
+            yield f"{task} uses group {record.group}, which is held by {group.holder if group else 'nobody'}"
     if len(state.records) != len(state.tasks):
-        yield f"{counted(len(state.records), 'task is', 'tasks are')} kept, {len(state.tasks)} have a state"
+        yield f"{counted(len(state.records), 'task has', 'tasks have')} a record, {len(state.tasks)} have a state"
     found = Counter(
         state.base_priority(record.request) for record in _running(state) if record.request.agent is None and record.request.preemptible
     )
     if found != Counter(state.running):
-        yield f"{dict(found)} run by priority, {state.running} are counted"
+        yield f"running by priority: {dict(found)}, counted: {state.running}"
 
 
 def _running(state: MeshState) -> Iterator[TaskRecord]:
@@ -61,20 +61,20 @@ def _running(state: MeshState) -> Iterator[TaskRecord]:
 
 
 def _rows(state: MeshState) -> Iterator[str]:
-    """Each node's use and load are exactly what groups, tasks, held room and others make up."""
+    """Check that each node's use and load equal the sum over groups, tasks, holds and foreign use."""
     table = state.table
     used, load = np.zeros_like(table.used), np.zeros_like(table.load)
     for in_use, node, vector in _shares(state):
         if node in table:
             (used if in_use else load)[table.row(node)][: len(vector)] += vector
     if (used != table.used).any() or (load != table.load).any():
-        yield f"nodes use {table.used.tolist()} and have promised {table.load.tolist()}; it should be {used.tolist()} and {load.tolist()}"
+        yield f"nodes use {table.used.tolist()} and promise {table.load.tolist()}, expected {used.tolist()} and {load.tolist()}"
     if (table.left != table.total - table.used - table.load).any():
-        yield f"nodes have {table.left.tolist()} left, which is not what is neither used nor promised"
+        yield f"nodes have {table.left.tolist()} left, expected total less used and promised"
 
 
 def _shares(state: MeshState) -> Iterator[tuple[bool, NodeName, Units]]:
-    """Who has what of which node: in use or promised, where, how much."""
+    """Yield each share of a node: whether it is in use or promised, the node, and the amounts."""
     table = state.table
     for group in state.groups.records.values():
         for bundle, node in zip(group.shape.bundles, group.nodes, strict=True):
@@ -106,28 +106,28 @@ def _quota(state: MeshState) -> Iterator[str]:
     held_for |= {place_holder(kept.job, place) for kept in state.job_places.values() for place in kept.kept}
     lost = {holder for holder in holders if holder.startswith(("hold:", "place:"))} - held_for
     if lost:
-        yield f"quota is held for preemptions, waits or places that are over: {sorted(lost)}"
+        yield f"quota is held for preemptions, reservations or places that are over: {sorted(lost)}"
 
 
 def _evictions(state: MeshState) -> Iterator[str]:
     for preemptor, eviction in state.evictions.items():
         for victim in eviction.victims:
             if state.evicted.get(victim) != preemptor:
-                yield f"{victim} gives way to {preemptor}, and to {state.evicted.get(victim)}"
+                yield f"{victim} is a victim of {preemptor}, and of {state.evicted.get(victim)}"
         if preemptor not in state.records:
             yield f"room is held for {preemptor}, which is over"
     for victim, preemptor in state.evicted.items():
         if preemptor not in state.evictions:
-            yield f"{victim} gives way to {preemptor}, for whom nothing is held"
+            yield f"{victim} is a victim of {preemptor}, which has no eviction"
         if victim in state.records and state.records[victim].stopping is None:
-            yield f"{victim} gives way to {preemptor}, and nobody told it"
+            yield f"{victim} is a victim of {preemptor}, but was not ordered to stop"
 
 
 def _reservations(state: MeshState) -> Iterator[str]:
     for pool, reservation in state.reservations.items():
         if reservation.task not in state.queues:
-            yield f"room is set aside in pool {pool} for {reservation.task}, which is not queued"
+            yield f"pool {pool} has a reservation for {reservation.task}, which is not queued"
         if state.pools.held_by(holder_of(reservation)) != reservation.quota:
-            yield f"pool {pool} keeps {state.pools.held_by(holder_of(reservation))} for {reservation.task}, and not {reservation.quota}"
+            yield f"pool {pool} holds {state.pools.held_by(holder_of(reservation))} for {reservation.task}, expected {reservation.quota}"
     if state.opened:
-        yield f"reservations are open outside of a pass: {sorted(state.opened)}"
+        yield f"reservations are open outside a pass: {sorted(state.opened)}"

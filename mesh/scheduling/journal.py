@@ -1,12 +1,12 @@
-"""What the scheduler has heard and decided, as lines; and a scheduler made anew from them.
+"""Journal of the scheduler's events and decisions as JSON lines, and replay of a journal.
 
 One line per call of `handle`, written before any of its decisions is carried out:
 
     {"f":1,"v":17,"events":[{"kind":"TaskSubmitted",…}],"decisions":[{"kind":"StartTask",…}],"crc":"0a1b2c3d"}
 
-`f` is the format, `v` the version of the state after it, `crc` the CRC-32 of all that stands before it in the line. The
-scheduler is pure, so the events alone make the state again; the decisions are there to prove it: a replay that decides
-otherwise names the first line where it did, instead of going on in a state that never was.
+`f` is the format, `v` the state version after the call, `crc` the CRC-32 of everything before it in the line. The scheduler is pure, so
+the events alone reproduce the state. The decisions verify the replay: if one differs, replay fails and names the line, instead of
+continuing in a state that never existed.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ DECISIONS = tagged(dataclasses_of(decisions_module, Decision))
 
 @dataclass(frozen=True, slots=True)
 class Kinds:
-    """What events and decisions the lines of a journal may hold."""
+    """Codecs of the events and decisions that a journal may contain."""
 
     events: Form
     decisions: Form
 
 
-#: Of a journal that holds nothing but what the scheduler hears and decides.
+#: Kinds of a journal with only the scheduler's events and decisions.
 SCHEDULING = Kinds(EVENTS, DECISIONS)
 _CRC_MARK = ',"crc":"'
 _CRC_SIZE = len(_CRC_MARK) + 8 + len('"}')
@@ -45,14 +45,14 @@ _encode_json = json.JSONEncoder(separators=(",", ":"), check_circular=False).enc
 
 
 class JournalError(MeshError):
-    """A line cannot be read, or the replay of one goes another way; the message begins with the line's number."""
+    """A line cannot be read, or its replay decides differently; the message begins with the line number."""
 
 
 class Handles(Protocol):
-    """What a replay needs of a scheduler."""
+    """Scheduler as replay needs it."""
 
     def handle(self, *events: Event) -> Sequence[Decision]:
-        """Take the events in; return what must be done."""
+        """Handle the events and return the decisions."""
         ...
 
 
@@ -69,14 +69,14 @@ class Batch:
 
 
 class _DamagedLine(JournalError):
-    """The line is not what was written; the last one of a file may be, after a crash."""
+    """The line is damaged; a crash may leave such a last line."""
 
 
 def encode(version: int, events: Iterable[Any], decisions: Iterable[Any], kinds: Kinds = SCHEDULING) -> bytes:
-    """A batch as one line, its end included.
+    """Return a batch as one line, with its newline.
 
     Raises:
-        JournalError: Something in it has no plain form.
+        JournalError: A value in it cannot be encoded.
     """
     try:
         plain = {
@@ -87,21 +87,22 @@ def encode(version: int, events: Iterable[Any], decisions: Iterable[Any], kinds:
         }
         body = _encode_json(plain)[:-1].encode()
     except (PlainValueError, TypeError, ValueError) as error:
-        raise JournalError(f"the batch of version {version} cannot be written: {error}") from error
+        raise JournalError(f"the batch of version {version} cannot be encoded: {error}") from error
     return b'%b,"crc":"%08x"}\n' % (body, zlib.crc32(body))
 
 
 def decode(line: str | bytes, number: int = 1, kinds: Kinds = SCHEDULING) -> Batch:
-    """A line, with or without its end, as the batch that it was.
+    """Return the batch of a line, with or without its newline.
 
     Args:
-        number: Of the line in its file, for the message.
+        number: Line number in its file, for the message.
+
     Raises:
-        JournalError: It is damaged, of another format, or holds a kind or field that is not known.
+        JournalError: The line is damaged, of another format, or holds an unknown kind or field.
     """
     plain = _checked(line.encode() if isinstance(line, str) else bytes(line), number)
     if plain.get("f") != FORMAT:
-        raise JournalError(f"line {number}: the format is {plain.get('f')!r}, and this program reads {FORMAT}")
+        raise JournalError(f"line {number}: the format is {plain.get('f')!r}, this program reads {FORMAT}")
     try:
         return Batch(
             _VERSION.decode(plain["v"]),
@@ -115,7 +116,7 @@ def decode(line: str | bytes, number: int = 1, kinds: Kinds = SCHEDULING) -> Bat
 
 
 def is_whole(line: bytes) -> bool:
-    """The line was written to its end, and is what was written."""
+    """Return whether the line is complete and undamaged."""
     try:
         _checked(_whole(line, 1), 1)
     except JournalError:
@@ -124,10 +125,10 @@ def is_whole(line: bytes) -> bool:
 
 
 def read(lines: Iterable[str | bytes], first_number: int = 1, kinds: Kinds = SCHEDULING) -> Iterator[Batch]:
-    """The batches of a journal. A last line that was not written to its end is left out: nobody was told what it decided.
+    """Yield the batches of a journal. An incomplete last line is ignored: its decisions were never carried out.
 
     Raises:
-        JournalError: A line before the last is damaged, or one cannot be understood.
+        JournalError: A line before the last is damaged, or a line cannot be decoded.
     """
     damage: _DamagedLine | None = None
     for number, line in enumerate(lines, first_number):
@@ -140,14 +141,13 @@ def read(lines: Iterable[str | bytes], first_number: int = 1, kinds: Kinds = SCH
 
 
 def replay(lines: Iterable[str | bytes], scheduler_factory: Callable[[], S], *, first_number: int = 1) -> S:
-    """A scheduler that has lived through the journal, and has decided in it as it did then.
+    """Return a scheduler that has handled the journal's events, after checking that its decisions equal the recorded ones.
 
     Args:
-        scheduler_factory: Makes the scheduler that the journal began with: new, or from the snapshot before it.
+        scheduler_factory: Returns the initial scheduler: new, or restored from the snapshot before the journal.
+
     Raises:
-        JournalError: As for `read`; or a decision comes out otherwise.
-    Source:
-        Design promise 6: same events, same decisions.
+        JournalError: As for `read`, or a decision differs.
     """
     scheduler = scheduler_factory()
     for number, batch in enumerate(read(lines, first_number), first_number):
@@ -160,7 +160,7 @@ def replay(lines: Iterable[str | bytes], scheduler_factory: Callable[[], S], *, 
 def _whole(line: str | bytes, number: int) -> bytes:
     raw = line.encode() if isinstance(line, str) else bytes(line)
     if not raw.endswith(b"\n"):
-        raise _DamagedLine(f"line {number}: it has no end")
+        raise _DamagedLine(f"line {number}: it is not terminated")
     return raw
 
 
@@ -168,13 +168,13 @@ def _checked(raw: bytes, number: int) -> dict[str, Any]:
     body = raw.rstrip(b"\r\n")
     inner, mark, told = body[:-_CRC_SIZE], body[-_CRC_SIZE : -_CRC_SIZE + len(_CRC_MARK)], body[-10:]
     if mark != _CRC_MARK.encode() or told != b'%08x"}' % zlib.crc32(inner):
-        raise _DamagedLine(f"line {number}: its checksum does not hold; it is not what was written")
+        raise _DamagedLine(f"line {number}: wrong checksum; the line is damaged")
     try:
         plain = json.loads(body)
     except ValueError as error:
         raise JournalError(f"line {number}: {error}") from None
     if not isinstance(plain, dict):
-        raise JournalError(f"line {number}: no JSON object")
+        raise JournalError(f"line {number}: not a JSON object")
     return plain
 
 
@@ -182,7 +182,7 @@ def _first_difference(then: tuple[Decision, ...], now: tuple[Decision, ...]) -> 
     for place, (was, is_now) in enumerate(zip(then, now, strict=False)):
         if was != is_now:
             return f"decision {place + 1} was {was}, and is {is_now} now"
-    return f"{len(then)} decisions were made, and {len(now)} are now"
+    return f"{len(then)} decisions are recorded, replay made {len(now)}"
 
 
 _VERSION = form_of(int)

@@ -1,4 +1,4 @@
-"""What is wrong with a request in itself: told when it comes, so that nothing that cannot be understood is ever queued."""
+"""Validation of requests on arrival, so that nothing invalid is ever queued."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ STRATEGIES = frozenset({"PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"})
 
 
 def what_is_wrong(state: MeshState, request: TaskRequest) -> tuple[Reason, str] | None:
-    """Why the task can never be queued here; None when it can."""
+    """Return why the task can never be queued here; None when it can."""
     if request.pool not in state.pools.pools:
-        return Reason.POOL_UNKNOWN, f"there is no pool {request.pool}; there is {', '.join(state.pools.pools) or 'none'}"
+        return Reason.POOL_UNKNOWN, f"there is no pool {request.pool}; pools: {', '.join(state.pools.pools) or 'none'}"
     failed = next((need for need in request.after if state.ended.get(need) in (TaskState.FAILED, TaskState.CANCELLED)), None)
     if failed is not None:
-        return Reason.UPSTREAM_FAILED, f"it comes after {failed}, which is {state.ended[failed].value}"
+        return Reason.UPSTREAM_FAILED, f"it depends on {failed}, which is {state.ended[failed].value}"
     if request.strategy not in STRATEGIES:
-        return Reason.REQUEST_INVALID, f"strategy {request.strategy!r} is none of {', '.join(sorted(STRATEGIES))}"
+        return Reason.REQUEST_INVALID, f"strategy must be one of {', '.join(sorted(STRATEGIES))}, got {request.strategy!r}"
     if isinstance(request.priority, bool) or not isinstance(request.priority, (int, float)) or not math.isfinite(request.priority):
-        return Reason.REQUEST_INVALID, f"priority is {request.priority!r}; give a finite number"
+        return Reason.REQUEST_INVALID, f"priority must be finite, got {request.priority!r}"
     if request.max_restarts < -1:
-        return Reason.REQUEST_INVALID, f"max_restarts is {request.max_restarts}; give -1 for always, or zero and more"
+        return Reason.REQUEST_INVALID, f"max_restarts must be -1 (always) or at least 0, got {request.max_restarts}"
     if request.task in request.after:
-        return Reason.REQUEST_INVALID, f"{request.task} comes after itself"
-    wrong_gang = f"gang {request.gang} has no size; say how many tasks it has" if request.gang and request.gang_size < 1 else ""
+        return Reason.REQUEST_INVALID, f"{request.task} depends on itself; remove it from `after`"
+    wrong_gang = f"gang {request.gang} has no size; set gang_size to its number of tasks" if request.gang and request.gang_size < 1 else ""
     if wrong_gang or (wrong_gang := contradiction_in_gang(state, request)):
         return Reason.REQUEST_INVALID, wrong_gang
     try:
@@ -47,7 +47,7 @@ def what_is_wrong(state: MeshState, request: TaskRequest) -> tuple[Reason, str] 
 
 
 def contradiction_in_gang(state: MeshState, request: TaskRequest) -> str:
-    """What another member of its gang says of the gang's size, where that is something else; empty when they agree."""
+    """Return a message if another member of the gang has a different gang size; empty when they agree."""
     if not request.gang:
         return ""
     members = state.gangs.get(request.gang) or [task for task, kept in state.records.items() if kept.request.gang == request.gang]
@@ -56,15 +56,15 @@ def contradiction_in_gang(state: MeshState, request: TaskRequest) -> str:
     if size == request.gang_size:
         return ""
     return (
-        f"gang_size of {request.task} is {request.gang_size}, and {other}, of the same gang {request.gang}, says {size}; "
-        "give all members one size, or this one another gang"
+        f"gang_size of {request.task} is {request.gang_size}, but {size} for {other} of the same gang {request.gang}; "
+        "give all members the same size, or use another gang"
     )
 
 
 def misspelt_resource(state: MeshState, amounts: ResourceSet) -> str:
-    """A resource that no node has and that is almost called like a known one, in words; empty when there is none.
+    """Return a message about a resource that no node has and whose name resembles a known one; empty when there is none.
 
-    Whoever puts up nodes with a resource of their own may describe the pool first: only what is very near is taken for a slip.
+    Only close names count as misspelt: nodes with a custom resource may join after the pool is configured.
     """
     known = _known_resources(state)
     close = {name: _like(name, known) for name in amounts if name not in known}
@@ -72,20 +72,21 @@ def misspelt_resource(state: MeshState, amounts: ResourceSet) -> str:
 
 
 def unknown_resource(state: MeshState, amounts: ResourceSet) -> str:
-    """A resource that no node has and no pool counts, in words; empty when there is none.
+    """Return a message about a resource that no node has and no pool counts; empty when there is none.
 
-    A task of it would be INFEASIBLE until a pool has a capacity of it, whatever nodes come: so the pool has to be described first.
+    A task with such a resource stays INFEASIBLE until a pool has capacity of it, whatever nodes join. So the pool must be configured
+    first.
     """
     known = _known_resources(state) | {name for pool in state.pools.pools.values() for name in pool.spec.capacity}
     unknown = next((name for name in amounts if name not in known), None)
     if unknown is None:
         return ""
-    there = f"there is {', '.join(sorted(known))}; for another one, give a pool a capacity of it first"
-    return f"no node and no pool has a resource {unknown!r}{_like(unknown, known)}; {there}"
+    there = f"known: {', '.join(sorted(known))}; for another one, first give a pool capacity of it"
+    return f"no node or pool has a resource {unknown!r}{_like(unknown, known)}; {there}"
 
 
 def _known_resources(state: MeshState) -> set[str]:
-    """What nodes have, and what every mesh knows."""
+    """Return the resources of the nodes and those that every mesh knows."""
     table = state.table
     return {"cpu", "gpu", "memory"} | {name for column, name in enumerate(table.resources) if table.total[: len(table.names), column].any()}
 
@@ -96,7 +97,11 @@ def _like(name: str, known: set[str]) -> str:
 
 
 def check_pool(state: MeshState, spec: PoolSpec) -> None:
-    """Raises a `MeshError` that names what is wrong, before anything has changed."""
+    """Check a pool before anything changes.
+
+    Raises:
+        MeshError: Names the invalid value.
+    """
     check_selector(spec.selector)
     state.catalogue.policy(spec.policy)
     _at_least(0, target_agents=spec.target_agents)
@@ -104,13 +109,17 @@ def check_pool(state: MeshState, spec: PoolSpec) -> None:
         _at_least(0, max_dynamic=spec.groups.max_dynamic, min_idle=spec.groups.min_idle, idle_ms=spec.groups.idle_ms)
         for shape in spec.groups.reserved:
             if shape.strategy not in STRATEGIES:
-                raise SettingError(f"strategy {shape.strategy!r} is none of {', '.join(sorted(STRATEGIES))}")
+                raise SettingError(f"strategy must be one of {', '.join(sorted(STRATEGIES))}, got {shape.strategy!r}")
             if not shape.amounts <= spec.capacity:
-                raise SettingError(f"a reserved group of {shape.amounts} is more than the pool's whole capacity, {spec.capacity}")
+                raise SettingError(f"a reserved group of {shape.amounts} exceeds the pool's capacity, {spec.capacity}")
 
 
 def check_label(state: MeshState, rules: LabelConfigured) -> None:
-    """Raises a `MeshError` that names what is wrong, before anything has changed."""
+    """Check the rules of a label before anything changes.
+
+    Raises:
+        MeshError: Names the invalid value.
+    """
     if rules.policy:
         state.catalogue.policy(rules.policy)
     known = [kept.name for kept in fields(Weights)]
@@ -121,10 +130,10 @@ def check_label(state: MeshState, rules: LabelConfigured) -> None:
         if name != "priority" and name not in known:
             raise SettingError(f"weights has no {name!r}; it has {', '.join(known)}")
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise SettingError(f"{name} is {value!r}; give a finite number")
+            raise SettingError(f"{name} must be finite, got {value!r}")
 
 
 def _at_least(least: int, **numbers: float) -> None:
     for name, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= least:
-            raise SettingError(f"{name} is {value!r}; give a number that is {least} or more")
+            raise SettingError(f"{name} must be at least {least}, got {value!r}")

@@ -1,8 +1,8 @@
-"""Places that a round of jobs has found for workers, kept from plain tasks while the job's leader starts.
+"""Reservations for the workers of a job while its leader starts.
 
-The workers are no tasks yet: they are submitted when the leader's address is known. Until then the room on their nodes, and
-their quota, are held under the name of the job, each place whole or not at all. That ends when the worker's task comes, when
-the job gives the place up, or at `until_ms`: a leader that does not come up blocks nobody for longer.
+The workers are submitted once the leader's address is known, so they are not tasks yet. Until then node resources and quota are held
+under the job's name, each place completely or not at all. A reservation ends when the worker's task is submitted, when the job releases
+it, or at `until_ms`. A leader that does not start therefore blocks other tasks no longer than that.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mesh.scheduling.state import MeshState
 
 
 def keep_places(state: MeshState, event: PlacesKept) -> None:
-    """Hold these places for the job, and none of those that were held for it before."""
+    """Replace the job's reservations by these."""
     before = state.job_places.pop(event.job, None)
     for place in before.kept if before is not None else ():
         _let_go(state, event.job, place)
@@ -27,7 +27,7 @@ def keep_places(state: MeshState, event: PlacesKept) -> None:
 
 
 def use_place(state: MeshState, record: TaskRecord) -> bool:
-    """The worker's task has come: its place is let go for it; True when there was one, and the task is to be placed at once."""
+    """Release the reservation for the submitted worker. Return True when there was one, so that the task is placed at once."""
     request = record.request
     kept = state.job_places.get(request.job) if request.job is not None else None
     if kept is None:
@@ -41,7 +41,7 @@ def use_place(state: MeshState, record: TaskRecord) -> bool:
 
 
 def end_overdue_places(state: MeshState) -> None:
-    """The leader has not come up in time: the room is everybody's again."""
+    """Release reservations whose leader has not started in time."""
     for kept in state.job_places.values():
         if kept.kept and state.now_ms >= kept.until_ms:
             for place in kept.kept:
@@ -50,7 +50,7 @@ def end_overdue_places(state: MeshState) -> None:
 
 
 def forget_places_on(state: MeshState, node: NodeName) -> None:
-    """The node has left, and what was held there with it; the quota is free."""
+    """Drop reservations on a node that has left, and release their quota."""
     for kept in state.job_places.values():
         for place in kept.kept:
             if place.node == node:
@@ -59,7 +59,7 @@ def forget_places_on(state: MeshState, node: NodeName) -> None:
 
 
 def place_holder(job: JobId, place: KeptPlace) -> str:
-    """Under which name the pool's ledger keeps the quota of a place."""
+    """Return the name under which the pool's ledger holds the quota of a reservation."""
     return f"place:{job}:{place.prefix}"
 
 

@@ -1,4 +1,4 @@
-"""How tasks and placement groups end, and what follows for those who wait for them. Each verb leaves all ledgers in step."""
+"""Ends of tasks and placement groups, and their effects on others. Each function leaves all ledgers consistent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ QUEUED = frozenset({TaskState.PLACEABLE, TaskState.WAITING, TaskState.WAITING_FO
 
 
 def open_needs(state: MeshState, record: TaskRecord) -> bool:
-    """Note whom the task comes after; True when one of them has not succeeded yet."""
+    """Record the task's dependencies. Return True when one of them has not succeeded yet."""
     if not record.request.after:
         return False
     record.needs = {need for need in record.request.after if state.ended.get(need) is not TaskState.SUCCEEDED}
@@ -27,7 +27,7 @@ def open_needs(state: MeshState, record: TaskRecord) -> bool:
 
 
 def wait_for_agent(state: MeshState, record: TaskRecord) -> None:
-    """A call waits until its agent is up."""
+    """Make a call wait until its agent is up."""
     request = record.request
     assert request.agent is not None  # noqa: S101  a call names its agent
     if request.task not in state.tasks:
@@ -38,7 +38,7 @@ def wait_for_agent(state: MeshState, record: TaskRecord) -> None:
 
 
 def queue(state: MeshState, record: TaskRecord, version: int | None = None) -> None:
-    """Into the queue, and into its gang. A choice of node that was made on an older state is dropped."""
+    """Queue the task and register it with its gang. A node chosen on an outdated state version is dropped."""
     request = record.request
     if version is not None and request.node is not None and version < state.node_versions.get(request.node, 0):
         record.request = state.without_node(request)
@@ -51,7 +51,7 @@ def queue(state: MeshState, record: TaskRecord, version: int | None = None) -> N
 
 
 def agent_came(state: MeshState, agent: AgentId) -> None:
-    """Calls that waited for the agent can go to it."""
+    """Start the calls that waited for the agent."""
     owner = state.records[state.agents[agent]]
     for task in state.callers.pop(agent, []):
         record = state.records.get(task)
@@ -64,7 +64,7 @@ def agent_came(state: MeshState, agent: AgentId) -> None:
 
 
 def cancel(state: MeshState, record: TaskRecord, event: happened.TaskCancelled, reason: Reason) -> None:
-    """Stop the task wherever it stands."""
+    """Cancel the task in any state."""
     record.destroy_group = event.destroy_group
     where = state.tasks.state_of(record.request.task)
     if where in QUEUED:
@@ -80,7 +80,7 @@ def cancel(state: MeshState, record: TaskRecord, event: happened.TaskCancelled, 
 
 
 def stopped(state: MeshState, record: TaskRecord) -> None:
-    """Nothing of it runs any more: it goes back to its place, or is over."""
+    """Queue a stopped task again, or end it."""
     if not record.requeue:
         end(state, record, TaskState.CANCELLED, record.stopping or Reason.CANCELLED_BY_USER)
         return
@@ -91,12 +91,12 @@ def stopped(state: MeshState, record: TaskRecord) -> None:
     state.tasks.move(task, TaskState.PLACEABLE)
     record.resume, record.stopping, record.requeue = True, None, False
     state.enqueue(record)
-    explain(state, record, Reason.PREEMPTED, f"it gave way to {preemptor}" if preemptor else "")
+    explain(state, record, Reason.PREEMPTED, f"it was preempted for {preemptor}" if preemptor else "")
     continue_eviction(state, preemptor)
 
 
 def lose(state: MeshState, record: TaskRecord, detail: str) -> None:
-    """What ran it is gone. Being stopped, it is stopped; else it starts again as often as it may."""
+    """Handle the loss of the task's agent or node: end a task that was being stopped, else retry it within its limits."""
     where = state.tasks.state_of(record.request.task)
     if where in QUEUED:
         return
@@ -113,7 +113,7 @@ def lose(state: MeshState, record: TaskRecord, detail: str) -> None:
 
 
 def lose_group(state: MeshState, group_id: GroupId) -> None:
-    """A placement group is gone, with whatever stood on it."""
+    """Handle the loss or removal of a placement group, with everything on it."""
     group = state.groups.records.get(group_id)
     if group is None:
         return
@@ -127,20 +127,20 @@ def lose_group(state: MeshState, group_id: GroupId) -> None:
 
 
 def _end_what_stands(state: MeshState, holder: TaskRecord) -> None:
-    """Its agent stands on the node of the first bundle: when another bundle was lost it runs on, in room that is free for others."""
+    """Stop an agent whose group lost another bundle: the agent would keep running on resources that count as free."""
     is_out = state.tasks.state_of(holder.request.task) in AT_WORK | {TaskState.SWAP} and holder.request.has_agent
     if is_out and holder.node in state.table and holder.stopping is None:
         order_end_of_stray(state, holder.request.task, holder.attempt, Reason.AGENT_LOST)
 
 
 def current(state: MeshState, task: TaskId, attempt: int) -> TaskRecord | None:
-    """The task, when this is its present attempt; an answer about another one is late."""
+    """Return the task's record if this is its current attempt; None for a late answer about an earlier one."""
     record = state.records.get(task)
     return record if record is not None and record.attempt == attempt else None
 
 
 def let_go(state: MeshState, record: TaskRecord) -> TaskId | None:
-    """Free what the task holds; for whom, if it gave way to somebody."""
+    """Free what the task holds. Return the preemptor if the task was a victim."""
     group, agent = record.group, record.agent
     preemptor = release_victim(state, record)
     if agent is not None and state.agents.get(agent) == record.request.task:
@@ -155,7 +155,7 @@ def let_go(state: MeshState, record: TaskRecord) -> TaskId | None:
 
 
 def _lose_calls(state: MeshState, agent: AgentId) -> None:
-    """What was called on an agent goes with it."""
+    """Fail the calls in progress on a lost agent."""
     for task in state.tasks.of_agent(agent):
         call = state.records.get(task)
         if call is not None and state.tasks.state_of(task) in AT_WORK | {TaskState.SWAP}:
@@ -163,7 +163,7 @@ def _lose_calls(state: MeshState, agent: AgentId) -> None:
 
 
 def requeue(state: MeshState, record: TaskRecord, reason: Reason, detail: str) -> None:
-    """Roll everything back; the task gets its old place in the queue."""
+    """Release everything and queue the task at its old position."""
     task = record.request.task
     preemptor = let_go(state, record)
     record.stopping = None
@@ -178,7 +178,7 @@ def requeue(state: MeshState, record: TaskRecord, reason: Reason, detail: str) -
 
 
 def end(state: MeshState, record: TaskRecord, to: TaskState, reason: Reason, detail: str = "") -> None:
-    """The task is over: free everything, tell everybody."""
+    """End the task: free everything, report it, and apply the effects on others."""
     task = record.request.task
     state.queues.remove(task)
     end_eviction_for(state, record)
@@ -194,10 +194,10 @@ def end(state: MeshState, record: TaskRecord, to: TaskState, reason: Reason, det
 
 
 def _follow(state: MeshState, record: TaskRecord, to: TaskState, preemptor: TaskId | None) -> None:
-    """What an end means for others. Their ends mean something for others again: a chain may be longer than Python's stack."""
+    """Apply the effects of an end. A queue instead of recursion: a chain of ends may be longer than Python's stack."""
     state.aftermath.append((record, to, preemptor))
     if len(state.aftermath) > 1:
-        return  # Whoever is at it below this call comes to it.
+        return  # The loop further up the call stack processes it.
     while state.aftermath:
         ended, how, gave_way_to = state.aftermath[0]
         end_readers(state, ended.request.task, how)
@@ -207,7 +207,7 @@ def _follow(state: MeshState, record: TaskRecord, to: TaskState, preemptor: Task
 
 
 def remember_end(state: MeshState, task: TaskId, to: TaskState) -> None:
-    """Keep the last ended tasks by name, so that a submission that comes again is known."""
+    """Remember the last ended tasks by id, so that a repeated submission is recognised."""
     state.told.pop(task, None)
     ended = state.ended
     ended[task] = to
@@ -216,7 +216,7 @@ def remember_end(state: MeshState, task: TaskId, to: TaskState) -> None:
 
 
 def end_readers(state: MeshState, task: TaskId, to: TaskState) -> None:
-    """Those that come after it may start, or never will."""
+    """Queue the tasks that depended on this one, or fail them if it did not succeed."""
     for reader in sorted(state.readers.pop(task, ())):
         record = state.records.get(reader)
         if record is None or state.tasks.state_of(reader) is not TaskState.WAITING:
@@ -233,7 +233,7 @@ def end_readers(state: MeshState, task: TaskId, to: TaskState) -> None:
 
 
 def end_gang(state: MeshState, record: TaskRecord, to: TaskState) -> None:
-    """A gang whose member failed is of no use to the others."""
+    """Cancel the rest of a gang when a member failed."""
     gang = record.request.gang
     if not gang:
         return

@@ -1,12 +1,11 @@
-"""The figures, folded from what the scheduler hears and decides and from what agents report. Time is the events' own.
+"""Scheduling metrics, computed from the scheduler's events and decisions and from agents' reports. Time comes from the events.
 
-Percentiles are exact (nearest rank) over the window, of which at most `SAMPLES_MAX` samples per series are kept, the newest.
-That, one entry per task that is not over and one per agent is all the memory there is: it does not grow with the number of
-tasks that have passed.
+Percentiles are exact (nearest rank) over the window. Each series keeps the newest `SAMPLES_MAX` samples. Memory is these samples, one
+entry per live task and one per agent; it does not grow with the number of past tasks.
 
-A task's *wait* runs from when it could be placed to when it was bound. Its *latency* leaves out what it knowingly waited
-for: it is the time to the first answer (bound, or told why it waits) and the time that deciding took. Else a full mesh would
-look like a slow scheduler, and the tuner would turn the wrong screw.
+A task's *wait* runs from placeable to bound. Its *latency* excludes time for which it knowingly waited: it is the time to the first
+answer (bound, or the reason it waits) plus the time to decide. Otherwise a full mesh would look like a slow scheduler, and the tuner
+would change the wrong setting.
 """
 
 from __future__ import annotations
@@ -23,46 +22,46 @@ from mesh.scheduling.events import AgentLost, Event, GroupFailed, TaskEnded, Tas
 from mesh.scheduling.figures import HIGH, HIGH_PRIORITY, STANDARD, TIERS, AgentReport, Figures
 
 WINDOW_MS = 60_000
-#: Of each series; beyond it the oldest goes, so a percentile then covers less than the window.
+#: Per series; beyond it the oldest samples are dropped, and a percentile covers less than the window.
 SAMPLES_MAX = 4_096
-#: Agents that have ended are remembered, so that a report which comes late does not bring one back as a silent one.
+#: Ended agents are remembered, so that a late report does not register one again as silent.
 GONE_MAX = 4_096
-#: Beyond so many labels, those without a preemption in the last minute are forgotten.
+#: Above this many labels, those without a preemption in the last minute are dropped.
 LABELS_MAX = 256
 _NO_USE: Mapping[PoolName, float] = {}
 
 
 class Window:
-    """Numbers of the last `width_ms`, at most `samples_max` of them."""
+    """Samples of the last `width_ms`, at most `samples_max`."""
 
     def __init__(self, width_ms: int = WINDOW_MS, samples_max: int = SAMPLES_MAX) -> None:
         self._width_ms = width_ms
         self._samples: deque[tuple[int, float]] = deque(maxlen=samples_max)
 
     def add(self, at_ms: int, value: float = 1.0) -> None:
-        """One more; times never go back."""
+        """Add a sample; `at_ms` must not decrease."""
         self._samples.append((at_ms, value))
 
     def values(self, now_ms: int) -> list[float]:
-        """What the window holds now, oldest first."""
+        """Return the samples in the window, oldest first."""
         samples, since = self._samples, now_ms - self._width_ms
         while samples and samples[0][0] <= since:
             samples.popleft()
         return [value for _, value in samples]
 
     def percentile(self, now_ms: int, percent: float) -> float | None:
-        """By nearest rank: a number that was seen; None of an empty window."""
+        """Return the percentile by nearest rank; None for an empty window."""
         return percentile(self.values(now_ms), percent)
 
 
 class MinuteCounter:
-    """How often something has happened in the last minute: one number per second, whatever the rate."""
+    """Count of occurrences in the last minute: one number per second, whatever the rate."""
 
     def __init__(self) -> None:
         self._seconds: deque[list[int]] = deque()
 
     def add(self, at_ms: int, count: int = 1) -> None:
-        """That often more; times never go back."""
+        """Add occurrences; `at_ms` must not decrease."""
         second = at_ms // 1000
         if self._seconds and self._seconds[-1][0] == second:
             self._seconds[-1][1] += count
@@ -70,14 +69,14 @@ class MinuteCounter:
             self._seconds.append([second, count])
 
     def total(self, now_ms: int) -> int:
-        """Of the last sixty seconds, the one that runs among them."""
+        """Return the count of the last sixty seconds, including the current one."""
         while self._seconds and self._seconds[0][0] <= now_ms // 1000 - WINDOW_MS // 1000:
             self._seconds.popleft()
         return sum(count for _, count in self._seconds)
 
 
 def percentile(values: Iterable[float], percent: float) -> float | None:
-    """By nearest rank; None of nothing."""
+    """Return the percentile by nearest rank; None for no values."""
     ordered = sorted(values)
     if not ordered:
         return None
@@ -93,14 +92,14 @@ class _Live:
     tier: str
     submitted_ms: int
     placeable_ms: int
-    answered_ms: int | None = None  #: When somebody first heard of it what becomes of it.
+    answered_ms: int | None = None  #: When the first answer about the task was given.
     is_bound: bool = False
     agent: AgentId | None = None
-    after: set[TaskId] = field(default_factory=set)  #: What it still comes after.
+    after: set[TaskId] = field(default_factory=set)  #: Open dependencies.
 
 
 class MeshMetrics:
-    """Writes nothing but itself; any replica that folds the same batches shows the same figures."""
+    """Metrics of one mesh. Replicas that fold the same batches report the same metrics."""
 
     def __init__(self) -> None:
         self._live: dict[TaskId, _Live] = {}
@@ -113,7 +112,7 @@ class MeshMetrics:
         self._preempted: dict[LabelName, MinuteCounter] = {}
         self._reports: dict[AgentId, AgentReport] = {}
         self._heard_ms: dict[AgentId, int] = {}
-        self._gone: dict[AgentId, None] = {}  #: The last of them, oldest first.
+        self._gone: dict[AgentId, None] = {}  #: Last ended agents, oldest first.
         self._hears: dict[type[Event], Callable[[Any], None]] = {
             TaskSubmitted: self._submit,
             TaskStarted: self._start,
@@ -125,10 +124,10 @@ class MeshMetrics:
         }
 
     def fold(self, events: Iterable[Event], decisions: Iterable[Decision], *, took_ms: float = 0.0) -> None:
-        """Take in what one call of the scheduler heard and decided.
+        """Process the events and decisions of one call of the scheduler.
 
         Args:
-            took_ms: How long deciding and writing it down took; the caller has a clock, this has none.
+            took_ms: Time to decide and write the journal, measured by the caller.
         """
         at_ms = 0
         for event in events:
@@ -148,19 +147,19 @@ class MeshMetrics:
                 self._forget_task(decision.task)  # type: ignore[attr-defined]  # the same
 
     def hear(self, report: AgentReport) -> None:
-        """An agent has told of itself. Calls, failures and retries are counted from where its last report left them."""
+        """Process an agent's report. Its counters are added as differences from its last report."""
         if report.agent in self._gone:
             return
         before = self._reports.get(report.agent)
         self._reports[report.agent] = report
         self._heard_ms[report.agent] = max(report.at_ms, self._heard_ms.get(report.agent, 0))
         failures, retries = (before.failures, before.retries) if before is not None else (0, 0)
-        # A process that was started again counts from zero.
+        # A restarted process counts from zero.
         self._failures.add(report.at_ms, report.failures - failures if report.failures >= failures else report.failures)
         self._retries.add(report.at_ms, report.retries - retries if report.retries >= retries else report.retries)
 
     def forget(self, agent: AgentId) -> None:
-        """The agent has ended; its silence is no gap."""
+        """Drop an ended agent; its silence is no gap."""
         self._reports.pop(agent, None)
         self._heard_ms.pop(agent, None)
         self._gone[agent] = None
@@ -168,10 +167,10 @@ class MeshMetrics:
             del self._gone[next(iter(self._gone))]
 
     def figures(self, now_ms: int, *, fragmentation: float | None = None, use: Mapping[PoolName, float] = _NO_USE) -> Figures:
-        """The figures now.
+        """Return the current metrics.
 
         Args:
-            fragmentation: The index of `mesh.policies.fragmentation` over the nodes' free room.
+            fragmentation: Index of `mesh.policies.fragmentation` over the nodes' free resources.
             use: Share of each pool's quota that is held, 0 to 1.
         """
         started, refused = self._started.total(now_ms), self._refused.total(now_ms)
@@ -258,7 +257,7 @@ class MeshMetrics:
             self._waiting[live.tier][reader] = at_ms
 
     def _wait_again(self, task: TaskId, at_ms: int) -> None:
-        """It goes back to the queue; a wait begins anew, the latency of its first answer was told."""
+        """Start a new wait for a task that is queued again; its latency was measured at its first answer."""
         live = self._live.get(task)
         if live is not None and live.is_bound:
             live.is_bound, live.agent, live.placeable_ms = False, None, at_ms

@@ -1,11 +1,11 @@
-"""Who goes where now: the loop of seed §5.1 and the three steps of §6.4.2.
+"""Placement of single tasks on nodes and placement groups.
 
-Queued tasks are taken by priority. A task that does not fit gives its whole bucket up for this round, since all of a bucket
-are alike; those behind it in other buckets have their turn. A refusal is kept on the bucket, and the bucket is not tried again
-until something has become free.
+Tasks are taken from the queue by priority. If a task does not fit, its whole bucket is skipped for this round, since all tasks of a
+bucket are alike; other buckets are still tried. The refusal is stored on the bucket, and the bucket is not tried again until something
+has become free.
 
-With placement groups a task gets, in this order: a reserved group, when it is urgent; a kept group of its shape; a new one.
-Kept groups that stand in the way of a task are removed: room that nobody uses must not make anybody wait.
+In a pool with placement groups a task gets, in this order: a reserved group if it is urgent, an idle group of its shape, a new group.
+Idle groups that block a task are removed, since unused resources must not make a task wait.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from mesh.scheduling.tasks import TaskState
 
 Refusal = tuple[Reason, str]
 
-#: For a task of several bundles in a pool without placement groups of its own: one is made for it, and not kept.
+#: For a task with several bundles in a pool without placement groups: its group is created for it and not reused.
 AD_HOC_GROUPS = GroupPoolSpec(max_dynamic=1_000_000, reuse=False)
 
 
 def place(state: MeshState, record: TaskRecord, at: tuple[int, ...] = ()) -> Refusal | None:
-    """Bind the queued task to a node or a group and order what follows; or say why not, and leave everything as it was.
+    """Bind the queued task to a node or group and order its start; or return the refusal and change nothing.
 
     Args:
-        at: A row for each bundle, to be taken if they have the room; empty: the policy chooses.
+        at: A row for each bundle, used if they have the capacity; empty: the policy chooses.
     """
     bucket = _bucket(record)
     pool = state.pools.pools.get(record.request.pool)
@@ -76,7 +76,7 @@ def _on_group(state: MeshState, record: TaskRecord, bucket: Bucket, pool: Pool, 
         return None
     if state.groups.dynamic_count(pool.spec.pool) >= spec.max_dynamic:
         make_way_in_pool(state, pool.spec.pool)
-        return Reason.GROUPS_AT_LIMIT, f"pool {pool.spec.pool} has {spec.max_dynamic} placement groups, as many as it may"
+        return Reason.GROUPS_AT_LIMIT, f"pool {pool.spec.pool} has {spec.max_dynamic} placement groups, the limit (max_dynamic)"
     rows = at if at and _have_room(state, bucket, at) else rows_for(state, bucket)
     if rows is None:
         _make_way_on_nodes(state, bucket)
@@ -104,7 +104,7 @@ def _begin(state: MeshState, record: TaskRecord, to: TaskState) -> None:
 
 
 def order_start(state: MeshState, record: TaskRecord, reason: Reason) -> None:
-    """The task has its place: its agent can be started, or its group handed over."""
+    """Order the start of a bound task's agent, or hand over its group."""
     request = record.request
     if not request.has_agent and record.group is not None:
         state.start(record)
@@ -138,14 +138,14 @@ def _standing(state: MeshState, record: TaskRecord, bucket: Bucket, layer: Layer
 
 
 def may_stand_on(state: MeshState, key: BucketKey, selector: Mapping[str, str], group: GroupRecord) -> bool:
-    """Is the group where the task wants to be?"""
+    """Return whether the group satisfies the task's node and labels."""
     if key.node is not None and key.node not in group.nodes and not key.soft:
         return False
     return all(matches(selector, state.table.labels[state.table.row(node)]) for node in group.nodes)
 
 
 def _have_room(state: MeshState, bucket: Bucket, at: tuple[int, ...]) -> bool:
-    """Is the room for each bundle of the shape free now on the row that was found for it?"""
+    """Return whether each row has enough free now for its bundle."""
     free = {row: state.table.left[row].copy() for row in at}
     for wanted, row in zip(bucket.key.shape.bundles, at, strict=True):
         vector = state.table.vector(wanted)
@@ -156,7 +156,7 @@ def _have_room(state: MeshState, bucket: Bucket, at: tuple[int, ...]) -> bool:
 
 
 def rows_for(state: MeshState, bucket: Bucket) -> tuple[int, ...] | None:
-    """A row for each bundle of the shape, all of them free now; None when there is no such set that a greedy search finds."""
+    """Return a row for each bundle of the shape, free now; None when a greedy search finds none."""
     shape = bucket.key.shape
     if len(shape.bundles) == 1:
         row = bucket.candidates.pick(state.chance.draw)
@@ -187,7 +187,7 @@ def _row_for(state: MeshState, bucket: Bucket, bundle: int, rows: list[int]) -> 
 
 
 def _row_for_all(state: MeshState, bucket: Bucket) -> int | None:
-    """Of a shape that must sit on one node."""
+    """Return a row for a shape whose bundles must share one node."""
     whole = replace(bucket.key, shape=GroupShape((bucket.key.shape.amounts,)))
     return state.candidates_of(whole).pick(state.chance.draw)
 
@@ -198,10 +198,10 @@ def _short_of_quota(pool: Pool, amounts: ResourceSet) -> Refusal | None:
     ever = amounts <= pool.capacity
     room = pool.free if ever else pool.capacity
     short = next(name for name in amounts if amounts[name] > room[name])
-    has = f"{format_units(short, room[short])} {short} {'free' if ever else 'in all'}"
+    has = f"{format_units(short, room[short])} {short} {'free' if ever else 'in total'}"
     return (
         Reason.POOL_BUSY if ever else Reason.POOL_TOO_SMALL,
-        f"pool {pool.spec.pool} has {has}, {format_units(short, amounts[short])} are wanted",
+        f"pool {pool.spec.pool} has {has}, {format_units(short, amounts[short])} requested",
     )
 
 
@@ -212,15 +212,15 @@ def _no_node(state: MeshState, bucket: Bucket) -> Refusal:
         return never.reason, never.detail
     feasible = len(bucket.candidates.feasible_rows()) if len(bucket.key.shape.bundles) == 1 else _feasible_for_all(state, bucket)
     if feasible and bucket.refused is not None and bucket.refused[0] is Reason.NODES_BUSY:
-        return bucket.refused  # The words are the same, and they are asked for much more often than they are read.
+        return bucket.refused  # Same message; building it would cost more often than it is read.
     if not feasible:
         labels = ", ".join(f"{key}={value}" for key, value in bucket.key.selector)
         return Reason.NO_NODE_FITS, f"no node has {wanted}{f' and the labels {labels}' if labels else ''}, even when empty"
-    return Reason.NODES_BUSY, f"{wanted} would fit on {counted(feasible, 'node')} when empty; none has so much free"
+    return Reason.NODES_BUSY, f"{wanted} would fit on {counted(feasible, 'node')} when empty; none has that much free"
 
 
 def _feasible_for_all(state: MeshState, bucket: Bucket) -> int:
-    """How many nodes could hold the bundle that is hardest to place, were they empty. Together they may still not fit."""
+    """Return the number of nodes that could hold the hardest bundle when empty. All bundles together may still not fit."""
     shape = bucket.key.shape
     if shape.strategy == "STRICT_PACK":
         whole = replace(bucket.key, shape=GroupShape((shape.amounts,)))
@@ -229,15 +229,15 @@ def _feasible_for_all(state: MeshState, bucket: Bucket) -> int:
 
 
 def make_way_in_pool(state: MeshState, pool: PoolName) -> None:
-    """The pool has as many groups as it may: the one that has been idle for longest goes, for one of another shape."""
+    """Remove the longest idle group of a pool at its limit, so that a group of another shape can be created."""
     if any(group.state is GroupState.REMOVING for group in state.groups.of_pool(pool)):
-        return  # Its room is coming already.
+        return  # One is already being removed.
     for group in state.groups.idle(pool)[:1]:
         order_removal(state, group, Reason.GROUP_IN_THE_WAY)
 
 
 def _make_way_on_nodes(state: MeshState, bucket: Bucket) -> None:
-    """Idle groups of any pool go, oldest first, from the first node where that makes room for the task."""
+    """Remove idle groups of any pool, oldest first, from the first node where that fits the task."""
     idle = state.groups.idle()
     if not idle or any(group.state is GroupState.REMOVING for group in state.groups.records.values()):
         return
@@ -259,13 +259,13 @@ def _beyond(wanted: ResourceSet, free: ResourceSet) -> ResourceSet:
 
 
 def order_removal(state: MeshState, group: GroupRecord, reason: Reason) -> None:
-    """Give a group's room back to Ray."""
+    """Remove the group and order its removal in Ray."""
     state.groups.remove(group.group)
     state.orders.append(RemoveGroup(version=state.version, group=group.group, reason=reason))
 
 
 def refill_reserved(state: MeshState) -> None:
-    """Order the reserved groups that a pool should have and has not, as far as there is quota and room for them."""
+    """Order the missing reserved groups of each pool, as far as quota and node resources allow."""
     if state.refilled_at == state.room_epoch:
         return
     state.refilled_at = state.room_epoch
@@ -289,7 +289,7 @@ def refill_reserved(state: MeshState) -> None:
 
 
 def is_kept(state: MeshState, group: GroupRecord) -> bool:
-    """Does its pool still want the group, now that nobody has it?"""
+    """Return whether its pool retains the idle group."""
     pool = state.pools.pools.get(group.pool)
     if pool is None or pool.is_closing or pool.spec.groups is None:
         return False

@@ -1,8 +1,8 @@
-"""Frozen values to plain JSON values and back, exactly, for any dataclass made of the types that contracts are made of.
+"""Lossless codec between frozen dataclasses and plain JSON values.
 
-A form is compiled once per type from its annotations: which fields there are, what stands for each. Fields that hold their
-default are left out, which makes a line of the journal short, and lets a field with a default be added without breaking old
-journals. What is not known (a kind, a field, a type) is an error with its place: never dropped, never guessed.
+A codec is compiled once per type from its annotations. Fields with their default value are omitted: journal lines get shorter, and a
+field with a default can be added without breaking old journals. An unknown kind, field or type is an error that names its position;
+nothing is dropped or guessed.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from mesh.resources import ResourceSet
 
 Encode = Callable[[Any], Any]
 Decode = Callable[[Any], Any]
-#: The key that tells which of several classes a JSON object stands for.
+#: Key of a JSON object that names its class.
 KIND = "kind"
 
 
 class PlainValueError(MeshError, ValueError):
-    """A plain value is not the form of what it should be; the message tells the place and what was expected."""
+    """A plain value does not match the expected type; the message names the position and the expectation."""
 
 
 class Form:
-    """How values of one type are written and read."""
+    """Codec of one type."""
 
     __slots__ = ("decode", "encode", "is_plain")
 
     def __init__(self, encode: Encode | None, decode: Decode) -> None:
         self.encode = encode or _same
         self.decode = decode
-        self.is_plain = encode is None  #: The value stands for itself.
+        self.is_plain = encode is None  #: Values are already plain.
 
 
 def form_of(annotation: Any) -> Form:
-    """The form of a type, compiled at its first use.
+    """Return the codec of a type; it is compiled at first use.
 
     Raises:
-        PlainValueError: No form is known for such a type.
+        PlainValueError: The type is not supported.
     """
     found = _FORMS.get(annotation)
     if found is None:
@@ -53,7 +53,7 @@ def form_of(annotation: Any) -> Form:
 
 
 def tagged(classes: Collection[type]) -> Form:
-    """The form of values of any of these dataclasses: an object that carries the name of its class as `kind`."""
+    """Return the codec of values of any of these dataclasses: objects with the class name as `kind`."""
     forms = {cls: form_of(cls) for cls in classes}
     by_name = {cls.__name__: form for cls, form in forms.items()}
     writers = {cls: (cls.__name__, form.encode) for cls, form in forms.items()}
@@ -70,20 +70,20 @@ def tagged(classes: Collection[type]) -> Form:
         name = fields.pop(KIND, None)
         form = by_name.get(name) if isinstance(name, str) else None
         if form is None:
-            raise PlainValueError(f"{name!r} is no kind that is known; known are {', '.join(sorted(by_name))}")
+            raise PlainValueError(f"unknown kind {name!r}; known: {', '.join(sorted(by_name))}")
         return form.decode(fields)
 
     return Form(encode, decode)
 
 
 def dataclasses_of(module: types.ModuleType, base: type) -> tuple[type, ...]:
-    """The dataclasses of a module below `base`, in the order of their names."""
+    """Return the module's dataclasses derived from `base`, sorted by name."""
     found = (cls for name, cls in sorted(vars(module).items()) if isinstance(cls, type) and issubclass(cls, base) and cls is not base)
     return tuple(cls for cls in found if dataclasses.is_dataclass(cls))
 
 
 def _compile(annotation: Any) -> Form:
-    """By the kind of type; the order matters, as `bool` is an `int` and an Enum may be a `str`."""
+    """Compile by kind of type. Order matters: `bool` is an `int`, and an Enum may be a `str`."""
     while isinstance(annotation, typing.NewType):
         annotation = annotation.__supertype__
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
@@ -103,7 +103,7 @@ def _compile(annotation: Any) -> Form:
         return _enum(annotation)
     if dataclasses.is_dataclass(annotation) and isinstance(annotation, type):
         return _record(annotation)
-    raise PlainValueError(f"{annotation} has no plain form")
+    raise PlainValueError(f"type {annotation} cannot be encoded")
 
 
 def _scalar(kind: type) -> Form:
@@ -111,7 +111,7 @@ def _scalar(kind: type) -> Form:
 
     def decode(plain: Any) -> Any:
         if type(plain) not in accepted:
-            raise PlainValueError(f"{plain!r} is no {kind.__name__}")
+            raise PlainValueError(f"{plain!r} is not of type {kind.__name__}")
         return plain
 
     return Form(None, decode)
@@ -134,7 +134,7 @@ def _enum(kind: type[Enum]) -> Form:
     def decode(plain: Any) -> Enum:
         member = by_value.get(plain) if isinstance(plain, str) else None
         if member is None:
-            raise PlainValueError(f"{plain!r} is no {kind.__name__}")
+            raise PlainValueError(f"{plain!r} is not of type {kind.__name__}")
         return member
 
     return Form(attrgetter("value"), decode)
@@ -143,7 +143,7 @@ def _enum(kind: type[Enum]) -> Form:
 def _optional(annotation: Any, arguments: tuple[Any, ...]) -> Form:
     inner = [argument for argument in arguments if argument is not type(None)]
     if len(inner) != 1 or len(inner) == len(arguments):
-        raise PlainValueError(f"{annotation} has no plain form: of unions only `T | None` has")
+        raise PlainValueError(f"type {annotation} cannot be encoded: the only supported union is `T | None`")
     form = form_of(inner[0])
     encode, decode = form.encode, form.decode
 
@@ -169,7 +169,7 @@ def _tuple(arguments: tuple[Any, ...]) -> Form:
     def decode_each(plain: Any) -> tuple[Any, ...]:
         items = _array(plain)
         if len(items) != len(forms):
-            raise PlainValueError(f"{plain!r} has {counted(len(items), 'item')}, and should have {len(forms)}")
+            raise PlainValueError(f"{plain!r} has {counted(len(items), 'item')}, expected {len(forms)}")
         return tuple(_in_place(place, form.decode, item) for place, (form, item) in enumerate(zip(forms, items, strict=True)))
 
     return Form(encode_each, decode_each)
@@ -183,7 +183,7 @@ def _frozenset(form: Form) -> Form:
 
 
 def _mapping(keys: Form, values: Form) -> Form:
-    """JSON keeps keys as text only, so keys are names."""
+    """Return the codec of a mapping; JSON has only text keys, so keys must be names."""
     encode = values.encode
 
     def write(mapping: Mapping[Any, Any]) -> dict[str, Any]:
@@ -193,16 +193,16 @@ def _mapping(keys: Form, values: Form) -> Form:
         return {keys.decode(key): _in_place(key, values.decode, value) for key, value in _object(plain).items()}
 
     if not keys.is_plain or keys.decode(KIND) != KIND:
-        raise PlainValueError("of mappings only those with names as keys have a plain form")
+        raise PlainValueError("a mapping can be encoded only if its keys are names")
     return Form(write, read)
 
 
 def _record(cls: type) -> Form:
-    """A dataclass: an object of those fields that do not hold their defaults."""
+    """Return the codec of a dataclass: an object of the fields that differ from their defaults."""
     hints = typing.get_type_hints(cls)
     fields = [kept for kept in dataclasses.fields(cls) if kept.init]
     if any(kept.name == KIND for kept in fields):
-        raise PlainValueError(f"{cls.__name__} has a field {KIND!r}, which stands for the class itself")
+        raise PlainValueError(f"{cls.__name__} has a field {KIND!r}, which is reserved for the class name")
     forms = {kept.name: form_of(hints[kept.name]) for kept in fields}
     steps = tuple((kept.name, _default(kept), None if forms[kept.name].is_plain else forms[kept.name].encode) for kept in fields)
     required = frozenset(kept.name for kept in fields if _default(kept) is _REQUIRED)
@@ -230,7 +230,7 @@ def _record(cls: type) -> Form:
 
 
 def _take_of(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
-    """All these attributes at once."""
+    """Return a getter for all these attributes at once."""
     if len(names) > 1:
         return attrgetter(*names)
     return lambda value: tuple(getattr(value, name) for name in names)
@@ -260,13 +260,13 @@ def _in_place(place: object, decode: Decode, plain: Any) -> Any:
 
 def _object(plain: Any) -> dict[str, Any]:
     if not isinstance(plain, dict):
-        raise PlainValueError(f"{plain!r} is no JSON object")
+        raise PlainValueError(f"{plain!r} is not a JSON object")
     return plain
 
 
 def _array(plain: Any) -> list[Any]:
     if not isinstance(plain, list):
-        raise PlainValueError(f"{plain!r} is no JSON array")
+        raise PlainValueError(f"{plain!r} is not a JSON array")
     return plain
 
 

@@ -1,14 +1,13 @@
-"""Who may be asked to give way to more urgent work: the rules, and a score for each candidate.
+"""Eligibility and scores of preemption candidates.
 
-`evaluate` tells of every running task whether it may be asked, with the reason; it changes nothing, so it is also the dry
-run. `mesh.scheduling.victims` takes what `evaluate` found and picks the victims.
+`evaluate` returns for every running task whether it may be preempted, with the reason. It changes nothing, so it also serves the dry run.
+`mesh.scheduling.victims` chooses the victims among its results.
 
-The score is the seed's (§5.1): `delta_priority - kappa * remaining_s`, over a threshold. Beyond it, work that would be lost
-because it was not kept counts against a victim, and so does having run for a moment only. A rule about labels opens the way
-to another label and nothing else: it lifts neither the protection of a pool nor the order of priorities.
+The score is `delta_priority - kappa * remaining_s`, and must exceed a threshold. Unsaved work and a very short run time count against a
+victim. A rule about labels only permits victims of another label; it lifts neither the protection of a pool nor the order of priorities.
 
-A victim's priority is strictly lower than the preemptor's, and neither of the two is aged by waiting. Each preemption thus
-goes down in one fixed order, and no chain of them comes back to where it began: two tasks cannot evict each other in turns.
+A victim's priority is strictly lower than the preemptor's, and neither is aged by waiting. Each preemption therefore goes down in one
+fixed order, and no chain of preemptions forms a cycle: two tasks cannot evict each other in turns.
 """
 
 from __future__ import annotations
@@ -26,27 +25,27 @@ from mesh.scheduling.tasks import NO_TENANT
 
 ANY_LABEL = LabelName("*")
 NO_COUNTS: Mapping[LabelName, int] = MappingProxyType({})
-#: The minute of `per_minute_max`.
+#: Period of `per_minute_max`.
 MINUTE_MS = 60_000
 
 
 class PreemptionRulesError(MeshError, ValueError):
-    """The rules of preemption contradict themselves or name what is not known."""
+    """The preemption rules contradict themselves or contain an unknown name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A running task, as far as its preemption depends on it."""
+    """Running task, as input to preemption."""
 
     task: TaskId
     label: LabelName
     pool: PoolName
     tenant: TenantPath
-    priority: float  #: P_base + P_label. Waiting does not raise it, or two tasks could evict each other in turns.
+    priority: float  #: P_base + P_label, not aged: with aging, two tasks could evict each other in turns.
     resources: ResourceSet
-    row: int  #: Of its node in the node table.
+    row: int  #: Row of its node in the node table.
     started_ms: int
-    kept_ms: int  #: When its state was last kept; `started_ms` when never.
+    kept_ms: int  #: When its state was last saved; `started_ms` if never.
     estimated_ms: int | None = None
     group: GroupId | None = None
     preemptible: bool = True
@@ -54,7 +53,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemptor:
-    """The work that wants room, as far as the choice of its victims depends on it."""
+    """Task that needs capacity, as input to preemption."""
 
     task: TaskId
     label: LabelName
@@ -65,33 +64,33 @@ class Preemptor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptionRules:
-    """When preemption is worth it, and who is out of reach."""
+    """Thresholds, costs and limits of preemption."""
 
-    threshold: float = 0.5  #: A score has to be above it.
-    kappa_per_s: float = 0.001  #: Points of priority per second that the victim still has to run.
-    min_run_ms: int = 1_000  #: Nothing is stopped that has run for less.
-    lost_work_per_s: float = 0.001  #: Points of priority per second of work since the last kept state.
-    cross_label: Mapping[LabelName, tuple[LabelName, ...]] = field(default_factory=dict)  #: Who may take from whom; `*`: any.
-    cross_label_weight: float = 0.5  #: In (0, 1]: times the difference of priorities, where the labels differ.
-    cross_pool: bool = False  #: Tasks of other pools may give way.
-    protected_pools: frozenset[PoolName] = frozenset()  #: Nobody there gives way to a task of another pool.
-    per_minute_max: int | None = None  #: How many tasks of one label may be preempted in a minute; None: no limit.
+    threshold: float = 0.5  #: A score must be above it.
+    kappa_per_s: float = 0.001  #: Priority points per second that the victim still has to run.
+    min_run_ms: int = 1_000  #: Tasks that have run for less are not preempted.
+    lost_work_per_s: float = 0.001  #: Priority points per second of unsaved work.
+    cross_label: Mapping[LabelName, tuple[LabelName, ...]] = field(default_factory=dict)  #: Label to the labels it may preempt; `*`: any.
+    cross_label_weight: float = 0.5  #: In (0, 1]: factor on the difference of priorities if the labels differ.
+    cross_pool: bool = False  #: Allow victims in other pools.
+    protected_pools: frozenset[PoolName] = frozenset()  #: Their tasks are not preempted by tasks of other pools.
+    per_minute_max: int | None = None  #: Limit on preemptions per label and minute; None: no limit.
 
     def __post_init__(self) -> None:
         if not 0 < self.cross_label_weight <= 1:
-            raise PreemptionRulesError(f"cross_label_weight is {self.cross_label_weight}, and has to be above 0 and at most 1")
+            raise PreemptionRulesError(f"cross_label_weight must be above 0 and at most 1, got {self.cross_label_weight}")
         if min(self.kappa_per_s, self.lost_work_per_s, self.min_run_ms) < 0:
-            raise PreemptionRulesError("kappa_per_s, lost_work_per_s and min_run_ms cannot be negative")
+            raise PreemptionRulesError("kappa_per_s, lost_work_per_s and min_run_ms must not be negative")
 
     @classmethod
     def of(cls, aggressiveness: str = "medium", **changes: Any) -> PreemptionRules:
-        """A preset, `high`, `medium` or `low`, with single rules changed by name.
+        """Return a preset, `high`, `medium` or `low`, with single rules changed by name.
 
         Raises:
-            PreemptionRulesError: No such preset, or a rule that contradicts itself.
+            PreemptionRulesError: The preset is unknown, or a rule is invalid.
         """
         if aggressiveness not in PRESETS:
-            raise PreemptionRulesError(f"aggressiveness is {aggressiveness!r}; known are {', '.join(PRESETS)}")
+            raise PreemptionRulesError(f"aggressiveness must be one of {', '.join(PRESETS)}, got {aggressiveness!r}")
         return replace(PRESETS[aggressiveness], **changes)
 
 
@@ -105,10 +104,10 @@ PRESETS: Mapping[str, PreemptionRules] = MappingProxyType(
 
 
 def parse_cross_label(rules: Mapping[str, Mapping[str, Sequence[str]]]) -> Mapping[LabelName, tuple[LabelName, ...]]:
-    """`{"tier": {"premium": ["standard", "batch"]}}`: tasks of `tier:premium` may take from `tier:standard` and `tier:batch`.
+    """Parse `{"tier": {"premium": ["standard", "batch"]}}`: tasks of `tier:premium` may preempt those of `tier:standard` and `tier:batch`.
 
     Raises:
-        PreemptionRulesError: Not of that form.
+        PreemptionRulesError: The rules have another form.
     """
     parsed: dict[LabelName, tuple[LabelName, ...]] = {}
     for key, ranks in rules.items():
@@ -116,19 +115,19 @@ def parse_cross_label(rules: Mapping[str, Mapping[str, Sequence[str]]]) -> Mappi
             raise PreemptionRulesError(f'cross-label rule {key!r} is {ranks!r}; write {{"tier": {{"premium": ["standard"]}}}}')
         for value, below in ranks.items():
             if isinstance(below, str) or not all(isinstance(name, str) for name in below):
-                raise PreemptionRulesError(f"cross-label rule {key}:{value} is {below!r}, and has to be a list of values of {key}")
+                raise PreemptionRulesError(f"cross-label rule {key}:{value} must be a list of values of {key}, got {below!r}")
             parsed[LabelName(f"{key}:{value}")] = tuple(LabelName(f"{key}:{name}") for name in below)
     return parsed
 
 
-#: `(candidate, priority of the preemptor, rules, now_ms) -> score`; a plugin may put its own in place of `score`.
+#: `(candidate, priority of the preemptor, rules, now_ms) -> score`; a plugin may replace `score`.
 Scorer = Callable[[Candidate, float, PreemptionRules, int], float]
 
 
 def remaining_ms(candidate: Candidate, now_ms: int) -> int:
-    """How long it has still to run; 0 when nobody said how long it takes, or when it is overdue.
+    """Return how long the candidate still has to run; 0 when no estimate was given or it is overdue.
 
-    Unknown counts as nothing left, for a guess from the time already run would make old tasks safer or weaker by age alone.
+    Without an estimate no guess is made from the time already run: age alone would then protect or expose old tasks.
     """
     if candidate.estimated_ms is None:
         return 0
@@ -136,12 +135,9 @@ def remaining_ms(candidate: Candidate, now_ms: int) -> int:
 
 
 def score(candidate: Candidate, priority: float, rules: PreemptionRules, now_ms: int) -> float:
-    """`delta_priority - kappa * remaining_s - lost_work_per_s * lost_s`, in points of priority; higher gives way first.
+    """Return `delta_priority - kappa * remaining_s - lost_work_per_s * lost_s`, in priority points; higher is preempted first.
 
-    Knows no labels: where they differ, `evaluate` takes off `(1 - cross_label_weight) * delta_priority`.
-
-    Source:
-        Seed §5.1, `preempt_score`.
+    Labels are ignored here: if they differ, `evaluate` subtracts `(1 - cross_label_weight) * delta_priority`.
     """
     lost_ms = max(0, now_ms - max(candidate.kept_ms, candidate.started_ms))
     cost = rules.kappa_per_s * remaining_ms(candidate, now_ms) + rules.lost_work_per_s * lost_ms
@@ -150,16 +146,15 @@ def score(candidate: Candidate, priority: float, rules: PreemptionRules, now_ms:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """What a dry run tells of one candidate."""
+    """Verdict on one candidate."""
 
     candidate: Candidate
     score: float
-    verdict: Reason  #: ELIGIBLE, or what stands against it.
+    verdict: Reason  #: ELIGIBLE, or the rule against it.
     words: str
 
     @property
     def is_eligible(self) -> bool:
-        """May be asked to give way."""
         return self.verdict is Reason.ELIGIBLE
 
 
@@ -172,11 +167,11 @@ def evaluate(
     given_way: Mapping[LabelName, int] = NO_COUNTS,
     scorer: Scorer = score,
 ) -> tuple[Scored, ...]:
-    """Every candidate with its score and verdict, in the order given.
+    """Return every candidate with its score and verdict, in the given order.
 
     Args:
-        given_way: How many of each label have been preempted in the last minute.
-        scorer: In place of `score`. It decides about worth only; what is out of reach stays so.
+        given_way: Number of preemptions per label in the last minute.
+        scorer: Replaces `score`. It affects the score only; rules of eligibility still apply.
     """
     allowed = _labels_in_reach(preemptor, rules)
     return tuple([_judge(preemptor, candidate, rules, now_ms, allowed, given_way, scorer) for candidate in candidates])
@@ -191,14 +186,14 @@ def eligible(
     given_way: Mapping[LabelName, int] = NO_COUNTS,
     scorer: Scorer = score,
 ) -> tuple[Scored, ...]:
-    """Those of `evaluate` who may be asked, found sooner: nobody is scored who is out of reach. Arguments as there."""
+    """Return the eligible results of `evaluate`, faster: ineligible candidates are not scored. Same arguments."""
     allowed = _labels_in_reach(preemptor, rules)
     within = [candidate for candidate in candidates if _out_of_reach(preemptor, candidate, rules, allowed) is None]
     return tuple([found for found in evaluate(preemptor, within, rules, now_ms, given_way=given_way, scorer=scorer) if found.is_eligible])
 
 
 def _labels_in_reach(preemptor: Preemptor, rules: PreemptionRules) -> tuple[LabelName, ...]:
-    """Labels beside its own that it may take from."""
+    """Return the other labels that the preemptor may preempt."""
     return rules.cross_label.get(preemptor.label, ()) + rules.cross_label.get(ANY_LABEL, ())
 
 
@@ -220,25 +215,27 @@ def _judge(
     if age_ms < rules.min_run_ms:
         return Scored(candidate, worth, Reason.TOO_YOUNG, f"it has run for {age_ms} ms of at least {rules.min_run_ms}")
     if not worth > rules.threshold:
-        return Scored(candidate, worth, Reason.BELOW_THRESHOLD, f"its score is {worth:.3f}, and has to be above {rules.threshold:g}")
+        return Scored(candidate, worth, Reason.BELOW_THRESHOLD, f"its score {worth:.3f} is not above {rules.threshold:g}")
     if rules.per_minute_max is not None and given_way.get(label, 0) >= rules.per_minute_max:
-        return Scored(candidate, worth, Reason.PREEMPTION_LIMIT, f"{given_way[label]} of {label or 'no label'} gave way in the last minute")
+        return Scored(
+            candidate, worth, Reason.PREEMPTION_LIMIT, f"{given_way[label]} of {label or 'no label'} were preempted in the last minute"
+        )
     return Scored(candidate, worth, Reason.ELIGIBLE, f"its score is {worth:.3f}")
 
 
 def _out_of_reach(
     preemptor: Preemptor, candidate: Candidate, rules: PreemptionRules, allowed: tuple[LabelName, ...]
 ) -> tuple[Reason, str] | None:
-    """What no score makes up for. Each rule stands for itself: none that is met lifts another."""
+    """Return the rule that excludes the candidate whatever its score, or None. All rules apply independently."""
     if not candidate.preemptible:
-        return Reason.NOT_PREEMPTIBLE, "its user said that it does not give way"
+        return Reason.NOT_PREEMPTIBLE, "its user set preemptible to false"
     if candidate.pool != preemptor.pool:
         if candidate.pool in rules.protected_pools:
             return Reason.PROTECTED, f"pool {candidate.pool} is protected from other pools"
         if not rules.cross_pool:
             return Reason.OTHER_POOL, f"it runs in pool {candidate.pool}, and cross_pool is off"
     if not candidate.priority < preemptor.priority:
-        return Reason.PRIORITY_NOT_LOWER, f"its priority is {candidate.priority:g}, that of the other {preemptor.priority:g}"
+        return Reason.PRIORITY_NOT_LOWER, f"its priority {candidate.priority:g} is not lower than {preemptor.priority:g}"
     if candidate.label != preemptor.label and candidate.label not in allowed and ANY_LABEL not in allowed:
-        return Reason.ISOLATED, f"no rule lets {preemptor.label or 'no label'} take from {candidate.label or 'no label'}"
+        return Reason.ISOLATED, f"no rule lets {preemptor.label or 'no label'} preempt {candidate.label or 'no label'}"
     return None

@@ -1,16 +1,12 @@
-"""What is queued, in the order of `workload_priority = P_label + P_base + aging_per_s * wait_s`.
+"""Queued tasks ordered by `workload_priority = P_label + P_base + aging_per_s * wait_s`.
 
-Within one label the factor is one, so the order of two of its tasks never changes: it is the order of
-`P_base - aging_per_s * submitted_s`. Tasks are therefore sorted once, when they come, per bucket (what is alike for the
-scheduler: label, shape, pool, policy), and only the heads of the buckets are compared at the time of asking. Rejected: to
-recompute all priorities when one is taken, which costs 35 ms at 10,000 queued (the peer's way); and one heap for all, in
-which a shape that does not fit is met again with each of its tasks.
+Within one label the aging factor is the same, so the order of two tasks never changes: it is the order of `P_base - aging_per_s *
+submitted_s`. Tasks are therefore sorted once on arrival, per bucket (tasks alike for the scheduler: label, shape, pool, policy). Only the
+heads of the buckets are compared later. Rejected: recomputing all priorities per choice, which costs 35 ms at 10,000 queued tasks; and
+one heap for all tasks, in which a shape that does not fit comes up once per task.
 
-Priorities are counted in whole billionths of a point. With floats the sum of the same two tasks, taken at two moments,
-could round to two orders; with integers an order that was told once is the order later.
-
-Source:
-    Seed §5.1.
+Priorities are counted in integer billionths of a point. With floats, the sums of the same two tasks could round to different orders at
+two moments; with integers the order is stable.
 """
 
 from __future__ import annotations
@@ -26,8 +22,8 @@ from mesh.counting import counted
 from mesh.errors import AmountError, LedgerError
 from mesh.ids import LabelName, TaskId
 
-#: A task's place among the tasks of its label: billionths of a point (less is sooner), arrival, and the name, which ties
-#: only where the caller has given one arrival twice.
+#: A task's sort key within its label: billionths of a point (lower is sooner), arrival, and the id, which breaks ties only if the
+#: caller used one arrival twice.
 _Key = tuple[int, int, TaskId]
 
 _PER_POINT = 1_000_000_000
@@ -35,38 +31,38 @@ _PER_POINT = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelSettings:
-    """How one label's tasks are ordered among all."""
+    """Order of one label's tasks among all."""
 
-    priority: float = 0.0  #: P_label, points: the service level of a tenant, or the worth of a kind of node.
-    #: Points per second of waiting; finer than a millionth counts as none. At the default one point of priority is worth
-    #: 100 s, and the lowest task (1) overtakes fresh ones of the highest (10) after 15 minutes: long enough for
-    #: priorities to mean something, short enough that nothing waits for ever. (The peer's 10,000 s a point is for ever.)
+    priority: float = 0.0  #: P_label in points: the service level of a tenant, or the value of a kind of node.
+    #: Points per second of waiting; less than a millionth counts as zero. By default one point of priority equals 100 s of waiting.
+    #: The lowest task (1) overtakes new ones of the highest (10) after 15 minutes. Priorities then still matter, and nothing waits for
+    #: ever.
     aging_per_s: float = 0.01
 
 
 class _Label:
-    """A label that is configured or has something queued."""
+    """Label that is configured or has queued tasks."""
 
     __slots__ = ("ageing", "buckets", "is_own", "points", "settings")
 
     def __init__(self, settings: LabelSettings) -> None:
-        self.is_own = False  #: Configured by name; else it follows the settings of all others.
+        self.is_own = False  #: Configured by name; otherwise it uses the common settings.
         self.buckets: dict[Hashable, _Bucket] = {}
         self.follow(settings)
 
     def follow(self, settings: LabelSettings) -> None:
-        """Count by these from now on; the caller sorts anew."""
+        """Use these settings; the caller sorts again."""
         self.settings = settings
         self.points = _billionths(settings.priority)
         self.ageing = _billionths(settings.aging_per_s) // 1000  #: Billionths per millisecond.
 
     def bonus(self, now_ms: int) -> int:
-        """What all its tasks have over their key, now."""
+        """Return what is added to the keys of all its tasks now."""
         return self.points + self.ageing * now_ms
 
 
 class _Bucket:
-    """The tasks of one bucket, the next one first."""
+    """Tasks of one bucket, next one first."""
 
     __slots__ = ("label", "name", "order")
 
@@ -76,18 +72,18 @@ class _Bucket:
         self.order: SortedList[_Key] = SortedList()
 
 
-#: What is kept of a queued task: its key, its bucket, P_base in billionths, the moment since when it waits (ms).
+#: Queued task: key, bucket, P_base in billionths, start of its wait (ms).
 _Entry = tuple[_Key, _Bucket, int, int]
 
 
 class LabelQueues:
-    """The queues of all labels. `add` and `remove` cost O(log n), the best task O(buckets), whatever waits behind it."""
+    """Queues of all labels. `add` and `remove` cost O(log n), the best task O(buckets)."""
 
     def __init__(self, others: LabelSettings | None = None) -> None:
         self._others = others or LabelSettings()
         _check(self._others)
         self._labels: dict[LabelName, _Label] = {}
-        self._buckets: dict[Hashable, _Bucket] = {}  #: Those that are not empty.
+        self._buckets: dict[Hashable, _Bucket] = {}  #: Non-empty buckets.
         self._entries: dict[TaskId, _Entry] = {}
 
     def __len__(self) -> int:
@@ -97,12 +93,12 @@ class LabelQueues:
         return task in self._entries
 
     def configure(self, label: LabelName | None, settings: LabelSettings) -> None:
-        """Order this label by these settings from now on; None: every label that has not been configured by name.
+        """Set the settings of this label; None: of every label not configured by name.
 
-        The tasks of a label whose ageing changes are sorted anew, which costs O(n log n) for its n tasks.
+        If the aging of a label changes, its n tasks are sorted again in O(n log n).
 
         Raises:
-            AmountError: A setting that is no finite number, or a negative ageing; nothing has changed.
+            AmountError: A setting is not finite, or the aging is negative; nothing has changed.
         """
         _check(settings)
         if label is None:
@@ -118,7 +114,7 @@ class LabelQueues:
                 self._sort(kept)
 
     def settings(self, label: LabelName) -> LabelSettings:
-        """By which the label is ordered."""
+        """Return the label's settings."""
         kept = self._labels.get(label)
         return self._others if kept is None else kept.settings
 
@@ -126,21 +122,22 @@ class LabelQueues:
         """Queue a task.
 
         Args:
-            priority: P_base, points.
-            since_ms: Since when it waits. A task that comes back brings its own again, with its arrival: it gets its old place.
-            arrival: Counts up; breaks ties.
+            priority: P_base, in points.
+            since_ms: Start of its wait. A task that is queued again passes its original value and arrival to keep its position.
+            arrival: Increasing number; breaks ties.
+
         Raises:
-            AmountError: The priority is no finite number.
-            LedgerError: It is queued already, or the bucket is one of another label.
+            AmountError: The priority is not finite.
+            LedgerError: The task is queued already, or the bucket belongs to another label.
         """
         if task in self._entries:
-            raise LedgerError(f"{task} is queued already")
+            raise LedgerError(f"{task} is already queued")
         points = _billionths(priority)
         kept = self._buckets.get(bucket)
         if kept is None:
             kept = _Bucket(bucket, label)
         elif kept.label != label:
-            raise LedgerError(f"{task} of label {label!r} cannot be queued in bucket {bucket!r}, which is one of label {kept.label!r}")
+            raise LedgerError(f"{task} of label {label!r} cannot be queued in bucket {bucket!r} of label {kept.label!r}")
         owner = self._label(label)
         key = (owner.ageing * since_ms - points, arrival, task)
         self._buckets[bucket] = owner.buckets[bucket] = kept
@@ -148,7 +145,7 @@ class LabelQueues:
         self._entries[task] = (key, kept, points, since_ms)
 
     def remove(self, task: TaskId) -> bool:
-        """Take a task out; False when it is not queued."""
+        """Remove a task; return False when it is not queued."""
         entry = self._entries.pop(task, None)
         if entry is None:
             return False
@@ -159,25 +156,25 @@ class LabelQueues:
         return True
 
     def buckets(self) -> tuple[Hashable, ...]:
-        """Those in which something waits."""
+        """Return the non-empty buckets."""
         return tuple(self._buckets)
 
     def tasks(self, bucket: Hashable, most: int | None = None) -> tuple[TaskId, ...]:
-        """What waits there, the next one first; empty for an unknown bucket.
+        """Return the tasks of a bucket, next one first; empty for an unknown bucket.
 
         Args:
-            most: No more than the first so many; None: all.
+            most: Limit; None: all.
         """
         kept = self._buckets.get(bucket)
         return () if kept is None else tuple(task for _, _, task in kept.order[:most])
 
     def count(self, bucket: Hashable) -> int:
-        """How many wait there."""
+        """Return the number of tasks in a bucket."""
         kept = self._buckets.get(bucket)
         return 0 if kept is None else len(kept.order)
 
     def walk(self, now_ms: int) -> Iterator[TaskId]:
-        """All tasks, the next one first, at O(log buckets) each. Nothing may be added or removed meanwhile."""
+        """Yield all tasks, next one first, at O(log buckets) each. Nothing may be added or removed meanwhile."""
         lines = [(self._labels[kept.label].bonus(now_ms), iter(kept.order)) for kept in self._buckets.values()]
         heads = [(rank - bonus, arrival, task, bonus, rest) for bonus, rest in lines for rank, arrival, task in (next(rest),)]
         heapify(heads)
@@ -191,12 +188,20 @@ class LabelQueues:
                 heapreplace(heads, (following[0] - bonus, following[1], following[2], bonus, rest))
 
     def workload_priority(self, task: TaskId, now_ms: int) -> float:
-        """Points, now. Raises `LedgerError` when the task is not queued."""
+        """Return the task's current workload priority, in points.
+
+        Raises:
+            LedgerError: The task is not queued.
+        """
         key, bucket, _, _ = self._entry(task)
         return (self._labels[bucket.label].bonus(now_ms) - key[0]) / _PER_POINT
 
     def position(self, task: TaskId, now_ms: int) -> int:
-        """Its place among all that is queued, from 1; O(buckets * log n). Raises `LedgerError` when it is not queued."""
+        """Return the task's position among all queued tasks, from 1, in O(buckets * log n).
+
+        Raises:
+            LedgerError: The task is not queued.
+        """
         (rank, arrival, _), own, _, _ = self._entry(task)
         ahead = rank - self._labels[own.label].bonus(now_ms)
         bonuses = {name: label.bonus(now_ms) for name, label in self._labels.items() if label.buckets}
@@ -204,18 +209,18 @@ class LabelQueues:
         return int(sooner) + 1
 
     def round(self, now_ms: int, buckets: Iterable[Hashable] | None = None) -> Round:
-        """One pass over the heads of these buckets (None: of all), best first."""
+        """Return one pass over the heads of these buckets (None: of all), best first."""
         return Round(self, now_ms, self._buckets if buckets is None else buckets)
 
     def check(self) -> list[str]:
-        """Every broken invariant, in words; empty when all hold. Costs as much as is queued."""
-        found = [f"bucket {name!r} is empty and kept" for name, kept in self._buckets.items() if not kept.order]
+        """Return a message per broken invariant; empty when all hold. Cost is linear in the number of queued tasks."""
+        found = [f"bucket {name!r} is empty but listed" for name, kept in self._buckets.items() if not kept.order]
         listed = {task: key for kept in self._buckets.values() for key in kept.order for task in key[2:]}
         if listed != {task: entry[0] for task, entry in self._entries.items()}:
-            found.append(f"buckets hold {counted(len(listed), 'task')}, {len(self._entries)} are known, or not by the same keys")
+            found.append(f"buckets hold {counted(len(listed), 'task')}, {len(self._entries)} are known, or their keys differ")
         of_labels = {name: kept for label in self._labels.values() for name, kept in label.buckets.items()}
         if of_labels != self._buckets:
-            found.append("the labels have other buckets than the queues")
+            found.append("the labels' buckets differ from the queues'")
         return found
 
     def _entry(self, task: TaskId) -> _Entry:
@@ -231,7 +236,7 @@ class LabelQueues:
         return found
 
     def _drop(self, bucket: _Bucket) -> None:
-        """Names of buckets and labels come from users; what is empty is not kept, else the queues grow with every name ever seen."""
+        """Drop an empty bucket. Names of buckets and labels come from users, so empty ones would accumulate."""
         del self._buckets[bucket.name]
         label = self._labels[bucket.label]
         del label.buckets[bucket.name]
@@ -250,12 +255,12 @@ class LabelQueues:
             bucket.order = SortedList(keys)
 
 
-#: A bucket's best task by what counts between buckets (less is sooner). The number tells buckets apart, which have no order.
+#: A bucket's best task by its order among buckets (lower is sooner). The number breaks ties, since buckets have no order.
 _Head = tuple[int, int, TaskId, int, Hashable]
 
 
 class Round:
-    """One pass over the heads of buckets. A bucket whose head was given and that is not put back is given up until the next round."""
+    """One pass over the heads of buckets. A bucket whose head was taken and that is not put back is skipped until the next round."""
 
     __slots__ = ("_heads", "_in_play", "_now_ms", "_numbers", "_queues")
 
@@ -263,13 +268,13 @@ class Round:
         self._queues = queues
         self._now_ms = now_ms
         self._numbers = count()
-        self._in_play = dict.fromkeys(buckets)  # In a fixed order, and each once.
+        self._in_play = dict.fromkeys(buckets)  # Fixed order without duplicates.
         waiting = [kept for bucket in self._in_play if (kept := queues._buckets.get(bucket)) is not None]  # noqa: SLF001  as below
         self._heads = [self._head(kept) for kept in waiting]
         heapify(self._heads)
 
     def next(self) -> tuple[Hashable, TaskId] | None:
-        """The best head of all that are in play; its bucket is in play no more. None at the end of the round."""
+        """Return the best head and take its bucket out of the round; None at the end of the round."""
         while self._heads:
             _, _, task, _, bucket = heappop(self._heads)
             kept = self._queues._buckets.get(bucket)  # noqa: SLF001  a round is a part of the queues
@@ -278,12 +283,12 @@ class Round:
             elif kept.order[0][2] == task:
                 del self._in_play[bucket]
                 return bucket, task
-            else:  # Somebody else has taken that task, or put a better one before it.
+            else:  # The task was removed meanwhile, or a better one was added before it.
                 heappush(self._heads, self._head(kept))
         return None
 
     def again(self, bucket: Hashable) -> None:
-        """Put the bucket's next head into play, after the one that was given has been taken out of the queues."""
+        """Put the bucket's next head into the round, once the last one was removed from the queues."""
         kept = self._queues._buckets.get(bucket)  # noqa: SLF001  as above
         if kept is not None and bucket not in self._in_play:
             self._in_play[bucket] = None
@@ -299,10 +304,12 @@ def _billionths(points: float) -> int:
     try:
         return round(points * _PER_POINT)
     except (OverflowError, ValueError):
-        raise AmountError(f"{points} is no priority; write a finite number of points") from None
+        raise AmountError(f"priority must be finite, got {points}") from None
 
 
 def _check(settings: LabelSettings) -> None:
     _billionths(settings.priority)
     if _billionths(settings.aging_per_s) < 0:
-        raise AmountError(f"{settings.aging_per_s} points per second would let a task lose by waiting; write zero or more")
+        raise AmountError(
+            f"aging_per_s must be at least 0, got {settings.aging_per_s}; a negative value would lower a task's priority by waiting"
+        )

@@ -1,4 +1,4 @@
-"""What the scheduler keeps about each task, each shape that waits, and each preemption that is under way."""
+"""Records of tasks, of queued shapes, and of preemptions in progress."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mesh.scheduling.tasks import TaskRequest, Weights
 
 @dataclass(frozen=True, slots=True)
 class BucketKey:
-    """What makes two queued tasks alike: when one of them does not fit now, none does."""
+    """Key shared by queued tasks that are alike: when one of them does not fit now, none does."""
 
     label: LabelName
     pool: PoolName
@@ -25,25 +25,25 @@ class BucketKey:
     selector: tuple[tuple[str, str], ...]
     policy: str
     weights: Weights
-    is_urgent: bool  #: May take a reserved placement group.
+    is_urgent: bool  #: It may use a reserved placement group.
     has_agent: bool
     node: NodeName | None = None
     soft: bool = False
     job: JobId | None = None
     role: str = ""
-    own: TaskId | None = None  #: A task like no other: it is of a gang.
-    places: tuple[tuple[NodeName, int], ...] = ()  #: Where how much of its arguments lies.
+    own: TaskId | None = None  #: Set for a member of a gang, which is unlike any other task.
+    places: tuple[tuple[NodeName, int], ...] = ()  #: Bytes of its arguments by node.
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Bucket:
-    """All queued tasks of one key, and the nodes for them."""
+    """Queued tasks of one key, with the nodes for them."""
 
     key: BucketKey
-    amounts: ResourceSet  #: Of one task, its whole placement group.
+    amounts: ResourceSet  #: Amounts of one task with its whole placement group.
     candidates: Candidates
-    refused: tuple[Reason, str] | None = None  #: Why its first task does not fit; None: not tried, or it went.
-    tried_at: int = -1  #: The room epoch of that refusal; nothing has become free since while they are equal.
+    refused: tuple[Reason, str] | None = None  #: Why its first task does not fit; None: not tried, or placed.
+    tried_at: int = -1  #: Value of `room_epoch` at that refusal; while it is current, nothing has become free since.
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,67 +51,67 @@ class TaskRecord:
     """A task that is not over."""
 
     request: TaskRequest
-    since_ms: int  #: When it was submitted; kept when it is queued again, so that it gets its old place.
-    arrival: int  #: Counts up; breaks ties.
+    since_ms: int  #: When it was submitted; unchanged when it is queued again, so that it keeps its position.
+    arrival: int  #: Increasing number; breaks ties.
     bucket: Bucket | None = None  #: None: a call on an agent.
-    attempt: int = 0  #: Counts its starts; answers that carry another one are late.
+    attempt: int = 0  #: Number of starts; answers about another attempt are late.
     agent: AgentId | None = None
-    node: NodeName | None = None  #: Of its first bundle, from READY on.
+    node: NodeName | None = None  #: Node of its first bundle, from READY on.
     group: GroupId | None = None
     started_ms: int = 0
-    kept_ms: int = 0  #: When its state was last kept; its start before that.
+    kept_ms: int = 0  #: When its state was last saved; its start before that.
     restarts: int = 0
-    refusals: int = 0  #: Starts that did not come about, in a row.
+    refusals: int = 0  #: Consecutive failed starts.
     resume: bool = False
-    stopping: Reason | None = None  #: The order to stop it is out, for this reason.
-    destroy_group: bool = False  #: Its placement group is not kept after it.
-    needs: set[TaskId] = field(default_factory=set)  #: Of those that it comes after, who have not succeeded yet.
-    in_admitted_gang: bool = False  #: Its gang has been admitted whole once: from then on it starts again by itself.
-    requeue: bool = False  #: When it has stopped it waits for its next turn.
+    stopping: Reason | None = None  #: Reason of the stop order in progress.
+    destroy_group: bool = False  #: Remove its placement group after it.
+    needs: set[TaskId] = field(default_factory=set)  #: Dependencies that have not succeeded yet.
+    in_admitted_gang: bool = False  #: Its gang was admitted once; from then on it restarts alone.
+    requeue: bool = False  #: Queue it again when it has stopped.
 
 
 @dataclass(slots=True, kw_only=True)
 class Eviction:
-    """Room that is being made for one task. What has come free is held: nobody else gets it."""
+    """Eviction in progress for one task. Freed resources are held for that task."""
 
     preemptor: TaskId
     pool: PoolName
     since_ms: int
     victims: set[TaskId]  #: Still stopping.
     groups: set[GroupId] = field(default_factory=set)  #: Still being removed.
-    rows: list[tuple[NodeName, Units]] = field(default_factory=list)  #: Room that is promised to the preemptor.
-    holders: list[str] = field(default_factory=list)  #: Entries of the pool's ledger that hold its quota.
-    gang: str = ""  #: The room is for all members of this gang, of whom the preemptor is one.
-    places: Mapping[TaskId, tuple[NodeName, ...]] = field(default_factory=dict)  #: Where whom of them goes; empty: wherever it fits.
+    rows: list[tuple[NodeName, Units]] = field(default_factory=list)  #: Node resources promised to the preemptor.
+    holders: list[str] = field(default_factory=list)  #: Entries of the pool's ledger that hold quota for it.
+    gang: str = ""  #: The eviction serves all members of this gang, one of which is the preemptor.
+    places: Mapping[TaskId, tuple[NodeName, ...]] = field(default_factory=dict)  #: Nodes planned for each task; empty: any that fit.
 
 
 @dataclass(slots=True, kw_only=True)
 class Reservation:
-    """Room that is set aside in one pool, as it comes free, for work that has waited for too long."""
+    """Capacity reserved in one pool, as it becomes free, for a task that waited too long."""
 
-    task: TaskId  #: The head that waits; of a gang, one of its members.
+    task: TaskId  #: The waiting head; for a gang, one of its members.
     pool: PoolName
     since_ms: int
-    rows: list[tuple[NodeName, Units]] = field(default_factory=list)  #: Room that is promised to it.
-    quota: ResourceSet = NOTHING  #: What is set aside of the pool.
-    needs: dict[NodeName, ResourceSet] = field(default_factory=dict)  #: What its places take of each node, held or still to come.
+    rows: list[tuple[NodeName, Units]] = field(default_factory=list)  #: Node resources promised to it.
+    quota: ResourceSet = NOTHING  #: Reserved quota of the pool.
+    needs: dict[NodeName, ResourceSet] = field(default_factory=dict)  #: Amounts of its places by node, held or still missing.
 
 
 @dataclass(slots=True, kw_only=True)
 class JobPlaces:
-    """Places of a job's workers that wait for their leader."""
+    """Reservations for a job's workers that wait for their leader."""
 
     job: JobId
     pool: PoolName
     wanted: tuple[KeptPlace, ...]
     until_ms: int
-    attempt: int  #: Of the leader.
-    kept: tuple[KeptPlace, ...] = ()  #: Of the wanted, those whose room and quota are held.
+    attempt: int  #: Attempt of the leader.
+    kept: tuple[KeptPlace, ...] = ()  #: The wanted places whose resources and quota are held.
 
 
 @dataclass(slots=True, kw_only=True)
 class LabelRules:
-    """How one label's queue is ordered and scored."""
+    """Order and scoring of one label's queue."""
 
     priority: float = 0.0  #: P_label.
     aging_per_s: float | None = None

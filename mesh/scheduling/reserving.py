@@ -1,12 +1,11 @@
-"""Room that is set aside, as it comes free, for work that has waited for too long: else a stream of small work starves the large.
+"""Reservations for tasks that have waited too long; without them a stream of small tasks would starve large ones.
 
-One head in each pool has a reservation: the first in the queue's order that has waited for `reserve_after_ms` and that nobody
-gives way to. All reservations are opened before each pass over the queue, and each is made anew when the pass comes to its
-head. So whoever stands before a head in the order takes what it needs first, and no two reservations ever wait for each
-other: the one that comes first in the order finds everything open that those behind it held.
+Each pool reserves for one head: the first in queue order that has waited for `reserve_after_ms` and has no victims. All reservations are
+opened before each pass over the queue, and each is taken again when the pass reaches its head. Tasks before a head in the order therefore
+take what they need first. Reservations never wait for each other: the first in order finds everything open that the later ones held.
 
-Smaller work may use the room while it is known to end before the room is needed (EASY backfilling, Lifka 1995). What users say
-of run times may be wrong, so that comes to an end too: after as long a wait again the room is simply kept.
+Smaller tasks may use reserved capacity if they are known to end before it is needed (EASY backfilling, Lifka 1995). Users' estimates of
+run times may be wrong, so backfilling stops once the head has waited for the same period again.
 """
 
 from __future__ import annotations
@@ -27,23 +26,25 @@ from mesh.scheduling.seats import Wants, has_seats, nearest, wants_of
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import AT_WORK
 
-#: For what a task waits when room that is set aside can help it.
+#: Refusals that reserved capacity can help against.
 HELPED_BY_ROOM = frozenset({Reason.POOL_BUSY, Reason.NODES_BUSY, Reason.ROOM_RESERVED})
-#: How many of a bucket are looked at for one that ends soon enough.
+#: Number of tasks per bucket checked for one that ends soon enough.
 _LOOKED_AT_MAX = 16
 _PASSED_OVER = frozenset({Reason.POOL_BUSY, Reason.NODES_BUSY})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetAside:
-    """What became of a head's wish for a reservation."""
+    """Result of a head's request for a reservation."""
 
     refusal: Refusal
-    places: dict[TaskId, tuple[int, ...]]  #: Rows that have all the room now, which the policy did not find; empty: it is still to come.
+    places: dict[
+        TaskId, tuple[int, ...]
+    ]  #: Rows with all the capacity now, which the policy did not find; empty: capacity is still missing.
 
 
 def open_reservations(state: MeshState) -> None:
-    """Let go of all that is set aside; `set_aside` takes it again for heads that still do not fit."""
+    """Release all reservations; `set_aside` takes them again for heads that still do not fit."""
     for reservation in state.reservations.values():
         for node, vector in reservation.rows:
             if node in state.table:
@@ -58,7 +59,7 @@ def open_reservations(state: MeshState) -> None:
 
 
 def close_reservations(state: MeshState) -> bool:
-    """The pass is over; True when something that was set aside is not any more, so that others may fit."""
+    """End the pass. Return True when a reservation was not taken again, so that other tasks may fit."""
     lapsed = any(pool not in state.reservations for pool in state.opened)
     state.opened = {}
     if lapsed:
@@ -67,7 +68,7 @@ def close_reservations(state: MeshState) -> bool:
 
 
 def had_room(state: MeshState, record: TaskRecord) -> bool:
-    """Was room set aside for the task, or those like it, before this pass?"""
+    """Return whether the task, or one like it, had the reservation before this pass."""
     before = state.opened.get(record.request.pool)
     if before is None:
         return False
@@ -79,7 +80,7 @@ def had_room(state: MeshState, record: TaskRecord) -> bool:
 
 
 def set_aside(state: MeshState, record: TaskRecord, together: Sequence[TaskRecord]) -> SetAside | None:
-    """Keep what is free of the places that the head lacks least; None when it is not its turn to have a reservation."""
+    """Reserve what is free of the places that need the least more. Return None when the head may not have a reservation."""
     pool, after_ms = record.request.pool, state.settings.reserve_after_ms
     if after_ms is None or pool in state.reservations:
         return None
@@ -103,7 +104,7 @@ def set_aside(state: MeshState, record: TaskRecord, together: Sequence[TaskRecor
 
 
 def use_or_name(state: MeshState, record: TaskRecord, refusal: Refusal) -> Refusal | None:
-    """A task that would fit if nothing were set aside: it starts if it ends soon enough (None), else it is told for whom it waits."""
+    """Place a task that would fit without reservations if it ends soon enough (None), else return whose reservation it waits for."""
     bucket = record.bucket
     if bucket is None or refusal[0] not in _PASSED_OVER or len(bucket.key.shape.bundles) > 1:
         return refusal
@@ -114,12 +115,12 @@ def use_or_name(state: MeshState, record: TaskRecord, refusal: Refusal) -> Refus
         if _ends_before(state, record, reservation):
             _lend(state, reservation, row, bucket.amounts)
             return place(state, record, (row,))
-        return Reason.ROOM_RESERVED, f"room for it is kept for {reservation.task}, which has waited for too long"
+        return Reason.ROOM_RESERVED, f"room is reserved for {reservation.task}, which has waited too long"
     return refusal
 
 
 def lend_behind(state: MeshState, bucket: Bucket) -> None:
-    """Behind a head that does not end soon enough, others of its bucket may: their resources are alike, their run times are not."""
+    """Try other tasks of the bucket behind its head: their resources are equal, but their run times may be shorter."""
     for task in state.queues.tasks(bucket, _LOOKED_AT_MAX)[1:]:
         record = state.records[task]
         if record.request.estimated_ms is not None:
@@ -127,17 +128,17 @@ def lend_behind(state: MeshState, bucket: Bucket) -> None:
 
 
 def holder_of(reservation: Reservation) -> str:
-    """Under which name the pool's ledger keeps what is set aside."""
+    """Return the name under which the pool's ledger holds the reserved quota."""
     return f"hold:{reservation.task}:waits"
 
 
 def _words(wants: Wants, lacking: int) -> Refusal:
-    to_come = f"{lacking} of {counted(len(wants.seats), 'place')} {'is' if lacking == 1 else 'are'} still to come"
-    return Reason.GATHERING_ROOM, f"room is set aside for it as it comes free; {to_come}"
+    to_come = f"{lacking} of {counted(len(wants.seats), 'place')} still incomplete"
+    return Reason.GATHERING_ROOM, f"capacity is being reserved for it as it becomes free; {to_come}"
 
 
 def _hold(state: MeshState, reservation: Reservation, wants: Wants, rows: list[int]) -> int:
-    """Promise to the head what is free of its places; how many of these are not complete."""
+    """Promise to the head what is free of its places. Return how many places are incomplete."""
     lacking, free = 0, state.pools.pool(reservation.pool).free
     for seat, row in zip(wants.seats, rows, strict=True):
         held = np.minimum(seat.vector, state.table.free(slice(row, row + 1))[0])
@@ -156,7 +157,7 @@ def _hold(state: MeshState, reservation: Reservation, wants: Wants, rows: list[i
 
 
 def _row_kept(state: MeshState, bucket: Bucket, reservation: Reservation) -> int | None:
-    """Where the task would fit if this were not set aside; None: nowhere."""
+    """Return the row where the task would fit without this reservation; None: nowhere."""
     pool = state.pools.pools.get(bucket.key.pool)
     if pool is None or pool.is_closing:
         return None
@@ -172,7 +173,7 @@ def _row_kept(state: MeshState, bucket: Bucket, reservation: Reservation) -> int
 
 
 def _ends_before(state: MeshState, record: TaskRecord, reservation: Reservation) -> bool:
-    """Is the task over before the room is needed, as far as anybody knows?"""
+    """Return whether the task is expected to end before the reserved capacity is needed."""
     estimated_ms, after_ms = record.request.estimated_ms, state.settings.reserve_after_ms
     if estimated_ms is None or after_ms is None or state.now_ms >= reservation.since_ms + after_ms:
         return False
@@ -181,7 +182,7 @@ def _ends_before(state: MeshState, record: TaskRecord, reservation: Reservation)
 
 
 def _ready_ms(state: MeshState, reservation: Reservation) -> int | None:
-    """When its places are free, if everybody there runs for as long as was said; None: of somebody who is in the way nobody knows."""
+    """Return when its places are free if all estimates hold. None if any blocker's run time is unknown."""
     ends: dict[NodeName, list[tuple[int, ResourceSet]]] = {}
     for record in state.records.values():
         node, estimated_ms = record.node, record.request.estimated_ms
@@ -205,7 +206,7 @@ def _ready_ms(state: MeshState, reservation: Reservation) -> int | None:
 
 
 def _open_room(state: MeshState, reservation: Reservation, row: int) -> Units:
-    """What would be free on the row if nothing of it were set aside here [r]."""
+    """Return what would be free on the row [r] without this reservation."""
     free: Units = state.table.left[row].copy()
     for node, held in reservation.rows:
         if node == state.table.names[row]:
@@ -214,7 +215,7 @@ def _open_room(state: MeshState, reservation: Reservation, row: int) -> Units:
 
 
 def _lend(state: MeshState, reservation: Reservation, row: int, amounts: ResourceSet) -> None:
-    """Open so much of what is set aside that the task fits there. It is taken again when the head has its next turn."""
+    """Open enough of the reservation for the task. The rest is reserved again when the pass next reaches the head."""
     name, wanted = state.table.name(row), state.table.vector(amounts)
     kept = []
     for node, held in reservation.rows:

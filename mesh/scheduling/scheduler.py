@@ -1,11 +1,11 @@
 """The local scheduler of a mesh: events in, decisions out; the only writer of its state.
 
-A batch of events is taken in one by one; then the queue is gone through once (`placing`), and whoever does not fit may ask
-others to give way (`evicting`). Each answer that comes from outside carries the attempt that it is about: an answer about
-an earlier one is late, and changes nothing.
+`handle` applies a batch of events one by one and then makes one pass over the queue (`placing`), with preemption for tasks that do not
+fit (`evicting`). Each answer from outside carries the attempt it is about; an answer about an earlier attempt is late and changes
+nothing.
 
 Source:
-    Seed §5.1, §6.4, §6.5; ADR 0002, ADR 0013. The shape is dask's `WorkerState.handle_stimulus`.
+    ADR 0002, ADR 0013; after dask's `WorkerState.handle_stimulus`.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from mesh.scheduling.settings import SchedulerSettings
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import AT_WORK, TaskState
 
-#: How long a pool is left alone after Ray has refused a reserved group.
+#: How long no reserved group is ordered in a pool after Ray has refused one.
 _RESERVE_RESTS_MS = 1_000
 _FORM = form_of(snapshot.MeshSnapshot)
 
 
 class MeshScheduler:
-    """One mesh's local scheduler. `state` may be read by anyone; only `handle` writes it."""
+    """Local scheduler of one mesh. Any caller may read `state`; only `handle` writes it."""
 
     def __init__(
         self, settings: SchedulerSettings | None = None, *, seed: int = 0, catalogue: Catalogue = BUILT_INS, scorer: Scorer = score
@@ -62,10 +62,10 @@ class MeshScheduler:
         self.state = MeshState(settings or SchedulerSettings(), Chance(seed), catalogue, scorer)
 
     def to_snapshot(self) -> object:
-        """All of the state, as plain JSON values; taken between two calls of `handle`.
+        """Return the whole state as plain JSON values. Call between two calls of `handle`.
 
-        What is not kept (scores, what was last said) is forgotten here too: so this scheduler and one made from the snapshot
-        decide alike from now on, and a journal that goes on from the snapshot replays.
+        What is not saved (scores, last explanations) is dropped here too. This scheduler and one restored from the snapshot then decide
+        alike, and a journal continued from the snapshot can be replayed.
         """
         kept = snapshot.take(self.state)
         self.state = snapshot.restore(kept, self.state.catalogue, self.state.scorer)
@@ -73,20 +73,25 @@ class MeshScheduler:
 
     @classmethod
     def from_snapshot(cls, kept: object, catalogue: Catalogue = BUILT_INS, scorer: Scorer = score) -> MeshScheduler:
-        """A scheduler that goes on as that one did. Raises `PlainValueError` when it is no such snapshot."""
+        """Return a scheduler that continues from the snapshot.
+
+        Raises:
+            PlainValueError: It is not such a snapshot.
+        """
         scheduler = cls(catalogue=catalogue, scorer=scorer)
         scheduler.state = snapshot.restore(_FORM.decode(kept), catalogue, scorer)
         return scheduler
 
     def handle(self, *events: happened.Event) -> list[Decision]:
-        """Take the events in; return what must be done, in order.
+        """Apply the events and return the decisions they lead to, in order.
 
         Pure: the same events on the same state give the same decisions, so a journal can be replayed.
 
         Args:
             events: Oldest first; `at_ms` is milliseconds on this mesh's clock.
+
         Raises:
-            IllegalTransition: No row in `TRANSITIONS`; carries the task's story.
+            IllegalTransition: `TRANSITIONS` has no such row; the message contains the task's history.
             MeshError: An event of an unknown kind.
         """
         state = self.state
@@ -146,7 +151,7 @@ class MeshScheduler:
         state = self.state
         for task in [task for task, record in state.records.items() if record.request.pool == event.pool]:
             if task not in state.records:
-                continue  # It ended with one before it.
+                continue  # It ended together with an earlier one.
             cancel(
                 self.state,
                 state.records[task],
@@ -175,7 +180,7 @@ class MeshScheduler:
         state.queues.configure(event.label, state.label_settings(event.label))
         state.rebuild_buckets()
 
-    # -- tasks come ----------------------------------------------------------------------------------------------------
+    # -- submission ----------------------------------------------------------------------------------------------------
 
     def _task_submitted(self, event: happened.TaskSubmitted) -> None:
         state, request = self.state, event.request
@@ -204,7 +209,7 @@ class MeshScheduler:
                 state.may_give_way = None
                 try_now(state, record)
 
-    # -- tasks go on ---------------------------------------------------------------------------------------------------
+    # -- running tasks -------------------------------------------------------------------------------------------------
 
     def _task_started(self, event: happened.TaskStarted) -> None:
         state, record = self.state, current(self.state, event.task, event.attempt)
@@ -311,7 +316,7 @@ class MeshScheduler:
     def _group_gone(self, event: happened.GroupGone) -> None:
         lose_group(self.state, event.group)
 
-    # -- room without an agent -----------------------------------------------------------------------------------------
+    # -- capacity without an agent -------------------------------------------------------------------------------------
 
     def _slot_asked(self, event: happened.SlotAsked) -> None:
         state, pool = self.state, self.state.pools.pools.get(event.pool)
@@ -320,9 +325,9 @@ class MeshScheduler:
             refused = Reason.POOL_UNKNOWN, f"there is no pool {event.pool}"
         elif held := state.pools.held_by(_slot(event.slot)):
             same = held == event.resources and state.pools.pools_of(_slot(event.slot)) == (event.pool,)
-            refused = (None, "it is held already") if same else (Reason.ID_TAKEN, f"{event.slot} holds {held} already")
+            refused = (None, "it is already held") if same else (Reason.ID_TAKEN, f"{event.slot} already holds {held}")
         elif not event.resources <= pool.capacity:
-            refused = Reason.POOL_TOO_SMALL, f"pool {event.pool} has {pool.capacity} in all"
+            refused = Reason.POOL_TOO_SMALL, f"pool {event.pool} has {pool.capacity} in total"
         elif not pool.fits(event.resources):
             refused = Reason.POOL_BUSY, f"pool {event.pool} has {pool.free} free"
         else:
@@ -335,7 +340,7 @@ class MeshScheduler:
         if held is not None:
             state.pools.commit(held, _slot(event.slot))
         known = held is not None or bool(state.pools.held_by(_slot(event.slot)))
-        refused = (None, "") if known else (Reason.SLOT_UNKNOWN, f"nothing is set aside under {event.slot}")
+        refused = (None, "") if known else (Reason.SLOT_UNKNOWN, f"nothing is reserved under {event.slot}")
         state.orders.append(AnswerSlot(version=state.version, slot=event.slot, refused=refused[0], detail=refused[1]))
 
     def _slot_released(self, event: happened.SlotReleased) -> None:
@@ -357,9 +362,8 @@ class MeshScheduler:
         for eviction in [kept for kept in state.evictions.values() if event.at_ms - kept.since_ms > state.settings.hold_ms]:
             end_eviction(state, eviction.preemptor)
             let_group_go(state, eviction.preemptor)
-        state.room_came()  # Who was too young to give way may be old enough now.
+        state.room_came()  # Tasks that were too young to be preempted may be old enough now.
 
-    #: What each kind of event does.
     _HANDLERS: ClassVar[Mapping[type[happened.Event], Callable[[MeshScheduler, Any], None]]] = {
         happened.NodeJoined: _node_joined,
         happened.NodeUseSeen: _node_use_seen,
@@ -389,5 +393,5 @@ class MeshScheduler:
 
 
 def _slot(name: str) -> str:
-    """Slots have names of their users' choice: kept apart from those of tasks."""
+    """Return the ledger name of a slot. The prefix separates users' slot names from task ids."""
     return f"slot:{name}"

@@ -1,7 +1,7 @@
-"""The places that work needs at the same time: the bundles of a group, the members of a gang; and which nodes could take them all.
+"""Joint placement: the places that must be found at once, for the bundles of a group or the members of a gang, and rows for them.
 
-To seat demands of several resources on nodes is hard in general. Here the seat with the fewest nodes to go to is seated first,
-of alike ones the largest, each where it leaves the least; what this does not find is not found.
+Placing demands of several resources optimally is hard in general. This greedy search takes the place with the fewest possible rows first,
+among equals the largest, and puts each where it leaves the least. An arrangement that it misses is not found.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ Rows = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Seat:
-    """One place that has to be found."""
+    """One place to be found."""
 
     task: TaskId
-    vector: Units  #: What it takes of its node, in the node table's columns.
-    rows: Rows  #: Nodes that could hold it when empty.
-    strategy: str = ""  #: How it goes with the other seats of its task; empty: as it likes.
-    bundles: int = 1  #: How many bundles sit on it: all of them, of a group that is packed strictly.
+    vector: Units  #: Amounts it takes of its node, in the node table's columns.
+    rows: Rows  #: Rows that could hold it when empty.
+    strategy: str = ""  #: Relation to the other places of its task; empty: none.
+    bundles: int = 1  #: Number of bundles in this place: all of them in a STRICT_PACK group.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wants:
-    """What some tasks need at once, in one pool."""
+    """Joint demand of some tasks in one pool."""
 
     pool: PoolName
-    seats: tuple[Seat, ...]  #: In the order in which they are to be found.
-    quota: ResourceSet  #: Of all together.
-    groups: int = 0  #: How many placement groups have to be made for them.
+    seats: tuple[Seat, ...]  #: In search order.
+    quota: ResourceSet  #: Sum over all.
+    groups: int = 0  #: Number of placement groups to create.
 
     def by_task(self, rows: Sequence[int]) -> dict[TaskId, tuple[int, ...]]:
-        """A row for each bundle of each task, from a row for each seat."""
+        """Return a row for each bundle of each task, from a row for each place."""
         places: dict[TaskId, tuple[int, ...]] = {}
         for seat, row in zip(self.seats, rows, strict=True):
             places[seat.task] = (*places.get(seat.task, ()), *[row] * seat.bundles)
@@ -54,7 +54,7 @@ class Wants:
 
 
 def wants_of(state: MeshState, requests: Sequence[TaskRequest]) -> Wants | None:
-    """The seats of tasks that start together; None when they are of several pools. Groups that stand and serve save their seats."""
+    """Return the joint demand of tasks that start together; None for several pools. Tasks that existing groups can serve need no place."""
     pool = requests[0].pool
     if pool not in state.pools.pools or any(request.pool != pool for request in requests):
         return None
@@ -68,13 +68,13 @@ def wants_of(state: MeshState, requests: Sequence[TaskRequest]) -> Wants | None:
         if layer is None:
             groups += has_groups
             found.append(_seats(state, request.task, bucket.key, rows))
-    # Who has the fewest rows goes first, then who is large. Bundles of one task keep their order: it is that of their rows.
+    # Fewest rows first, then largest. Bundles of one task keep their order, which is the order of their rows.
     found.sort(key=lambda seats: (min(len(seat.rows) for seat in seats), -max(int(seat.vector.sum()) for seat in seats)))
     return Wants(pool=pool, seats=tuple(seat for seats in found for seat in seats), quota=quota, groups=groups)
 
 
 def _standing(state: MeshState, request: TaskRequest, key: BucketKey, taken: set[GroupId]) -> Layer | None:
-    """The layer of a group that the task could have as it stands; each group is given once."""
+    """Return the layer of an existing group that the task could use; each group is used once."""
     selector = dict(key.selector)
 
     def accepts(group: GroupRecord) -> bool:
@@ -109,8 +109,8 @@ def _seats(state: MeshState, task: TaskId, key: BucketKey, known: dict[tuple[obj
 
 
 def rows_for_ever(state: MeshState, key: BucketKey, wanted: ResourceSet) -> Rows:
-    """Rows that carry the labels and could hold `wanted` when empty; no scores are made for it."""
-    table, vector = state.table, state.table.vector(wanted)  # First, as it may add a column.
+    """Return the rows with matching labels that could hold `wanted` when empty, without scores."""
+    table, vector = state.table, state.table.vector(wanted)  # First: the call may add a column.
     if key.node is not None and not key.soft:
         named = np.array([table.row(key.node)] if key.node in table else [], dtype=np.intp)
         return named[(table.total[named] >= vector).all(axis=1)]
@@ -119,11 +119,11 @@ def rows_for_ever(state: MeshState, key: BucketKey, wanted: ResourceSet) -> Rows
 
 
 def arrange(seats: Sequence[Seat], free: Units) -> list[int] | None:
-    """A row for each seat, all at once; None when there is none that this search finds.
+    """Return a row for each place, all at once; None when this search finds none.
 
     Args:
-        seats: In the order in which they are seated.
-        free: [n, r], what is free on each row; left as it is.
+        seats: In search order.
+        free: [n, r], free amounts per row; not changed.
     """
     left, rows = free.copy(), list[int]()
     for place, seat in enumerate(seats):
@@ -136,17 +136,17 @@ def arrange(seats: Sequence[Seat], free: Units) -> list[int] | None:
 
 
 def rows_of_same(seats: Iterable[Seat], rows: Iterable[int], seat: Seat) -> list[int]:
-    """Where the other seats of its task are."""
+    """Return the rows of the other places of its task."""
     return [row for other, row in zip(seats, rows, strict=False) if other.task == seat.task] if seat.strategy else []
 
 
 def open_rows(seat: Seat, same: Sequence[int]) -> Rows:
-    """Where it may go, given where the others of its task are."""
+    """Return the rows where it may go, given those of its task's other places."""
     return seat.rows[~np.isin(seat.rows, same)] if seat.strategy == "STRICT_SPREAD" and same else seat.rows
 
 
 def best_fit(seat: Seat, left: Units, same: Sequence[int]) -> int | None:
-    """The row with room for the seat where it leaves the least; None when there is none."""
+    """Return the row that fits the place and has the least left afterwards; None when none fits."""
     rows, columns = open_rows(seat, same), np.flatnonzero(seat.vector)
     wanted = seat.vector[columns]
     over = left[np.ix_(rows, columns)] - wanted
@@ -162,7 +162,7 @@ def best_fit(seat: Seat, left: Units, same: Sequence[int]) -> int | None:
 
 
 def has_seats(seats: Sequence[Seat], rows: Sequence[int], free: Units) -> bool:
-    """Have these rows room for these seats, one row for each?"""
+    """Return whether these rows have enough free for these places, one row for each."""
     left = free.copy()
     for seat, row in zip(seats, rows, strict=True):
         left[row] -= seat.vector
@@ -170,7 +170,7 @@ def has_seats(seats: Sequence[Seat], rows: Sequence[int], free: Units) -> bool:
 
 
 def nearest(seats: Sequence[Seat], free: Units, total: Units) -> list[int] | None:
-    """A row for each seat where the least is lacking now; what a row lacks has to come. None: not even empty nodes have the seats."""
+    """Return a row for each place where the least is missing now. None: even empty nodes could not hold them."""
     if arrange(seats, total) is None:
         return None
     left, room, rows = free.copy(), total.copy(), list[int]()

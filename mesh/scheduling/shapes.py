@@ -1,4 +1,4 @@
-"""The shape of a placement group, and what a pool keeps of such groups."""
+"""Shapes of placement groups, and the group settings of a pool."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from mesh.resources import NOTHING, ResourceSet
 
 @dataclass(frozen=True, slots=True)
 class GroupShape:
-    """What makes two placement groups interchangeable."""
+    """Shape that makes two placement groups interchangeable."""
 
     bundles: tuple[ResourceSet, ...]
-    strategy: str = "PACK"  #: Ray's words: PACK, SPREAD, STRICT_PACK, STRICT_SPREAD.
+    strategy: str = "PACK"  #: One of Ray's strategies: PACK, SPREAD, STRICT_PACK, STRICT_SPREAD.
 
     @property
     def amounts(self) -> ResourceSet:
-        """What the whole group takes."""
+        """Return the sum over all bundles."""
         return sum(self.bundles, start=NOTHING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPoolSpec:
-    """The placement groups of one pool (seed §6.4): a reserved layer, and a dynamic one between two bounds."""
+    """Placement groups of one pool: a reserved layer, and a dynamic one between two bounds."""
 
-    reserved: tuple[GroupShape, ...] = ()  #: `high_priority_pg_specs`: made beforehand, for tasks of `reserved_priority` and more.
-    max_dynamic: int = 4  #: `max_dynamic_pgs`: groups made on demand, in use or kept.
-    min_idle: int = 0  #: Kept idle groups that are not removed for their age.
-    idle_ms: int = 60_000  #: How long a group beyond `min_idle` is kept for the next task.
+    reserved: tuple[GroupShape, ...] = ()  #: `high_priority_pg_specs`: created beforehand, for tasks of `reserved_priority` and more.
+    max_dynamic: int = 4  #: `max_dynamic_pgs`: limit on groups created on demand, in use or idle.
+    min_idle: int = 0  #: Number of idle groups retained whatever their age.
+    idle_ms: int = 60_000  #: How long idle groups beyond `min_idle` are retained.
     reuse: bool = True
     reserved_priority: float = 8.0
-    warm_agents: bool = True  #: Each reserved group has an agent process that waits in it, so that a start waits for none.
+    warm_agents: bool = True  #: Each reserved group has a waiting agent process, so that no task waits for a process start.

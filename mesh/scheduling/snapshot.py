@@ -1,7 +1,7 @@
-"""The scheduler's state as one frozen value, and the state made again from it.
+"""Snapshot of the scheduler's state as one frozen value, and its restoration.
 
-Only what cannot be derived is kept. The node table is filled again from groups, tasks and held room; scores, buckets and
-indexes are made anew. So a snapshot cannot contradict itself in more ways than it has fields.
+Only what cannot be derived is saved. The node table is rebuilt from groups, tasks and holds; scores, buckets and indexes are computed
+again. This leaves as little redundancy as possible that could be inconsistent.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ from mesh.scheduling.tasks import AT_WORK, TaskRequest, TaskState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSnapshot:
-    """A node."""
-
     node: NodeName
     total: ResourceSet
     labels: Mapping[str, str]
@@ -37,7 +35,7 @@ class NodeSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSnapshot:
-    """A pool and its entries."""
+    """Pool with its ledger entries."""
 
     spec: PoolSpec
     is_closing: bool
@@ -47,8 +45,6 @@ class PoolSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSnapshot:
-    """A placement group."""
-
     group: GroupId
     pool: PoolName
     shape: GroupShape
@@ -64,7 +60,7 @@ class GroupSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSnapshot:
-    """A task that is not over."""
+    """Task that is not over."""
 
     request: TaskRequest
     state: TaskState
@@ -88,7 +84,7 @@ class TaskSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionSnapshot:
-    """A preemption under way."""
+    """Eviction in progress."""
 
     preemptor: TaskId
     pool: PoolName
@@ -103,7 +99,7 @@ class EvictionSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservationSnapshot:
-    """Room that is set aside."""
+    """Reservation for a task that has waited too long."""
 
     task: TaskId
     pool: PoolName
@@ -115,7 +111,7 @@ class ReservationSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeshSnapshot:
-    """All of it."""
+    """The whole state."""
 
     settings: SchedulerSettings
     chance: int
@@ -137,7 +133,7 @@ class MeshSnapshot:
 
 
 def take(state: MeshState) -> MeshSnapshot:
-    """The state as it stands between two calls of `handle`."""
+    """Return the state as it is between two calls of `handle`."""
     table = state.table
     return MeshSnapshot(
         settings=state.settings,
@@ -173,7 +169,7 @@ def take(state: MeshState) -> MeshSnapshot:
 
 
 def restore(kept: MeshSnapshot, catalogue: Catalogue, scorer: Scorer) -> MeshState:
-    """A state that goes on as the one did that the snapshot was taken of."""
+    """Return a state that continues from the snapshot."""
     state = MeshState(kept.settings, Chance(kept.chance), catalogue, scorer)
     state.version, state.now_ms, state.arrivals, state.groups_made = kept.version, kept.now_ms, kept.arrivals, kept.groups_made
     state.labels = dict(kept.labels)
@@ -272,7 +268,7 @@ def _restore_node(state: MeshState, kept: NodeSnapshot) -> None:
 
 
 def _restore_pool(state: MeshState, kept: PoolSnapshot) -> None:
-    """Through a capacity that holds everything, as the pool's own may have been lowered since."""
+    """Restore through a capacity that fits all entries, since the pool's own may have been lowered below them."""
     held = sum((*kept.reservations.values(), *kept.uses.values()), start=kept.spec.capacity)
     state.pools.configure(_with_capacity(kept.spec, held))
     for holder, amounts in (*kept.reservations.items(), *kept.uses.items()):

@@ -1,7 +1,7 @@
-"""The whole state of one mesh's scheduler, and the verbs that keep its ledgers in step.
+"""The whole state of one mesh's scheduler, with methods that keep its ledgers consistent.
 
-Three ledgers tell who holds what: the node table (physical room), the pools (quota) and the placement groups. A verb here
-writes all that it touches or raises before it has written anything, so that no path of the scheduler can leave one behind.
+Three ledgers record who holds what: the node table (node resources), the pools (quota) and the placement groups. A method either updates
+all ledgers it concerns or raises before it changes any.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from mesh.scheduling.shapes import GroupShape
 from mesh.scheduling.task_queues import SchedulingQueues
 from mesh.scheduling.tasks import AT_WORK, TaskRequest, TaskState, Weights
 
-#: How many starts the estimate of a wait looks back on.
+#: Number of starts used to estimate a wait.
 STARTS_KEPT = 32
-#: How many ended tasks are remembered by their ids, so that a submission that comes again is known.
+#: Number of ended tasks remembered by id, so that a repeated submission is recognised.
 ENDED_KEPT = 10_000
-#: The node table's log of touched rows is cut at this length.
+#: Length at which the node table's log of touched rows is cut.
 _TOUCHED_MAX = 1 << 16
-#: Beyond so many shapes those that nobody waits with are forgotten.
+#: Above this number, shapes without waiting tasks are dropped.
 _BUCKETS_MAX = 1_000
 _BUCKETS_LOOKED_AT_EVERY = 64
 _ALIKE_MAX = 4_096
@@ -47,18 +47,18 @@ _NO_RULES = LabelRules()
 
 
 class MeshState:
-    """Written by `MeshScheduler.handle` and what it calls, by nobody else.
+    """State of one scheduler. Only `MeshScheduler.handle` and what it calls write it.
 
-    Invariants (checked by `mesh.scheduling.invariants.violations`): each task of `records` is in `tasks` in exactly one
-    state; it is in `queues` exactly when it is PLACEABLE; it holds quota exactly from READY or SWAP until it has stopped.
+    Invariants (checked by `mesh.scheduling.invariants.violations`): each task of `records` is in `tasks` in exactly one state; it is in
+    `queues` exactly when it is PLACEABLE; it holds quota exactly from READY or SWAP until it has stopped.
     """
 
     def __init__(self, settings: SchedulerSettings, chance: Chance, catalogue: Catalogue, scorer: Scorer) -> None:
         self.settings = settings
         self.chance = chance
         self.catalogue = catalogue
-        self.scorer = scorer  #: Of candidates for preemption.
-        self.version = 0  #: Counts calls of `handle`.
+        self.scorer = scorer  #: Scores candidates for preemption.
+        self.version = 0  #: Number of calls of `handle`.
         self.now_ms = 0
         self.table = NodeTable()
         self.pools = PoolLedger(())
@@ -67,47 +67,45 @@ class MeshState:
         self.tasks = SchedulingQueues()
         self.records: dict[TaskId, TaskRecord] = {}
         self.buckets: dict[BucketKey, Bucket] = {}
-        self._alike: dict[Hashable, Bucket] = {}  #: The same by what requests say, as a key takes longer to make; may forget.
+        self._alike: dict[Hashable, Bucket] = {}  #: Cache by request fields, since keys are slow to build; may be cleared.
         self.labels: dict[LabelName, LabelRules] = {}
         self.evictions: dict[TaskId, Eviction] = {}  #: By preemptor.
-        self.reservations: dict[PoolName, Reservation] = {}  #: Room set aside for work that has waited too long; one in a pool.
-        self.job_places: dict[JobId, JobPlaces] = {}  #: Where workers will start that wait for their leader.
-        self.opened: dict[PoolName, Reservation] = {}  #: What they were before the pass that is under way; empty between passes.
-        self.evicted: dict[TaskId, TaskId] = {}  #: Victim to preemptor, while it stops.
-        self.readers: dict[TaskId, set[TaskId]] = {}  #: Task to those that come after it.
+        self.reservations: dict[PoolName, Reservation] = {}  #: Reservations for tasks that waited too long, one per pool.
+        self.job_places: dict[JobId, JobPlaces] = {}  #: Reservations for workers that wait for their leader.
+        self.opened: dict[PoolName, Reservation] = {}  #: Reservations before the current pass; empty between passes.
+        self.evicted: dict[TaskId, TaskId] = {}  #: Victim to preemptor, while the victim stops.
+        self.readers: dict[TaskId, set[TaskId]] = {}  #: Task to the tasks that depend on it.
         self.gangs: dict[str, list[TaskId]] = {}  #: Members known so far.
         self.callers: dict[AgentId, list[TaskId]] = {}  #: Calls that wait for the agent.
-        self.agents: dict[AgentId, TaskId] = {}  #: Agents that are up, and whose task they run.
-        self.ended: dict[TaskId, TaskState] = {}  #: The last ones, oldest first.
+        self.agents: dict[AgentId, TaskId] = {}  #: Running agents with their tasks.
+        self.ended: dict[TaskId, TaskState] = {}  #: Last ended tasks, oldest first.
         self.job_counts: dict[JobId, dict[NodeName, int]] = {}
         self.given_way: deque[tuple[int, LabelName]] = deque()  #: Preemptions of the last minute.
-        self.running: dict[float, int] = {}  #: How many tasks that may give way run of each priority.
+        self.running: dict[float, int] = {}  #: Number of running preemptible tasks by priority.
         self.starts: dict[PoolName, deque[int]] = {}  #: Times of the last starts.
         self.arrivals = 0
         self.groups_made = 0
-        self.room_epoch = 0  #: Counts whatever may let something fit that did not.
-        self.doomed: list[tuple[TaskId, tuple[Reason, str]]] = []  #: What was found out in this pass to be never.
+        self.room_epoch = 0  #: Grows when something may fit that did not.
+        self.doomed: list[tuple[TaskId, tuple[Reason, str]]] = []  #: Tasks that this pass found can never be placed.
         self.census = Census()
-        self.common: CommonShapes | None = None  #: What is asked for most, as last counted.
-        self.refilled_at = -1  #: The room epoch at which the reserved layers were last looked at.
-        self.refusals = 0  #: Counts changes of what fits nowhere or waits.
-        self.aftermath: deque[tuple[TaskRecord, TaskState, TaskId | None]] = (
-            deque()
-        )  #: Ends whose meaning for others is not worked out yet.
-        self.evaluations = 0  #: Of preemption, in this pass.
-        self.may_give_way: tuple[Candidate, ...] | None = None  #: What runs, as this pass found it; None: nobody has looked yet.
-        self.reserve_rests: dict[PoolName, int] = {}  #: Until when no reserved group is ordered there: Ray has refused one.
-        self.made: set[GroupId] = set()  #: Groups that Ray has made: they use room, the others are promised it.
-        self.node_versions: dict[NodeName, int] = {}  #: When something was last placed there.
-        self.told: dict[TaskId, tuple[Reason, str]] = {}  #: What was last said about each task that waits.
-        self.demands: tuple[ResourceSet, ...] = ()  #: What the autoscaler was last told.
-        self.demands_at = 0  #: The count of refusals at that time.
-        self.orders: list[Decision] = []  #: Of the call of `handle` that is under way.
+        self.common: CommonShapes | None = None  #: Most requested shapes, as last counted.
+        self.refilled_at = -1  #: `room_epoch` at the last refill of the reserved layers.
+        self.refusals = 0  #: Grows when the set of unplaced tasks changes.
+        self.aftermath: deque[tuple[TaskRecord, TaskState, TaskId | None]] = deque()  #: Ends whose effects on others are pending.
+        self.evaluations = 0  #: Victim searches in this pass.
+        self.may_give_way: tuple[Candidate, ...] | None = None  #: Running tasks as found by this pass; None: not searched yet.
+        self.reserve_rests: dict[PoolName, int] = {}  #: Until when no reserved group is ordered in a pool, since Ray refused one.
+        self.made: set[GroupId] = set()  #: Groups that exist in Ray: they use resources; other groups have a promise.
+        self.node_versions: dict[NodeName, int] = {}  #: Version of the last placement on each node.
+        self.told: dict[TaskId, tuple[Reason, str]] = {}  #: Last explanation of each waiting task.
+        self.demands: tuple[ResourceSet, ...] = ()  #: Last request to the autoscaler.
+        self.demands_at = 0  #: Value of `refusals` at that request.
+        self.orders: list[Decision] = []  #: Decisions of the current call of `handle`.
 
-    # -- shapes that wait ----------------------------------------------------------------------------------------------
+    # -- queued shapes -------------------------------------------------------------------------------------------------
 
     def bucket_for(self, request: TaskRequest) -> Bucket:
-        """The bucket of all tasks like this one."""
+        """Return the bucket for all tasks like this one."""
         likeness = _likeness(request)
         bucket = self._alike.get(likeness)
         if bucket is None:
@@ -143,13 +141,13 @@ class MeshState:
         )
 
     def bucket_of_reserve(self, spec: PoolSpec, shape: GroupShape) -> Bucket:
-        """Nodes for a reserved group, which no task asks for."""
+        """Return a bucket for a reserved group, which no task requests."""
         request = TaskRequest(task=TaskId(""), pool=spec.pool, resources=shape.bundles[0], bundles=shape.bundles, has_agent=False)
         key = replace(self._key(request), shape=shape)
         return Bucket(key=key, amounts=shape.amounts, candidates=self.candidates_of(key))
 
     def rebuild_buckets(self) -> None:
-        """Settings have changed: everything queued gets the bucket that it belongs to now."""
+        """Assign every queued task to its new bucket after a change of settings."""
         self.buckets.clear()
         self._alike.clear()
         self.running.clear()
@@ -162,7 +160,7 @@ class MeshState:
         self.room_came()
 
     def candidates_of(self, key: BucketKey, request: TaskRequest | None = None, bundle: int = 0) -> Candidates:
-        """Nodes for one bundle of the shape."""
+        """Return the nodes for one bundle of the shape."""
         wanted = key.shape.bundles[bundle]
         settings = self.settings
         demand = Demand(
@@ -190,30 +188,30 @@ class MeshState:
         )
 
     def _weights(self, request: TaskRequest, rules: LabelRules) -> Weights:
-        """Those of its label, else of its workload type (rules under `workload:<type>`), else the mesh's (seed §5.1)."""
+        """Return the weights of its label, else of its workload type (rules under `workload:<type>`), else the mesh's."""
         of_type = self.labels.get(LabelName(f"workload:{request.workload_type}")) if request.workload_type else None
         changes = rules.weights or (of_type.weights if of_type is not None else {})
         return replace(self.settings.weights, **changes) if changes else self.settings.weights
 
     def label_settings_of_others(self) -> LabelSettings:
-        """How the queue of a label without rules of its own is ordered."""
+        """Return the settings for labels without rules of their own."""
         return LabelSettings(aging_per_s=self.settings.aging_per_s)
 
     def label_settings(self, label: LabelName) -> LabelSettings:
-        """How the label's queue is ordered."""
+        """Return the label's queue settings."""
         rules = self.labels.get(label, _NO_RULES)
         aging = rules.aging_per_s if rules.aging_per_s is not None else self.settings.aging_per_s
         return LabelSettings(priority=rules.priority, aging_per_s=aging)
 
     def base_priority(self, request: TaskRequest) -> float:
-        """P_base + P_label: what preemption compares."""
+        """Return P_base + P_label, which preemption compares."""
         rules = self.labels.get(request.label)
         return request.priority + (rules.priority if rules is not None else 0.0)
 
     # -- queueing ------------------------------------------------------------------------------------------------------
 
     def enqueue(self, record: TaskRecord) -> None:
-        """Into its place: a task that was there before gets its old one."""
+        """Queue the task; one that was queued before gets its old position."""
         request = record.request
         if record.bucket is None:
             record.bucket = self.bucket_for(request)
@@ -228,48 +226,48 @@ class MeshState:
         record.bucket.tried_at = -1
 
     def without_node(self, request: TaskRequest) -> TaskRequest:
-        """The request of somebody whose choice of node is out of date: any node will do."""
+        """Return the request without its outdated node: any node will do."""
         return replace(request, node=None, policy="" if request.policy == "node_affinity" else request.policy)
 
     def note_start(self, record: TaskRecord) -> None:
-        """Remember when it started, for estimates."""
+        """Record a start, for estimates."""
         self.starts.setdefault(record.request.pool, deque(maxlen=STARTS_KEPT)).append(self.now_ms)
 
     def count_demand(self, request: TaskRequest) -> None:
-        """Learn which shapes are asked for; now and then everything that waits is scored by what has been learnt."""
+        """Count the requested shape. From time to time, rescore waiting shapes by the shapes counted so far."""
         self.census.count(request.bundles[0] if request.bundles else request.resources)
-        if self.arrivals & (self.arrivals - 1) == 0 or self.arrivals % _CENSUS_EVERY == 0:  # Often at first, then every so often.
+        if self.arrivals & (self.arrivals - 1) == 0 or self.arrivals % _CENSUS_EVERY == 0:  # Often at first, then at a fixed interval.
             self.common = self.census.common(self.table.vector, self._largest_node())
             for bucket in self.buckets.values():
                 bucket.candidates.know(self.common)
 
     def _largest_node(self) -> ResourceSet:
-        """Of what tasks ask for: a node's memory is no reason to leave it whole for work that never names memory."""
+        """Return the largest node's total of requested resources only: unrequested memory must not count as worth preserving."""
         asked = {name for shape, _ in self.census for name in shape}
         totals = self.table.total[: len(self.table.names)]
         whole = self.table.amounts(totals[int(totals.sum(axis=1).argmax())]) if len(totals) else NOTHING
         return ResourceSet({name: amount for name, amount in whole.items() if name in asked})
 
     def unmet_demands(self) -> tuple[ResourceSet, ...]:
-        """What fits on no node, and what waits for room: a set per task or bundle, bounded."""
+        """Return the demands that fit on no node or wait for capacity: one set per task or bundle, up to the limit."""
         most, demands = self.settings.demands_told_max, list[ResourceSet]()
         for task in self.tasks.in_state(TaskState.INFEASIBLE)[:most]:
             request = self.records[task].request
             demands.extend(request.bundles or (request.resources,))
         waiting = [bucket for bucket in self.queues.buckets() if isinstance(bucket, Bucket) and bucket.refused is not None]
-        for bucket in sorted(waiting, key=lambda bucket: repr(bucket.key)):  # Not by age, which a snapshot does not keep.
+        for bucket in sorted(waiting, key=lambda bucket: repr(bucket.key)):  # Not by age, which a snapshot does not save.
             if len(demands) < most:
                 demands.extend(list(bucket.key.shape.bundles) * min(self.queues.count(bucket), most))
         return tuple(demands[:most])
 
     def room_came(self) -> None:
-        """Something may fit now that did not."""
+        """Record that something may fit now that did not."""
         self.room_epoch += 1
 
-    # -- the ledgers together ------------------------------------------------------------------------------------------
+    # -- changes of several ledgers ------------------------------------------------------------------------------------
 
     def bind_to_node(self, record: TaskRecord, row: int, amounts: ResourceSet) -> None:
-        """Promise the task quota and room on a node."""
+        """Promise the task quota and node resources."""
         task = record.request.task
         self.pools.reserve(record.request.pool, task, amounts)
         self.table.promise(row, self.table.vector(record.request.resources))
@@ -277,7 +275,7 @@ class MeshState:
         self._count_for_job(record, 1)
 
     def bind_to_group(self, record: TaskRecord, group: GroupRecord) -> None:
-        """Give the task a placement group that stands. A reserved one brings its own quota."""
+        """Give the task an existing placement group. A reserved one brings its own quota."""
         task = record.request.task
         if group.layer is Layer.RESERVED:
             self.pools.move(reserve_holder(group.group), task)
@@ -288,7 +286,7 @@ class MeshState:
         self._count_for_job(record, 1)
 
     def bind_to_new_group(self, record: TaskRecord, shape: GroupShape, rows: tuple[int, ...]) -> GroupRecord:
-        """Promise the task quota, and a placement group the room for it."""
+        """Promise the task quota and a new placement group."""
         task = record.request.task
         self.pools.reserve(record.request.pool, task, shape.amounts)
         group = self.new_group(record.request.pool, shape, rows, Layer.DYNAMIC, task)
@@ -297,7 +295,7 @@ class MeshState:
         return group
 
     def new_group(self, pool: PoolName, shape: GroupShape, rows: tuple[int, ...], layer: Layer, holder: TaskId | None) -> GroupRecord:
-        """A placement group that Ray is to make on these rows, one per bundle."""
+        """Add a placement group that Ray is to create on these rows, one per bundle."""
         for bundle, row in zip(shape.bundles, rows, strict=True):
             self.table.promise(row, self.table.vector(bundle))
         self.groups_made += 1
@@ -306,10 +304,10 @@ class MeshState:
         return self.groups.records[group]
 
     def start(self, record: TaskRecord) -> None:
-        """The task runs: what was promised to it is in use."""
+        """Turn the task's promises into use."""
         request = record.request
         if request.agent is not None:
-            return  # A call takes nothing; its agent does.
+            return  # A call uses no resources; its agent does.
         if request.task in self.pools.pool(request.pool).reservations:
             self.pools.commit(request.pool, request.task)
         self._count_running(request, 1)
@@ -317,7 +315,7 @@ class MeshState:
             self.table.start(self.table.row(record.node), self.table.vector(request.resources))
 
     def restore_use(self, record: TaskRecord, *, runs: bool) -> None:
-        """Count again what a task of a snapshot uses of its node; its quota and its group are counted by their own ledgers."""
+        """Count the node use of a restored task; quota and groups are restored by their own ledgers."""
         request, node = record.request, record.node
         if request.agent is not None or node is None:
             return
@@ -333,9 +331,9 @@ class MeshState:
                 self.table.start(row, vector)
 
     def unbind(self, record: TaskRecord, *, hold_for: TaskId | None = None) -> None:
-        """Take back what the task holds: quota, room, its place in a group. Harmless when it holds nothing.
+        """Release what the task holds: quota, node resources, its group. No effect when it holds nothing.
 
-        The group itself stays, unless it was not even made; whoever calls decides what becomes of it.
+        The group itself stays, unless it was not created yet; the caller decides what happens to it.
         """
         if record.node is None:
             return
@@ -357,7 +355,7 @@ class MeshState:
         self.room_came()
 
     def _lay_by_quota(self, task: TaskId, group: GroupRecord) -> None:
-        """A reserved group keeps its quota when its task has ended: set aside again, where the pool still has that much."""
+        """Reserve the quota of a reserved group again after its task, if the pool still has that much."""
         holder = reserve_holder(group.group)
         self.pools.move(task, holder)
         self.pools.release(holder)
@@ -374,7 +372,7 @@ class MeshState:
             self.table.withdraw(row, vector)
 
     def lose_group(self, group: GroupRecord) -> None:
-        """A placement group is gone: its room, and the quota of a reserved one that nobody uses, are free."""
+        """Drop a lost group: free its resources, and the quota of an unused reserved one."""
         was_made = group.group in self.made
         self.made.discard(group.group)
         for bundle, node in zip(group.shape.bundles, group.nodes, strict=True):
@@ -386,12 +384,12 @@ class MeshState:
         self.room_came()
 
     def close_pools(self) -> None:
-        """Pools that are being deleted and hold nothing any more are gone."""
+        """Delete the pools that are closing and hold nothing any more."""
         for name in [name for name, pool in self.pools.pools.items() if pool.is_closing and pool.is_empty]:
             self.pools.delete(name)
 
     def trim(self) -> None:
-        """Cut what only grows: the node table's log (whoever keeps scores makes them anew), and shapes that nobody waits with."""
+        """Cut the node table's log, which makes users of scores compute them anew, and drop shapes without waiting tasks."""
         if len(self.table.touched) > _TOUCHED_MAX:
             self.table.touched.clear()
             self.table.shape_version += 1
@@ -423,7 +421,7 @@ class MeshState:
 
 
 def _likeness(request: TaskRequest) -> Hashable:
-    """All that `MeshState._key` reads of a request: two that are alike in it have one bucket, as long as the settings stay."""
+    """Return all that `MeshState._key` reads of a request: while settings stay the same, equal values mean the same bucket."""
     return (
         *(request.label, request.pool, request.priority, request.resources, request.bundles, request.strategy, request.has_agent),
         *(request.policy, request.weights, request.workload_type, request.node, request.soft, request.job, request.role),
@@ -434,5 +432,5 @@ def _likeness(request: TaskRequest) -> Hashable:
 
 
 def reserve_holder(group: GroupId) -> str:
-    """Under which name the pool's ledger keeps the quota of a reserved placement group that nobody uses."""
+    """Return the name under which the pool's ledger holds the quota of an unused reserved group."""
     return f"group:{group}"

@@ -1,6 +1,6 @@
-"""What happened to each task, from submitted to over: when it was placed, started, stopped, and why it waited.
+"""History of each task, from submitted to over: placements, starts, stops and waits.
 
-Folded from the same batches as the metrics; a story is handed out when its task is over, and nothing is kept of it then.
+It is computed from the same batches as the metrics. A history is returned when its task is over, and nothing of it is retained.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from mesh.scheduling.decisions import Decision, EndTask, ExplainWaiting, StartTa
 from mesh.scheduling.events import AgentLost, Event, TaskEnded, TaskRefused, TaskStarted, TaskStopped, TaskSubmitted
 from mesh.scheduling.tasks import TaskRequest
 
-#: Of each task; a task that waits for a week would fill the memory with its reasons otherwise.
+#: Per task; otherwise a task that waits for a week would fill the memory with reasons.
 WAITS_MAX = 32
 ATTEMPTS_MAX = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptStory:
-    """One try to run it."""
+    """One attempt to run the task."""
 
     attempt: int
     agent: AgentId
@@ -32,22 +32,22 @@ class AttemptStory:
     started_ms: int | None = None
     stop_asked_ms: int | None = None
     stop_reason: Reason | None = None
-    stopped_for: TaskId | None = None  #: For whom it gave way.
+    stopped_for: TaskId | None = None  #: The preemptor.
     ended_ms: int | None = None
-    how: str = ""  #: How it ended; empty: by itself, well.
+    how: str = ""  #: How it ended; empty: successfully, by itself.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStory:
-    """All that the mesh has done for one task. Times are the mesh's own milliseconds."""
+    """History of one task. Times are milliseconds on the mesh's clock."""
 
     request: TaskRequest
     submitted_ms: int
     ended_ms: int = 0
-    reason: Reason | None = None  #: How it ended.
+    reason: Reason | None = None  #: Reason of its end.
     detail: str = ""
     attempts: tuple[AttemptStory, ...] = ()
-    waits: tuple[tuple[int, Reason], ...] = ()  #: From when it waited for what.
+    waits: tuple[tuple[int, Reason], ...] = ()  #: Start and reason of each wait.
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class _Open:
 
 
 class TaskStories:
-    """The stories of the tasks that are not over."""
+    """Histories of the tasks that are not over."""
 
     def __init__(self) -> None:
         self._open: dict[TaskId, _Open] = {}
@@ -76,7 +76,7 @@ class TaskStories:
         return len(self._open)
 
     def fold(self, events: Iterable[Event], decisions: Iterable[Decision]) -> list[TaskStory]:
-        """Take in what one call of the scheduler heard and decided; the stories that are over with it."""
+        """Process the events and decisions of one call of the scheduler, and return the histories of tasks that ended."""
         at_ms, over = 0, []
         for event in events:
             at_ms = max(at_ms, event.at_ms)

@@ -1,12 +1,8 @@
-"""One queue per task state, and the one way from a state to the next.
+"""One queue per task state, and one transition function between them.
 
-A queue is a linked list and a hash: add, remove and find cost the same however many wait, the walk is in order of arrival, and
-the sum of what its tasks want runs along. Ray keeps its tasks so (`scheduling_queue.h`); two things are done otherwise. A
-blocked task has a queue as well, since what is blocked is not running here. And a move that the table has no row for is an
-error that tells the task's story, while there it was left to the caller.
-
-Source:
-    Seed 002; seed rows S29, S30.
+A queue is a linked list with a hash: add, remove and find take constant time, iteration is in order of arrival, and the sum of the
+demands is maintained. This follows Ray's `scheduling_queue.h` with two differences. Blocked tasks have a queue too, since they do not
+run. And a transition that the table does not allow is an error with the task's history, whereas Ray leaves the check to the caller.
 """
 
 from __future__ import annotations
@@ -24,12 +20,12 @@ from mesh.scheduling.tasks import TRANSITIONS, TaskState
 
 Of = TypeVar("Of", JobId, AgentId)
 
-#: How many states of a task's past are kept for its story; a task that is retried for ever must not grow for ever.
+#: Number of past states kept per task; a task that is retried for ever must not grow.
 STORY_LENGTH_MAX = 8
 
 
 class TaskQueue:
-    """Tasks in the order in which they came, each with what it wants."""
+    """Tasks in order of arrival, each with its demand."""
 
     def __init__(self) -> None:
         self._tasks: OrderedDict[TaskId, ResourceSet] = OrderedDict()
@@ -45,16 +41,20 @@ class TaskQueue:
         return iter(self._tasks)
 
     def add(self, task: TaskId, resources: ResourceSet) -> None:
-        """To the end. Raises `LedgerError` when it is there already."""
+        """Append the task.
+
+        Raises:
+            LedgerError: It is in the queue already.
+        """
         if task in self._tasks:
-            raise LedgerError(f"{task} is in this queue already")
+            raise LedgerError(f"{task} is already in this queue")
         self._tasks[task] = resources
         wanted = self._wanted
         for name, amount in resources.items():
             wanted[name] = wanted.get(name, 0) + amount
 
     def remove(self, task: TaskId) -> bool:
-        """False when it is not there."""
+        """Remove the task; return False when it is not in the queue."""
         resources = self._tasks.pop(task, None)
         if resources is None:
             return False
@@ -67,39 +67,47 @@ class TaskQueue:
         return True
 
     def resources_of(self, task: TaskId) -> ResourceSet:
-        """What it wants. Raises `LedgerError` when it is not there."""
+        """Return the task's demand.
+
+        Raises:
+            LedgerError: It is not in the queue.
+        """
         found = self._tasks.get(task)
         if found is None:
             raise LedgerError(f"{task} is not in this queue")
         return found
 
     def first(self) -> TaskId | None:
-        """The one that came first; None when the queue is empty."""
+        """Return the oldest task; None when the queue is empty."""
         return next(iter(self._tasks), None)
 
     @property
     def wanted(self) -> ResourceSet:
-        """What all its tasks want together. Costs as much as there are names of resources.
+        """Return the sum of all demands, in time linear in the number of resource names.
 
-        A sum beyond what a ledger can count reads as the largest amount: this much is nowhere to be had either way.
+        Sums above the ledger's maximum are capped at it: such an amount is unavailable either way.
         """
         return ResourceSet({name: min(amount, AMOUNT_MAX) for name, amount in self._wanted.items()})
 
 
 class ReadyQueue(TaskQueue):
-    """A task queue that also knows its tasks by what they want: where one of a shape does not fit, all of them do not."""
+    """Task queue with an index by demand: if one task of a demand does not fit, none does."""
 
     def __init__(self) -> None:
         super().__init__()
         self._shapes: dict[ResourceSet, OrderedDict[TaskId, None]] = {}
 
     def add(self, task: TaskId, resources: ResourceSet) -> None:
-        """To the end. Raises `LedgerError` when it is there already."""
+        """Append the task.
+
+        Raises:
+            LedgerError: It is in the queue already.
+        """
         super().add(task, resources)
         self._shapes.setdefault(resources, OrderedDict())[task] = None
 
     def remove(self, task: TaskId) -> bool:
-        """False when it is not there."""
+        """Remove the task; return False when it is not in the queue."""
         resources = self._tasks.get(task)
         if resources is not None:
             alike = self._shapes[resources]
@@ -109,31 +117,31 @@ class ReadyQueue(TaskQueue):
         return super().remove(task)
 
     def shapes(self) -> tuple[ResourceSet, ...]:
-        """The different wants, by the first task that brought each."""
+        """Return the distinct demands, in order of their first task."""
         return tuple(self._shapes)
 
     def of_shape(self, resources: ResourceSet) -> tuple[TaskId, ...]:
-        """The tasks that want exactly this, in order."""
+        """Return the tasks with exactly this demand, in order."""
         return tuple(self._shapes.get(resources, ()))
 
 
 @dataclass(slots=True, eq=False)
 class _Kept:
-    """What is known of a task besides its place."""
+    """A task's state, demand and owners."""
 
     state: TaskState
     resources: ResourceSet
     job: JobId | None
     agent: AgentId | None
-    story: tuple[TaskState, ...]  #: Its latest states, the present one last.
+    story: tuple[TaskState, ...]  #: Latest states, the current one last.
 
 
-#: One story for each first state, shared by all tasks that have no past.
+#: One history per first state, shared by all tasks without a past.
 _BEGINNINGS: Mapping[TaskState, tuple[TaskState, ...]] = {state: (state,) for state in TaskState}
 
 
 class SchedulingQueues:
-    """All tasks of a mesh by their state. Each is in exactly one queue."""
+    """All tasks of a mesh by state. Each is in exactly one queue."""
 
     def __init__(self) -> None:
         self._ready = ReadyQueue()
@@ -151,11 +159,11 @@ class SchedulingQueues:
 
     @property
     def ready(self) -> ReadyQueue:
-        """The queue of READY; to be read only."""
+        """Queue of READY tasks; read-only."""
         return self._ready
 
     def queue(self, state: TaskState) -> TaskQueue:
-        """The queue of a state; to be read only."""
+        """Return the queue of a state; read-only."""
         return self._queues[state]
 
     def add(
@@ -166,9 +174,13 @@ class SchedulingQueues:
         job: JobId | None = None,
         agent: AgentId | None = None,
     ) -> None:
-        """A new task, at the end of its queue. Raises `LedgerError` when it is known already."""
+        """Add a new task at the end of its queue.
+
+        Raises:
+            LedgerError: The task is known already.
+        """
         if task in self._tasks:
-            raise LedgerError(f"{task} is known already, {self._told(task)}")
+            raise LedgerError(f"{task} is already known, {self._told(task)}")
         self._tasks[task] = _Kept(state, resources, job, agent, _BEGINNINGS[state])
         self._queues[state].add(task, resources)
         if job is not None:
@@ -177,10 +189,10 @@ class SchedulingQueues:
             self._of_agent.setdefault(agent, {})[task] = None
 
     def move(self, task: TaskId, to: TaskState) -> None:
-        """To the end of another queue.
+        """Move the task to the end of another queue.
 
         Raises:
-            IllegalTransition: `TRANSITIONS` has no row for it; nothing has changed, and the message tells the task's story.
+            IllegalTransition: `TRANSITIONS` has no such row; nothing has changed, and the message contains the task's history.
             LedgerError: The task is unknown.
         """
         kept = self._kept(task)
@@ -192,7 +204,7 @@ class SchedulingQueues:
         self._queues[to].add(task, kept.resources)
 
     def remove(self, task: TaskId) -> TaskState | None:
-        """Forget the task; the state that it was in, None when it is unknown."""
+        """Remove the task. Return its last state, or None when it is unknown."""
         kept = self._tasks.pop(task, None)
         if kept is None:
             return None
@@ -202,41 +214,45 @@ class SchedulingQueues:
         return kept.state
 
     def state_of(self, task: TaskId) -> TaskState:
-        """Raises `LedgerError` when the task is unknown."""
+        """Return the task's state.
+
+        Raises:
+            LedgerError: The task is unknown.
+        """
         return self._kept(task).state
 
     def in_state(self, state: TaskState) -> tuple[TaskId, ...]:
-        """All tasks of a state, in the order in which they came to it."""
+        """Return all tasks of a state, in order of entering it."""
         return tuple(self._queues[state])
 
     def only(self, tasks: Iterable[TaskId], state: TaskState) -> tuple[TaskId, ...]:
-        """Those of `tasks` that are in this state; the unknown are in none."""
+        """Return those of `tasks` that are in this state; unknown tasks are ignored."""
         queue = self._queues[state]
         return tuple(task for task in tasks if task in queue)
 
     def of_job(self, job: JobId) -> tuple[TaskId, ...]:
-        """The job's tasks, in the order in which they were added."""
+        """Return the job's tasks, in order of addition."""
         return tuple(self._of_job.get(job, ()))
 
     def of_agent(self, agent: AgentId) -> tuple[TaskId, ...]:
-        """The tasks that run on the agent or wait for it, in the order in which they became its."""
+        """Return the tasks that run on the agent or wait for it, in order of addition."""
         return tuple(self._of_agent.get(agent, ()))
 
     def wanted(self, *states: TaskState) -> ResourceSet:
-        """What all tasks of these states want together. Costs as much as there are names of resources."""
+        """Return the sum of all demands in these states, in time linear in the number of resource names."""
         total = NOTHING
         for state in states:
             total = _capped_sum(total, self._queues[state].wanted)
         return total
 
     def counts(self) -> dict[TaskState, int]:
-        """How many tasks are in each state."""
+        """Return the number of tasks in each state."""
         return {state: len(queue) for state, queue in self._queues.items()}
 
     def check(self) -> list[str]:
-        """Every broken invariant, in words; empty when all hold. Costs as much as there are tasks."""
+        """Return a message per broken invariant; empty when all hold. Cost is linear in the number of tasks."""
         found = [
-            f"{task} says {kept.state.value}, its queue does not"
+            f"{task} has state {kept.state.value}, but is not in that queue"
             for task, kept in self._tasks.items()
             if task not in self._queues[kept.state]
         ]
@@ -248,10 +264,10 @@ class SchedulingQueues:
                 for name, amount in queue.resources_of(task).items():
                     summed[name] = min(summed.get(name, 0) + amount, AMOUNT_MAX)
             if summed != dict(queue.wanted.items()):
-                found.append(f"{state.value} says that it wants {queue.wanted}, its tasks want {ResourceSet(summed)}")
+                found.append(f"{state.value} has sum {queue.wanted}, its tasks need {ResourceSet(summed)}")
         shapes = {task: shape for shape in self._ready.shapes() for task in self._ready.of_shape(shape)}
         if shapes != {task: self._ready.resources_of(task) for task in self._ready}:
-            found.append("the ready tasks by shape are not the ready tasks")
+            found.append("the index of ready tasks by shape differs from the queue")
         return found
 
     def _kept(self, task: TaskId) -> _Kept:
@@ -261,7 +277,7 @@ class SchedulingQueues:
         return found
 
     def _told(self, task: TaskId) -> str:
-        return f"it went {' > '.join(state.value for state in self._tasks[task].story)}"
+        return f"states so far: {' > '.join(state.value for state in self._tasks[task].story)}"
 
 
 def _capped_sum(one: ResourceSet, other: ResourceSet) -> ResourceSet:

@@ -1,7 +1,7 @@
-"""What is scheduled on nodes, and the states that it goes through.
+"""Requests for tasks, and the states of a task.
 
-The states and their names are Ray's own (`scheduling_queue.h`), with `PREEMPTED` and the terminal ones added. One table,
-`TRANSITIONS`, is read by the scheduler, the docs and the tests.
+States and names are Ray's (`scheduling_queue.h`), plus `PREEMPTED` and the terminal ones. The scheduler, the docs and the tests read one
+table, `TRANSITIONS`.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ DEFAULT_PRIORITY = 5.0
 
 
 class TaskState(str, Enum):
-    """Where a task stands."""
+    """State of a task."""
 
     PLACEABLE = "PLACEABLE"
-    """Queued: may be placed on a node as soon as one has room."""
+    """Queued: it is placed as soon as a node has capacity."""
     WAITING = "WAITING"
-    """Queued: tasks that it comes after, or arguments, are not there yet."""
+    """Queued: its dependencies or arguments are not ready."""
     WAITING_FOR_ACTOR_CREATION = "WAITING_FOR_ACTOR_CREATION"
-    """A call on an agent that is not up yet."""
+    """Call on an agent that is not up yet."""
     INFEASIBLE = "INFEASIBLE"
     """No node could run it even when empty; tried again when a node joins or grows."""
     READY = "READY"
-    """Placed: room on its node is promised, its placement group is being made."""
+    """Placed: node resources are promised, its placement group is being created."""
     SWAP = "SWAP"
-    """Between states: the order to start is out, the answer is not in."""
+    """Start ordered, not yet confirmed."""
     RUNNING = "RUNNING"
     """Its agent is up and runs it."""
     BLOCKED = "BLOCKED"
-    """Runs, and waits for something that another task makes."""
+    """Running, and waiting for another task's output."""
     PREEMPTED = "PREEMPTED"
-    """Gave way: its state is being kept, or is kept; it goes back to its place in the queue."""
+    """Preempted: its state is being saved or is saved; it returns to its position in the queue."""
     DRIVER = "DRIVER"
-    """A program of a user: counted, never scheduled."""
+    """Program of a user: counted, never scheduled."""
     SUCCEEDED = "SUCCEEDED"
-    """Over, by itself."""
+    """Over: it ended successfully by itself."""
     FAILED = "FAILED"
-    """Over: its code raised, or its agent was lost more often than it may be."""
+    """Over: its code raised, or its agent was lost more often than allowed."""
     CANCELLED = "CANCELLED"
-    """Over: somebody asked for it."""
+    """Over: it was cancelled."""
 
 
 _S = TaskState
@@ -73,15 +73,15 @@ TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = MappingProxyType(
     }
 )
 
-#: Its agent is up: it runs, waiting for another task or not.
+#: States in which its agent is up, whether the task waits for another one or not.
 AT_WORK = frozenset({_S.RUNNING, _S.BLOCKED})
-#: Nothing follows these.
+#: States that nothing follows.
 TERMINAL = frozenset(state for state, after in TRANSITIONS.items() if not after)
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Of the node score `alpha * availability - beta * fragmentation + gamma * locality - delta * contention` (seed §5.1)."""
+    """Weights of the node score `alpha * availability - beta * fragmentation + gamma * locality - delta * contention`."""
 
     availability: float = 0.1
     fragmentation: float = 1.0
@@ -91,31 +91,31 @@ class Weights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRequest:
-    """A task as it was submitted; all that its scheduling depends on. The code and arguments are not here."""
+    """Task as submitted, with all that its scheduling depends on; code and arguments are elsewhere."""
 
     task: TaskId
     pool: PoolName
     resources: ResourceSet = NOTHING
     label: LabelName = NO_LABEL
     tenant: TenantPath = NO_TENANT
-    priority: float = DEFAULT_PRIORITY  #: P_base; 8.0 and more may take a reserved placement group.
-    selector: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)  #: What the node's labels must say, beside the pool's.
+    priority: float = DEFAULT_PRIORITY  #: P_base; 8.0 and more may use a reserved placement group.
+    selector: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)  #: Required node labels, in addition to the pool's.
     policy: str = ""  #: Name of a node policy; empty: the pool's.
-    weights: Weights | None = None  #: None: those of its label, else of its workload type, else the mesh's.
+    weights: Weights | None = None  #: None: weights of its label, else of its workload type, else the mesh's.
     workload_type: str = ""
     node: NodeName | None = None  #: For `node_affinity`.
-    soft: bool = False  #: For `node_affinity`: elsewhere, when that node is gone or could never hold it.
-    local_bytes: Mapping[NodeName, int] = field(default_factory=lambda: NO_BYTES)  #: Where how much of its arguments lies.
-    after: tuple[TaskId, ...] = ()  #: Not before these have succeeded.
-    agent: AgentId | None = None  #: A call on this agent, which the agent itself runs: takes no room.
+    soft: bool = False  #: For `node_affinity`: use another node if that one is gone or too small.
+    local_bytes: Mapping[NodeName, int] = field(default_factory=lambda: NO_BYTES)  #: Bytes of its arguments by node.
+    after: tuple[TaskId, ...] = ()  #: It starts only when these have succeeded.
+    agent: AgentId | None = None  #: Call on this agent, which runs it; it takes no resources.
     job: JobId | None = None
-    role: str = ""  #: In its job: `leader` or the name of a worker set.
+    role: str = ""  #: Role in its job: `leader` or the name of a worker set.
     gang: str = ""  #: Tasks of one gang are admitted all together or not at all.
-    gang_size: int = 0  #: How many tasks the gang has; the gang is looked at when all are known.
-    estimated_ms: int | None = None  #: How long it will run, as far as its user knows.
+    gang_size: int = 0  #: Number of tasks in the gang; it is admitted only once all are known.
+    estimated_ms: int | None = None  #: Expected run time, as estimated by its user.
     preemptible: bool = True
-    has_agent: bool = True  #: False: it only holds a placement group, for whoever asked for it.
-    max_restarts: int = 0  #: How often it is started again after its agent was lost; -1: always.
-    bundles: tuple[ResourceSet, ...] = field(default=())  #: Its placement group, where that is more than one bundle of `resources`.
-    strategy: str = "PACK"  #: Of that group, in Ray's words.
-    work: str = ""  #: A digest of what it runs: the same name with other work is another task.
+    has_agent: bool = True  #: False: it only holds a placement group for its requester.
+    max_restarts: int = 0  #: Restarts after loss of its agent; -1: unlimited.
+    bundles: tuple[ResourceSet, ...] = field(default=())  #: Its placement group, if more than one bundle of `resources`.
+    strategy: str = "PACK"  #: Strategy of that group, as in Ray.
+    work: str = ""  #: Digest of its payload: the same id with another payload is another task.

@@ -1,18 +1,17 @@
-"""The closed loop: figures that miss their targets in, small changes of the settings out (seed §6.2).
+"""Control loop that adjusts settings when metrics miss their targets.
 
     missed                            changed
     schedule_latency_p95              weights.availability (alpha) up; at its bound, one scheduler replica more
-    queue_wait_time_p99{standard}     aging_per_s up, so that what waits long comes forward
+    queue_wait_time_p99{standard}     aging_per_s up, so that long-waiting tasks move forward
     resource_fragmentation            weights.fragmentation (beta) up
-    preemption_count{label}           rules.cross_label_weight down, so that labels take less from each other
+    preemption_count{label}           rules.cross_label_weight down, so that labels preempt each other less
 
-Each setting is moved for one figure only, so that no two targets pull at it from both sides. It moves by a bounded step, within
-bounds, after the target was missed three times in a row, and then not again until the change had time to show.
+Each setting serves one metric only, so that no two targets pull it in opposite directions. It moves by a bounded step, within bounds,
+after the target was missed three times in a row. Then it rests until the change can show.
 
-When a figure has kept well within its target for long, what was moved for it goes back half of its way, never beyond where
-its user had put it. If that proves too early, the next attempt waits twice as long: a setting between two answers swings ever
-more rarely instead of for ever. A setting that its user changes meanwhile is the user's: it counts as the new place to go
-back to.
+When a metric has stayed well within its target for long, its setting moves half of the way back to the user's value. If that proves too
+early, the next attempt waits twice as long, so that oscillations become ever rarer. If the user changes a setting, the new value becomes
+the one to return to.
 """
 
 from __future__ import annotations
@@ -25,26 +24,26 @@ from mesh.scheduling.figures import STANDARD, Figures, Judged, Standing, Targets
 from mesh.scheduling.settings import SchedulerSettings
 
 REPLICAS = "scheduler_replicas"
-MISSED_BEFORE = 3  #: Figures in a row, before a setting moves.
-CALM_BEFORE = 24  #: Figures in a row, before a setting goes back for the first time; doubled each time that was too early.
+MISSED_BEFORE = 3  #: Consecutive observations before a setting moves.
+CALM_BEFORE = 24  #: Consecutive observations before the first move back; doubled each time that was too early.
 CALM_BEFORE_MAX = 24 * 2**10
-CALM_SHARE = 0.5  #: Of its target: a figure at most so high is calm.
-REST_MS = 30_000  #: After a change of a setting, before its next.
+CALM_SHARE = 0.5  #: Share of its target below which a metric is calm.
+REST_MS = 30_000  #: Pause after a change of a setting.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knob:
-    """A setting that is moved for one figure."""
+    """Setting that is adjusted for one metric."""
 
     name: str  #: Dotted, as in `SettingsChanged`.
     figure: str
-    tag: str | None = None  #: None: any of them, the worst counts.
+    tag: str | None = None  #: None: any tag; the worst counts.
     least: float
     most: float
-    factor: float  #: Of a step; below 1 where missing the target calls for less.
-    step_min: float  #: A step changes at least so much, or a setting at zero would stay there.
-    span: float | None = None  #: At most so many times what its user had set; weights mean something only beside each other.
-    after: str = ""  #: Moves only once this other knob, which is listed before it, is at its bound.
+    factor: float  #: Factor of a step; below 1 if a missed target calls for a lower value.
+    step_min: float  #: Smallest change of a step; otherwise a setting at zero would stay there.
+    span: float | None = None  #: Limit as a multiple of the user's value; weights are relative to each other.
+    after: str = ""  #: Moves only once this knob, listed before it, is at its bound.
 
 
 KNOBS = (
@@ -58,7 +57,7 @@ KNOBS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A setting to be changed."""
+    """Proposed change of a setting."""
 
     name: str
     old: float
@@ -67,14 +66,14 @@ class Change:
 
 
 def settings_of(changes: Iterable[Change]) -> dict[str, float]:
-    """What of the changes is the scheduler's, as `SettingsChanged` takes it; the number of replicas is its host's."""
+    """Return the changes as `SettingsChanged` takes them, without the number of replicas, which the host applies."""
     return {change.name: change.new for change in changes if change.name != REPLICAS}
 
 
 @dataclass(slots=True)
 class _KnobState:
-    base: float  #: Where its user had put it.
-    last: float  #: Where this tuner, or its user, put it last.
+    base: float  #: Set by the user.
+    last: float  #: Last value, set by the tuner or the user.
     missed: int = 0
     calm: int = 0
     calm_before: int = CALM_BEFORE
@@ -83,7 +82,7 @@ class _KnobState:
 
 
 class Tuner:
-    """Sees each set of figures once, in order."""
+    """Tuner that sees each set of metrics once, in order."""
 
     def __init__(self, targets: Targets, knobs: tuple[Knob, ...] = KNOBS) -> None:
         self._targets = targets
@@ -91,10 +90,10 @@ class Tuner:
         self._states: dict[str, _KnobState] = {}
 
     def propose(self, figures: Figures, settings: SchedulerSettings, now_ms: int, *, replicas: int = 1) -> tuple[Change, ...]:
-        """What should be changed now; the caller does so, or not, and passes the settings as they then are.
+        """Return the changes to make now. The caller applies them or not, and passes the resulting settings next time.
 
         Args:
-            replicas: How many replicas of the scheduler's front there are.
+            replicas: Number of replicas of the scheduler's front end.
         """
         judged = judge(figures, self._targets)
         values = {knob.name: float(replicas) if knob.name == REPLICAS else attrgetter(knob.name)(settings) for knob in self._knobs}
@@ -121,11 +120,11 @@ class Tuner:
             shown = f"{worst.name}{{{worst.tag}}}" if worst.tag else worst.name
             return _move(knob, state, _stepped(knob, value, state.base), now_ms, f"{shown} is {worst.value:g}, its target {worst.target:g}")
         if state.calm >= state.calm_before and value != state.base:
-            return _move(knob, state, _eased(knob, value, state.base), now_ms, f"{knob.figure} has kept well within its target")
+            return _move(knob, state, _eased(knob, value, state.base), now_ms, f"{knob.figure} has stayed well within its target")
         return None
 
     def _may_move(self, knob: Knob, values: Mapping[str, float]) -> bool:
-        """Its turn has come: the knob before it can do no more."""
+        """Return whether the knob before it is at its bound."""
         before = next((other for other in self._knobs if other.name == knob.after), None)
         if before is None:
             return True
@@ -143,7 +142,7 @@ def _move(knob: Knob, state: _KnobState, new: float, now_ms: int, reason: str) -
 
 
 def _worst(knob: Knob, judged: Iterable[Judged]) -> Judged | None:
-    """The figure of the knob that stands worst: missed before met, the higher first."""
+    """Return the worst value of the knob's metric; None if it has no target or value."""
     found = [one for one in judged if one.name == knob.figure and knob.tag in (None, one.tag) and one.standing is not Standing.NO_TARGET]
     return max(found, key=lambda one: one.value, default=None)
 
@@ -153,7 +152,7 @@ def _is_calm(judged: Judged) -> bool:
 
 
 def _stepped(knob: Knob, value: float, base: float) -> float:
-    """One step away, and not beyond the bound; a value that its user has put beyond it stays."""
+    """Return the value one step further, within the bound; a user's value beyond the bound stays."""
     if knob.factor < 1:
         stepped = max(knob.least, min(value * knob.factor, value - knob.step_min))
         return round(stepped, 6) if stepped < value else value
@@ -163,7 +162,7 @@ def _stepped(knob: Knob, value: float, base: float) -> float:
 
 
 def _eased(knob: Knob, value: float, base: float) -> float:
-    """Half of the way back; the last bit of it at once."""
+    """Return the value half of the way back to the base; the last bit in one step."""
     if abs(value - base) <= 2 * knob.step_min:
         return base
     halved = (value + base) / 2

@@ -1,15 +1,14 @@
 """Ray's two-pass schedule, and the spill-over when a node joins or grows.
 
-The first pass looks for nodes with room now, that is available less load; a task that finds none takes, in the second pass, a
-node that could hold it when empty, and waits there for its turn. One of the nodes found is drawn at random: nodes decide on old
-pictures of each other, and when all take the emptiest at once it is the fullest a moment later. Whatever is decided is charged
-as load at once, so that the next decision sees it.
+The first pass looks for nodes with capacity now: available less load. In the second pass a task without such a node takes one that could
+hold it when empty, and waits there. One of the nodes found is drawn at random: nodes decide on outdated views of each other, and if all
+chose the emptiest it would soon be the fullest. Each decision is charged as load at once, so that the next one sees it.
 
-The mesh's own scheduler keeps waiting tasks in its queues instead of at nodes, and takes the first pass by score
-(`mesh.scheduling.scheduler`); this is the plain rule for whoever wants just that.
+The mesh's own scheduler keeps waiting tasks in its queues instead of at nodes, and chooses by score (`mesh.scheduling.scheduler`). This
+module is the plain rule for callers that need only that.
 
 Source:
-    Seed 001, `SchedulingPolicy::Schedule` and `SpillOver`.
+    Ray, `SchedulingPolicy::Schedule` and `SpillOver`.
 """
 
 from __future__ import annotations
@@ -29,23 +28,23 @@ from mesh.scheduling.tasks import TaskRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placements:
-    """Where each task of one schedule goes."""
+    """Result of one schedule."""
 
-    nodes: Mapping[TaskId, NodeName]  #: Of all that have one, in the order in which they were looked at.
-    waiting: frozenset[TaskId]  #: Of these, the tasks that have to wait at their node for room.
+    nodes: Mapping[TaskId, NodeName]  #: Tasks with a node, in the order they were considered.
+    waiting: frozenset[TaskId]  #: Those of them that must wait at their node for capacity.
     infeasible: tuple[TaskId, ...]  #: No node could hold them even when empty.
 
 
 def schedule(tasks: Iterable[TaskRequest], table: NodeTable, draw: Draw) -> Placements:
-    """A node for each task that has a feasible one; its load is charged in `table`.
+    """Return a node for each task that has a feasible one, and charge its load in `table`.
 
     Args:
-        tasks: The placeable ones, in their order.
+        tasks: The placeable tasks, in order.
         table: The nodes; only the load changes.
-        draw: `draw(n)` is a whole number from 0 to n - 1.
+        draw: `draw(n)` is a random integer from 0 to n - 1.
 
     Raises:
-        SelectorError: A task's selector cannot be read.
+        SelectorError: A task's selector cannot be parsed.
     """
     nodes: dict[TaskId, NodeName] = {}
     waiting: set[TaskId] = set()
@@ -67,14 +66,14 @@ def schedule(tasks: Iterable[TaskRequest], table: NodeTable, draw: Draw) -> Plac
 
 
 def spill_over(infeasible: Iterable[TaskRequest], ready: Iterable[TaskRequest], table: NodeTable, node: NodeName) -> tuple[TaskId, ...]:
-    """The tasks that go to a node which has joined or grown; their load is charged in `table`.
+    """Return the tasks that go to a node that has joined or grown, and charge their load in `table`.
 
-    All infeasible tasks that it could hold when empty go there, and the first such ready task, so that load moves to a new node
-    bit by bit and not in one rush of all its neighbours.
+    All infeasible tasks that it could hold when empty go there, but only the first such ready task. Load then moves to a new node
+    gradually and not from all its neighbours at once.
 
     Raises:
         LedgerError: The node is unknown.
-        SelectorError: A task's selector cannot be read.
+        SelectorError: A task's selector cannot be parsed.
     """
     row = table.row(node)
     spilled = [request.task for request in infeasible if _charge_if_feasible(table, row, request)]

@@ -1,8 +1,8 @@
-"""The cheapest set of victims that makes room for a demand, of those that `mesh.scheduling.preemption` found may be asked.
+"""The cheapest set of victims that frees capacity for a demand, among the candidates that `mesh.scheduling.preemption` found eligible.
 
-A set is searched for, not one victim: on each node the cheapest tasks are taken until the demand fits, then whoever turns
-out not to be needed is let go, the dearest first. (Kubernetes does it the other way round, takes all and reprieves; see
-its `preemption.go`.) An exact cover is a knapsack with several dimensions, and not worth its time here.
+The search is for a set, not for single victims. On each node the cheapest tasks are taken until the demand fits; then victims that are
+not needed are spared, most expensive first. Kubernetes goes the other way: it takes all and reprieves (`preemption.go`). An exact cover
+is a multidimensional knapsack and not worth its time here.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from mesh.reasons import Reason
 from mesh.resources import NOTHING, ResourceSet
 from mesh.scheduling.preemption import NO_COUNTS, Candidate, PreemptionRules, Preemptor, Scored
 
-#: What each victim costs beside its priority and its work, so that of equal sets the smaller one is taken.
+#: Cost of each victim beside priority and work, so that the smaller of two equal sets is taken.
 DISRUPTION_COST = 1.0
-#: A victim whose placement group serves the demand as it stands saves the making of one; worth a point of priority.
+#: In priority points: a victim whose group serves the demand unchanged saves creating one.
 REUSE_GAIN = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptionPlan:
-    """Whom to stop, and where the preemptor goes then. Without victims: it fits there as things are."""
+    """Victims to stop, and where the preemptor goes then. Without victims it fits there now."""
 
     victims: tuple[Candidate, ...]
     row: int
-    frees: ResourceSet = NOTHING  #: What the victims hold together.
-    reuses: GroupId | None = None  #: The victim's placement group that serves the demand as it stands.
-    cost: float = 0.0  #: In points of priority; to compare plans by.
-    places: tuple[tuple[TaskId, tuple[int, ...]], ...] = ()  #: For a gang or several bundles: the rows of each task.
+    frees: ResourceSet = NOTHING  #: Sum of what the victims hold.
+    reuses: GroupId | None = None  #: Group of a victim that serves the demand unchanged.
+    cost: float = 0.0  #: In priority points, to compare plans.
+    places: tuple[tuple[TaskId, tuple[int, ...]], ...] = ()  #: Rows of each task, for a gang or several bundles.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptionRefused:
-    """No set of victims makes room."""
+    """No set of victims frees enough capacity."""
 
     reason: Reason  #: NOBODY_GIVES_WAY or PREEMPTION_TOO_LITTLE.
     detail: str
 
 
 def free_rows(table: NodeTable, rows: Iterable[int]) -> dict[int, dict[str, int]]:
-    """What is free on each of the rows, by resource: the form that `plan` takes."""
+    """Return the free amounts of each row by resource, as `plan` takes them."""
     picked = np.fromiter(rows, dtype=np.intp)
     return {
         row: dict(zip(table.resources, free, strict=True)) for row, free in zip(picked.tolist(), table.free(picked).tolist(), strict=True)
@@ -66,15 +66,15 @@ def plan(
     given_way: Mapping[LabelName, int] = NO_COUNTS,
     reusable: Collection[GroupId] = (),
 ) -> PreemptionPlan | PreemptionRefused:
-    """The cheapest victims, on one node as far as its room is short, that let the demand in. None of them can be spared.
+    """Return the cheapest minimal set of victims that lets the demand in, or why there is none.
 
-    Victims of the preemptor's own label go before others, whatever these would cost.
+    Victims that free node resources are all on one node. Victims of the preemptor's own label go before others, whatever their cost.
 
     Args:
-        pool_short: What the pool lacks of quota for the demand; only victims of that pool make up for it, on any node.
-        free_by_row: What is free on each node where the demand is feasible; a resource that is absent counts as zero.
-        given_way: As for `evaluate`; the victims together stay within `rules.per_minute_max`.
-        reusable: Placement groups that serve the demand as they stand.
+        pool_short: Quota that the pool lacks for the demand; only victims of that pool, on any node, free it.
+        free_by_row: Free amounts of each feasible node; an absent resource counts as zero.
+        given_way: As for `evaluate`; all victims together stay within `rules.per_minute_max`.
+        reusable: Placement groups that serve the demand unchanged.
     """
     return _Search(
         names=tuple(wanted),
@@ -91,18 +91,18 @@ def plan(
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """An eligible candidate as the search sees it: plain integers."""
+    """Eligible candidate in plain integers, for the search."""
 
     candidate: Candidate
-    crosses: bool  #: It waits under another label than the preemptor.
+    crosses: bool  #: Its label differs from the preemptor's.
     cost: float
-    room: tuple[int, ...]  #: Of the wanted resources, on its own row.
-    quota: tuple[int, ...]  #: Of what the pool lacks; zeros when it is of another pool.
+    room: tuple[int, ...]  #: Amounts of the wanted resources on its row.
+    quota: tuple[int, ...]  #: Amounts of the quota the pool lacks; zeros in another pool.
 
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    key: tuple[bool, float, int, int]  #: Some victim crosses labels, cost, number of victims, row.
+    key: tuple[bool, float, int, int]  #: Whether a victim crosses labels, cost, number of victims, row.
     victims: tuple[_Offer, ...]
     row: int
 
@@ -119,12 +119,12 @@ class _Search:
     given_way: Mapping[LabelName, int]
     reusable: frozenset[GroupId]
     by_row: dict[int, list[_Offer]] = field(default_factory=dict)
-    of_pool: list[_Offer] = field(default_factory=list)  #: Who would free quota that is short, in the order of `_order`.
-    own_of_pool: list[_Offer] = field(default_factory=list)  #: Of these, those of the preemptor's label.
-    worthy_of_pool: list[_Offer] = field(default_factory=list)  #: The same by what each is worth for its cost.
+    of_pool: list[_Offer] = field(default_factory=list)  #: Offers with quota that is short, in the order of `_order`.
+    own_of_pool: list[_Offer] = field(default_factory=list)  #: Those of the preemptor's label.
+    worthy_of_pool: list[_Offer] = field(default_factory=list)  #: The same, by value for their cost.
 
     def best(self, free_by_row: Mapping[int, Mapping[str, int]], scored: Sequence[Scored]) -> PreemptionPlan | PreemptionRefused:
-        """The plan, or why there is none."""
+        """Return the plan, or why there is none."""
         self._take_in([found for found in scored if found.verdict is Reason.ELIGIBLE])
         short_by_row = {row: self._short(free) for row, free in free_by_row.items()}
         roomy = min((row for row, short in short_by_row.items() if not any(short)), default=None)
@@ -145,7 +145,7 @@ class _Search:
         return tuple([max(0, amount - free.get(name, 0)) for name, amount in zip(self.names, self.wanted, strict=True)])
 
     def _take_in(self, eligible: list[Scored]) -> None:
-        """Sort the eligible once, the cheapest of the own label first; each row's and the pool's keep that order."""
+        """Sort the eligible candidates once, cheapest of the own label first; lists per row and pool keep that order."""
         nothing, own, priority = (0,) * len(self.quota), self.preemptor.label, self.preemptor.priority
         offers = []
         for found in eligible:
@@ -162,7 +162,7 @@ class _Search:
         self.worthy_of_pool = sorted(self.own_of_pool, key=lambda offer: offer.cost / _worth(offer.quota, self.quota))
 
     def _could_beat(self, chosen: _Choice, row: int, short: tuple[int, ...]) -> bool:
-        """False when even as few victims as could do there, and the cheapest, cost more. Most rows are done with here."""
+        """Return False when even the fewest, cheapest victims on the row cost more. Rules out most rows."""
         here = self.by_row.get(row, ())
         if chosen.key[0] or not any(short) or not here:
             return True
@@ -173,7 +173,7 @@ class _Search:
         return few <= len(here) and sum([offer.cost for offer in here[:few]]) - REUSE_GAIN < chosen.key[1]
 
     def _choices(self, row: int, short: tuple[int, ...], *, is_first: bool) -> Iterable[_Choice | None]:
-        """Ways to let the demand in on that row. Of rows that have the room and lack quota only, all are alike: one will do."""
+        """Yield ways to fit the demand on that row. Rows that lack only quota are all alike, so only the first is tried."""
         here = self.by_row.get(row, [])
         yield from (self._cover(row, short, [offer], [offer]) for offer in here if offer.candidate.group in self.reusable)
         if not is_first and not (any(short) and here):
@@ -188,7 +188,7 @@ class _Search:
             yield self._cover(row, short, own, self.worthy_of_pool)
 
     def _cover(self, row: int, short: tuple[int, ...], here: Iterable[_Offer], of_pool: Iterable[_Offer]) -> _Choice | None:
-        """Take who helps, in order: on the row until there is room, anywhere in the pool until there is quota. Spare who is not needed."""
+        """Take victims in order, on the row for its resources and in the pool for quota; then spare those not needed."""
         room, quota = list(short), list(self.quota)
         taken: dict[TaskId, _Offer] = {}
         counts: dict[LabelName, int] = {}
@@ -212,7 +212,7 @@ class _Search:
         return self._choice(row, self._spare(row, short, victims) if len(victims) > 1 else victims)
 
     def _is_at_limit(self, label: LabelName, counts: dict[LabelName, int]) -> bool:
-        """Count one more of the label, unless that would be one too many."""
+        """Return whether one more of the label exceeds the limit; if not, count it."""
         if self.per_minute_max is None:
             return False
         counts[label] = counts.get(label, self.given_way.get(label, 0)) + 1
@@ -254,14 +254,14 @@ class _Search:
         )
 
     def _what_lacks(self, short_by_row: Mapping[int, tuple[int, ...]]) -> str:
-        """In words, how near the nearest node came."""
+        """Return a message on what the best row or the quota would still lack."""
         if not short_by_row:
             return "no node could hold the demand even when empty"
         quota = list(self.quota)
         for offer in self.of_pool:
             _lessen(quota, offer.quota)
         if any(quota):
-            return f"pool {self.pool} would lack {_amounts(self.quota_names, quota)} even then"
+            return f"pool {self.pool} would still lack {_amounts(self.quota_names, quota)}"
         left_by_row = []
         for row, short in short_by_row.items():
             room = list(short)
@@ -270,11 +270,11 @@ class _Search:
             left_by_row.append((sum(lacks / amount for lacks, amount in zip(room, self.wanted, strict=True) if amount), row, room))
         share, _, room = min(left_by_row)
         if not share:
-            return f"of a label at most {counted(self.per_minute_max or 0, 'task')} may give way in a minute, and more are needed"
-        return f"the node that comes nearest would lack {_amounts(self.names, room)} even then"
+            return f"at most {counted(self.per_minute_max or 0, 'task')} of a label may be preempted per minute, and more are needed"
+        return f"the best node would still lack {_amounts(self.names, room)}"
 
 
-#: Stands for zero where it is divided by: an offer that helps nothing comes last.
+#: Divisor in place of zero, so that offers without use come last.
 _NO_WORTH = 1e-9
 
 
@@ -292,7 +292,7 @@ def _lessen(lacks: list[int], amounts: tuple[int, ...]) -> None:
 
 
 def _worth(amounts: tuple[int, ...], lacks: tuple[int, ...]) -> float:
-    """Which share of the shortage the amounts make up for, summed over the resources."""
+    """Return the share of the shortage that the amounts cover, summed over the resources."""
     return sum([min(amount, lack) / lack for amount, lack in zip(amounts, lacks, strict=True) if lack]) or _NO_WORTH
 
 
@@ -301,8 +301,8 @@ def _amounts(names: tuple[str, ...], amounts: list[int]) -> ResourceSet:
 
 
 def count_verdicts(scored: Sequence[Scored]) -> str:
-    """In words, how many may be asked, and what stands against how many."""
+    """Return a message with the number of candidates per verdict."""
     if not scored:
-        return "nothing runs that could give way"
+        return "no running task is a candidate"
     counts = Counter(found.verdict.value for found in scored)
     return ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))

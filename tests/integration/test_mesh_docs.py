@@ -66,7 +66,7 @@ def test_the_example_of_a_preemption_leaves_nothing(two_nodes, tmp_path):
 def test_the_program_of_the_pages_runs_and_leaves_nothing(two_nodes, tmp_path):
     told = told_by(with_steps(program_of_the_pages(), 250, 800), tmp_path, two_nodes)
     assert re.match(r"(RESERVED_LAYER|GROUP_CREATED) \[\{'CPU': 1.0\}\]\n", told)
-    assert "POOL_TOO_SMALL: pool main has 3 cpu in all, 4 are wanted." in told
+    assert "POOL_TOO_SMALL: pool main has 3 cpu in total, 4 requested." in told
     assert re.search(r"low went on at step \d+, in attempt 2", told)
     assert "job: Succeeded" in told
     gone(agents_left)

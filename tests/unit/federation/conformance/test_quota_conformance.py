@@ -158,8 +158,8 @@ def test_no_expectation_reaches_what_comes_of_a_case(tmp_path: Path, kind: str):
     [
         pytest.param('{"cases": [}', ":1: not JSON", id="no JSON"),
         pytest.param('{"case": []}', ":1: there is no list of `cases`", id="no list"),
-        pytest.param("[" * 100_000, ":1: not JSON that can be read", id="nested too deep"),
-        pytest.param("[" + "9" * 5_000 + "]", ":1: not JSON that can be read", id="a number of thousands of digits"),
+        pytest.param("[" * 100_000, ":1: JSON cannot be parsed", id="nested too deep"),
+        pytest.param("[" + "9" * 5_000 + "]", ":1: JSON cannot be parsed", id="a number of thousands of digits"),
     ],
 )
 def test_a_file_that_is_none_is_told_with_its_line(tmp_path: Path, text: str, told: str):

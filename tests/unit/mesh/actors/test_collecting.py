@@ -60,9 +60,9 @@ def test_results_know_whose_they_are():
 @pytest.mark.parametrize(
     ("collect", "found", "told"),
     [
-        pytest.param(first, results(), "nobody was called", id="the first of none"),
-        pytest.param(total, results(), "nobody was called", id="the sum of none"),
-        pytest.param(total, results([1], [2]), "list cannot be added up", id="lists have no sum"),
+        pytest.param(first, results(), "no rank was called", id="the first of none"),
+        pytest.param(total, results(), "no rank was called", id="the sum of none"),
+        pytest.param(total, results([1], [2]), "list cannot be added", id="lists have no sum"),
         pytest.param(total, results({"a": 1}, {"b": 1}), "different keys", id="dicts with different keys"),
         pytest.param(Concat({"rank": 0}), results([1], [2], ranks=(0, 0), rank=2), "rank 0 has 2 results", id="two results of one rank"),
         pytest.param(Concat({"rank": 0}), results([1], ranks=(0,), rank=2), "rank 1 has 0 results", id="a rank that was not called"),
@@ -76,6 +76,6 @@ def test_what_cannot_be_collected_keeps_the_results(collect, found, told):
 
 
 def test_an_unknown_collector_is_told_with_those_that_are_known():
-    with pytest.raises(DispatchError, match="no collect_fn 'concate'; there are concat, gather"):
+    with pytest.raises(DispatchError, match="no collect_fn 'concate'; known: concat, gather"):
         collector_named("concate")
     assert collector_named(gather) is gather

@@ -40,17 +40,17 @@ def test_a_part_has_the_ranks_at_its_places_and_the_dimensions_that_remain(choic
         pytest.param(
             lambda: MESH.where({"tensr": 0}), "no dimension 'tensr'; this group is pipeline=2 x tensor=3", id="an unknown dimension"
         ),
-        pytest.param(lambda: MESH.where({"tensor": 3}), "tensor=3 is outside: tensor has 3 places, 0 to 2", id="a place beyond the end"),
-        pytest.param(lambda: MESH.where({"tensor": []}), "tensor=[] leaves nobody: tensor has 3 places", id="no place at all"),
-        pytest.param(lambda: MESH.where({"tensor": [1, -2]}), "names a place twice", id="one place twice"),
+        pytest.param(
+            lambda: MESH.where({"tensor": 3}), "tensor=3 is out of range: tensor has 3 places, 0 to 2", id="a place beyond the end"
+        ),
+        pytest.param(lambda: MESH.where({"tensor": []}), "tensor=[] selects no rank: tensor has 3 places", id="no place at all"),
+        pytest.param(lambda: MESH.where({"tensor": [1, -2]}), "contains a duplicate", id="one place twice"),
         pytest.param(lambda: MESH.rank(tensor=1), "pipeline must be given too", id="a missing coordinate"),
-        pytest.param(lambda: MESH.rank(pipeline=0, tensor=True), "tensor=True is outside", id="a truth value for a place"),
+        pytest.param(lambda: MESH.rank(pipeline=0, tensor=True), "tensor=True is out of range", id="a truth value for a place"),
         pytest.param(lambda: MESH.coordinates(6), "no rank 6; this group is pipeline=2 x tensor=3, with ranks 0 to 5", id="a rank beyond"),
         pytest.param(lambda: MESH.neighbour(0, "sequence"), "no dimension 'sequence'", id="a neighbour along nothing"),
-        pytest.param(
-            lambda: Dimensions.of(8, {"pipeline": 2, "tensor": 3}), "has 6 places, and 8 members are there", id="too many members"
-        ),
-        pytest.param(lambda: Dimensions({"tensor": 0}), "at least one place", id="a dimension without places"),
+        pytest.param(lambda: Dimensions.of(8, {"pipeline": 2, "tensor": 3}), "needs 6 members, got 8", id="too many members"),
+        pytest.param(lambda: Dimensions({"tensor": 0}), "a size of at least 1", id="a dimension without places"),
     ],
 )
 def test_what_is_wrong_with_a_shape_is_told_with_the_dimension_and_its_size(ask, told):

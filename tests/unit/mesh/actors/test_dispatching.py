@@ -120,11 +120,11 @@ def test_s4_the_pipeline_hands_each_result_to_the_next_stage_and_keeps_the_last_
 @pytest.mark.parametrize(
     ("dispatch", "ranks", "args", "error", "told"),
     [
-        pytest.param(Split(), view(2), (), DispatchError, "argument 0 is to be dealt out", id="nothing to cut"),
-        pytest.param(Split(arguments=("x",)), view(2), (), DispatchError, "argument 'x' is to be dealt out", id="a name that is missing"),
-        pytest.param(Split(arguments=(0, 1)), view(2), ([1], [1, 2]), DispatchError, "equally long; these are 0: 1, 1: 2", id="lengths"),
-        pytest.param(Parts(), view(2), ([1],), DispatchError, "1 part is there for 2 ranks", id="parts that are too few"),
-        pytest.param(ByLength(lengths=[1]), view(2), ([1, 2],), DispatchError, "1 lengths are given for 2", id="lengths that are too few"),
+        pytest.param(Split(), view(2), (), DispatchError, "argument 0 is to be split", id="nothing to cut"),
+        pytest.param(Split(arguments=("x",)), view(2), (), DispatchError, "argument 'x' is to be split", id="a name that is missing"),
+        pytest.param(Split(arguments=(0, 1)), view(2), ([1], [1, 2]), DispatchError, "equal lengths, got 0: 1, 1: 2", id="lengths"),
+        pytest.param(Parts(), view(2), ([1],), DispatchError, "got 1 part for 2 ranks", id="parts that are too few"),
+        pytest.param(ByLength(lengths=[1]), view(2), ([1, 2],), DispatchError, "got 1 lengths for 2", id="lengths that are too few"),
         pytest.param(Split(axes={"tensor": 0}), view(2), ([1],), ShapeError, "no dimension 'tensor'", id="no such dimension"),
         pytest.param(HandOver(), view(2), ([1],), ShapeError, "no dimension 'pipeline'", id="no stages"),
     ],
@@ -137,7 +137,7 @@ def test_what_cannot_be_dealt_out_is_refused_before_anybody_is_called(dispatch, 
 
 
 def test_an_unknown_dispatch_is_told_with_those_that_are_known():
-    with pytest.raises(DispatchError, match="no dispatch_fn 'spilt'; there are split, broadcast"):
+    with pytest.raises(DispatchError, match="no dispatch_fn 'spilt'; known: split, broadcast"):
         dispatcher_named("spilt")
 
 

@@ -23,5 +23,5 @@ def test_any_other_value_is_the_same_for_all():
 
 
 def test_a_list_of_another_length_is_refused():
-    with pytest.raises(DispatchError, match="PerRank has 3 values, and the group has 4 ranks"):
+    with pytest.raises(DispatchError, match="PerRank has 3 values, but the group has 4 ranks"):
         at_rank(PerRank([1, 2, 3]), 0, MESH)

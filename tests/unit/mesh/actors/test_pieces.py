@@ -36,12 +36,12 @@ def test_arrays_are_cut_as_numpy_does_it(count, axis):
 @pytest.mark.parametrize(
     ("value", "axis", "told"),
     [
-        pytest.param(7, 0, "int cannot be cut", id="a number"),
-        pytest.param({1, 2}, 0, "set cannot be cut", id="a set has no order"),
-        pytest.param([1, 2], 1, "list cannot be cut along axis 1", id="a list has one axis"),
+        pytest.param(7, 0, "int cannot be split", id="a number"),
+        pytest.param({1, 2}, 0, "set cannot be split", id="a set has no order"),
+        pytest.param([1, 2], 1, "list cannot be split along axis 1", id="a list has one axis"),
         pytest.param(np.zeros(3), 1, "an array of shape (3,) has no axis 1", id="an array without that axis"),
         pytest.param(np.zeros(()), 0, "an array of shape () has no axis 0", id="an array of one number"),
-        pytest.param({"x": [1, 2], "y": [1]}, 0, "these are x: 2, y: 1", id="a dict of different lengths"),
+        pytest.param({"x": [1, 2], "y": [1]}, 0, "got x: 2, y: 1", id="a dict of different lengths"),
     ],
 )
 def test_what_cannot_be_cut_is_named(value, axis, told):

@@ -98,7 +98,7 @@ def test_every_strategy_chooses_somebody_who_is_there(name, count):
 
 
 def test_an_unknown_strategy_is_told_with_those_that_are_known():
-    with pytest.raises(GroupError, match=r"no strategy 'lest_busy'; there are least_busy, random, round_robin, power_of_two, priority"):
+    with pytest.raises(GroupError, match=r"no strategy 'lest_busy'; known: least_busy, random, round_robin, power_of_two, priority"):
         strategy_named("lest_busy")
 
 
@@ -115,5 +115,5 @@ def test_a_strategy_that_chooses_nobody_who_is_there_is_named(index):
     def mine(_loads, _turn, _draw):
         return index
 
-    with pytest.raises(GroupError, match=r"strategy mine gave .* for 2 agents; it has to give an index from 0 to 1"):
+    with pytest.raises(GroupError, match=r"strategy mine returned .* for 2 agents; it must return an index from 0 to 1"):
         strategy_named(mine)(loads(0, 0), 0, nothing_drawn)

@@ -66,8 +66,8 @@ def test_all_passed_is_exit_code_zero_and_the_sum_can_be_json(tmp_path):
         pytest.param("[]", 1, "not an object", id="a list"),
         pytest.param('{"cases": []}', 1, "no key 'format'", id="no format"),
         pytest.param('{\n"cases": [],\n"format": "other/1"}', 3, "this program reads", id="another format"),
-        pytest.param(f'{{"format": "{FORMAT}",\n"cases": 7}}', 2, "no list", id="cases that are no list"),
-        pytest.param(f'{{"format": "{FORMAT}",\n"cases": []}}', 2, "there are no cases", id="no cases"),
+        pytest.param(f'{{"format": "{FORMAT}",\n"cases": 7}}', 2, "must be a list", id="cases that are no list"),
+        pytest.param(f'{{"format": "{FORMAT}",\n"cases": []}}', 2, "`cases` is empty", id="no cases"),
         pytest.param(f'{{"format": "{FORMAT}", "cases": [], "casez": []}}', 1, "unknown keys ['casez']", id="an unknown key"),
     ],
 )
@@ -97,12 +97,12 @@ def test_a_file_that_is_no_text_is_told(tmp_path):
 @pytest.mark.parametrize(
     ("case", "why"),
     [
-        pytest.param({**GOOD, "kind": "poem"}, "unknown kind 'poem'; known are", id="an unknown kind"),
+        pytest.param({**GOOD, "kind": "poem"}, "unknown kind 'poem'; known:", id="an unknown kind"),
         pytest.param({**GOOD, "verse": 1}, "unknown keys ['verse']", id="an unknown key of the case"),
         pytest.param({**GOOD, "given": {"a": 1, "c": 2}}, "given has unknown keys ['c']", id="an unknown key of what is given"),
         pytest.param({**GOOD, "expect": {"rhyme": True}}, "`expect` has unknown keys ['rhyme']", id="an unknown key of what is expected"),
         pytest.param({**GOOD, "steps": [{"sing": 1}]}, "unknown step 'sing'", id="an unknown step"),
-        pytest.param({**GOOD, "steps": {"add": 1}}, "`steps` is dict, not a list", id="steps that are no list"),
+        pytest.param({**GOOD, "steps": {"add": 1}}, "`steps` must be a list, got dict", id="steps that are no list"),
         pytest.param({**GOOD, "expect": {}}, "`expect` is empty", id="nothing to compare"),
         pytest.param({**GOOD, "steps": [{}]}, "exactly one is expected", id="an empty step"),
         pytest.param({"id": "x", "kind": "amount", "expect": {"a": 1}}, "KeyError: 'given'", id="nothing given"),
@@ -134,8 +134,8 @@ def test_an_id_that_came_before_fails():
     ("case", "why"),
     [
         pytest.param({key: value for key, value in GOOD.items() if key != "id"}, "no key 'id'", id="no id"),
-        pytest.param({**GOOD, "id": ""}, "`id` is ''; give each case a name", id="an empty id"),
-        pytest.param({**GOOD, "id": 7}, "`id` is 7; give each case a name", id="an id that is no text"),
+        pytest.param({**GOOD, "id": ""}, "`id` must be a text that is not empty and unique, got ''", id="an empty id"),
+        pytest.param({**GOOD, "id": 7}, "`id` must be a text that is not empty and unique, got 7", id="an id that is no text"),
     ],
 )
 def test_a_case_without_an_id_fails_and_is_told_by_its_place(case, why):
@@ -168,7 +168,7 @@ def test_the_fields_of_an_object_are_taken_by_name():
 @pytest.mark.parametrize(
     ("written", "words"),
     [
-        pytest.param({"a": 1, "z": 2}, "here has unknown keys ['z']; known are ['a']", id="a key that nobody takes"),
+        pytest.param({"a": 1, "z": 2}, "here has unknown keys ['z']; known: ['a']", id="a key that nobody takes"),
         pytest.param({}, "here has no key 'a'", id="a key that is not there"),
         pytest.param(None, "here is NoneType, not an object", id="no object"),
     ],
@@ -209,4 +209,4 @@ def test_a_key_of_a_step_that_is_misspelt_is_told_with_its_step():
     steps = [{"reserve": "a", "pool": "p", "amounts": {"cpu": 1}}, {"reserve": "b", "pol": "p", "amounts": {"cpu": 1}}]
     given = {"pools": [{"pool": "p", "capacity": {"cpu": 2}}]}
     verdict = judged({"id": "x", "kind": "pool", "given": given, "steps": steps, "expect": {"answers": ["done", "done"]}})
-    assert (verdict.passed, verdict.got) == (False, {"broken": "step 2 (reserve) has no key 'pool'; is it meant by 'pol'?"})
+    assert (verdict.passed, verdict.got) == (False, {"broken": "step 2 (reserve) has no key 'pool'; is 'pol' misspelt?"})

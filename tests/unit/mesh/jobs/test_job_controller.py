@@ -209,7 +209,7 @@ def test_s35_a_leader_that_fails_too_often_fails_the_job():
         story.started(worker(1))
     assert [each[:2] for each in story.failed()] == [("stop", "actors-1"), ("stop", "actors-0"), ("let go", "leader")]
     assert (story.job.stage, story.job.reason) == (Stage.FAILED, Reason.RESTART_LIMIT)
-    assert "leader failed 3 times, and may be started again 2 times" in story.job.detail
+    assert "leader failed 3 times, restart_limit is 2" in story.job.detail
 
 
 def test_s34_a_restart_limit_of_zero_never_starts_again():

@@ -93,7 +93,7 @@ def test_s38_with_the_least_workers_placed_the_others_come_in_later_rounds():
     spec = job("pong", workers=3, min_workers_num=1)
     found = round_of(cluster(3), spec)["pong"]
     assert (found.schedule_state, found.reason) == (PARTLY, Reason.NODES_BUSY)
-    assert found.detail == "1 more workers get places when there is room"
+    assert found.detail == "1 worker still without a place for lack of capacity"
     placed = snapshot(spec, places={place.member: place.node for place in found.places})
     later = round_of(cluster(1), placed)["pong"]
     assert (on(later), later.schedule_state) == ({"actors-2": "n0"}, SUCCEED)
@@ -104,7 +104,7 @@ def test_s38_with_too_few_workers_nothing_is_kept():
     nodes.promise(0, nodes.vector(wanted(2)))
     found = round_of(nodes, job("pong", workers=3, min_workers_num=2))["pong"]
     assert (found.places, found.schedule_state, found.reason) == ((), UNSCHEDULED, Reason.NODES_BUSY)
-    assert found.detail == "now: the leader and 2 workers take more cpu than the nodes can give"
+    assert found.detail == "now: the leader and 2 workers need more cpu than the nodes can provide"
 
 
 @pytest.mark.parametrize(
@@ -113,25 +113,25 @@ def test_s38_with_too_few_workers_nothing_is_kept():
         pytest.param(
             job("pong", leader=5),
             Reason.NO_NODE_FITS,
-            "the leader fits on no node: it wants 5 cpu, and 4 is the most that a node can give",
+            "the leader fits on no node: it requests 5 cpu, but a node can provide at most 4",
             id="leader",
         ),
         pytest.param(
             job("pong", workers=9, min_workers_num=8),
             Reason.NO_NODE_FITS,
-            "the leader and 8 workers take more cpu than the nodes can give",
+            "the leader and 8 workers need more cpu than the nodes can provide",
             id="together",
         ),
         pytest.param(
             job("pong", leader=3, workers=2, each=3, min_workers_num=2),
             Reason.NO_NODE_FITS,
-            "the leader and 2 workers take more cpu than the nodes can give",
+            "the leader and 2 workers need more cpu than the nodes can provide",
             id="too much",
         ),
         pytest.param(
             job("pong", selector={"zone": "moon"}),
             Reason.NO_NODE_FITS,
-            "the leader fits on no node: no node has the labels that it asks for",
+            "the leader fits on no node: no node has the required labels",
             id="labels",
         ),
     ],
@@ -145,7 +145,7 @@ def test_s38_what_no_nodes_could_ever_hold_has_failed(spec, reason, detail):
 def test_s38_a_resource_that_no_node_has_is_told_at_once_and_holds_nothing():
     found = round_of(cluster(4), job("pong", sets=[("actors", 2, {"accelerator": 1})]))["pong"]
     assert (found.schedule_state, found.reason, found.places) == (FAILED, Reason.NO_NODE_FITS, ())
-    assert found.detail == "even when empty: 1 worker is needed, 0 would fit at most"
+    assert found.detail == "even when empty: 1 worker is needed, at most 0 would fit"
 
 
 def test_that_no_arrangement_is_possible_is_found_out_by_trying_all():

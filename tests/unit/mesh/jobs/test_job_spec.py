@@ -55,7 +55,7 @@ def test_s34_a_job_that_says_little_gets_the_defaults_of_the_seed():
 
 @pytest.mark.parametrize("spelled", ["schedulerPolicy", "scheduler_policy"])
 def test_a_key_that_was_left_out_is_told_in_both_spellings(spelled):
-    with pytest.raises(JobSpecError, match=r"^minWorkersNum \(min_workers_num\): 1 is wanted, and there is no worker set"):
+    with pytest.raises(JobSpecError, match=r"^minWorkersNum \(min_workers_num\): 1 needed, but there is no worker set"):
         read_job({"name": "pong", "pool": "train", "leader": {}, spelled: {}})
 
 
@@ -67,38 +67,42 @@ def test_keys_may_be_written_with_underscores_too():
 @pytest.mark.parametrize(
     ("told", "message"),
     [
-        pytest.param({"priority": 11}, "priority: 11 is not from 1 to 10; 5 is the usual one, 10 goes first", id="too high a priority"),
-        pytest.param({"priority": 0}, "priority: 0 is not from 1 to 10", id="too low a priority"),
-        pytest.param({"restartLimit": -1}, "restartLimit: -1 is below 0; write 0 for a job", id="a limit below zero, in its own spelling"),
+        pytest.param({"priority": 11}, "priority: must be from 1 to 10, got 11; 5 is the default, 10 goes first", id="too high a priority"),
+        pytest.param({"priority": 0}, "priority: must be from 1 to 10, got 0", id="too low a priority"),
+        pytest.param(
+            {"restartLimit": -1}, "restartLimit: must be at least 0, got -1; 0 means", id="a limit below zero, in its own spelling"
+        ),
         pytest.param(
             {"minWorkersNum": 10}, "minWorkersNum: 10 is more than the 9 workers of all sets together; lower", id="too many needed"
         ),
         pytest.param(
             {"workerSets": []},
-            "minWorkersNum: 4 is wanted, and there is no worker set; add `workerSets` (`worker_sets`), or write 0 for a leader alone",
+            "minWorkersNum: 4 needed, but there is no worker set; add `workerSets` (`worker_sets`), or write 0 for a leader alone",
             id="workers wanted of no set",
         ),
-        pytest.param({"minWorkersNum": -1}, "minWorkersNum: -1 is below 0; write 0 for a leader", id="fewer than none needed"),
+        pytest.param({"minWorkersNum": -1}, "minWorkersNum: must be at least 0, got -1; 0 means", id="fewer than none needed"),
+        pytest.param({"workerSets": [{"name": "a", "counts": 0}]}, "workerSets.a.counts: must be at least 1, got 0", id="an empty set"),
         pytest.param(
-            {"workerSets": [{"name": "a", "counts": 0}]}, "workerSets.a.counts: 0 is below 1; write at least 1", id="an empty set"
+            {"workerSets": [{"name": "a"}] * 2}, "workerSets: 2 sets are called 'a'; give each set its own name", id="a name twice"
         ),
-        pytest.param({"workerSets": [{"name": "a"}] * 2}, "workerSets: 2 sets are called 'a'; give each its own name", id="a name twice"),
-        pytest.param({"workerSets": [{"name": "leader"}]}, "workerSets: no set may be called 'leader'", id="a set called leader"),
-        pytest.param({"workerSets": [{"name": "a:b"}]}, "workerSets: 'a:b' is no name of a set; use", id="a set of an odd name"),
-        pytest.param({"name": "a/b"}, "name: 'a/b' is no name; use 1 to 128 letters", id="a job of an odd name"),
+        pytest.param({"workerSets": [{"name": "leader"}]}, "workerSets: 'leader' is reserved for the leader", id="a set called leader"),
+        pytest.param({"workerSets": [{"name": "a:b"}]}, "workerSets: invalid name of a set 'a:b'; use", id="a set of an odd name"),
+        pytest.param({"name": "a/b"}, "name: invalid name 'a/b'; use 1 to 128 letters", id="a job of an odd name"),
         pytest.param({"pool": ""}, "pool: is empty; name the pool", id="no pool"),
         pytest.param({"selector": {"zone": "in(a"}}, "selector: label zone: 'in(a', character 5: `)` is missing", id="a bad selector"),
         pytest.param({"minWorkers": 3}, "minWorkers: is unknown: write `min_workers_num`", id="a word that is close"),
         pytest.param({"prioritty": 3}, "prioritty: is unknown; write `priority`", id="a slip of the pen"),
         pytest.param({"wibble": 3}, "wibble: is unknown; leave it out, or write one of: clean_pod_policy, label", id="an unheard-of key"),
-        pytest.param({"basicPolicy": "Gang"}, "basicPolicy: is unknown: it stands in `scheduler_policy`", id="a key at the wrong place"),
-        pytest.param({"volumes": []}, "volumes: is unknown: members here share nothing", id="pods' volumes"),
-        pytest.param({"leader": {"template": {}}}, "leader.template: is unknown: a member here is a Ray actor", id="a pod's template"),
+        pytest.param({"basicPolicy": "Gang"}, "basicPolicy: is unknown: it belongs in `scheduler_policy`", id="a key at the wrong place"),
+        pytest.param({"volumes": []}, "volumes: is unknown: members share only what", id="pods' volumes"),
+        pytest.param({"leader": {"template": {}}}, "leader.template: is unknown: members are Ray actors", id="a pod's template"),
         pytest.param({"workerSets": [{"counts": 2}]}, "workerSets.0.name: is missing; the job needs it", id="a set without a name"),
         pytest.param({"workerSets": [{"name": "a", "cuonts": 1}]}, "workerSets.0.cuonts: is unknown; write `counts`", id="a slip in a set"),
         pytest.param({"priority": "high"}, "priority: must be a whole number (got 'high')", id="a word for a number"),
         pytest.param({"priority": True}, "priority: must be a whole number (got True)", id="a truth for a number"),
-        pytest.param({"cleanPodPolicy": "Some"}, "cleanPodPolicy: 'Some' is none of 'All', 'Running' or 'None'", id="no such clean policy"),
+        pytest.param(
+            {"cleanPodPolicy": "Some"}, "cleanPodPolicy: must be one of 'All', 'Running' or 'None', got 'Some'", id="no such clean policy"
+        ),
         pytest.param({"leader": {"resources": {"cpu": -1}}}, "leader.resources: cpu: -1 is below zero", id="a negative amount"),
         pytest.param(
             {"workerSets": [{"name": "a", "resources": {"memory": "much"}}]}, "workerSets.a.resources: 'much' is not a size", id="no amount"

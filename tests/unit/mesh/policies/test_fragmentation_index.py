@@ -41,7 +41,7 @@ def test_s16_the_index_is_the_share_of_copies_that_do_not_fit(
     ],
 )
 def test_shapes_that_make_no_sense_are_refused(shapes: list[list[int]], weights: list[int] | None):
-    with pytest.raises(ValueError, match=r"each shape wants|one weight per shape"):
+    with pytest.raises(ValueError, match=r"each shape must|one per shape"):
         CommonShapes.of(shapes, weights)
 
 

@@ -71,7 +71,7 @@ def test_no_members_need_no_nodes():
 
 
 def test_an_unknown_strategy_is_told_with_those_there_are():
-    with pytest.raises(ValueError, match=f"there are {', '.join(STRATEGIES[1:])}"):
+    with pytest.raises(ValueError, match=f"must be one of {', '.join(STRATEGIES[1:])}"):
         placed([demand(cpu=1)], view(node(cpu=(8, 8))), strategy="LOOSE")
 
 

@@ -53,8 +53,8 @@ def test_s31_the_user_is_told_why(table):
     told = {verdict.node: (verdict.reason, verdict.words) for verdict in explain(table, some(gpu=1))}
     assert told == {
         "free": (None, ""),
-        "full": (Reason.NODE_BUSY, "node full has 0.5 gpu free of 2, 1 is wanted"),
-        "small": (Reason.NODE_TOO_SMALL, "node small has 0 gpu in all, 1 is wanted"),
+        "full": (Reason.NODE_BUSY, "node full has 0.5 gpu free of 2, 1 requested"),
+        "small": (Reason.NODE_TOO_SMALL, "node small has 0 gpu in total, 1 requested"),
     }
 
 
@@ -72,12 +72,12 @@ def test_s31_a_named_node_leaves_out_all_others(table):
         "small": NodeFit.INFEASIBLE,
     }
     told = {verdict.node: verdict for verdict in explain(table, some(gpu=1), node=NodeName("full"))}
-    assert (told[NodeName("free")].reason, told[NodeName("free")].words) == (Reason.NODE_NOT_NAMED, "node free is not full, which is named")
+    assert (told[NodeName("free")].reason, told[NodeName("free")].words) == (Reason.NODE_NOT_NAMED, "node free is not the named node full")
 
 
 def test_s31_a_named_node_that_is_gone_is_told_of(table):
     verdicts = explain(table, NOTHING, node=NodeName("gone"))
-    assert summarise(verdicts, is_named=True) == (Reason.NAMED_NODE_GONE, "node gone is named, and there is no such node")
+    assert summarise(verdicts, is_named=True) == (Reason.NAMED_NODE_GONE, "there is no node gone, which is named")
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_bad_selector_is_an_error(table):
             {"gpu": "h100"},
             None,
             Reason.NODES_BUSY,
-            "node full has 0.5 gpu free of 2, 2 is wanted; gpu=h100 is asked, node free has gpu=a100 (and 1 more like it)",
+            "node full has 0.5 gpu free of 2, 2 requested; gpu=h100 is asked, node free has gpu=a100 (and 1 more like it)",
             id="a full node, and others that do not suit",
         ),
         pytest.param(
@@ -146,13 +146,13 @@ def test_a_bad_selector_is_an_error(table):
             {},
             None,
             Reason.NO_NODE_FITS,
-            "node free has 8 cpu in all, 16 is wanted (and 2 more like it)",
+            "node free has 8 cpu in total, 16 requested (and 2 more like it)",
             id="too much for all",
         ),
         pytest.param(
-            some(gpu=3), {}, "full", Reason.NAMED_NODE_TOO_SMALL, "node full has 2 gpu in all, 3 is wanted", id="a small one is named"
+            some(gpu=3), {}, "full", Reason.NAMED_NODE_TOO_SMALL, "node full has 2 gpu in total, 3 requested", id="a small one is named"
         ),
-        pytest.param(some(gpu=2), {}, "full", Reason.NODES_BUSY, "node full has 0.5 gpu free of 2, 2 is wanted", id="a full one is named"),
+        pytest.param(some(gpu=2), {}, "full", Reason.NODES_BUSY, "node full has 0.5 gpu free of 2, 2 requested", id="a full one is named"),
         pytest.param(
             some(gpu=2),
             {"zone": "east"},

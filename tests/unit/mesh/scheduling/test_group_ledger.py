@@ -133,7 +133,7 @@ def test_a_group_is_kept_for_the_task_for_which_its_holder_gave_way(ledger):
     assert ledger.match("p", shape(1), layer=DYNAMIC, task="passer-by") is None
     assert ledger.match("p", shape(1), layer=DYNAMIC) is None
     assert ledger.match("p", shape(1), layer=DYNAMIC, task="urgent").group == "g"
-    with pytest.raises(IllegalTransition, match="HELD for urgent and is given to passer-by"):
+    with pytest.raises(IllegalTransition, match="HELD for urgent and cannot be given to passer-by"):
         ledger.take("g", "passer-by")
     assert ledger.take("g", "urgent").reuse_count == 1
 
@@ -175,7 +175,7 @@ def test_a_task_has_one_group(ledger):
         lambda: ledger.take("h", "a"),
         lambda: ledger.give_back("i", 0, hold_for="a"),
     ):
-        with pytest.raises(LedgerError, match="a has placement group g already"):
+        with pytest.raises(LedgerError, match="a already has placement group g"):
             second()
     assert (ledger.record("h").state, ledger.record("i").holder, "j" in ledger.records) == (IDLE, "b", False)
 
@@ -404,7 +404,7 @@ def test_groups_that_cannot_be_are_not_read_back(ledger):
     for wrong, words in (
         (replace(ledger.record("g")), "g or its holder None is in the ledger"),
         (replace(ledger.record("h"), group="i"), "i or its holder a is in the ledger"),
-        (replace(ledger.record("g"), group="i", holder="b"), "i is IDLE and b's"),
+        (replace(ledger.record("g"), group="i", holder="b"), "i is IDLE with holder b"),
     ):
         with pytest.raises(LedgerError, match=words):
             ledger.restore(wrong)
@@ -481,18 +481,18 @@ def test_broken_books_of_groups_are_told_by_their_check():
     record.state, record.nodes = TAKEN, ()
     assert ledger.check() == [
         "placement group g is TAKEN with idle_since_ms 0",
-        "placement group g is TAKEN and nobody's",
+        "placement group g is TAKEN without a holder",
         "placement group g has 1 bundle on 0 nodes",
-        "idle are [], the index has ['g']",
+        "groups [] are idle, the index has ['g']",
     ]
     record.state, record.holder, record.idle_since_ms = REMOVING, "a", None
     ledger._of_pool.clear()
     ledger._dynamic.clear()
     assert ledger.check() == [
-        "placement group g is REMOVING and a's",
+        "placement group g is REMOVING with holder a",
         "placement group g has 1 bundle on 0 nodes",
-        "the holders of the groups are not those of the index",
-        "idle are [], the index has ['g']",
-        "the pools count {} dynamic groups, which is not what there is",
-        "the pools have other groups than the ledger",
+        "the holders of the groups differ from the index",
+        "groups [] are idle, the index has ['g']",
+        "the pools count {} dynamic groups, which differs from the records",
+        "the pools' groups differ from the ledger's",
     ]

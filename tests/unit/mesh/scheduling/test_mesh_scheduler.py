@@ -206,7 +206,7 @@ def test_more_than_the_pool_has_is_told_as_never(mesh: Mesh):
 
 def test_an_unknown_pool_is_named(mesh: Mesh):
     (end,) = of(EndTask, mesh.submit("task", pool=PoolName("nowhere")))
-    assert (end.reason, end.detail) == (Reason.POOL_UNKNOWN, "there is no pool nowhere; there is pool")
+    assert (end.reason, end.detail) == (Reason.POOL_UNKNOWN, "there is no pool nowhere; pools: pool")
 
 
 @pytest.mark.parametrize(
@@ -533,7 +533,7 @@ def test_a_task_of_a_node_affinity_pool_that_names_no_node_fails_with_words_that
     (end,) = of(EndTask, mesh.submit("anywhere"))
     assert (end.reason, end.detail) == (
         Reason.REQUEST_INVALID,
-        "policy node_affinity wants a node, and the task names none; name one with `node`",
+        "policy node_affinity needs a node, but the task names none; set `node`",
     )
 
 
@@ -570,7 +570,7 @@ def test_a_member_that_says_another_size_of_its_gang_is_refused(mesh: Mesh, afte
     mesh.submit("a0", gang="a", gang_size=2, after=after)
     (refused,) = [decision for decision in mesh.submit("a1", gang="a", gang_size=3) if isinstance(decision, EndTask)]
     assert (refused.task, refused.reason) == ("a1", Reason.REQUEST_INVALID)
-    assert refused.detail.startswith("gang_size of a1 is 3, and a0, of the same gang a, says 2; give all members one size")
+    assert refused.detail.startswith("gang_size of a1 is 3, but 2 for a0 of the same gang a; give all members the same size")
 
 
 def test_a_gang_waits_until_all_its_members_are_known(mesh: Mesh):
@@ -727,8 +727,8 @@ def test_a_resource_that_no_node_has_and_that_is_almost_a_known_one_is_told(mesh
     ("amounts", "words"),
     [
         pytest.param({"cpus": 2}, "a resource 'cpus'; did you mean 'cpu'?", id="one letter too many"),
-        pytest.param({"cpu": 1, "mem": 2**20}, "a resource 'mem'; there is accelerator, cpu, gpu, lamp, memory", id="a short form"),
-        pytest.param({"npu": 1}, "for another one, give a pool a capacity of it first", id="one of one's own"),
+        pytest.param({"cpu": 1, "mem": 2**20}, "a resource 'mem'; known: accelerator, cpu, gpu, lamp, memory", id="a short form"),
+        pytest.param({"npu": 1}, "for another one, first give a pool capacity of it", id="one of one's own"),
         pytest.param({"cpu": 1, "gpu": 1, "memory": "1GiB"}, "", id="what every mesh knows"),
         pytest.param({"accelerator": 1}, "", id="what a node has"),
         pytest.param({"lamp": 1}, "", id="what a pool counts and nodes are to bring"),
@@ -850,10 +850,10 @@ def test_slots_and_tasks_have_names_of_their_own(mesh: Mesh):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        pytest.param({"rules.cross_label": {}}, "at the start only", id="a rule that is no number"),
-        pytest.param({"grace_ms": "long"}, "give a finite number", id="words for a number"),
+        pytest.param({"rules.cross_label": {}}, "at start only", id="a rule that is no number"),
+        pytest.param({"grace_ms": "long"}, "must be finite", id="words for a number"),
         pytest.param({"rules.cross_label_weight": 2.0}, "at most 1", id="out of its bounds"),
-        pytest.param({"grace_ms.x": 1}, "has no parts", id="a part of a number"),
+        pytest.param({"grace_ms.x": 1}, "has no nested settings", id="a part of a number"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused_before_anything_has_changed(mesh: Mesh, settings: dict[str, Any], words: str):
@@ -868,9 +868,9 @@ def test_a_setting_that_cannot_be_is_refused_before_anything_has_changed(mesh: M
     [
         pytest.param({"policy": "fastest"}, "fastest", id="a policy that is not there"),
         pytest.param({"weights": {"fragmentaton": 2.0}}, "fragmentation", id="a weight that is not there"),
-        pytest.param({"weights": {"fragmentation": "much"}}, "finite number", id="a weight in words"),
-        pytest.param({"priority": "high"}, "finite number", id="a priority in words"),
-        pytest.param({"aging_per_s": -1.0}, "0 or more", id="waiting that lowers"),
+        pytest.param({"weights": {"fragmentation": "much"}}, "must be finite", id="a weight in words"),
+        pytest.param({"priority": "high"}, "must be finite", id="a priority in words"),
+        pytest.param({"aging_per_s": -1.0}, "at least 0", id="waiting that lowers"),
     ],
 )
 def test_a_label_that_cannot_be_is_refused_before_anything_has_changed(mesh: Mesh, rules: dict[str, Any], words: str):
@@ -883,8 +883,8 @@ def test_a_label_that_cannot_be_is_refused_before_anything_has_changed(mesh: Mes
     ("groups", "words"),
     [
         pytest.param(GroupPoolSpec(reserved=(GroupShape((cpus(1),), "TIGHT"),)), "STRICT_PACK", id="a strategy that Ray does not know"),
-        pytest.param(GroupPoolSpec(reserved=(GroupShape((cpus(9),)),)), "whole capacity", id="a reserve beyond the pool"),
-        pytest.param(GroupPoolSpec(max_dynamic=-1), "0 or more", id="fewer than no groups"),
+        pytest.param(GroupPoolSpec(reserved=(GroupShape((cpus(9),)),)), "exceeds the pool's capacity", id="a reserve beyond the pool"),
+        pytest.param(GroupPoolSpec(max_dynamic=-1), "at least 0", id="fewer than no groups"),
     ],
 )
 def test_groups_that_cannot_be_are_refused_with_the_pool(mesh: Mesh, groups: GroupPoolSpec, words: str):

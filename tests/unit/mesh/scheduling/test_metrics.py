@@ -275,7 +275,7 @@ def test_s15_a_figure_that_leaves_its_band_is_unusual_and_twice_in_a_row_an_alar
     assert not found[22]
     first, second = found[20][0], found[21][0]
     assert (first.name, first.value, first.is_alarm, second.is_alarm) == ("schedule_latency_p95", 150.0, False, True)
-    assert first.words == "schedule_latency_p95 is 150; up to 31 is usual, by its last values"
+    assert first.words == "schedule_latency_p95 is 150; its recent values say up to 31"
 
 
 def test_noise_as_wide_as_ever_is_not_unusual():
@@ -298,7 +298,7 @@ def test_a_level_that_lasts_becomes_the_usual_one():
 def test_s16_a_silent_agent_is_an_anomaly_and_then_an_alarm():
     watch = AnomalyWatch(Targets())
     figures = Figures(at_ms=0, agent_heartbeat_gap_ms=16_000, gaps_ms={"a": 16_000, "b": 100})
-    assert [(one.tag, one.is_alarm, one.words) for one in watch.look(figures)] == [("a", False, "agent a has said nothing for 16000 ms")]
+    assert [(one.tag, one.is_alarm, one.words) for one in watch.look(figures)] == [("a", False, "agent a has not reported for 16000 ms")]
     assert [one.is_alarm for one in watch.look(figures)] == [True]
     assert watch.look(Figures(at_ms=9, gaps_ms={"a": 0})) == ()
     assert [one.is_alarm for one in watch.look(figures)] == [False]

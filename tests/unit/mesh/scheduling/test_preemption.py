@@ -124,7 +124,7 @@ def test_the_dry_run_tells_of_every_candidate_in_words():
     assert [(one.candidate.task, one.is_eligible) for one in told] == [("a", True), ("b", False), ("c", False)]
     assert [one.words for one in told] == [
         "its score is 8.000",
-        "its priority is 9, that of the other 9",
+        "its priority 9 is not lower than 9",
         "it runs in pool q, and cross_pool is off",
     ]
 

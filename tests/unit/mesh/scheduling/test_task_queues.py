@@ -137,7 +137,7 @@ def test_a_refused_move_tells_the_story_of_the_task(queues):
     queues.add("t", S.PLACEABLE)
     for state in (S.READY, S.SWAP, S.RUNNING, S.SUCCEEDED):
         queues.move("t", state)
-    with pytest.raises(IllegalTransition, match="t cannot become RUNNING: it went PLACEABLE > READY > SWAP > RUNNING > SUCCEEDED"):
+    with pytest.raises(IllegalTransition, match="t cannot become RUNNING: states so far: PLACEABLE > READY > SWAP > RUNNING > SUCCEEDED"):
         queues.move("t", S.RUNNING)
 
 
@@ -148,14 +148,14 @@ def test_the_story_of_a_task_that_is_tried_for_ever_does_not_grow_for_ever(queue
         queues.move("t", S.PLACEABLE)
     with pytest.raises(IllegalTransition) as refused:
         queues.move("t", S.RUNNING)
-    story = str(refused.value).partition("it went ")[2].split(" > ")
+    story = str(refused.value).partition("states so far: ")[2].split(" > ")
     assert len(story) == STORY_LENGTH_MAX
     assert story[-2:] == ["READY", "PLACEABLE"]
 
 
 def test_a_known_task_is_not_added_and_an_unknown_one_not_moved(queues):
     queues.add("t", S.PLACEABLE)
-    with pytest.raises(LedgerError, match="known already, it went PLACEABLE"):
+    with pytest.raises(LedgerError, match="already known, states so far: PLACEABLE"):
         queues.add("t", S.WAITING)
     with pytest.raises(LedgerError, match="there is no task u"):
         queues.move("u", S.READY)
@@ -219,8 +219,8 @@ def test_broken_books_of_the_states_are_told_by_their_check():
     queues.ready._shapes.clear()
     queues._tasks["a"].state = S.SWAP
     assert queues.check() == [
-        "a says SWAP, its queue does not",
+        "a has state SWAP, but is not in that queue",
         "1 task is known, 2 are queued",
-        "PLACEABLE says that it wants {cpu: 0.0007}, its tasks want {}",
-        "the ready tasks by shape are not the ready tasks",
+        "PLACEABLE has sum {cpu: 0.0007}, its tasks need {}",
+        "the index of ready tasks by shape differs from the queue",
     ]

@@ -77,7 +77,7 @@ def test_a_victim_in_another_pool_does_not_help_a_pool_that_lacks_quota():
     refused = choose([elsewhere], short=cpu(1), rules=rules)
     assert isinstance(refused, PreemptionRefused)
     assert refused.reason is Reason.PREEMPTION_TOO_LITTLE
-    assert refused.detail == "pool p would lack {cpu: 1} even then"
+    assert refused.detail == "pool p would still lack {cpu: 1}"
 
 
 def test_a_victim_in_another_pool_helps_where_only_the_node_is_full():
@@ -130,7 +130,7 @@ def test_a_group_is_reused_on_its_own_row_even_when_others_have_room():
 def test_why_nobody_gives_way_is_told():
     nothing = choose([])
     assert isinstance(nothing, PreemptionRefused)
-    assert nothing == PreemptionRefused(reason=Reason.NOBODY_GIVES_WAY, detail="nothing runs that could give way")
+    assert nothing == PreemptionRefused(reason=Reason.NOBODY_GIVES_WAY, detail="no running task is a candidate")
     refused = choose([runs("a", priority=9.0), runs("b", pool="q"), runs("c", pool="q")])
     assert isinstance(refused, PreemptionRefused)
     assert refused.detail == "2 OTHER_POOL, 1 PRIORITY_NOT_LOWER"
@@ -141,7 +141,7 @@ def test_what_lacks_on_the_nearest_node_is_told():
     assert isinstance(refused, PreemptionRefused)
     assert (refused.reason, refused.detail) == (
         Reason.PREEMPTION_TOO_LITTLE,
-        "the node that comes nearest would lack {cpu: 1} even then",
+        "the best node would still lack {cpu: 1}",
     )
 
 
@@ -161,7 +161,7 @@ def test_the_victims_of_one_plan_count_together():
     assert victims(choose(both, wanted=2, rules=rules)) == {"a", "b"}
     refused = choose(both, wanted=2, rules=rules, given_way={"": 1})
     assert isinstance(refused, PreemptionRefused)
-    assert refused.detail == "of a label at most 2 tasks may give way in a minute, and more are needed"
+    assert refused.detail == "at most 2 tasks of a label may be preempted per minute, and more are needed"
 
 
 # -- the table, and size -----------------------------------------------------------------------------------------------

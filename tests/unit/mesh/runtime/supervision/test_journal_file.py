@@ -129,7 +129,7 @@ def test_damage_in_the_middle_is_an_error_that_names_file_and_line(tmp_path: Pat
         append_all(journal, 1, 2, 3)
     path = tmp_path / "journal-00000000.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"at_ms":2', b'"at_ms":7'))
-    with JournalFile(tmp_path) as journal, pytest.raises(JournalError, match=r"journal-00000000\.jsonl, line 2: its checksum"):
+    with JournalFile(tmp_path) as journal, pytest.raises(JournalError, match=r"journal-00000000\.jsonl, line 2: wrong checksum"):
         list(journal.batches())
 
 
