@@ -57,8 +57,9 @@ def root(server) -> Root:
 
 
 def too_slow(root: Root, method: str) -> int:
-    with serving(TimelyBody(create_app(root.ports), body_s=0.2)) as address:
-        answers = closed_in_the_end(slow(address, head(PATH, root.key).replace(b"POST", method.encode(), 1)))
+    beginning = head(PATH, root.key).replace(b"POST", method.encode(), 1)
+    with serving(TimelyBody(create_app(root.ports), body_s=0.2)) as address, slow(address, beginning) as clients:
+        answers = closed_in_the_end(clients)
     (status,) = {answer.split(b" ", 2)[1] for answer in answers}
     assert len(answers) == CLIENTS
     return int(status)
