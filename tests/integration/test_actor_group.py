@@ -190,7 +190,7 @@ def test_s1_a_part_of_a_part_is_a_part(group):
 
 
 def test_a_group_is_as_large_as_its_shape_and_has_each_rank_once(handles):
-    with pytest.raises(ShapeError, match="tensor=3 has 3 places, and 4 members are there"):
+    with pytest.raises(ShapeError, match="tensor=3 needs 3 members, got 4"):
         ActorGroup([member(handle, rank) for rank, handle in enumerate(handles)], {"tensor": 3})
     with pytest.raises(ShapeError, match="the ranks 0 to 1, each once"):
         ActorGroup([member(handles[0], 0), member(handles[1], 2)])
@@ -223,7 +223,7 @@ def test_s2_code_and_arguments_may_differ_by_rank(group):
         (2, (1, 0)),
         (3, (1, 1)),
     ]
-    with pytest.raises(DispatchError, match="3 values, and the group has 4 ranks"):
+    with pytest.raises(DispatchError, match="3 values, but the group has 4 ranks"):
         group.all().who(PerRank([1, 2, 3]))
 
 
@@ -521,7 +521,7 @@ def test_s4_a_dispatch_of_ones_own_calls_whom_it_likes_as_often_as_it_likes(grou
     assert group.shard(dispatch_fn=last_two_and_twice).who(7) == [(3, "a-3", "h100", 7), (2, "a-2", "h100", 7), (3, "a-3", "h100", 7)]
     assert group.shard("who", dispatch_fn=few) == [(0,)]
     assert group.shard("who", dispatch_fn=lambda *_: []) == []
-    with pytest.raises(DispatchError, match="named rank 4; this group has ranks 0 to 3"):
+    with pytest.raises(DispatchError, match="returned rank 4; this group has ranks 0 to 3"):
         group.shard("who", dispatch_fn=lambda *_: [(4, (), {})])
 
 

@@ -98,7 +98,7 @@ def test_what_is_not_there_is_an_error_that_names_the_remedy(running, pool):
         mesh.ScheduleMesh.attach("nowhere")
     with pytest.raises(TaskUnknown, match="never submitted"):
         running.task("nothing")
-    with pytest.raises(PoolUnknown, match="there is main"):
+    with pytest.raises(PoolUnknown, match="known pools: main"):
         running.resize_pool("other", {"cpu": 1})
 
 
@@ -386,7 +386,7 @@ def test_s17_a_handler_that_fails_is_told_and_the_default_holds(running, pool, h
 
 def test_two_sizes_of_one_gang_are_a_contradiction(running, pool):
     running.submit_task(Counter, pool=pool, gang="twins", gang_size=2, task_id="first-twin")
-    with pytest.raises(GangContradiction, match="gang_size of second-twin is 3, and first-twin, of the same gang twins, says 2"):
+    with pytest.raises(GangContradiction, match="gang_size of second-twin is 3, but 2 for first-twin of the same gang twins"):
         running.submit_task(Counter, pool=pool, gang="twins", gang_size=3, task_id="second-twin")
     assert "second-twin" not in [status.task for status in running.list_tasks()]
 
@@ -409,7 +409,7 @@ def test_a_state_has_one_word_wherever_it_is_told(running, pool):
 @pytest.mark.parametrize(
     ("max_restarts", "words"),
     [
-        pytest.param(0, "it is FAILED, AGENT_LOST, and does not start again: `max_restarts` of submit_task", id="for good"),
+        pytest.param(0, "it is FAILED, AGENT_LOST, and does not start again; `max_restarts` of submit_task", id="for good"),
         pytest.param(1, "call again: the call then waits for the task's next start", id="and it starts again"),
     ],
 )

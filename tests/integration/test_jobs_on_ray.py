@@ -231,5 +231,5 @@ def test_s34_what_is_wrong_with_a_job_is_told_before_anything_starts(running, po
         running.job("wrong")
     job = submitted(running, tmp_path, job_form("right"))
     assert submitted(running, tmp_path, job_form("right")).job == job.job
-    with pytest.raises(JobExists, match="another job is called right"):
+    with pytest.raises(JobExists, match="job right exists with another spec"):
         submitted(running, tmp_path, job_form("right", workers=1))
