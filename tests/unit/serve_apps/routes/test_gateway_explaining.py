@@ -189,7 +189,7 @@ def test_a_run_out_of_reach_and_a_stage_that_is_not_there_are_404(world):
     assert world.http(RIVAL).get("/v1/runs/night/explain").status_code == 404
     assert world.http(RIVAL).get("/v1/runs/night/stages/1/explain").status_code == 404
     answer = world.http(RESEARCH).get("/v1/runs/night/stages/9/explain")
-    assert (answer.status_code, answer.json()["error"]["message"]) == (404, "the run night has no stage 9")
+    assert (answer.status_code, answer.json()["error"]["message"]) == (404, "run night has no stage 9")
 
 
 # -- what if ---------------------------------------------------------------------------------------------------------------
