@@ -69,9 +69,7 @@ class AbsentEntry(View):
     """A mesh that is absent, and that the root's file names or an operator has drained."""
 
     mesh: str
-    state: str = Field(
-        description="`not_joined`: it never joined. `left`: it left in good order. `lost`: it was lost long ago."
-    )
+    state: str = Field(description="`not_joined`: it never joined. `left`: it left in good order. `lost`: it was lost long ago.")
     draining: bool = Field(default=False, description="The mesh gets no work after it joins.")
     drain_reason: str = Field(default="", description="Reason given with the drain.")
     labels: dict[str, str] = Field(default={}, description="Labels in the root's file.")

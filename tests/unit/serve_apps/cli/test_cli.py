@@ -251,7 +251,7 @@ def test_a_spec_that_the_root_refuses_is_told_with_its_file_whatever_stands_in_i
     file.write_text(json.dumps({**spec_of("a"), "id": 5}))
     assert run_command(["submit", str(file), "--no-wait"]) == 1
     told = capsys.readouterr().err
-    assert told.startswith(f"error: {file}: the graph was not accepted")
+    assert told.startswith(f"error: {file}: the graph was refused")
     assert "/id: " in told
 
 
@@ -432,7 +432,7 @@ def test_queue_shows_places_reasons_and_what_would_have_to_change(world, capsys)
     told = capsys.readouterr().out
     assert "night.1" in told
     assert "1 (1)" in told
-    assert "1 cpu of standard came free in acme" in told
+    assert "1 cpu of standard became free in acme" in told
     assert run_command(["queue", RESEARCH, "--limit", "0", "--json"]) == 0
     (waiting,) = json.loads(capsys.readouterr().out)["waiting"]
     assert (waiting["stage"], waiting["tenant_position"]) == ("night.1", None)
@@ -580,7 +580,7 @@ def test_apply_refuses_a_second_top_level_tenant_where_it_would_meet_the_first(w
     before = world.store.snapshot().tree
     code, told = applied("tenants:\n", "tenants:\n  beta: {}\n")
     assert code == 1
-    assert "the mesh far would run work of acme, beta on one Ray cluster, which separates nobody" in " ".join(told.split())
+    assert "mesh far would run work of acme, beta on one Ray cluster, which isolates no tenants" in " ".join(told.split())
     assert world.store.snapshot().tree == before
     world.store.join(replace(far, tenants=("acme",)))
     assert applied("tenants:\n", "tenants:\n  beta: {}\n")[0] == 0
@@ -708,7 +708,7 @@ def test_a_file_that_was_named_and_is_missing_is_named_with_a_remedy(tmp_path, m
     monkeypatch.chdir(tmp_path)
     assert run_command([command, "configs/quickstart.yaml"]) == 1
     told = " ".join(capsys.readouterr().err.split())
-    assert f"configs/quickstart.yaml: cannot be read: No such file or directory; name a file that can be read from {tmp_path}" in told
+    assert f"configs/quickstart.yaml: cannot be read: No such file or directory; give a file that can be read from {tmp_path}" in told
     assert "no federation file is given" not in told
     assert not list(tmp_path.iterdir())
 

@@ -157,7 +157,7 @@ def test_a_cluster_where_nobody_answers_is_told_before_the_root_is_asked(key_fil
     monkeypatch.setattr(joining, "check_answers", check_answers)
     monkeypatch.setattr(joining, "ask_terms", lambda *_: pytest.fail("nothing is to be asked of the root"))
     assert join(key_file, "--pool", "general=standard:cpu=1", ray="127.0.0.1:1") == 1
-    assert "nobody answers at 127.0.0.1:1 (" in " ".join(capsys.readouterr().err.split())
+    assert "no answer from 127.0.0.1:1 (" in " ".join(capsys.readouterr().err.split())
     assert ran == []
 
 

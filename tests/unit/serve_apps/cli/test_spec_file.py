@@ -48,7 +48,7 @@ def test_a_folder_and_a_file_that_is_not_there_are_told_as_such(tmp_path: Path) 
 def test_what_the_root_says_against_a_graph_is_told_with_its_file() -> None:
     problems = (("/spec", "must be 'dag/1'"),)
     with pytest.raises(ApiError) as told, named(Path("night.json")):
-        raise ApiError(422, "the graph was not accepted", problems, code="invalid_spec")
-    assert (str(told.value), told.value.status, told.value.problems) == ("night.json: the graph was not accepted", 422, problems)
+        raise ApiError(422, "the graph was refused", problems, code="invalid_spec")
+    assert (str(told.value), told.value.status, told.value.problems) == ("night.json: the graph was refused", 422, problems)
     with pytest.raises(ApiError, match=r"^no room$"), named(Path("night.json")):
         raise ApiError(503, "no room", code="store_full")
