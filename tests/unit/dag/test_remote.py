@@ -317,7 +317,7 @@ def test_a_value_that_did_not_arrive_as_it_was_written_is_refused():
     output = {"encoding": "pickle", "sha256": "0" * 64, "size_bytes": 1, "href": "/x", "inline": True, "data": "AAAA", "path": []}
     result = httpx.Response(200, json={"id": "night", "state": "SUCCEEDED", "outputs": {"a": output}})
     client, _ = answering(result)
-    with pytest.raises(RuntimeDoorError, match="cannot be read; report the request id"):
+    with pytest.raises(RuntimeDoorError, match="as it was written"):
         Run("night", client).result()
 
 

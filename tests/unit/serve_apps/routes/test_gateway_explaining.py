@@ -476,7 +476,7 @@ def scene(borrowed):
 @pytest.mark.parametrize(
     ("borrowed", "said", "reason", "detail"),
     [
-        pytest.param(5, "CAPACITY_BUSY", "QUOTA_EXHAUSTED", "it would start if 1 cpu of standard became free in acme", id="lacks quota too"),
+        pytest.param(5, "CAPACITY_BUSY", "QUOTA_EXHAUSTED", "it would start if 1 cpu of standard became free in acme", id="no quota too"),
         pytest.param(4, "CAPACITY_BUSY", "CAPACITY_BUSY", "as the mesh says", id="lacks room alone"),
         pytest.param(5, "ROOM_RESERVED", "ROOM_RESERVED", "as the mesh says", id="knows best"),
     ],
