@@ -316,8 +316,7 @@ def _if(what: str, levers: Sequence[RenderableType]) -> Text:
 def _levers(changes: Sequence[ChangeView], place: int | None) -> list[RenderableType]:
     told = [change.words for change in changes]
     if told and place is not None and place > 1:
-        before = place - 1
-        told.insert(0, f"{'the stage' if before == 1 else f'all {before} stages'} of its tenant before it had started")
+        told.insert(0, f"the {counted(place - 1, 'stage')} of its tenant before it had started")
     return [Padding(Text(f"• {words}"), (0, 0, 0, 2), expand=False) for words in told]
 
 

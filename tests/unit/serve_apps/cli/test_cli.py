@@ -601,7 +601,7 @@ def test_apply_moves_the_default_of_clients_when_its_tenant_goes(applied, tmp_pa
     folder.write("client.json", {**DEFAULT, "tenant": "acme/research/vision"})
     assert "warning" not in applied("", "", *more)[1]
     told = applied("          vision:", "          vision2:", *more)[1]
-    words = "warning: work whose tenant nobody names went to acme/research/vision, which is gone; it goes to acme/research/"
+    words = "warning: the default tenant acme/research/vision was removed; work without a tenant now goes to acme/research/"
     assert words in " ".join(told.split())
     published = folder.read("client.json")
     assert (published["address"], published["api_key"]) == ("http://root.test", "k")
@@ -614,7 +614,7 @@ def test_apply_says_when_the_published_key_reaches_no_tenant_that_is_left(applie
     StateFolder(tmp_path).write("client.json", {**DEFAULT, "tenant": "gone/lab"})
     told = json.loads(applied("", "", "--json")[1])
     assert told["default_tenant"] == {"before": "gone/lab", "after": None}
-    assert "reaches no tenant that is left. `schedulemesh keys create TENANT` makes one" in " ".join(applied()[1].split())
+    assert "covers no remaining tenant. `schedulemesh keys create TENANT` makes one" in " ".join(applied()[1].split())
     assert StateFolder(tmp_path).read("client.json")["tenant"] == "gone/lab"
 
 
@@ -689,7 +689,7 @@ def test_up_refuses_the_file_of_another_federation_than_the_folders(tmp_path, ca
     assert run_command(["up", str(tmp_path / "x.yaml"), "--state", str(tmp_path)]) == 1
     told = capsys.readouterr().err
     assert "describes the federation other" in told
-    assert "--state names another folder" in " ".join(told.split())
+    assert "give another folder with --state" in " ".join(told.split())
     assert not (tmp_path / "logs").exists()
 
 
