@@ -61,7 +61,7 @@ def submit(
         typer.Option(help="Parameter KEY=VALUE of the function NAME or of the spec; VALUE is JSON, or else text. Repeatable."),
     ] = None,
     user: Annotated[str | None, typer.Option(help="User of the run. Default: the user of the key, or the key itself.")] = None,
-    on_error: Annotated[str | None, typer.Option(help="What a failed node does to the run: fail_fast or continue.")] = None,
+    on_error: Annotated[str | None, typer.Option(help="Effect of a failed node on the run: fail_fast or continue.")] = None,
     dry: Annotated[bool, typer.Option("--dry-run", help="Submit nothing; show what would happen to the run.")] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the run until it ends.")] = True,
     address: AddressOption = None,

@@ -35,7 +35,7 @@ class PlannedStageView(View):
 
 
 class PlanView(View):
-    """What would happen to a graph submitted now. Nothing is stored or sent."""
+    """Stages that a graph submitted now would have. Nothing is stored or sent."""
 
     tenant: str
     user: str

@@ -49,7 +49,7 @@ class TenantView(View):
     max_wait_ms: int | None = Field(default=None, description="How long work may wait to start.")
     on_max_wait: str = Field(
         default="refuse",
-        description="What happens to work that waited longer: `refuse` fails it, `first` puts it at the head of the queue.",
+        description="Treatment of work that waited longer: `refuse` fails it, `first` puts it at the head of the queue.",
     )
     windows: list[WindowView] = Field(default=[], description="New work starts only within one of these windows; none: always.")
 

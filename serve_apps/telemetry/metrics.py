@@ -1,6 +1,6 @@
 """Prometheus metrics: gauges read from the stores at a scrape, and this replica's requests.
 
-Whatever the stores hold is not counted separately: any replica gives the same gauges, even one that has just started.
+Gauges come only from the stores: any replica gives the same gauges, even one that has just started.
 Requests are counted per replica and carry its name, because a scrape may reach any replica.
 """
 

@@ -723,11 +723,11 @@ def test_a_file_that_was_named_and_is_missing_is_named_with_a_remedy(tmp_path, m
         pytest.param(
             "capacity: {cpu: 2, memory: 1GiB}",
             "capacity: {cpu: 2, lamp: 3}",
-            ["meshes.east.pools.general.capacity.lamp (new)", "meshes.east.pools.general.capacity.memory (gone)"],
+            ["meshes.east.pools.general.capacity.lamp (new)", "meshes.east.pools.general.capacity.memory (removed)"],
             id="keys of a pool that came and went",
         ),
         pytest.param(
-            "    node_labels: {zone: east}\n", "", ["meshes.east.node_labels.zone (gone)"], id="a key that went and left nothing beside"
+            "    node_labels: {zone: east}\n", "", ["meshes.east.node_labels.zone (removed)"], id="a key that went and left nothing beside"
         ),
         pytest.param("{zone: west, tier:", "{disk: ssd, zone: west, tier:", ["meshes.west.labels.disk (new)"], id="a label that came"),
         pytest.param("retention: 1d", "retention: 24h", [], id="the same, written otherwise"),
