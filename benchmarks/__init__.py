@@ -1,1 +1,1 @@
-"""What ScheduleMesh costs and gains, measured beside plain Ray on the same cluster: `python -m benchmarks`."""
+"""Costs and gains of ScheduleMesh, measured beside plain Ray on the same cluster: `python -m benchmarks`."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME…] [--json] [--turns N] [--cpus N]`: measure, and print what was found."""
+"""`python -m benchmarks [NAME…] [--json] [--turns N] [--cpus N]`: run benchmarks and print the results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from benchmarks.bed import Bed, let_sigterm_interrupt, open_bed
 from benchmarks.measuring import Result, result_of
 from benchmarks.mesh_bed import MeshBed, open_mesh_bed
 
-#: Benchmarks on the bed, with their usual number of turns.
+#: Benchmarks on the federation bed, with their default number of turns.
 ON_THE_BED: dict[str, tuple[Callable[[Bed, int], Result], int]] = {
     "fan_out": (fan_out.measure, 9),
     "one_node": (one_node.measure, 100),
@@ -51,7 +51,7 @@ ON_THE_BED: dict[str, tuple[Callable[[Bed, int], Result], int]] = {
     "shard": (collective.measure_shard, 200),
     "broadcast": (collective.measure_broadcast, 15),
 }
-#: Benchmarks on a mesh without a federation, likewise.
+#: Benchmarks on a mesh without a federation, with their default number of turns.
 ON_THE_MESH_BED: dict[str, tuple[Callable[[MeshBed, int], Result], int]] = {
     "urgent_start": (urgent_start.measure, 30),
     "preempting_start": (preempting_start.measure, 30),
@@ -62,10 +62,10 @@ STARTUP, DEMO, RECLAIMING = "startup", "demo", "reclaiming"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnItsOwn:
-    """A benchmark that needs no bed, and has its own form of figures."""
+    """Benchmark without a bed, with its own form of results."""
 
-    measure: Callable[[int], list[Any]]  #: With the number of turns.
-    turns: int  #: Its usual number; 0 where it knows better.
+    measure: Callable[[int], list[Any]]  #: Called with the number of turns.
+    turns: int  #: Default number of turns; 0: the benchmark chooses.
     table: Callable[[list[Any]], RenderableType]
     as_json: Callable[[list[Any]], dict[str, Any]]
 
@@ -91,7 +91,7 @@ NAMES = (STARTUP, *ON_THE_BED, *ON_THE_MESH_BED, DEMO, RECLAIMING, *ON_THEIR_OWN
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     asked = _arguments()
     console = Console(stderr=asked.json, highlight=False)
     machine = _machine(asked.cpus)
@@ -121,19 +121,23 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure ScheduleMesh beside plain Ray.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which of {', '.join(NAMES)}; all, when none is given")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"benchmarks to run: {', '.join(NAMES)}; default: all")
     parser.add_argument("--json", action="store_true", help="print JSON with all samples; tables go to stderr")
-    parser.add_argument("--turns", type=int, help="how often each side is measured, instead of the benchmark's own number")
-    parser.add_argument("--cpus", type=int, default=os.cpu_count() or 1, help="CPUs of each side; all of the machine's when left out")
+    parser.add_argument("--turns", type=int, help="number of turns per side, instead of the benchmark's default")
+    parser.add_argument("--cpus", type=int, default=os.cpu_count() or 1, help="CPUs per side; default: all CPUs of the machine")
     asked = parser.parse_args()
     unknown = sorted(set(asked.names) - set(NAMES))
     if unknown or (asked.turns or 1) < 1 or asked.cpus < 1:
-        parser.error(f"there is no {', '.join(unknown)}; known are {', '.join(NAMES)}" if unknown else "turns and CPUs are at least 1")
+        parser.error(
+            f"unknown benchmark {', '.join(unknown)}; choose from {', '.join(NAMES)}"
+            if unknown
+            else "--turns and --cpus must be at least 1"
+        )
     return asked
 
 
 def _machine(cpus: int) -> dict[str, Any]:
-    """What the figures depend on. A load above a few tenths says that others were measured too."""
+    """Return the machine's properties that affect the results. A load above a few tenths means that other programs ran too."""
     return {
         "python": platform.python_version(),
         "ray": ray.__version__,
@@ -151,7 +155,7 @@ def _on_the_bed(names: list[str], asked: argparse.Namespace, console: Console) -
             if name in names:
                 results.append(_told(measure(bed, asked.turns or turns), console))
     if STARTUP in names:
-        about = "one start of the bed until its API answers, from the words of each step to those of the next; the stop comes on top"
+        about = "one start of the bed until its API answers, by step, each from its message to the next one's; plus the stop"
         results.append(_told(result_of(STARTUP, about, {"one federation": [bed.startup]}), console))
     return results
 
@@ -162,7 +166,7 @@ def _on_the_mesh_bed(names: list[str], asked: argparse.Namespace, console: Conso
 
 
 def _told(result: Result, console: Console) -> Result:
-    """The result, printed as soon as it is there."""
+    """Print the result at once and return it."""
     console.print(report.tables([result]))
     return result
 
@@ -171,4 +175,4 @@ if __name__ == "__main__":
     try:
         main()
     except KeyboardInterrupt:
-        sys.exit("stopped before its end; nothing is left running")
+        sys.exit("interrupted; all processes have stopped")

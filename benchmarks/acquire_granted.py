@@ -1,4 +1,4 @@
-"""From a child's question for a slot until it is granted: by the direct link beside the script alone, over HTTP beside a call of Serve."""
+"""Time from a child's request for a slot to the grant: the direct link beside its script alone, HTTP beside a call of Serve."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ SERVE, OVER_HTTP = "a bare call of Serve", "HTTP link"
 TENANT, FLAVOR = TenantPath("lab"), FlavorName("standard")
 SLOT = ResourceSet.of({"cpu": 0.1})
 POOL = PoolRecord(pool=PoolName("general"), flavor=FLAVOR, capacity=ResourceSet.of({"cpu": 1}))
-#: What the flavor of the bed asks of a mesh that offers it.
+#: Resources of the bed's flavor in a mesh's offer.
 LABELS = {"tier": "standard"}
 BARE = "/bare"
 RENEW_S = 2.0
-#: As long as a question for a slot, and as an answer to it.
+#: As long as a request for a slot, and as its response.
 QUESTION, ANSWER = b"q" * 450, b"a" * 550
 
 
 def measure_direct(bed: Bed, turns: int) -> Result:
-    """Two sides in turns."""
+    """Measure both sides in turns."""
     stores = _stores_of(bed)
     scripts = Scripts(stores.client, stores.keys.scripted)
     asked, bare = _Asking(stores.ledger, "bench-direct"), _Asking(stores.ledger, "bench-script")
@@ -48,12 +48,12 @@ def measure_direct(bed: Bed, turns: int) -> Result:
     found = in_turns(sides, warm_ups=10, turns=turns)
     for mesh in (asked, bare):
         mesh.leave()
-    about = "a slot, from the child's question until it is granted, with a key to Redis; beside it the same script with arguments at hand"
+    about = "a slot, from the child's request to the grant, with a key to Redis; beside it the same script with prepared arguments"
     return result_of("acquire_granted", about, found, base=SCRIPT)
 
 
 def measure_http(bed: Bed, turns: int) -> Result:
-    """Two sides in turns."""
+    """Measure both sides in turns."""
     stores, name = _stores_of(bed), "bench-http"
     address = bed.client.access.address
     with ExitStack() as opened:
@@ -63,11 +63,11 @@ def measure_http(bed: Bed, turns: int) -> Result:
         link = HttpLink((address,), key)
         opened.callback(link.close)
         bare = opened.enter_context(_bare_serve(address))
-        # It has a child's verbs, which are all that are called on it.
+        # The adapter has a child's verbs, and only those are called.
         asked = _Asking(cast("LeaseLedger", HttpLedger(link)), name)
         found = in_turns({OVER_HTTP: lambda: _granted(asked), SERVE: lambda: _answered(bare)}, warm_ups=10, turns=turns)
         asked.leave()
-    about = "a slot, from the child's question until it is granted, over HTTP; beside it a call of Serve that does nothing"
+    about = "a slot, from the child's request to the grant, over HTTP; beside it a call of Serve that does nothing"
     return result_of("acquire_granted_http", about, found, base=SERVE)
 
 
@@ -76,14 +76,14 @@ def _stores_of(bed: Bed) -> Stores:
 
 
 class _Asking(HandMesh):
-    """A mesh that renews its session as often as a mesh does."""
+    """Mesh that renews its session at the usual interval."""
 
     def __init__(self, ledger: LeaseLedger, name: str) -> None:
         super().__init__(ledger, MeshRecord(mesh=MeshId(name), labels=LABELS, pools=(POOL,), cluster="benchmark"))
         self._renewed = time.monotonic()
 
     def renew(self) -> None:
-        """A heartbeat, when it is due."""
+        """Send a heartbeat if one is due."""
         if time.monotonic() - self._renewed > RENEW_S:
             self.beat()
             self._renewed = time.monotonic()
@@ -107,9 +107,9 @@ def _called(mesh: _Asking, scripts: Scripts) -> Sample:
     begun = time.perf_counter()
     reply = scripts.call("acquire", *arguments)
     ended = time.perf_counter()
-    if reply[0] != b"OK" or reply[-1] != b"GRANTED|1":  # It may as well have been quick because it was not understood.
+    if reply[0] != b"OK" or reply[-1] != b"GRANTED|1":  # A refused call could be fast as well.
         raise ValueError(f"the script answered {reply}")
-    mesh.beat()  # Tells what was granted.
+    mesh.beat()  # Reports the granted lease.
     mesh.release(TENANT, FLAVOR)
     return {WALL: (ended - begun) * 1000}
 
@@ -122,7 +122,7 @@ def _answered(http: httpx.Client) -> Sample:
 
 @contextmanager
 def _bare_serve(address: str) -> Iterator[httpx.Client]:
-    """A deployment beside the gateway, on the same Serve, that reads a body and answers."""
+    """Deploy, beside the gateway on the same Serve, an application that reads a body and answers."""
 
     deployment = serve.deployment(name="Bare", ray_actor_options={"num_cpus": 0}, max_ongoing_requests=1000)
     serve.run(deployment(serve.ingress(_bare_app)()).bind(), name="bare", route_prefix=BARE)

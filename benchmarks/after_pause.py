@@ -1,4 +1,4 @@
-"""Work that comes after a pause: whether what is warm stays warm. As many tasks as there are CPUs, so that all workers are needed."""
+"""Work after a pause: whether warm processes stay warm. As many tasks as CPUs, so that all workers are needed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from benchmarks.work import nothing
 from dag.compiling import compile_graph
 
 MESH, PLAIN = "ScheduleMesh", "plain Ray"
-#: Longer than Ray keeps a worker process that it does not want to keep.
+#: Longer than Ray keeps an idle worker process.
 PAUSE_S = 3
 
 
 def measure(bed: Bed, turns: int) -> Result:
-    """Both sides in turns, each after a pause of its own."""
+    """Measure both sides in turns, each after its own pause."""
 
     task = bed.plain(nothing)
 

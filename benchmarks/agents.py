@@ -1,4 +1,4 @@
-"""The same small class twice: hosted by the mesh's agents in an actor group, and as plain Ray actors."""
+"""One small class on two sides: hosted by the mesh's agents in an actor group, and as plain Ray actors."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from mesh.runtime.supervision.agent import Agent
 from mesh.runtime.supervision.agent_orders import Hosted, HostOrder
 from mesh.runtime.supervision.pickled_code import pickled_class
 
-#: Nobody of this name is there: agents tell their supervisor every few seconds, and go on when they find none.
+#: Name without a supervisor: agents report every few seconds, and continue if no supervisor exists.
 NO_SUPERVISOR = ("benchmarks-have-no-supervisor", "benchmarks")
 
 
 class Echo:
-    """Does nothing with what it is given."""
+    """Class whose methods do almost nothing."""
 
     def echo(self, value: Any) -> Any:
-        """The value."""
+        """Return the value."""
         return value
 
     def size(self, value: Any) -> int:
-        """How long it is."""
+        """Return the length of the value."""
         return len(value)
 
 
@@ -42,7 +42,7 @@ class Sides:
 
 @contextmanager
 def sides(count: int) -> Iterator[Sides]:
-    """So many of each, on the nodes of the mesh and of plain Ray; gone at the end. None of them holds a CPU."""
+    """Yield agents and actors, on the nodes of the mesh and of plain Ray, and remove them at the end. None of them holds a CPU."""
     plain = ray.remote(num_cpus=0)(Echo).options(label_selector={"side": "plain"})
     actors = tuple(plain.remote() for _ in range(count))
     agents = [Agent.options(label_selector={"side": "mesh"}).remote("bench", *NO_SUPERVISOR, f"bench-{rank}") for rank in range(count)]

@@ -1,7 +1,7 @@
-"""The bed: a federation of its own, and this process as a plain driver of the same Ray cluster.
+"""Test bed: a federation, and this process as a plain driver of the same Ray cluster.
 
-The cluster has two nodes alike: one is the mesh's slice, the other is plain Ray's, by node label. So neither side has the
-worker processes or the placement groups of the other before its feet, and plain Ray is measured as its users have it.
+The cluster has two equal nodes: by node label one is the mesh's slice, the other is plain Ray's. So neither side is disturbed by the
+other's worker processes or placement groups, and plain Ray runs as its users run it.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ TEMPLATE = Path(__file__).with_name("federation.yaml")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bed:
-    """What is measured on."""
+    """Handle of the test bed."""
 
     client: Client
-    redis_url: str  #: Of the federation.
-    cpus: int  #: Of each side.
-    startup: dict[str, float]  #: Milliseconds: of each step of the start, of all of it, and, once the bed is closed, of the stop.
+    redis_url: str  #: URL of the federation's Redis.
+    cpus: int  #: CPUs per side.
+    startup: dict[str, float]  #: Milliseconds of each step of the start, of the whole start, and, once the bed is closed, of the stop.
 
     def plain(self, function: Any) -> Any:
-        """The function as a remote function of plain Ray, on its own node, one CPU each."""
+        """Return the function as a remote function of plain Ray, on plain Ray's node, with one CPU per call."""
         return ray.remote(num_cpus=1)(function).options(label_selector={"side": "plain"})
 
 
 @contextmanager
 def open_bed(cpus: int) -> Iterator[Bed]:
-    """A bed; whatever ends the block, nothing is left running. `startup` is complete when the block is left."""
+    """Open a bed; however the block ends, all processes are stopped. `startup` is complete after the block."""
     startup: dict[str, float] = {}
     with ExitStack() as opened:
         stack = opened.enter_context(open_stack(TEMPLATE, cpus=cpus, startup=startup))
@@ -62,10 +62,10 @@ def open_bed(cpus: int) -> Iterator[Bed]:
 
 @contextmanager
 def open_stack(template: Path, *, cpus: int, startup: dict[str, float] | None = None) -> Iterator[Stack]:
-    """A federation that runs, made from a template in a temporary folder; whatever ends the block, nothing is left of it.
+    """Start a federation from a template in a temporary folder; however the block ends, processes and folder are removed.
 
     Args:
-        startup: Takes the milliseconds of each step, and, at the end of the block, those of the stop.
+        startup: Receives the milliseconds of each step, and, at the end of the block, of the stop.
     """
     configure_logging()
     took: dict[str, float] = {} if startup is None else startup
@@ -81,25 +81,25 @@ def open_stack(template: Path, *, cpus: int, startup: dict[str, float] | None = 
 
 
 class _Steps:
-    """The steps of a start, each from its own words to the next one's."""
+    """Steps of a start, each from its message to the next one's."""
 
     def __init__(self) -> None:
-        self._begun = [("before the first words", time.perf_counter())]
+        self._begun = [("before the first message", time.perf_counter())]
 
     def begin(self, words: str) -> None:
         self._begun.append((words, time.perf_counter()))
 
     def durations_ms(self) -> dict[str, float]:
-        """All until now, and their sum."""
+        """Return the duration of all steps until now, and their sum."""
         ends = [at for _, at in self._begun[1:]] + [time.perf_counter()]
         steps = {words: (end - at) * 1000 for (words, at), end in zip(self._begun, ends, strict=True)}
         return {**steps, WALL: sum(steps.values())}
 
 
 def let_sigterm_interrupt() -> None:
-    """SIGTERM ends this process as Ctrl-C does, so that what was started is stopped.
+    """Make SIGTERM end this process as Ctrl-C does, so that its children are stopped.
 
-    `ray.init` takes SIGTERM for itself, so this is called again after it.
+    `ray.init` installs its own SIGTERM handler, so call this again after it.
     """
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:

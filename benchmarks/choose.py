@@ -1,4 +1,4 @@
-"""A call on whom the group chooses, beside a call on a plain Ray actor: one after the other, and many at once."""
+"""A call on an agent that the group chooses, beside a call on a plain Ray actor: one after the other, and many at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHOSEN, PLAIN = "choose()", "plain Ray"
 
 
 def measure_waiting(_bed: Bed, turns: int) -> Result:
-    """Each call is waited for."""
+    """Measure calls, each awaited before the next."""
     about = f"{CALLS_WAITING} calls, each waited for, of one agent of {AGENTS}; a plain actor in turn beside it"
     with sides(AGENTS) as both:
         found = in_turns({name: lambda send=send: _waiting(send) for name, send in _senders(both).items()}, warm_ups=5, turns=turns)
@@ -27,7 +27,7 @@ def measure_waiting(_bed: Bed, turns: int) -> Result:
 
 
 def measure_burst(_bed: Bed, turns: int) -> Result:
-    """All calls are sent before the first is waited for."""
+    """Measure calls that are all sent before the first is awaited."""
     about = f"{CALLS_AT_ONCE} calls sent at once to {AGENTS} agents, until all results are there; plain actors in turn beside them"
     with sides(AGENTS) as both:
         found = in_turns({name: lambda send=send: _at_once(send) for name, send in _senders(both).items()}, warm_ups=5, turns=turns)

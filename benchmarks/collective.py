@@ -19,7 +19,7 @@ LARGE_BYTES = 8_000_000
 
 
 def measure_all(_bed: Bed, turns: int) -> Result:
-    """One small argument to all."""
+    """Measure one small argument sent to all."""
     with sides(AGENTS) as both:
         found = in_turns(
             {
@@ -33,7 +33,7 @@ def measure_all(_bed: Bed, turns: int) -> Result:
 
 
 def measure_shard(_bed: Bed, turns: int) -> Result:
-    """An array, cut for all and put together again; plain Ray's user does both by hand."""
+    """Measure an array split over all and joined again; with plain Ray the user does both."""
     values = np.arange(ITEMS, dtype=np.int64)
     with sides(AGENTS) as both:
 
@@ -44,11 +44,11 @@ def measure_shard(_bed: Bed, turns: int) -> Result:
         found = in_turns(
             {SHARD: lambda: _timed(lambda: both.group.shard().echo(values)), PLAIN: lambda: _timed(by_hand)}, warm_ups=10, turns=turns
         )
-    return result_of("shard", f"{ITEMS:,} integers cut for {AGENTS} agents and put together again", found, base=PLAIN)
+    return result_of("shard", f"{ITEMS:,} integers split over {AGENTS} agents and joined again", found, base=PLAIN)
 
 
 def measure_broadcast(_bed: Bed, turns: int) -> Result:
-    """A large argument to all: stored once here, once for each agent by hand."""
+    """Measure a large argument sent to all: stored once by the group, once per agent by plain Ray's user."""
     values = np.ones(LARGE_BYTES, dtype=np.uint8)
     with sides(AGENTS) as both:
         found = in_turns(

@@ -1,14 +1,15 @@
-"""How fast the scheduling core decides: no Ray, no disk, no network, only events in and decisions out.
+"""Speed of the scheduling core: no Ray, no disk, no network, only events in and decisions out.
 
-Nodes of 16 CPUs, 2 GPUs and 64 GiB, and tasks of twenty shapes in a mixed order. Three things are measured, one after the other,
-on the same scheduler:
+Nodes have 16 CPUs, 2 GPUs and 64 GiB, and tasks have twenty shapes in a mixed order. Three phases are measured on the same
+scheduler:
 
-- with room: batches of submissions, as long as every task of a batch is started at once; starts a second.
-- queued: further submissions, until a hundred thousand wait; time each.
-- full: a task ends and gives its room back, and the best of those that wait and fit start. One call of `handle` each: this is
-  what somebody who waits feels, so its p95 is told.
+- with room: batches of submissions, as long as every task of a batch starts at once; in starts per second.
+- queued: further submissions, until a hundred thousand wait; in time per submission.
+- full: a task ends and frees its room, and the best waiting tasks that fit start. Each end is one call of `handle`, which is
+  what a waiting user feels; its p95 is reported.
 
-Growth is the time of a full call beside that at the fewest nodes, over what n · log n would allow: below 1 it grows more slowly.
+Growth is the time of a full call relative to that with the fewest nodes, divided by the ratio that n · log n allows: below 1 it
+grows more slowly.
 """
 
 from __future__ import annotations
@@ -47,28 +48,28 @@ _SHAPES = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """One policy on one number of nodes, medians over the turns."""
+    """Result of one policy with one number of nodes; medians over the turns."""
 
     policy: str
     nodes: int
     queued: int
     starts_per_s: float
-    queue_us: float  #: A submission that waits.
-    full_ms: float  #: Median of a call when the mesh is full.
+    queue_us: float  #: Per submission that waits.
+    full_ms: float  #: Median time of a call while the mesh is full.
     full_p95_ms: float
     starts_a_call: float
-    growth: float = 1.0  #: See the module.
+    growth: float = 1.0  #: See the module's docstring.
 
     @property
     def is_within(self) -> bool:
-        """What is wanted of this number of nodes."""
+        """Return whether the limits for this number of nodes hold."""
         fast = self.nodes != NODES[1] or self.starts_per_s >= STARTS_PER_S_MIN
         soon = self.nodes != NODES[2] or self.full_p95_ms <= P95_MS_MAX
         return fast and soon and self.growth <= 1.0
 
 
 def measure(turns: int = TURNS, *, nodes: tuple[int, ...] = NODES, queued: int = QUEUED, ends: int = ENDS) -> list[Found]:
-    """All policies on all numbers of nodes; the policies take turns."""
+    """Measure all policies with all numbers of nodes; the policies take turns."""
     found: list[Found] = []
     for count in nodes:
         order = [policy for turn in range(turns) for policy in POLICIES[:: 1 if turn % 2 == 0 else -1]]
@@ -80,10 +81,10 @@ def measure(turns: int = TURNS, *, nodes: tuple[int, ...] = NODES, queued: int =
 
 
 def table(found: list[Found]) -> Table:
-    """One row for each policy and number of nodes."""
+    """Return a table with one row per policy and number of nodes."""
     title = f"decisions of the core; {found[0].queued:,} queued in {_SHAPES} shapes"
     shown = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    columns = ("policy", "nodes", "starts with room", "queued", "full: median", "p95", "starts a call", "growth / n log n", "within")
+    columns = ("policy", "nodes", "starts with room", "queued", "full: median", "p95", "starts per call", "growth / n log n", "within")
     for place, column in enumerate(columns):
         shown.add_column(column, justify="right" if place else "left", no_wrap=True)
     for side in found:
@@ -94,7 +95,7 @@ def table(found: list[Found]) -> Table:
 
 
 def as_json(found: list[Found]) -> dict[str, Any]:
-    """The same figures for programs."""
+    """Return the results as JSON values."""
     names = (*Found.__slots__, "is_within")
     return {"name": "core_decisions", "sides": [{name: getattr(side, name) for name in names} for side in found]}
 
@@ -119,7 +120,7 @@ def _measure(policy: str, nodes: int, queued: int, ends: int) -> Found:
 
 
 class _Core:
-    """One scheduler, and the mesh around it."""
+    """Scheduler with a simulated mesh around it."""
 
     def __init__(self, policy: str, nodes: int) -> None:
         self._random = random.Random(1)  # noqa: S311  a trace, no secret
@@ -131,7 +132,7 @@ class _Core:
         self._scheduler.handle(*joined, PoolConfigured(at_ms=0, spec=PoolSpec(pool=_POOL, capacity=_ALL, policy=policy)))
 
     def fill(self) -> float:
-        """Submit while there is room, of which there must be enough for one batch; starts a second."""
+        """Submit while there is room, at least for one batch; return starts per second."""
         started, spent_s = 0, 0.0
         while True:
             decisions, took_s = self._handle_timed(self._batch())
@@ -141,7 +142,7 @@ class _Core:
             started, spent_s = started + starts, spent_s + took_s
 
     def queue(self, queued: int) -> float:
-        """Submit until so many wait; microseconds each, those that still found a gap among them."""
+        """Submit until so many tasks wait; return microseconds per submission, including those that still found a gap."""
         before, spent_s = self._submitted, 0.0
         while self._submitted - len(self._running) < queued:
             decisions, took_s = self._handle_timed(self._batch())
@@ -150,7 +151,7 @@ class _Core:
         return spent_s / (self._submitted - before) * 1e6
 
     def end_one_by_one(self, ends: int) -> tuple[list[float], int]:
-        """Milliseconds of each end, and how many tasks were started by them."""
+        """Return the milliseconds of each task end, and how many tasks these ends started."""
         times_ms: list[float] = []
         starts = 0
         for _ in range(ends):
@@ -174,7 +175,7 @@ class _Core:
         return decisions, time.perf_counter() - begun
 
     def _begin(self, decisions: list[Decision]) -> int:
-        """Say that all that was to be started has started; not timed."""
+        """Report all ordered starts as done; not timed."""
         starts = [decision for decision in decisions if isinstance(decision, StartTask)]
         if starts:
             self._scheduler.handle(*[TaskStarted(at_ms=2, task=one.task, attempt=one.attempt, agent=one.agent) for one in starts])

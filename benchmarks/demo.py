@@ -1,4 +1,4 @@
-"""`schedulemesh demo`, as a user starts it: a process of its own, from the prompt to the prompt."""
+"""`schedulemesh demo` as a user starts it: in its own process, from prompt to prompt."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import time
 from benchmarks.bed import ROOT
 from benchmarks.measuring import WALL, Result, Sample, in_turns, result_of
 
-#: What the demo says of its own times.
-_OWN_TIMES = re.compile(r"start (?P<start>[\d.]+) s, run (?P<run>[\d.]+) s.*in all (?P<all>[\d.]+) s", re.DOTALL)
+#: Times that the demo prints.
+_OWN_TIMES = re.compile(r"start (?P<start>[\d.]+) s, run (?P<run>[\d.]+) s.*total (?P<all>[\d.]+) s", re.DOTALL)
 DEMO_S_MAX = 180.0
 STOP_S_MAX = 60.0
 
 
 def measure(turns: int) -> Result:
-    """The first one, with cold files, is the warm-up."""
+    """Measure the demo. The first run, with cold files, is the warm-up."""
     return result_of(
         "demo", "schedulemesh demo after set-up, from the prompt to the prompt", in_turns({"demo": _once}, warm_ups=1, turns=turns)
     )
@@ -33,13 +33,13 @@ def _once() -> Sample:
         wall_ms = (time.perf_counter() - begun) * 1000
     own = _OWN_TIMES.search(told)
     if own is None:
-        raise AssertionError(f"the demo does not tell its times:\n{told}")
+        raise AssertionError(f"the demo did not print its times:\n{told}")
     start_ms, run_ms, all_ms = (float(own[name]) * 1000 for name in ("start", "run", "all"))
     return {WALL: wall_ms, "import": wall_ms - all_ms, "start": start_ms, "run": run_ms, "stop": all_ms - start_ms - run_ms}
 
 
 def _output_of(command: list[str]) -> str:
-    """What it prints. Ended in order when this process is, so that it stops what it has started."""
+    """Return the output of the command. An interrupt of this process ends the command in order, so that it stops its children."""
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
             told, _ = process.communicate(timeout=DEMO_S_MAX)

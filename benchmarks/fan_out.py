@@ -1,4 +1,4 @@
-"""A wide graph of tasks that do nothing: what a task costs when nothing else counts."""
+"""A wide graph of tasks that do nothing: the cost of a task itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MESH, PLAIN = "ScheduleMesh", "plain Ray"
 
 
 def measure(bed: Bed, turns: int) -> Result:
-    """Both sides in turns."""
+    """Measure both sides in turns."""
     source, fan, reduce = bed.plain(nothing), bed.plain(one), bed.plain(total)
 
     def plain() -> Sample:
@@ -31,9 +31,7 @@ def measure(bed: Bed, turns: int) -> Result:
         ended = time.perf_counter()
         return {WALL: (ended - begun) * 1000, "driver: submit": (submitted - begun) * 1000, "driver: wait": (ended - submitted) * 1000}
 
-    about = (
-        f"{NODES:,} tasks that do nothing, {WIDTH} of them in parallel, one that takes all of these; from Python, {bed.cpus} CPUs a side"
-    )
+    about = f"{NODES:,} tasks that do nothing: {WIDTH} in parallel, and one that reduces them; from Python, {bed.cpus} CPUs per side"
     found = in_turns({MESH: lambda: _on_the_mesh(bed), PLAIN: plain}, warm_ups=2, turns=turns)
     return result_of("fan_out", about, found, base=PLAIN)
 

@@ -1,13 +1,13 @@
-"""How much free capacity a node policy strands: one mixed trace, through the production scheduler in the simulator, per policy.
+"""Free capacity that a node policy strands: one mixed trace, through the production scheduler in the simulator, per policy.
 
-The cluster has nodes with GPUs, without, and with much memory. The trace (arrival, duration, CPUs, GPUs, memory) is drawn from a seed:
-Poisson arrivals, log-normal durations, eleven shapes from half a GPU to a whole GPU node, at 65 % of what the scarcest resource could
-carry. All sides get the same trace. What does not fit at once waits, by shape, and is tried again whenever something ends.
+The cluster has nodes with GPUs, without GPUs, and with much memory. The trace (arrival, duration, CPUs, GPUs, memory) is drawn from a
+seed: Poisson arrivals, log-normal durations, eleven shapes from half a GPU to a whole GPU node, at 65 % of the load that the scarcest
+resource could carry. All sides get the same trace. A demand that does not fit at once waits, by shape, and is retried at every task end.
 
 - fragmentation: mean over the arrivals of the index of `mesh.policies.fragmentation` for the trace's shapes.
-- first try: how many demands found a node the moment they came.
+- first try: number of demands that found a node at arrival.
 
-The scheduler knows nothing of the trace; for `weighted` it learns the shapes as they come (`mesh.policies.census`).
+The scheduler does not know the trace; for `weighted` it learns the shapes as they arrive (`mesh.policies.census`).
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ BASE = "hybrid"
 SIDES = (BASE, "spread", "binpack", "min_fragment", "weighted")
 LOAD = 0.65
 ARRIVALS = 6_000
-WARM_UP = 600  #: Arrivals until the cluster is as full as it gets; not counted.
+WARM_UP = 600  #: Arrivals until the cluster has reached its final load; not counted.
 POOL = PoolName("all")
 _MINUTE_MS = 60_000
 
-#: How many of each: CPUs, GPUs, GiB.
+#: Number of nodes of each kind: CPUs, GPUs, GiB.
 NODES = ((20, (64, 8, 256)), (16, (32, 0, 128)), (4, (16, 0, 256)))
-#: CPUs, GPUs, GiB; how often; how long on average, in minutes.
+#: CPUs, GPUs, GiB; frequency; mean duration in minutes.
 SHAPES = (
     ((2, 0.5, 8), 0.08, 30),
     ((4, 1, 16), 0.28, 60),
@@ -66,7 +66,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What one replay showed."""
+    """Result of one replay."""
 
     side: str
     seed: int
@@ -76,12 +76,12 @@ class Found:
 
 
 def measure(turns: int) -> list[Found]:
-    """Each side on the traces of seeds 1 to `turns`."""
+    """Replay the traces of seeds 1 to `turns` on each side."""
     return [replay(side, seed) for seed in range(1, turns + 1) for side in SIDES]
 
 
 def table(found: list[Found]) -> Table:
-    """Means over the seeds, against the base."""
+    """Return a table of means over the seeds, relative to the base."""
     shown = Table(box=None, pad_edge=False, header_style="bold", title="fragmentation: free capacity that the trace's shapes cannot use")
     for place, column in enumerate(("policy", "fragmentation", f"against {BASE}", "first try", "GPUs in use")):
         shown.add_column(column, justify="right" if place else "left", no_wrap=True)
@@ -95,13 +95,13 @@ def table(found: list[Found]) -> Table:
 
 
 def as_json(found: list[Found]) -> dict[str, Any]:
-    """Every replay."""
+    """Return every replay as JSON values."""
     names = Found.__slots__
     return {"name": "fragmentation", "load": LOAD, "replays": [{name: getattr(one, name) for name in names} for one in found]}
 
 
 def replay(side: str, seed: int, arrivals: int = ARRIVALS) -> Found:
-    """One trace under one policy."""
+    """Replay one trace under one policy."""
     nodes = [
         SimulatedNode(node=NodeName(f"{kind}.{number}"), total=_amounts(*node))
         for kind, (count, node) in enumerate(NODES)
@@ -128,7 +128,7 @@ def replay(side: str, seed: int, arrivals: int = ARRIVALS) -> Found:
 
 @dataclass(slots=True)
 class _Sampler:
-    """Looks at the cluster after each arrival."""
+    """Samples of the cluster after each arrival."""
 
     scheduler: MeshScheduler
     whole: ResourceSet
@@ -150,7 +150,7 @@ def _arrival(number: int, arrival: Arrival) -> SimulatedArrival:
 
 
 def trace(seed: int, arrivals: int) -> Iterator[Arrival]:
-    """Demands in the order of their times."""
+    """Yield demands in order of arrival."""
     chance = random.Random(seed)  # noqa: S311  the same
     weights = [often for _, often, _ in SHAPES]
     carried = [sum(count * node[place] for count, node in NODES) for place in range(3)]
@@ -160,7 +160,7 @@ def trace(seed: int, arrivals: int) -> Iterator[Arrival]:
     for _ in range(arrivals):
         at_min += chance.expovariate(per_min)
         shape = chance.choices(range(len(SHAPES)), weights)[0]
-        yield Arrival(at_min, shape, SHAPES[shape][2] * chance.lognormvariate(-0.5, 1.0))  # The mean of that factor is 1.
+        yield Arrival(at_min, shape, SHAPES[shape][2] * chance.lognormvariate(-0.5, 1.0))  # The factor has mean 1.
 
 
 def _amounts(cpu: float, gpu: float, gib: float) -> ResourceSet:

@@ -1,6 +1,6 @@
-"""Where the time of one run goes: the stamps that client, root, mesh and workers leave, as parts that add up to the wall time.
+"""Where the time of one run goes: timestamps of client, root, mesh and workers, as parts that add up to the wall time.
 
-All stamps are of the clocks of one machine. Those of the record are whole milliseconds, so a part can be off by one.
+All timestamps come from clocks of one machine. Those of the record are whole milliseconds, so a part can be off by one.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from benchmarks.measuring import WALL, Sample
 from dag.store.remote import Client
 from mesh.ids import RunId
 
-#: Names of the parts, in the order of time; each ends at the stamp that its comment names.
-COMPILE = "client: graph to spec"  # the spec is there
+#: Names of the parts, in order of time; each ends at the timestamp in its comment.
+COMPILE = "client: graph to spec"  # spec complete
 SUBMIT = "http: send, check"  # the record's `created_ms`
 PLAN = "root: store, read, route, split"  # the first stage's `sent_ms`
 QUEUE = "root to worker: commit, queue, lease, first task"  # the first task's `started_ms`
 RUN = "workers: first task to last"  # the last task's `finished_ms`
 REPORT = "worker to root: report, commit"  # the record's `ended_ms`
-RESULT = "client: hear of it, fetch"  # the value is there
+RESULT = "client: notice the end, fetch"  # value fetched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamps:
-    """What the client saw, in milliseconds since the epoch."""
+    """Timestamps of the client, in milliseconds since the epoch."""
 
     begun: float
     compiled: float
@@ -34,12 +34,12 @@ class Stamps:
 
 
 def now_ms() -> float:
-    """Milliseconds since the epoch, with fractions."""
+    """Return milliseconds since the epoch, with fractions."""
     return time.time_ns() / 1_000_000
 
 
 def journey_of(client: Client, run: RunId, seen: Stamps) -> Sample:
-    """The run's wall time and its parts; asked for after the run, so that asking costs it nothing."""
+    """Return the run's wall time and its parts. Called after the run, so that reading the record does not slow it."""
     view = client.ask(f"/v1/runs/{run}")
     nodes = list(_nodes(client, run))
     ends = {

@@ -1,9 +1,9 @@
-"""What the lease ledger costs, beside the least that a script can cost, on every Redis server of this machine.
+"""Cost of the lease ledger relative to the cheapest possible script, on every Redis server of this machine.
 
-One client on one server, call after call, all sides in turns, so all wait for the same wire and the same machine; figures are
-medians, and ratios those of each turn. The measure is a script that counts up one key. A heartbeat must cost the same whatever is
-held, and no more than twice the measure; a call that grants or takes back a hundred leases (four tenants deep, two resources) must
-come to two leases or more in the time of the measure.
+One client on one server makes call after call, and all sides take turns, so all use the same connection and machine. Results are
+medians; ratios are medians over the turns. The reference is a script that increments one key. A heartbeat must cost the same
+whatever is held, and at most twice the reference. A call that grants or takes back a hundred leases (four tenants deep, two
+resources) must handle two leases or more in the time of the reference.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ _RED = FlavorName("red")
 _SLOT = ResourceSet.of({"cpu": 1, "memory": "1GiB"})
 _HELD = (1, 100, 1000)
 _COUNTING, _GROWING, _SHRINKING = "bare counter", f"grow {ROWS_MAX} leases a call", f"shrink {ROWS_MAX} leases a call"
-#: For what is no heartbeat.
+#: For all calls but heartbeats.
 _LEAST = {_GROWING: LEASES_PER_COUNT_MIN, _SHRINKING: LEASES_PER_COUNT_MIN}
 _COUNTER = "return redis.call('INCR', KEYS[1])"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """One side."""
+    """Result of one side."""
 
     server: str
     what: str
     per_s: float  #: Calls, or leases.
-    to_count: float  #: Of the calls per second that the bare counter makes.
-    least: float | None = None  #: What `to_count` has to reach.
+    to_count: float  #: Relative to the bare counter's calls per second.
+    least: float | None = None  #: Least allowed `to_count`.
 
     @property
     def is_within(self) -> bool:
-        """The limit holds."""
+        """Return whether the limit holds."""
         return self.least is None or self.to_count >= self.least
 
 
 def measure(turns: int = TURNS, *, calls: int = 100) -> list[Found]:
-    """All sides on every server, in turns: so many calls of each side a turn, one of a call that grows or shrinks."""
+    """Measure all sides on every server, in turns: `calls` calls per side and turn, but one of a side that grows or shrinks."""
     found: list[Found] = []
     for binary in servers().values():
         with running_redis(binary) as client:
@@ -84,7 +84,7 @@ def _measure(client: redis.Redis, calls: int, turns: int) -> list[Found]:
 
 
 def _found(server: str, side: Series, counted: Series) -> Found:
-    """The rate and its ratio to the counter's; both are of one call or lease, so a ratio of times is turned over."""
+    """Return the rate and its ratio to the counter's. Both come from times per call or lease, so the ratio of times is inverted."""
     least = None if side.name == counted.name else _LEAST.get(side.name, HEARTBEAT_SHARE_MIN)
     return Found(server=server, what=side.name, per_s=1000 / side.median_ms, to_count=1 / side.ratio_to(counted), least=least)
 
@@ -94,7 +94,7 @@ def _series(side: str, taken: dict[str, list[Sample]]) -> Series:
 
 
 def _spent(call: Callable[[], object], calls: int) -> Sample:
-    """Milliseconds a call."""
+    """Return milliseconds per call."""
     started = time.perf_counter()
     for _ in range(calls):
         call()
@@ -102,13 +102,13 @@ def _spent(call: Callable[[], object], calls: int) -> Sample:
 
 
 def _beat(mesh: HandMesh) -> None:
-    """A heartbeat to which there is nothing to tell; as of the other calls, what a mesh does with the answer is not counted."""
+    """Send a heartbeat without reports. Work of the mesh on the response is not counted, as with the other calls."""
     mesh.number += 1
     mesh.ledger.heartbeat(mesh.session, mesh.record, Beat(number=mesh.number))
 
 
 def _grow(ledger: RedisLedger, mesh: HandMesh, tenants: list[TenantPath]) -> Sample:
-    """Milliseconds a lease; what the mesh has is given back first, and not counted."""
+    """Return milliseconds per lease; leases still held are returned first, which is not counted."""
     _release(ledger, mesh, tenants)
     wants = _wants(mesh, tenants)
     started = time.perf_counter()
@@ -119,7 +119,7 @@ def _grow(ledger: RedisLedger, mesh: HandMesh, tenants: list[TenantPath]) -> Sam
 
 
 def _shrink(ledger: RedisLedger, mesh: HandMesh, tenants: list[TenantPath]) -> Sample:
-    """Milliseconds a lease; what is given back was granted before, and that is not counted."""
+    """Return milliseconds per lease; the leases are granted first, which is not counted."""
     _grow(ledger, mesh, tenants)
     return {WALL: _release(ledger, mesh, tenants) / len(tenants)}
 
@@ -139,7 +139,7 @@ def _mesh(ledger: RedisLedger, name: str) -> HandMesh:
 
 
 def _tree(ledger: RedisLedger) -> list[TenantPath]:
-    """A thousand tenants, four deep."""
+    """Return a tree of a thousand tenants, four deep."""
     limits = {(_RED, "cpu"): Quota(nominal=10**9), (_RED, "memory"): Quota(nominal=10**13)}
     root, middle = TenantPath("r"), TenantPath("r/m")
     teams = [TenantPath(f"r/m/{number}") for number in range(10)]
@@ -161,7 +161,7 @@ def _take_in(mesh: HandMesh, acquired: Acquired) -> None:
 
 
 def table(found: list[Found]) -> Table:
-    """One row for each side."""
+    """Return a table with one row per side."""
     shown = Table(title="the lease ledger beside a bare counter, one client", title_justify="left", box=None, pad_edge=False)
     for column in ("server", "side", "per second", "of the counter", "at least", "within"):
         shown.add_column(column, justify="right", no_wrap=True)
@@ -173,6 +173,6 @@ def table(found: list[Found]) -> Table:
 
 
 def as_json(found: list[Found]) -> dict[str, Any]:
-    """The same figures for programs."""
+    """Return the results as JSON values."""
     names = (*Found.__slots__, "is_within")
     return {"name": "lease_ledger", "sides": [{name: getattr(side, name) for name in names} for side in found]}

@@ -1,4 +1,4 @@
-"""A bed without a federation: a Ray cluster of its own with a node for a mesh and one for plain Ray, and the mesh itself."""
+"""Test bed without a federation: a Ray cluster with one node for a mesh and one for plain Ray, and the mesh."""
 
 from __future__ import annotations
 
@@ -21,42 +21,42 @@ from mesh import ScheduleMesh
 from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
 from mesh.runtime.cluster.own_cluster import OwnCluster
 
-CPUS = 4  #: Of each node, logical ones: what is measured waits for processes and messages, and computes nothing.
+CPUS = 4  #: Logical CPUs per node: the measured work waits for processes and messages, and computes nothing.
 QUIET_S = 0.3
 PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class MeshBed:
-    """What is measured on."""
+    """Handle of the test bed."""
 
     mesh: ScheduleMesh
-    plain_node: str  #: Ray's id of the node of plain Ray.
-    cpus: int = CPUS  #: Of each side.
+    plain_node: str  #: Ray's id of plain Ray's node.
+    cpus: int = CPUS  #: CPUs per side.
 
     def plain_actor(self, group: PlacementGroup | None = None) -> Any:
-        """A plain actor of one CPU, on its own node. Does not wait for it."""
+        """Start a plain actor of one CPU on plain Ray's node, without waiting for it."""
         plain = ray.remote(num_cpus=1)(Replier)
         if group is not None:
             return plain.options(scheduling_strategy=PlacementGroupSchedulingStrategy(group, 0)).remote()
         return plain.options(label_selector={"side": "plain"}).remote()
 
     def plain_group(self) -> PlacementGroup:
-        """A plain placement group of one CPU, on the same node. Does not wait for it."""
+        """Create a plain placement group of one CPU on the same node, without waiting for it."""
         return placement_group([{"CPU": 1}], bundle_label_selector=[{"side": "plain"}])
 
     def plain_cpus_free(self) -> float:
-        """Of the node of plain Ray, as Ray's control process has heard it."""
+        """Return the free CPUs of plain Ray's node, as Ray's control process knows them."""
         return float(available_resources_per_node().get(self.plain_node, {}).get("CPU", 0.0))
 
     def is_waiting(self, pool: str, *, agents: int) -> bool:
-        """Has the pool so many warm agents without a task?"""
+        """Return whether the pool has so many warm agents without a task."""
         return sum(agent.is_warm for agent in self.mesh.list_agents() if agent.pool == pool) == agents
 
 
 @contextmanager
 def open_mesh_bed() -> Iterator[MeshBed]:
-    """A bed; whatever ends the block, nothing is left running."""
+    """Open a bed; however the block ends, all processes are stopped."""
     nodes = tuple(NodeSpec(cpu=CPUS, labels={"side": side}) for side in ("mesh", "plain"))
     with ExitStack() as opened:
         cluster = OwnCluster.start(ClusterSpec(nodes=nodes, object_store_bytes=80 * 2**20), python_path=(str(ROOT),))
@@ -76,19 +76,19 @@ def _plain_node() -> str:
 
 
 def remove_group(group: PlacementGroup) -> None:
-    """Give a plain group back."""
+    """Remove a plain group."""
     remove_placement_group(group)
 
 
 def await_that(holds: Callable[[], bool], rest_s: float = QUIET_S) -> None:
-    """Until then, and so much longer that what was ended is quiet; outside of what is measured.
+    """Wait until the condition holds, and a little longer until ended processes are quiet; not part of a measurement.
 
     Raises:
-        TimeoutError: It does not come about within a minute.
+        TimeoutError: The condition did not hold within a minute.
     """
     deadline = time.monotonic() + PATIENCE_S
     while not holds():
         if time.monotonic() > deadline:
-            raise TimeoutError("the bed does not come to rest: another program may take the machine")
+            raise TimeoutError("the bed does not become idle: another program may use the machine")
         time.sleep(0.02)
     time.sleep(rest_s)

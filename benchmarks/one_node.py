@@ -1,4 +1,4 @@
-"""The least graph there is: what the way through the federation costs, beside a task of plain Ray."""
+"""The smallest graph: the cost of the way through the federation, beside a task of plain Ray."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WAIT_S = 30
 
 
 def measure(bed: Bed, turns: int) -> Result:
-    """Three sides in turns."""
+    """Measure three sides in turns."""
     access = bed.client.access
     headers = {"Authorization": f"Bearer {access.api_key}"}
     task = bed.plain(nothing)

@@ -1,12 +1,12 @@
-"""How long the planner takes for one round: no Redis, no Ray, only leases and wants in, targets out.
+"""Time of one planner round: no Redis, no Ray, only leases and demands in, targets out.
 
-Teams in groups of twenty under one root, each with quotas of five flavors, two resources each, some with limits of borrowing. Of all
-tenants so many are active: each has one lease and wants up to ten slots more, on one of a hundred meshes, at one of four
-priorities. A third of the wants is beyond what is free, so part of the round is reclaim.
+Teams are in groups of twenty under one root, each with quotas of five flavors and two resources, some with borrowing limits. Each
+active tenant has one lease and demands up to ten slots more, on one of a hundred meshes, at one of four priorities. A third of the
+demands exceeds the free quota, so part of the round is reclaim.
 
-`read` is leases and wants put onto the board; `grow` is what is free and given; `reclaim` is the search for those who give way. The parts
-are timed in rounds of their own, since the clock costs time too. Growth is the time beside that of the fewest tenants, over what the
-number of active ones would allow: below 1 it grows more slowly.
+`read` builds the planning state from leases and demands; `grow` grants free quota; `reclaim` searches for victims. The parts are
+timed in rounds of their own, since reading the clock costs time too. Growth is the time relative to that of the fewest tenants,
+divided by the ratio of active tenants: below 1 it grows more slowly.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _NOW_MS = 10**9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """One size, medians over the turns."""
+    """Result of one size; medians over the turns."""
 
     tenants: int
     active: int
-    build_ms: float  #: The tree's figures, counted once for each configuration.
+    build_ms: float  #: Sums of the tree, computed once per configuration.
     round_ms: float
-    cpu_ms: float  #: Of the processor, of the same rounds: where others use the machine too, this is what can be compared.
+    cpu_ms: float  #: Processor time of the same rounds: comparable even if other programs use the machine.
     read_ms: float
     grow_ms: float
     reclaim_ms: float
@@ -61,12 +61,12 @@ class Found:
 
     @property
     def is_within(self) -> bool:
-        """What is wanted of this size."""
+        """Return whether the limits for this size hold."""
         return (self.tenants, self.active) != SIZES[0] or self.round_ms <= ROUND_MS_MAX
 
 
 def measure(turns: int = TURNS, *, sizes: tuple[tuple[int, int], ...] = SIZES) -> list[Found]:
-    """All sizes, one after the other, in a process that is set up as the coordinator's."""
+    """Measure all sizes in turn, in a process that is set up as the coordinator's."""
     collect_seldom()
     found: list[Found] = []
     for tenants, active in sizes:
@@ -76,7 +76,7 @@ def measure(turns: int = TURNS, *, sizes: tuple[tuple[int, int], ...] = SIZES) -
 
 
 def table(found: list[Found]) -> Table:
-    """One row for each size."""
+    """Return a table with one row per size."""
     title = f"a round of the planner; {MESHES} meshes, {len(FLAVORS)} flavors of {len(_SLOT)} resources"
     shown = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for column in (
@@ -103,7 +103,7 @@ def table(found: list[Found]) -> Table:
 
 
 def as_json(found: list[Found]) -> dict[str, Any]:
-    """The same figures for programs."""
+    """Return the results as JSON values."""
     names = (*Found.__slots__, "is_within")
     return {"name": "planner_round", "sides": [{name: getattr(side, name) for name in names} for side in found]}
 
@@ -139,7 +139,7 @@ def _measure(tenants: int, active: int, turns: int, base: Found | None) -> Found
 
 
 def _timed(forest: QuotaForest, holdings: list[Holding], wants: list[Want]) -> tuple[float, float, Plan]:
-    """Milliseconds on the wall and of the processor, and the plan."""
+    """Return wall and processor milliseconds, and the plan."""
     gc.collect()
     begun, used = time.perf_counter(), time.process_time()
     answer = plan(forest, holdings, wants, now_ms=_NOW_MS)
@@ -147,7 +147,7 @@ def _timed(forest: QuotaForest, holdings: list[Holding], wants: list[Want]) -> t
 
 
 def _parts(forest: QuotaForest, holdings: list[Holding], wants: list[Want]) -> tuple[float, float]:
-    """Milliseconds of a board made of them, and of all questions who gives way in one round."""
+    """Return the milliseconds of building the planning state, and of all victim searches of one round."""
     begun = time.perf_counter()
     board = Board(forest, holdings, keeps_local=True)
     for want in wants:
@@ -160,14 +160,14 @@ def _parts(forest: QuotaForest, holdings: list[Holding], wants: list[Want]) -> t
 
 @dataclass(slots=True)
 class Clocked:
-    """How long `Reclaiming.free` takes, all calls together."""
+    """Total time of all `Reclaiming.free` calls."""
 
     spent_ms: float = 0.0
 
     @classmethod
     @contextmanager
     def watching(cls) -> Iterator[Clocked]:
-        """As long as the context lasts."""
+        """Measure within the block."""
         clocked, free = cls(), Reclaiming.free
 
         def timed(self: Reclaiming, claim: Claim, slots: int) -> tuple[int, tuple[Lease, ...]]:

@@ -1,10 +1,10 @@
-"""What a tick of the planner's seat costs with a real Redis: reading the ledger, planning, and applying, apart.
+"""Cost of a planner tick with a real Redis: reading the ledger, planning, and applying, separately.
 
-Teams in groups of twenty under one root, each with quotas of five flavors, two resources each. A thousand of them are active: each has
-one lease, on one of a hundred meshes. Two kinds of tick take turns: one that finds nothing new, and one before which a hundred leases
-have grown, and for which a hundred teams want a slot more that there is room for. Times are of this process' processor, `redis` of the
-server's: the wall's where nobody else uses the machine. Reading has to cost no more than planning, and to depend on what is held and
-not on how many tenants there are. `first look` is what a process pays that does not know the tree, at its start and after each change.
+Teams are in groups of twenty under one root, each with quotas of five flavors and two resources. A thousand of them are active: each
+has one lease, on one of a hundred meshes. Two kinds of tick take turns: one without changes, and one after a hundred leases have
+grown and a hundred teams demand a slot more that is free. Times are this process's processor time, and `redis` the server's: equal to
+wall time on an idle machine. Reading must cost no more than planning, and depend on the leases held, not on the number of tenants.
+`first look` is the cost of reading the tree, at a process's start and after each change of the tree.
 """
 
 from __future__ import annotations
@@ -36,35 +36,35 @@ TENANTS, ACTIVE = (1_000, 10_000, 100_000), 1_000
 TURNS = 9
 MESHES, FLAVORS, TEAMS_A_GROUP, WANTS = 100, tuple(FlavorName(f"flavor-{number}") for number in range(5)), 20, 100
 _SLOT = ResourceSet.of({"cpu": 1, "memory": "1GiB"})
-#: Longer than any turn takes: nobody's session runs out.
+#: Longer than any turn, so that no session expires.
 _LONG_MS = 3_600_000
 _NOTHING_NEW, _SOMETHING_NEW = "nothing new", f"{WANTS} leases grown, {WANTS} wanted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """One kind of tick at one size, medians over the turns."""
+    """Result of one kind of tick at one size; medians over the turns."""
 
     tenants: int
     what: str
-    first_ms: float  #: The first look of a process.
+    first_ms: float  #: First read of a process.
     tick_ms: float
     read_ms: float
     plan_ms: float
     apply_ms: float
-    redis_ms: float  #: Of the server's processor, for the whole tick.
+    redis_ms: float  #: Processor time of the server, for the whole tick.
     wall_ms: float
     raised: int
 
     @property
     def is_within(self) -> bool:
-        """What is wanted: the plan is the most of it."""
+        """Return whether reading costs no more than planning."""
         return self.read_ms <= self.plan_ms
 
 
 @dataclass(slots=True)
 class ClockedLedger:
-    """A ledger, and the processor time that its calls take, in ms."""
+    """Ledger that measures the processor time of its calls, in ms."""
 
     ledger: RedisLedger
     read_ms: float = 0.0
@@ -74,14 +74,12 @@ class ClockedLedger:
         return getattr(self.ledger, name)
 
     def snapshot(self) -> Any:
-        """See `LeaseLedger.snapshot`."""
         begun = time.process_time()
         found = self.ledger.snapshot()
         self.read_ms += (time.process_time() - begun) * 1000
         return found
 
     def plan_apply(self, *told: Any) -> Any:
-        """See `LeaseLedger.plan_apply`."""
         begun = time.process_time()
         found = self.ledger.plan_apply(*told)
         self.apply_ms += (time.process_time() - begun) * 1000
@@ -89,7 +87,7 @@ class ClockedLedger:
 
 
 def measure(turns: int = TURNS, *, sizes: tuple[int, ...] = TENANTS, active: int = ACTIVE) -> list[Found]:
-    """All sizes, one after the other, in a process that is set up as the coordinator's, on the server of the PATH if there is one."""
+    """Measure all sizes in turn, in a process set up as the coordinator's, on the `redis-server` of the PATH if there is one."""
     collect_seldom()
     found: list[Found] = []
     for tenants in sizes:
@@ -99,9 +97,9 @@ def measure(turns: int = TURNS, *, sizes: tuple[int, ...] = TENANTS, active: int
 
 
 def table(found: list[Found]) -> Table:
-    """One row for each size and kind."""
+    """Return a table with one row per size and kind."""
     held = f"{ACTIVE:,} leases on {MESHES} meshes, {len(FLAVORS)} flavors of {len(_SLOT)} resources"
-    title = f"a tick of the planner's seat; {held}; processor time"
+    title = f"a tick of the planner; {held}; processor time"
     shown = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for column in ("tenants", "first look"):
         shown.add_column(column, justify="right", no_wrap=True)
@@ -116,14 +114,14 @@ def table(found: list[Found]) -> Table:
 
 
 def as_json(found: list[Found]) -> dict[str, Any]:
-    """The same figures for programs."""
+    """Return the results as JSON values."""
     names = (*Found.__slots__, "is_within")
     return {"name": "planner_tick", "sides": [{name: getattr(side, name) for name in names} for side in found]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tick:
-    """The figures of one."""
+    """Times of one tick."""
 
     tick_ms: float
     read_ms: float
@@ -155,7 +153,7 @@ def _measure(client: redis.Redis, tenants: int, active: int, turns: int) -> Iter
         moving.append(_ticked(client, seat, clocked))
         for mesh in meshes:
             mesh.beat(wants=())
-    for what, ticks in ((_NOTHING_NEW, still), (_SOMETHING_NEW, moving[1:] or moving)):  # Before the first no lease had grown.
+    for what, ticks in ((_NOTHING_NEW, still), (_SOMETHING_NEW, moving[1:] or moving)):  # No lease has grown before the first kind of tick.
         yield _found(tenants, what, first_ms, ticks)
 
 
@@ -196,13 +194,13 @@ def _ticked(client: redis.Redis, seat: PlannerSeat, clocked: ClockedLedger) -> _
 
 
 def _served_ms(client: redis.Redis) -> float:
-    """Processor time of the server so far."""
+    """Return the server's processor time so far."""
     told = client.info("cpu")
     return 1000.0 * (float(told["used_cpu_user"]) + float(told["used_cpu_sys"]))
 
 
 def _want(meshes: list[HandMesh], teams: list[tuple[TenantPath, FlavorName]], turn: int) -> None:
-    """Some teams want a slot more, each on the mesh that it is on, and others in the next turn."""
+    """Make some teams demand a slot more, each on its own mesh; other teams in the next turn."""
     asking: dict[int, list[Want]] = {}
     for place in range(turn * WANTS, (turn + 1) * WANTS):
         team, flavor = teams[place % len(teams)]
@@ -222,7 +220,7 @@ def _tenants(count: int) -> Iterator[Tenant]:
 
 
 def _teams(count: int, active: int) -> Iterator[TenantPath]:
-    """Spread evenly over all groups."""
+    """Return teams spread evenly over all groups."""
     return (TenantPath(f"company/{place // TEAMS_A_GROUP}/{place % TEAMS_A_GROUP}") for place in range(0, count, max(1, count // active)))
 
 

@@ -1,8 +1,8 @@
-"""An important task that comes into a full pool, beside `ray.kill` of an actor of one's own and a new actor in its room.
+"""An important task that arrives at a full pool, beside `ray.kill` of one's own actor and a new actor in its room.
 
 Each side is measured from the user's call until the first method of the new object has answered. Before each turn every CPU of the
-side is held by an idle object that has been up for longer than anybody is protected from preemption. The mesh does more in that
-time: it chooses the victim, asks it to stop, keeps its state, hands its placement group and its process over, and queues it again.
+side is held by an idle object that is past its protection from preemption. The mesh does more in that time: it chooses the victim,
+asks it to stop, saves its state, hands over its placement group and its process, and queues it again.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from benchmarks.work import Replier
 from mesh.scheduling.tasks import TaskState
 
 POOL = "full"
-LOW, HIGH = 1.0, 7.0  #: Below the bound of the reserved layer: there is none here.
+LOW, HIGH = 1.0, 7.0  #: Below the threshold of the reserved layer: there is none here.
 WARM_UPS = 3
 #: A victim is protected for a second after its start.
 PROTECTED_S = 1.1
-PREEMPTING, PLAIN = "preempting, victim kept", "ray.kill and a new actor"
+PREEMPTING, PLAIN = "preempting, victim saved", "ray.kill and a new actor"
 
 
 def measure(bed: MeshBed, turns: int) -> Result:
-    """Both sides in turns; the pool and the plain node are full again before each."""
-    about = "from the call to the first reply, where every CPU is taken by an idle object of less importance"
+    """Measure both sides in turns; the pool and the plain node are filled again before each."""
+    about = "from the call to the first reply, where idle objects of lower priority hold every CPU"
     bed.mesh.create_pool(POOL, capacity={"cpu": bed.cpus})
     bed.mesh.configure_pool(POOL, max_dynamic_pgs=bed.cpus)
     victims = [bed.mesh.submit_task(Replier, pool=POOL, resources={"cpu": 1}, priority=LOW) for _ in range(bed.cpus)]
@@ -55,7 +55,7 @@ def _preempting(bed: MeshBed) -> Sample:
     replied = time.perf_counter()
     handle.finish()
     handle.wait()
-    await_that(lambda: _is_full(bed), PROTECTED_S)  # The victim goes on where it was.
+    await_that(lambda: _is_full(bed), PROTECTED_S)  # The victim runs again where it was.
     return {
         WALL: (replied - begun) * 1000,
         "submit_task": (submitted - begun) * 1000,

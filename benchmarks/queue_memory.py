@@ -1,11 +1,11 @@
-"""What a queued task costs: memory and time of the queues at a hundred thousand tasks, against a limit for each.
+"""Cost of a queued task: memory and time of the queues with a hundred thousand tasks, with a limit for each.
 
-In memory and without Ray. Each task is one that a user has sent: a request with amounts of its own, its place in a label queue
-and its entry in the queues by state. Sides differ in how alike the tasks are: the more buckets, the less is shared.
+In memory and without Ray. Each task is a user's submission: a request with its own amounts, its entry in a label queue, and its
+entry in the queues by state. Sides differ in how similar the tasks are: the more buckets, the less is shared.
 
-- memory: what is traced between before and after, by task.
-- admit: the way of a task through a round: taken as the best head, out of its bucket, the next head in.
-- position: "how many are before me", for tasks all over the queue.
+- memory: traced bytes between before and after, per task.
+- admit: a task's way through a round: taken as the best head out of its bucket, the next head put in.
+- position: the number of tasks ahead, for tasks all over the queue.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mesh.scheduling.task_queues import SchedulingQueues
 from mesh.scheduling.tasks import TaskRequest, TaskState
 
 TASKS = 100_000
-#: By how many buckets there are; the last is a task to each, as for tasks whose arguments lie on certain nodes.
+#: Number of buckets; the last has one task each, as for tasks with arguments on certain nodes.
 SIDES = (1, 100, TASKS)
 BYTES_MAX = 2_048
 ADMIT_US_MAX = 8.0
@@ -37,7 +37,7 @@ _PRIORITIES = (1.0, 5.0, 5.0, 8.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """One side. Times by task, in microseconds."""
+    """Result of one side. Times are microseconds per task."""
 
     buckets: int
     bytes_each: float
@@ -47,19 +47,19 @@ class Found:
 
     @property
     def is_within(self) -> bool:
-        """Both limits hold."""
+        """Return whether both limits hold."""
         return self.bytes_each <= BYTES_MAX and self.admit_us <= ADMIT_US_MAX
 
 
 def measure(tasks: int = TASKS) -> list[Found]:
-    """All sides, one after the other."""
+    """Measure all sides, one after the other."""
     return [_measure(min(buckets, tasks), tasks) for buckets in SIDES]
 
 
 def table(found: list[Found]) -> Table:
-    """One row for each side."""
+    """Return a table with one row per side."""
     shown = Table(title=f"{TASKS:,} queued tasks", title_justify="left", box=None, pad_edge=False)
-    for column in ("buckets", "bytes a task", "add", "admit", "position", f"within {BYTES_MAX} bytes and {ADMIT_US_MAX:g} µs to admit"):
+    for column in ("buckets", "bytes per task", "add", "admit", "position", f"within {BYTES_MAX} bytes and {ADMIT_US_MAX:g} µs to admit"):
         shown.add_column(column, justify="right")
     for side in found:
         times = (f"{us:,.1f} µs" for us in (side.add_us, side.admit_us, side.position_us))
@@ -68,7 +68,7 @@ def table(found: list[Found]) -> Table:
 
 
 def as_json(found: list[Found]) -> dict[str, Any]:
-    """The same figures for programs."""
+    """Return the results as JSON values."""
     figures = ("bytes_each", "add_us", "admit_us", "position_us", "is_within")
     sides = {f"{side.buckets} buckets": {name: getattr(side, name) for name in figures} for side in found}
     return {"name": "queue_memory", "about": f"{TASKS} queued tasks", "sides": sides}
@@ -129,7 +129,7 @@ def _add(queues: LabelQueues, states: SchedulingQueues, request: TaskRequest, nu
 
 
 def _admit(queues: LabelQueues) -> float:
-    """Half of what is queued, in one round; microseconds a task. The start of the round is not in it: it is once for all of them."""
+    """Admit half of the queue in one round; return microseconds per task, without the start of the round, which all tasks share."""
     turn = queues.round(_BEGUN_MS + len(queues))
     half = len(queues) // 2
     begun = time.perf_counter()

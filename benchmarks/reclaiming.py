@@ -1,8 +1,9 @@
-"""From a claim to its task: the quota is all borrowed, by another tenant on another cluster, whose work has to stop first.
+"""Time from a claim to its task, with all quota borrowed by another tenant on another cluster, whose work must stop first.
 
-Nobody holds quota back, so the way is a long one: the claimant's mesh is refused and tells what it wants, the planner takes it from
-the borrower, the borrower's mesh hears of it with its next heartbeat, stops as much as it has to and says so, the claimant's mesh hears
-of what has become free and starts. What the parts end with is read from the ledger's own log after the run.
+No quota is held in reserve, so the way is long. The claimant's mesh is refused and reports its demand. The planner reclaims the quota
+from
+the borrower. The borrower's mesh learns of this with its next heartbeat, stops as much work as needed, and reports it. The claimant's
+mesh learns of the freed quota and starts the task. The ends of the parts are read from the ledger's history after the run.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ _OWNER, _GUEST = TenantPath("lab/owner"), TenantPath("lab/guest")
 _VICTIMS = 2
 _WARM_UPS = 2
 
-#: Names of the parts, in the order of time; each ends with what its comment names.
+#: Names of the parts, in order of time; each ends with the event in its comment.
 PLANNED = "refused, wanted, planned"  # the borrower's lease has a lower target
-FREED = "told, stopped, given back"  # the borrower's lease has shrunk
+FREED = "notified, stopped, returned"  # the borrower's lease has shrunk
 GRANTED = "granted"  # the claimant's lease has grown
 STARTED = "started"  # the claimant's task runs
 
@@ -47,7 +48,7 @@ class _Bed:
 
 
 def measure(turns: int = TURNS) -> Result:
-    """One claim a turn; the borrower's work runs again after it, so that the next turn finds it there."""
+    """Measure one claim per turn; the borrower's work runs again after it, for the next turn."""
     about = (
         f"one CPU claimed on a cluster, {_VICTIMS} of {_VICTIMS} borrowed on another; heartbeat {HEARTBEAT_MS / 1000:g} s, a victim may"
         f" clean up for {CANCEL_GRACE_MS / 1000:g} s; target: {LIMIT_MS / 1000:g} s, twice the heartbeat and the grace"
@@ -85,11 +86,11 @@ def _await_start(run: Run) -> None:
     for event in run.events():
         if event.kind == "node" and event.after == "RUNNING":
             return
-    raise AssertionError(f"run {run.id} ended before it had begun")
+    raise AssertionError(f"run {run.id} ended before it began")
 
 
 def _parts(stores: Stores, begun: float, started: float) -> Sample:
-    """Each from the end of the one before to its own."""
+    """Return the duration of each part, from the end of the part before."""
     chapters = [chapter for chapter in stores.ledger.story(limit=200) if chapter.at_ms >= begun - 1 and chapter.lease is not None]
     ends = {
         PLANNED: _first(chapters, _GUEST, "plan"),
@@ -105,7 +106,7 @@ def _parts(stores: Stores, begun: float, started: float) -> Sample:
 
 
 def _first(chapters: list[Chapter], tenant: TenantPath, *verbs: str) -> float:
-    """When a lease of the tenant was changed so for the first time; a change can be of several verbs."""
+    """Return the time of the first such change of a lease of the tenant; several verbs can make a change."""
     return next(
         float(chapter.at_ms)
         for chapter in chapters

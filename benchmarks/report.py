@@ -11,16 +11,16 @@ from rich.text import Text
 
 from benchmarks.measuring import Result, Series
 
-_FASTER = 0.5  #: Ratios below are told the other way round: 25 x faster says more than 0.04 x.
+_FASTER = 0.5  #: Smaller ratios are printed inverted: 25 x faster says more than 0.04 x.
 
 
 def tables(results: Iterable[Result]) -> RenderableType:
-    """All results, one below the other."""
+    """Return all results as text, one below the other."""
     return Group(*[part for result in results for part in (*_tables(result), Text())])
 
 
 def as_json(machine: Mapping[str, Any], results: Iterable[Result]) -> dict[str, Any]:
-    """Everything, the single samples too; milliseconds."""
+    """Return everything, including the single samples, in milliseconds."""
     return {"machine": dict(machine), "benchmarks": [_json_of(result) for result in results]}
 
 

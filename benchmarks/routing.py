@@ -1,7 +1,7 @@
-"""How fast a graph is placed: no Redis, no Ray, one snapshot in and a mesh for every node out.
+"""Speed of routing a graph: no Redis, no Ray, one snapshot in and a mesh for every node out.
 
-Processor time of this process, because routing waits for nothing. A *kind* is a shape with its wishes about labels; meshes
-are asked once per kind and compared once per place of inputs, so the last graph is the worst that there is.
+Times are this process's processor time, because routing waits for nothing. A *kind* is a shape with its label requirements. Meshes
+are filtered once per kind and compared once per place of inputs, so the last graph is the worst case.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TENANT, _FLAVOR = TenantPath("acme"), FlavorName("standard")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """One graph, the median over the turns."""
+    """Result of one graph; median over the turns."""
 
     meshes: int
     nodes: int
@@ -44,12 +44,12 @@ class Found:
 
     @property
     def is_within(self) -> bool:
-        """What is wanted of a thousand nodes."""
+        """Return whether the limit for a thousand nodes holds."""
         return self.place_ms <= MS_MAX
 
 
 class _Graph:
-    """A run of which nothing is placed; inputs are drawn from the nodes before."""
+    """Run without placed nodes; inputs are drawn from the nodes before."""
 
     def __init__(self, nodes: int, kinds: int, inputs: int) -> None:
         chance = random.Random(1)  # noqa: S311  a graph, no secret
@@ -62,31 +62,31 @@ class _Graph:
             self.plans[node] = NodePlan(node=node, function="call:m:f", inputs=before, resources=slot, labels=labels)
 
     def unplaced(self, _now_ms: int) -> tuple[NodeId, ...]:
-        """All."""
+        """Return all nodes."""
         return tuple(self.plans)
 
     def mesh_of(self, _node: NodeId) -> MeshId | None:
-        """None is placed."""
+        """Return None: no node is placed."""
         return None
 
     def value_at(self, _node: NodeId) -> MeshId | None:
-        """None is computed."""
+        """Return None: no value is computed."""
         return None
 
     def size_of(self, node: NodeId) -> int | None:
-        """As if all had run before."""
+        """Return a size as if all nodes had run before."""
         return self._sizes[node]
 
 
 def measure(turns: int = TURNS, *, meshes: int = MESHES, nodes: int = NODES) -> list[Found]:
-    """Every graph on one snapshot."""
+    """Route every graph on one snapshot."""
     snapshot = _snapshot(meshes)
     return [_measure(turns, snapshot, _Graph(nodes, kinds, inputs), kinds, inputs) for kinds, inputs in GRAPHS]
 
 
 def table(found: list[Found]) -> Table:
-    """The figures for people."""
-    shown = Table(title="routing: a graph placed on one snapshot", title_justify="left", box=None, pad_edge=False)
+    """Return the results as a table."""
+    shown = Table(title="routing of a graph on one snapshot", title_justify="left", box=None, pad_edge=False)
     for column in ("meshes", "nodes", "kinds", "inputs of each", "placed", "processor time", "within"):
         shown.add_column(column, justify="right", no_wrap=True)
     for side in found:
@@ -96,7 +96,7 @@ def table(found: list[Found]) -> Table:
 
 
 def as_json(found: list[Found]) -> dict[str, Any]:
-    """The same figures for programs."""
+    """Return the results as JSON values."""
     names = (*Found.__slots__, "is_within")
     return {"name": "routing", "sides": [{name: getattr(side, name) for name in names} for side in found]}
 

@@ -1,8 +1,8 @@
 """An urgent task on a reserved placement group with a warm agent, beside plain Ray making a group and an actor in it.
 
 Each side is measured from the user's call until the first method of a new object has answered. The mesh's side is the whole way
-through the facade: the task is written down, queued, placed, hosted. What it gains is the process that waits in the group; what
-it holds for that is the group, all the time.
+through its client: the task is journaled, queued, placed and hosted. The mesh is faster because a process waits in the group; the
+price is that the group is held all the time.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from benchmarks.mesh_bed import MeshBed, await_that, remove_group
 from benchmarks.work import Replier
 
 POOL = "urgent"
-PRIORITY = 9.0  #: Above the bound of the reserved layer, which is 8.
+PRIORITY = 9.0  #: Above the threshold of the reserved layer, which is 8.
 WARM_UPS = 3
 RESERVED, PLAIN = "reserved group, warm agent", "plain Ray"
 
 
 def measure(bed: MeshBed, turns: int) -> Result:
-    """Both sides in turns; each gives back what it held before the other begins."""
+    """Measure both sides in turns; each frees its room before the other begins."""
     about = f"from the call to the first reply: a task of priority {PRIORITY:g} on the mesh, a placement group and an actor of plain Ray"
     bed.mesh.create_pool(POOL, capacity={"cpu": 1})
     bed.mesh.configure_pool(POOL, high_priority_pg_specs=[{"cpu": 1}], max_dynamic_pgs=1)

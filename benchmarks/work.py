@@ -1,4 +1,4 @@
-"""What the benchmarked tasks do: as little as possible. Workers import it by name, on both sides."""
+"""Functions of the benchmarked tasks, which do as little as possible. Workers import this module by name, on both sides."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from typing import Any
 
 
 def nothing() -> None:
-    """The source of the fan, and the single node."""
+    """Do nothing: the source of the fan, and the single node."""
 
 
 def one(_source: Any) -> int:
-    """One node of the fan."""
+    """Return 1: a node of the fan."""
     return 1
 
 
 def total(*ones: int) -> int:
-    """The reduce; its value proves that all of the fan ran."""
+    """Sum the values: the reduce, whose value proves that the whole fan ran."""
     return sum(ones)
 
 
 class Replier:
-    """An actor whose first reply shows that it is up."""
+    """Actor whose first reply shows that it is up."""
 
     def reply(self) -> int:
-        """Says that it is there."""
+        """Return a value, to show that the actor is up."""
         return 1
 
 
 def moment_ms() -> float:
-    """When it runs: milliseconds since the epoch, by the clock of the worker's machine."""
+    """Return the time of the call: milliseconds since the epoch, by the worker's clock."""
     return time.time_ns() / 1_000_000
 
 
 def wait_for_file(path: str) -> None:
-    """Occupies its room until somebody makes the file."""
+    """Hold the task's room until the file exists."""
     while not Path(path).exists():
         time.sleep(0.005)

@@ -1,7 +1,7 @@
-"""The process of one child mesh: a driver of its Ray cluster, `python -m serve_apps.child_process FILE`.
+"""Process of one child mesh: a driver of its Ray cluster, `python -m serve_apps.child_process FILE`.
 
-It reaches the root as its settings say: by the store itself, or by HTTP. One thread reads mail, Ray's host reports from
-threads of its own; everything meets in one queue, and the main thread alone works on the mesh.
+The mesh reaches the root over the store or over HTTP, as its settings say. One thread reads notifications, and Ray's host reports from
+threads of its own. All of them put events into one queue, and only the main thread works on the mesh.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ from serve_apps.processes.stores import open_child_ports
 
 log = structlog.get_logger(__name__)
 
-#: One wait for mail; the end of the process is noticed within it.
+#: One wait for notifications; the process notices its end within this time.
 MAIL_WAIT_MS = 1_000
-#: Between two questions to a root that does not answer yet.
+#: Interval between two calls to a root that does not answer yet.
 ROOT_PAUSE_S = 0.5
 
 Work = tuple[Mail, ...] | HostReport
 
 
 def main(settings_file: str) -> None:
-    """Join, work until told to stop, leave."""
+    """Join, work until stopped, leave."""
     configure_logging()
     run(ChildSettings.read(settings_file))
 
 
 def run(settings: ChildSettings, tell: Callable[..., None] = tell_ready) -> None:
-    """As `main`, in a process that is set up.
+    """Run the mesh as `main` does, in a process that is set up.
 
     Args:
-        tell: Called once, when the mesh has begun: with `mesh`, `cluster` (Ray's own id), `pid`, and `warnings`, in words.
+        tell: Called once, when the mesh has started: with `mesh`, `cluster` (Ray's own id), `pid`, and `warnings`, in words.
 
     Raises:
         RuntimeDoorError: The Ray cluster cannot be entered.
-        StoreUnavailable: The file of certificates cannot be read, or no node of the cluster of Redis answers.
+        StoreUnavailable: The CA file cannot be read, or no node of the Redis cluster answers.
     """
     enter(settings.ray_address)
     cluster = ray.get_runtime_context().gcs_address
@@ -90,25 +90,25 @@ def run(settings: ChildSettings, tell: Callable[..., None] = tell_ready) -> None
     tell(mesh=record.mesh, cluster=record.cluster, pid=os.getpid(), warnings=warnings)
     while not stop.is_set() and ray.is_initialized():
         _work(child, work)
-    # Only who ends on purpose stops the work. After any other end the next process goes on with it, or the watchdogs end it.
+    # Only an intended end stops the work. After any other end the next process continues it, or the watchdogs end it.
     _leave(child)
     host.close()
     ray.shutdown()
 
 
 def await_root(link: HttpLink, mesh: MeshId, stop: threading.Event) -> LinkTerms | None:
-    """What holds for every mesh, as soon as a root tells it; None when the process is to end before."""
+    """Wait until a root answers and return its terms for every mesh; None if the process is asked to end first."""
     while not stop.is_set():
         try:
             return ask_terms(link, mesh)
         except StoreUnavailable as gone:
-            log.warning("no root to join", mesh=mesh, error=str(gone))
+            log.warning("no root answers yet", mesh=mesh, error=str(gone))
             stop.wait(ROOT_PAUSE_S)
     return None
 
 
 def _ledger_of(settings: ChildSettings, link: HttpLink | None, stop: threading.Event) -> str:
-    """The id of the federation's ledger, by which what an earlier process of the mesh has left is found; empty when nobody tells."""
+    """Return the ledger's id, by which the mesh finds what its earlier process left; empty if the root names none."""
     if link is None:
         return settings.store.ledger or "" if settings.store is not None else ""
     terms = await_root(link, settings.record.mesh, stop)
@@ -116,11 +116,11 @@ def _ledger_of(settings: ChildSettings, link: HttpLink | None, stop: threading.E
 
 
 def _leave(child: ChildMesh) -> None:
-    """All work has stopped when it raises; without the root's knowing, its leases come back when they have run out."""
+    """Leave the federation. All work has stopped even if the root does not answer; the leases then return when they expire."""
     try:
         child.leave()
     except MeshError as gone:
-        log.warning("left without a word: the root does not answer", error=str(gone))
+        log.warning("left without notice: the root does not answer", error=str(gone))
 
 
 def _work(child: ChildMesh, work: queue.SimpleQueue[Work]) -> None:
@@ -138,13 +138,13 @@ def _work(child: ChildMesh, work: queue.SimpleQueue[Work]) -> None:
 
 
 def _read_mail(stages: StageQueue, mesh: MeshId, put: Callable[[Work], None], stop: threading.Event) -> None:
-    """Letters from now on, in order. A store that does not answer is asked again; what was missed is found by comparison."""
+    """Yield notifications from now on, in order. A store that does not answer is asked again; reconciliation finds what was missed."""
     cursor = ""
     while not stop.is_set():
         try:
             cursor, letters = stages.mail(mesh, cursor, MAIL_WAIT_MS)
         except MeshError as gone:
-            log.warning("no mail: the store does not answer", mesh=mesh, error=str(gone))
+            log.warning("cannot read notifications: the store does not answer", mesh=mesh, error=str(gone))
             stop.wait(MAIL_WAIT_MS / 1000)
             continue
         if letters:

@@ -14,18 +14,17 @@ from mesh.resources import format_units
 _INTRO = """\
 # The federation file
 
-One YAML file describes a whole federation; `configs/quickstart.yaml`, `configs/two_clusters.yaml` and `configs/two_tenants.yaml` work.
-`schedulemesh validate FILE` reads one and tells everything that is wrong with it at once, each with line, column, path and what to write
-instead. (Checks that hold values against each other, such as `heartbeat` against `lease_ttl`, wait until each
-value is one, as do warnings; so do those of names while a value is wrong that has no default.)
-This page is written by `make docs` from the models that read the file.
+One YAML file describes a whole federation. Examples: `configs/quickstart.yaml`, `configs/two_clusters.yaml` and `configs/two_tenants.yaml`.
+`schedulemesh validate FILE` reports every error at once, each with line, column, path and remedy. Checks that compare values, such as
+`heartbeat` with `lease_ttl`, and warnings run once each value is valid. Checks of names run once every value without a default is valid.
+`make docs` writes this page from the models that read the file.
 
 - A **time** is text with its unit: `500ms`, `10s`, `5m`, `2h`, `1d`.
 - A **size** is a whole number of bytes, or text: `64KiB`, `200MiB`, `20GB`.
 - An **amount** is of a resource: `2` or `0.5` of `cpu`, `gpu` or a custom resource (no finer than 1/10 000), a size of `memory`.
 - A **name** is 1 to 64 of `a-z`, `0-9`, `.`, `_`, `-`, and begins with a letter or a digit.
-- Only plain YAML is read. `no`, `on` and `2026-11-20` are text; keys are text and stand once.
-- An unknown key is an error, never a thing that is passed over.
+- Only plain YAML is read. `no`, `on` and `2026-11-20` are text; keys are text and unique.
+- An unknown key is an error.
 """
 
 _FORMATS = ("time", "size", "amount")  #: Explained at the top of the page.
@@ -33,12 +32,12 @@ _TYPES = {"string": "text", "boolean": "`true` or `false`", "null": "null"}
 
 
 def page() -> str:
-    """The whole page, as Markdown."""
+    """Return the whole page as Markdown."""
     return "\n".join((_INTRO, *_sections("", schema(), ())))
 
 
 def _sections(place: str, section: JsonSchema, above: tuple[str, ...]) -> Iterator[str]:
-    """The section's table, then the sections below it, in the order of the file."""
+    """Yield the section's table, then the sections below it, in the order of the file."""
     title = str(section["title"])
     yield f"## `{place}`" if place else "## The top of the file"
     yield f"\n{section['description']}\n"
@@ -51,12 +50,12 @@ def _sections(place: str, section: JsonSchema, above: tuple[str, ...]) -> Iterat
     yield ""
     for key, entry in section["properties"].items():
         for below, part in _below(f"{place}.{key}".removeprefix("."), entry):
-            if part["title"] not in (*above, title):  # tenants stand in tenants: told once
+            if part["title"] not in (*above, title):  # tenants nest in tenants: described once
                 yield from _sections(below, part, (*above, title))
 
 
 def _below(place: str, entry: JsonSchema) -> Iterator[tuple[str, JsonSchema]]:
-    """The sections that stand in an entry, each with its place: `meshes.NAME.pools.NAME`, `clusters.NAME.nodes[]`."""
+    """Yield the sections within an entry, each with its path: `meshes.NAME.pools.NAME`, `clusters.NAME.nodes[]`."""
     for form in resolved(entry):
         if "properties" in form:
             yield place, form

@@ -1,4 +1,4 @@
-"""For tests and benchmarks: a gateway behind a real HTTP server, and ports whose child's verbs go through it."""
+"""For tests and benchmarks: a gateway behind a real HTTP server, and ports whose child verbs pass through it."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from serve_apps.root.gateway import create_app
 
 HOST = "127.0.0.1"
 STOP_S_MAX = 10.0
-#: Much longer than a client keeps a connection: of a machine that stands still for a while, no call meets one that is closing.
+#: Much longer than a client keeps a connection, so that after a pause of the machine no call meets a closing connection.
 IDLE_S_MAX = 600
 
 
-#: A busy machine is no reason for a contract to be broken.
+#: Long enough for a busy machine.
 PATIENCE = 60
 
 
 class Switchboard:
-    """One server for many applications, one at a time: a test puts its own in."""
+    """ASGI application that forwards to the application of the current test."""
 
     def __init__(self) -> None:
         self.app: ASGIApp | None = None
@@ -60,7 +60,7 @@ class Switchboard:
 
 @contextmanager
 def serving(app: ASGIApp) -> Iterator[str]:
-    """The address of a real HTTP server with this application, on a free port; it ends with the block."""
+    """Serve the application on a free port within the block, and yield the address."""
     config = uvicorn.Config(app, host=HOST, port=0, log_level="critical", lifespan="off", access_log=False, timeout_keep_alive=IDLE_S_MAX)
     server = _Server(config)
     thread = threading.Thread(target=server.run, name="uvicorn", daemon=True)
@@ -74,7 +74,7 @@ def serving(app: ASGIApp) -> Iterator[str]:
 
 
 class _Server(uvicorn.Server):
-    """Tells when it listens, and where."""
+    """uvicorn server that reports when and where it listens."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -82,37 +82,34 @@ class _Server(uvicorn.Server):
         self.port = 0
 
     async def startup(self, sockets: list[Any] | None = None) -> None:
-        """See `uvicorn.Server`."""
         await super().startup(sockets)
         self.port = self.servers[0].sockets[0].getsockname()[1]
         self.is_up.set()
 
 
 class AnyRun(MemoryRunStore):
-    """Knows of every run that somebody asks for, as stores of blobs do not look whether there is one."""
+    """Run store that has every run: blob stores do not check whether a run exists."""
 
     def summary(self, run: RunId) -> RunSummary | None:
-        """See `RunStore.summary`."""
         state = RunState.RUNNING
         return RunSummary(run=run, tenant=TenantPath("acme"), state=state, created_ms=0, ended_ms=0, reason=None, detail="", counts={})
 
 
 @dataclass(slots=True, kw_only=True)
 class LinkedMeshes:
-    """Meshes that reach these ports over HTTP only, each with a key of its own."""
+    """Meshes that reach these ports only over HTTP, each with its own key."""
 
     address: str
     keys: KeyRing
     links: dict[MeshId, HttpLink] = field(default_factory=dict)
 
     def link(self, mesh: MeshId) -> HttpLink:
-        """That of the mesh."""
+        """Return the link of the mesh."""
         if mesh not in self.links:
             self.links[mesh] = HttpLink((self.address,), issue_for_mesh(self.keys, mesh, 0), patience=PATIENCE)
         return self.links[mesh]
 
     def close(self) -> None:
-        """Close all connections."""
         for link in self.links.values():
             link.close()
 
@@ -126,7 +123,7 @@ def link_app(
     runs: RunStore | None = None,
     receipts: ReceiptKeys | None = None,
 ) -> ASGIApp:
-    """A gateway on these ports, with budgets that no test uses up."""
+    """Build a gateway on these ports, with budgets that no test exhausts."""
     runs = runs or AnyRun(MemoryStore(clock=SystemClock(), ttl_ms=1_000, grace_ms=1_000))
     feed = MemoryEventFeed(MemoryRunStore(MemoryStore(clock=SystemClock(), ttl_ms=1_000, grace_ms=1_000)))
     return create_app(
@@ -149,7 +146,7 @@ def link_app(
 
 
 class LinkedLedger:
-    """A ledger: what a child says goes over HTTP, all else to the root's own."""
+    """Lease ledger whose child verbs pass over HTTP; all other verbs go to the root's ledger."""
 
     def __init__(self, root: LeaseLedger, meshes: LinkedMeshes) -> None:
         self._root = root
@@ -159,23 +156,18 @@ class LinkedLedger:
         return HttpLedger(self._meshes.link(mesh))
 
     def join(self, record: MeshRecord, *, adopt: int = 0, seen: int = 0) -> Session:
-        """See `LeaseLedger.join`."""
         return self._of(record.mesh).join(record, adopt=adopt, seen=seen)
 
     def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> Told:
-        """See `LeaseLedger.heartbeat`."""
         return self._of(session.mesh).heartbeat(session, record, beat)
 
     def leave(self, session: Session) -> None:
-        """See `LeaseLedger.leave`."""
         self._of(session.mesh).leave(session)
 
     def acquire(self, session: Session, wants: tuple[Want, ...]) -> Acquired:
-        """See `LeaseLedger.acquire`."""
         return self._of(session.mesh).acquire(session, wants)
 
     def release(self, session: Session, parts: tuple[Kept, ...]) -> Told:
-        """See `LeaseLedger.release`."""
         return self._of(session.mesh).release(session, parts)
 
     def __getattr__(self, name: str) -> Any:
@@ -183,61 +175,50 @@ class LinkedLedger:
 
 
 class LinkedQueue:
-    """A stage queue, likewise."""
+    """Stage queue whose child verbs pass over HTTP."""
 
     def __init__(self, root: StageQueue, meshes: LinkedMeshes) -> None:
         self._root = root
         self._meshes = meshes
         self._queues: dict[MeshId, HttpStageQueue] = {}
-        self._holders: dict[StageId, MeshId] = {}  #: Who asked about a stage last; a mesh asks about its own only.
+        self._holders: dict[StageId, MeshId] = {}  #: Mesh that called about the stage last; a mesh calls only about its own stages.
 
     def _of(self, mesh: MeshId) -> HttpStageQueue:
         return self._queues.setdefault(mesh, HttpStageQueue(self._meshes.link(mesh), mesh))
 
     def submit(self, mesh: MeshId, spec: Any) -> bool:
-        """See `StageQueue.submit`."""
         self._holders[spec.stage] = mesh
         return self._root.submit(mesh, spec)
 
     def queued(self, mesh: MeshId) -> tuple[StageId, ...]:
-        """See `StageQueue.queued`."""
         return self._of(mesh).queued(mesh)
 
     def heads_of(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[QueuedStage, ...]:
-        """See `StageQueue.heads_of`."""
         return self._of(mesh).heads_of(mesh, stages)
 
     def remembered(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[StageId, ...]:
-        """See `StageQueue.remembered`."""
         return self._of(mesh).remembered(mesh, stages)
 
     def explain(self, session: Session, stages: tuple[StageId, ...], reason: Reason, detail: str) -> None:
-        """See `StageQueue.explain`."""
         self._of(session.mesh).explain(session, stages, reason, detail)
 
     def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
-        """See `StageQueue.claim`."""
         return self._of(session.mesh).claim(session, stage, lease)
 
     def resume(self, session: Session, claims: tuple[HeldClaim, ...]) -> tuple[ClaimStanding, ...]:
-        """See `StageQueue.resume`."""
         return self._of(session.mesh).resume(session, claims)
 
     def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...], *, after: int = 0) -> int:
-        """See `StageQueue.report`."""
         return self._of(claim.mesh).report(claim, batch, messages, after=after)
 
     def inputs_of(self, stage: StageId) -> dict[NodeId, StoredValue | None]:
-        """See `StageQueue.inputs_of`."""
         holder = self._holders.get(stage)
         return self._root.inputs_of(stage) if holder is None else self._of(holder).inputs_of(stage)
 
     def claims_of(self, session: Session) -> tuple[ClaimedStage, ...]:
-        """See `StageQueue.claims_of`."""
         return self._of(session.mesh).claims_of(session)
 
     def mail(self, mesh: MeshId, cursor: str, wait_ms: int) -> tuple[str, tuple[Mail, ...]]:
-        """See `StageQueue.mail`."""
         return self._of(mesh).mail(mesh, cursor, wait_ms)
 
     def __getattr__(self, name: str) -> Any:
@@ -245,7 +226,7 @@ class LinkedQueue:
 
 
 class LinkedBlobs:
-    """A blob store, likewise; some mesh asks, and has claimed a stage of each run that it puts something into."""
+    """Blob store whose child verbs pass over HTTP; a mesh that has claimed a stage of each run makes the calls."""
 
     def __init__(self, root: BlobStore, queue: StageQueue, meshes: LinkedMeshes) -> None:
         self._root = root
@@ -264,15 +245,12 @@ class LinkedBlobs:
         self._claimed.add(run)
 
     def put(self, run: RunId, sha256: str, data: bytes) -> None:
-        """See `BlobStore.put`."""
         if run not in self._claimed:
             self._claim(run)
         self._over.put(run, sha256, data)
 
     def get(self, run: RunId, hashes: tuple[str, ...]) -> dict[str, bytes]:
-        """See `BlobStore.get`."""
         return self._over.get(run, hashes)
 
     def keep_only(self, run: RunId, hashes: tuple[str, ...]) -> None:
-        """See `BlobStore.keep_only`."""
         self._root.keep_only(run, hashes)

@@ -1,4 +1,4 @@
-"""The process that deploys the root mesh on its cluster and stays beside it: `python -m serve_apps.root_process FILE`."""
+"""Process that deploys the root mesh on its cluster and stays beside it: `python -m serve_apps.root_process FILE`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from serve_apps.root.serve import end_serve, start_serve
 
 
 def main(settings_file: str) -> None:
-    """Deploy, tell the parent, wait for the end, undeploy."""
+    """Deploy, print the ready line, wait for the end, undeploy."""
     configure_logging()
     settings = RootSettings.read(settings_file)
-    enter(settings.ray_address, VARIABLES if settings.cluster_stays else None)  # Nodes of the stack's own have them.
+    enter(
+        settings.ray_address, VARIABLES if settings.cluster_stays else None
+    )  # The nodes of the stack's own clusters already have the variables.
     if settings.has_own_cluster:
         settings = settings.model_copy(update={"roster": replace(settings.roster, root_cluster=cluster_id())})
     stop, names = stop_on_signals(), root_applications(settings.ledger)

@@ -22,41 +22,41 @@ S = TypeVar("S", bound=Enum)
 _INTRO = """\
 # States and reasons
 
-A federation splits a run into stages; a stage holds nodes. A [local mesh](mesh/README.md) has tasks, and jobs with their members. Each
-moves along its own table. This page is written by `make docs` from `dag/states.py`, `mesh/scheduling/tasks.py`, `mesh/jobs/states.py` and
-`mesh/reasons.py`, which the machines themselves read: a move that is not here raises `IllegalTransition`.
+A federation splits a run into stages, and a stage holds nodes. A [local mesh](mesh/README.md) has tasks, and jobs with their members. Each
+has its own state machine. `make docs` writes this page from `dag/states.py`, `mesh/scheduling/tasks.py`, `mesh/jobs/states.py` and
+`mesh/reasons.py`, which the state machines use. A transition that is not listed here raises `IllegalTransition`.
 """
 
 _ATTEMPTS = f"""\
-These are the moves within one attempt. A new attempt begins at `WAITING`, whatever the state before: after an error of the function
-while `retries` are left, and after the loss of a mesh, a worker or a value. What failed by itself waits first
-([dispatch](dispatch.md#trying-again)). A node that is lost more than {RETRY_RULES.losses_max} times fails, and one under which
-{RETRY_RULES.kills_max} workers have died is poison; losses to others' quota (`QUOTA_RECLAIMED`) and to more urgent work of its own tenant
-(`LOWER_IN_QUEUE`) are not counted. One that waits longer than its tenant's `max_wait` fails (`WAITED_TOO_LONG`).
-Stages are not repeated: the nodes of one that was lost become part of new ones.
+These are the transitions within one attempt. A new attempt begins at `WAITING`, whatever the state before: after an error of the function
+while `retries` are left, and after the loss of a mesh, a worker or a value. A failed node waits before its next attempt
+([dispatch](dispatch.md#trying-again)). A node that is lost more than {RETRY_RULES.losses_max} times fails, and a node during which
+{RETRY_RULES.kills_max} workers have died is poison. Losses to others' quota (`QUOTA_RECLAIMED`) and to more urgent work of its own tenant
+(`LOWER_IN_QUEUE`) are not counted. A node that waits longer than its tenant's `max_wait` fails (`WAITED_TOO_LONG`).
+Stages are not repeated: the nodes of a lost stage join new stages.
 """
 
 _TASKS = """\
-The names are those of Ray's own queues, with `PREEMPTED` and the ends added. A task that gave way, or whose agent was lost and may be
-started again, goes back to `PLACEABLE`, at the place in the queue that it had.
+The names are those of Ray's own queues, with `PREEMPTED` and the ends added. A preempted task, or one whose agent was lost and that may
+start again, returns to `PLACEABLE`, at its former position in the queue.
 """
 
 _JOBS = """\
-A job has two states at once: its stage, and how much of it has a place. Each member, the leader or one worker, has its own.
+A job has two states at once: its stage, and how much of it is placed. Each member, the leader or a worker, has its own state.
 """
 
 _REASONS = """\
 ## Reasons
 
-Whatever waits, was refused or failed carries one of these words, and whatever was placed tells by one of them why there. One that passes
-is lifted by a later event, without anybody's doing; the others hold until somebody changes the work or the configuration.
+Work that waits, was refused or failed has one of these reasons, and placed work has a reason for its placement. A reason that passes
+ends with a later event, without anybody's action; the others hold until somebody changes the work or the configuration.
 
 | reason | passes | meaning |
 | --- | --- | --- |"""
 
 
 def page() -> str:
-    """The whole page, as Markdown."""
+    """Return the whole page as Markdown."""
     return "\n".join(
         (
             _INTRO,
@@ -77,7 +77,7 @@ def page() -> str:
 
 
 def meanings(kind: type[Enum]) -> dict[str, str]:
-    """The words that stand below each member in the source; Python itself forgets them."""
+    """Return the docstring below each member in the source, which Python itself discards."""
     body = ast.parse(inspect.getsource(kind)).body[0]
     assert isinstance(body, ast.ClassDef)  # noqa: S101  `kind` is a class; the type of a statement is wider
     told: dict[str, str] = {}
@@ -88,7 +88,7 @@ def meanings(kind: type[Enum]) -> dict[str, str]:
 
 
 def _table(title: str, kind: type[S], moves: Mapping[S, frozenset[S]], *, begins: tuple[S, ...] = ()) -> Iterator[str]:
-    """One section: the picture, and the table with every move. `begins`: where a story begins, if not at the first state only."""
+    """Return one section: the diagram, and the table of all transitions. `begins`: the initial states, if not only the first state."""
     told = meanings(kind)
     yield f"## {title}\n"
     yield "```mermaid"

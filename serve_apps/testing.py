@@ -1,4 +1,4 @@
-"""A gateway on stores in memory, asked in this process: for tests of what is said over HTTP, without a server."""
+"""A gateway on stores in memory, called within the process: for tests of the HTTP interface without a server."""
 
 from __future__ import annotations
 
@@ -51,13 +51,12 @@ TENANTS = (
 
 
 class InProcess(httpx.BaseTransport):
-    """Answers from an ASGI application, each request in an event loop of its own; answers come whole."""
+    """httpx transport to an ASGI application, with one event loop per request; responses arrive complete."""
 
     def __init__(self, app: FastAPI) -> None:
         self._app = app
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """See `httpx.BaseTransport`."""
         return asyncio.run(self._answer(request))
 
     async def _answer(self, request: httpx.Request) -> httpx.Response:
@@ -96,7 +95,7 @@ class World:
         self.app = create_app(self.dependencies())
 
     def coordinator(self) -> Coordinator:
-        """One on the same stores, which forgets no run; files are let be."""
+        """Return a coordinator on the same stores, which keeps all runs and leaves files alone."""
         return Coordinator(
             runs=self.runs,
             queue=self.store,
@@ -113,7 +112,7 @@ class World:
         )
 
     def dependencies(self) -> Dependencies:
-        """What the gateway is built on."""
+        """Return the gateway's dependencies."""
         return Dependencies(
             runs=self.runs,
             ledger=self.store,
@@ -134,17 +133,17 @@ class World:
         )
 
     def http(self, tenant: str | None = RESEARCH, user: str = "") -> httpx.Client:
-        """An HTTP client with a new key of the tenant, and of a user; without any, for None."""
+        """Return an HTTP client with a new key of the tenant and user; without a key for None."""
         headers = {"Authorization": f"Bearer {issue(self.keys, TenantPath(tenant), NOW_MS, user)}"} if tenant is not None else {}
         return httpx.Client(transport=InProcess(self.app), base_url=ADDRESS, headers=headers)
 
     def client(self, tenant: str = RESEARCH) -> Client:
-        """The Python client with a new key of the tenant."""
+        """Return the Python client with a new key of the tenant."""
         access = Access(address=ADDRESS, api_key="in the headers", tenant=tenant if tenant != "*" else None)
         return Client(access, http=self.http(tenant), patience_s=0)
 
     def move(self, run: str, state: RunState, *, nodes: Mapping[str, Mapping[str, Any]] | None = None, **fields: Any) -> RunRecord:
-        """Write what a coordinator would: fields of the run and of some nodes, with an event for each."""
+        """Write what a coordinator would: fields of the run and of nodes, with an event for each."""
         record = self.record(run)
         events = [self._event(record, "run", record.state.value, state.value)]
         record.state = state
@@ -161,15 +160,15 @@ class World:
             nodes=tuple(record.nodes[NodeId(node)] for node in nodes or {}), stages=tuple(record.stages.values()), events=numbered
         )
         if not self.runs.commit(record, change):
-            raise AssertionError(f"somebody else wrote run {run}")
+            raise AssertionError(f"run {run} was written concurrently")
         return record
 
     def record(self, run: str) -> RunRecord:
-        """The run as it is stored."""
+        """Return the run as it is stored."""
         return cast(RunRecord, self.runs.load(RunId(run)))
 
     def start(self, run: str, *nodes: str, mesh: MeshId = EAST) -> None:
-        """A stage of these nodes runs on the mesh."""
+        """Start a stage of these nodes on the mesh."""
         stage = StageRecord(
             stage=StageId(f"{run}.1"),
             mesh=mesh,
@@ -186,12 +185,12 @@ class World:
         self.move(run, RunState.RUNNING, nodes=dict.fromkeys(nodes, placed), stages={stage.stage: stage})
 
     def succeed(self, run: str, values: Mapping[str, object]) -> None:
-        """The run ends with these values: JSON where they are JSON, pickled where they are not."""
+        """End the run with these values: as JSON if possible, else pickled."""
         done = {node: {"state": NodeState.SUCCEEDED, "stored": self.keep(run, value)} for node, value in values.items()}
         self.move(run, RunState.SUCCEEDED, nodes=done, ended_ms=NOW_MS + 1_000)
 
     def fail(self, run: str, node: str, error: Exception, skipped: tuple[str, ...] = ()) -> None:
-        """The run ends with the node's failure."""
+        """End the run with the node's failure."""
         pickled = self.keep(run, error, Encoding.PICKLE)
         kind = f"{type(error).__module__}.{type(error).__qualname__}"
         failure = Failure(
@@ -209,7 +208,7 @@ class World:
         self.move(run, RunState.FAILED, nodes=nodes, ended_ms=NOW_MS + 1_000, reason=Reason.USER_ERROR, detail=detail)
 
     def keep(self, run: str, value: object, encoding: Encoding | None = None) -> StoredValue:
-        """Put the value's bytes where a mesh would put small ones."""
+        """Store the value's bytes where a mesh would store small ones."""
         try:
             data = json.dumps(value).encode() if encoding is not Encoding.PICKLE else pickle.dumps(value)
             told = encoding or Encoding.JSON
@@ -225,7 +224,7 @@ class World:
 
 
 def spec_of(*nodes: str, **fields: Any) -> dict[str, Any]:
-    """A `dag/1` spec of a chain of nodes; the last one is its output."""
+    """Return a `dag/1` spec of a chain of nodes whose output is the last node."""
     chain: dict[str, Any] = {}
     for number, node in enumerate(nodes):
         chain[node] = {"call": "examples.hello.hello:greet", "args": [{"$ref": nodes[number - 1]}] if number else ["world"]}

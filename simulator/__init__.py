@@ -1,5 +1,5 @@
-"""Production code in virtual time, on one thread: the clock is moved by hand, and faults are drawn from a seed.
+"""Production code in virtual time, on one thread: tests move the clock, and a seed draws the faults.
 
 world       a federation: root, planner and children, on stores in memory
-mesh_world  one mesh: its scheduler, on made-up nodes and agents
+mesh_world  one mesh: its scheduler, on simulated nodes and agents
 """

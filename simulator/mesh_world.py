@@ -1,10 +1,10 @@
-"""One mesh in virtual time: the production scheduler, on nodes and agents that are made up, with faults drawn from a seed.
+"""One mesh in virtual time: the production scheduler on simulated nodes and agents, with faults drawn from a seed.
 
-The world carries the scheduler's orders out as a cluster would, each after a while of its own: groups are made or not,
-agents start or refuse, tasks keep their state and stop, nodes die and come back. The scheduler's invariants are looked at after
-every step. A task has so much work to do; what it did until it last kept its state stays done when it is stopped.
+The world carries out the scheduler's orders as a cluster would, each after a random delay: groups are made or not,
+agents start or refuse, tasks save their state and stop, nodes die and return. The world checks the scheduler's invariants after
+every step. A task has a fixed amount of work; work done before the last saved state survives a stop.
 
-Source: TigerBeetle's simulator; production code is what runs, only clock, cluster and users are made up.
+Source: TigerBeetle's simulator. The code under test is production code; only clock, cluster and users are simulated.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ TICK_MS = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A task that somebody submits."""
+    """Submission of a task."""
 
     at_ms: int
     request: TaskRequest
-    work_ms: int  #: How long it has to run in all.
-    keeps_every_ms: int = 0  #: How often it keeps its state; 0: only when it is asked to stop.
+    work_ms: int  #: Total run time that the task needs.
+    keeps_every_ms: int = 0  #: Interval in which the task saves its state; 0: only when asked to stop.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedNode:
-    """A node, and what it has."""
+    """Node and its resources."""
 
     node: NodeName
     total: ResourceSet
@@ -50,19 +50,19 @@ class SimulatedNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeshFaults:
-    """What goes wrong, as chances: of each start, of each group, per second of the world."""
+    """Fault probabilities: per start, per group, or per second of virtual time."""
 
     refuse_start: float = 0.0
     fail_group: float = 0.0
     lose_agent: float = 0.0  #: Per second: one running agent dies.
-    lose_node: float = 0.0  #: Per second: a node dies, and is back after ten seconds.
-    answer_twice: float = 0.0  #: What happened is told again, a moment later.
-    answer_ms_max: int = 50  #: How long an order takes, at most.
+    lose_node: float = 0.0  #: Per second: a node dies and returns after ten seconds.
+    answer_twice: float = 0.0  #: An event is delivered again a moment later.
+    answer_ms_max: int = 50  #: Longest time that an order takes.
 
 
 @dataclass(slots=True)
 class _Run:
-    """An attempt that runs."""
+    """Running attempt."""
 
     attempt: int
     since_ms: int
@@ -70,14 +70,14 @@ class _Run:
 
 
 def _look_away(_: MeshWorld) -> None:
-    """Nobody watches."""
+    """Do nothing; the default of `watch`."""
 
 
 class MeshWorld:
-    """`run` moves time from one thing that happens to the next until nothing happens any more.
+    """Simulation of one mesh. `run` moves time from event to event until none is left.
 
     Args:
-        checked: Look at the scheduler's invariants after each step; costs as much as the whole state.
+        checked: Check the scheduler's invariants after each step; each check walks the whole state.
     """
 
     def __init__(
@@ -92,10 +92,10 @@ class MeshWorld:
     ) -> None:
         self.scheduler = scheduler
         self.now_ms = 0
-        self.ends: dict[TaskId, Reason] = {}  #: How each task ended; once.
-        self.first_bound_ms: dict[TaskId, int] = {}  #: When each was first given a place.
-        self.done_ms: dict[TaskId, int] = {}  #: Work that is safe.
-        self.lost_ms = 0  #: Work that had to be done again.
+        self.ends: dict[TaskId, Reason] = {}  #: End of each task; every task ends once.
+        self.first_bound_ms: dict[TaskId, int] = {}  #: Time of each task's first placement.
+        self.done_ms: dict[TaskId, int] = {}  #: Saved work.
+        self.lost_ms = 0  #: Work that had to be repeated.
         self.preemptions = 0
         self.watch: Callable[[MeshWorld], None] = _look_away  #: Called after each step.
         self._nodes = {node.node: node for node in nodes}
@@ -112,7 +112,7 @@ class MeshWorld:
         )
 
     def run(self, arrivals: Iterable[Arrival], *, until_ms: int) -> None:
-        """Let everything happen. Raises `AssertionError` at the first step after which an invariant does not hold."""
+        """Process all events. Raises `AssertionError` at the first step that breaks an invariant."""
         for arrival in arrivals:
             self._arrivals[arrival.request.task] = arrival
             self._at(arrival.at_ms, partial(self._arrive, arrival))
@@ -124,7 +124,7 @@ class MeshWorld:
 
     @property
     def is_over(self) -> bool:
-        """Everything that arrived has ended."""
+        """Return whether every submitted task has ended."""
         return len(self.ends) == len(self._arrivals)
 
     # -- what happens --------------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ class MeshWorld:
             self._tell(events.TaskEnded(at_ms=self.now_ms, task=task, attempt=attempt))
 
     def _stop_running(self, task: TaskId, *, keeps: bool) -> None:
-        """What it did is safe when it keeps its state now, else up to the last time that it did so by itself."""
+        """Stop the attempt. All its work is safe if it saves its state now, else the work up to its last own save."""
         run, every_ms = self._running.pop(task), self._arrivals[task].keeps_every_ms
         ran_ms = self.now_ms - run.since_ms
         safe_ms = ran_ms if keeps else (ran_ms // every_ms * every_ms if every_ms else 0)
@@ -206,7 +206,7 @@ class MeshWorld:
 
     def _make_group(self, order: CreateGroup) -> None:
         if self._chance.random() < self._faults.fail_group:
-            self._tell(events.GroupFailed(at_ms=self.now_ms, group=order.group, detail="the world gives no room"))
+            self._tell(events.GroupFailed(at_ms=self.now_ms, group=order.group, detail="the simulation refuses the group"))
         else:
             self._tell(events.GroupReady(at_ms=self.now_ms, group=order.group, nodes=order.nodes))
 
@@ -215,7 +215,11 @@ class MeshWorld:
         is_wanted = record is not None and record.attempt == order.attempt and record.node == order.node
         if not is_wanted or self._chance.random() < self._faults.refuse_start:
             refusal = events.TaskRefused(
-                at_ms=self.now_ms, task=order.task, attempt=order.attempt, reason=Reason.START_FAILED, detail="the world refuses"
+                at_ms=self.now_ms,
+                task=order.task,
+                attempt=order.attempt,
+                reason=Reason.START_FAILED,
+                detail="the simulation refuses the start",
             )
             self._tell(refusal)
             return
@@ -232,7 +236,7 @@ class MeshWorld:
         self._tell(events.TaskStopped(at_ms=self.now_ms, task=order.task, attempt=order.attempt))
 
     def _answer(self, step: Callable[[], None]) -> None:
-        """An order is carried out after a while."""
+        """Deliver the event of an order after a random delay."""
         self._at(self.now_ms + self._chance.randint(0, self._faults.answer_ms_max), step)
 
     def _at(self, at_ms: int, step: Callable[[], None]) -> None:

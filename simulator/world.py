@@ -1,7 +1,7 @@
-"""A whole federation in one thread and virtual time: the real coordinator, planner, children, schedulers and machines, on stores
-in memory and simulated hosts, with faults drawn from a seed.
+"""A whole federation in one thread and virtual time: the real coordinator, planner, children, schedulers and state machines, on
+stores in memory and simulated hosts, with faults drawn from a seed.
 
-Source: TigerBeetle's simulator; production code is what runs, only clock, network and workers are made up.
+Source: TigerBeetle's simulator. The code under test is production code; only clock, network and workers are simulated.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ RETENTION_MS = 3_600_000
 
 @dataclass(slots=True)
 class SimulatedMesh:
-    """One child mesh process."""
+    """Process of one child mesh."""
 
     record: MeshRecord
-    child: ChildMesh | None = None  #: None: dead.
+    child: ChildMesh | None = None  #: None: the process is dead.
     host: SimulatedHost | None = None
     cursor: str = ""
-    resumes_ms: int = 0  #: Paused or dead until then.
+    resumes_ms: int = 0  #: Paused or dead until this time.
 
 
 @dataclass(slots=True, kw_only=True)
 class Faults:
-    """What goes wrong, as chances per step."""
+    """Fault probabilities per step."""
 
-    kill: float = 0.0  #: A mesh with all that runs on it.
-    kill_process: float = 0.0  #: Its process alone: what runs goes on until its leases are not proved any more.
+    kill: float = 0.0  #: A mesh with all its work.
+    kill_process: float = 0.0  #: The process alone: its work runs until nobody renews its leases.
     pause: float = 0.0
     coordinator_crash: float = 0.0
     second_coordinator: float = 0.0
-    ledger_restart: float = 0.0  #: An epoch begins, and the ledger learns.
-    budget: int = 3  #: No more kills and pauses than this in one run of the world.
+    ledger_restart: float = 0.0  #: An epoch begins, and the ledger recovers its leases.
+    budget: int = 3  #: Most kills and pauses in one simulation.
 
 
 @dataclass(frozen=True, slots=True)
 class _Root:
-    """What one root process does about work and about quota; several may be at it at once."""
+    """Coordinator and planner of one root process; several root processes may run at once."""
 
     coordinator: Coordinator
     planner: PlannerSeat
@@ -69,9 +69,9 @@ class _Root:
 
 @dataclass(slots=True)
 class World:
-    """Meshes under one root. `step` moves time by a random bit and lets everybody who lives do a bit of work.
+    """Meshes under one root. `step` advances time by a random amount and lets every live process work.
 
-    It raises AssertionError when an attempt of a node starts for the second time.
+    A step raises AssertionError when an attempt of a node starts for the second time.
     """
 
     seed: int
@@ -125,14 +125,14 @@ class World:
         return (random.Random(f"{self.seed}/{task.node}").randint(1, 800), task.node in self.failing)  # noqa: S311  as above
 
     def _note_start(self, run: RunId, task: TaskSpec) -> None:
-        """An attempt number names one execution, whatever is lost."""
+        """Check that an attempt number names only one execution, whatever is lost."""
         started = run, task.node, task.attempt
         if started in self._started:
             raise AssertionError(f"seed {self.seed}: attempt {task.attempt} of node {task.node} of run {run} starts for the second time")
         self._started.add(started)
 
     def step(self) -> None:
-        """A bit of time, and a bit of work by everybody."""
+        """Advance time a little and let every live process work."""
         self.clock.advance(self.chance.randint(1, STEP_MS_MAX))
         self._break_something()
         order = list(self.meshes.values())
@@ -145,7 +145,7 @@ class World:
         if self.clock.now_ms - self._ticked_ms >= TICK_MS:
             self._ticked_ms = self.clock.now_ms
             seen = self._roots[0].coordinator.survey()
-            for root in self._roots:  # Both plan: who has the seat is the ledger's word.
+            for root in self._roots:  # Every root plans; the ledger decides which one is the leader.
                 root.planner.tick(seen)
             self._roots[0].coordinator.tend(seen)
 
@@ -158,7 +158,7 @@ class World:
         mesh.host.advance()
         mesh.cursor, letters = self.store.mail(mesh.record.mesh, mesh.cursor, 0)
         deliveries = [partial(mesh.child.take_report, report) for report in reports]
-        place = self.chance.randint(0, len(deliveries))  # Reports stay in order; mail comes anywhere between them.
+        place = self.chance.randint(0, len(deliveries))  # Reports stay in order; notifications arrive anywhere between them.
         for deliver in (*deliveries[:place], partial(mesh.child.take_mail, letters), *deliveries[place:]):
             deliver()
         if mesh.child.due_in_ms() == 0:
@@ -169,7 +169,7 @@ class World:
             mesh.host = SimulatedHost(lambda _report: None, self.clock, self._behaviour, mesh.record.mesh, self._note_start)
         reports: list[HostReport] = []
         mesh.host.listen(reports.append)
-        mesh.host.advance()  # What its watchdogs have done meanwhile.
+        mesh.host.advance()  # Runs what the watchdogs do meanwhile.
         mesh.cursor, _ = self.store.mail(mesh.record.mesh, "", 0)
         mesh.child = ChildMesh(
             record=mesh.record,

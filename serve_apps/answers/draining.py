@@ -1,4 +1,4 @@
-"""Taking a mesh out of use and back: checked against what is known, then written into the registry."""
+"""Draining and undraining of meshes: checks that the mesh is known, then writes to the registry."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from serve_apps.looks.snapshots import snapshot_now
 
 
 def drain_mesh(ledger: LeaseLedger, registry: MeshRegistry, mesh: MeshId, *, reason: str, by: str, roster: Roster = NO_ROSTER) -> Snapshot:
-    """Let the mesh finish what it has and get nothing new; what the federation looks like then. Again: the later reason counts.
+    """Drain the mesh and return the changed snapshot. A repeated drain replaces the reason.
 
     Args:
-        by: Who asks: the id of an API key, or a word for where from.
-        roster: The meshes that the root's file names.
+        by: Id of the caller's API key, or a word for where the call comes from.
+        roster: Meshes that the root's file names.
     Raises:
-        UnknownMesh: Nobody ever saw a mesh of this name, and the file has none.
+        UnknownMesh: No mesh of this name has ever joined, and the file has none.
         StoreUnavailable: The store does not answer; safe to repeat.
     """
     snapshot = snapshot_now(ledger.snapshot, registry, roster)
@@ -31,7 +31,7 @@ def drain_mesh(ledger: LeaseLedger, registry: MeshRegistry, mesh: MeshId, *, rea
 
 
 def undrain_mesh(ledger: LeaseLedger, registry: MeshRegistry, mesh: MeshId, *, roster: Roster = NO_ROSTER) -> tuple[Snapshot, bool]:
-    """Give the mesh work again; what the federation looks like then, and whether the mesh was drained. Raises as `drain_mesh`."""
+    """Undrain the mesh; return the changed snapshot and whether the mesh was drained. Raises as `drain_mesh`."""
     was_drained = registry.undrain(mesh)
     snapshot = snapshot_now(ledger.snapshot, registry, roster)
     if not was_drained:
@@ -40,9 +40,11 @@ def undrain_mesh(ledger: LeaseLedger, registry: MeshRegistry, mesh: MeshId, *, r
 
 
 def _check_known(snapshot: Snapshot, mesh: MeshId) -> None:
-    """A mesh that is away may be drained before it comes; one that nobody ever saw or named is a slip of the pen."""
+    """Refuse a mesh that never joined and that the file does not name: its name is a typing error. An absent mesh may be drained before it
+    joins.
+    """
     known = {view.record.mesh for view in snapshot.meshes} | {away.record.mesh for away in snapshot.absent}
     if mesh not in known:
         near = get_close_matches(mesh, known, n=1)
-        hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(sorted(known)) or 'none yet'}"
+        hint = f"; did you mean {near[0]}?" if near else f"; known meshes: {', '.join(sorted(known)) or 'none yet'}"
         raise UnknownMesh(f"no mesh {mesh} has ever joined{hint}")

@@ -1,4 +1,4 @@
-"""A run's events as a stream for browsers, terminals and clients: `text/event-stream`, resumable by the event's number."""
+"""Events of a run as `text/event-stream` for browsers, terminals and clients, resumable by event number."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from serve_apps.views.runs import event_view
 
 log = structlog.get_logger(__name__)
 
-#: After this much silence a comment is sent, so that no proxy takes the stream for dead.
+#: Seconds of silence before a comment is sent, so that no proxy closes the stream as idle.
 KEEP_ALIVE_S = 10.0
-#: How long a reader that was cut off is asked to wait before it comes again.
+#: Delay that a disconnected reader is asked to wait before it reconnects.
 RETRY_MS = 1_000
 
 
 async def event_stream(feed: EventFeed, run: RunId, after: int, *, keep_alive_s: float = KEEP_ALIVE_S) -> AsyncIterator[str]:
-    """Events with a greater number than `after`; ends after the run's last one, or when the feed is cut off.
+    """Yield events with a number greater than `after`, until the run's last event or until the feed breaks.
 
-    A stream that was cut off is no error here: its reader comes again with the number that it has seen last.
+    A broken feed is no error: the reader reconnects with the number of the last event it has seen.
     """
     events = feed.follow(run, after)
     pending: asyncio.Future[RunEvent | None] | None = None
@@ -43,7 +43,7 @@ async def event_stream(feed: EventFeed, run: RunId, after: int, *, keep_alive_s:
                 return
             yield f"id: {event.seq}\nevent: {event.kind}\ndata: {event_view(event).model_dump_json()}\n\n"
     except (StoreUnavailable, UnknownRun) as cut_off:
-        log.warning("an event stream was cut off", run=run, error=str(cut_off))
+        log.warning("event stream broke; the reader reconnects", run=run, error=str(cut_off))
     finally:
         if pending is not None:
             pending.cancel()
@@ -53,20 +53,20 @@ async def event_stream(feed: EventFeed, run: RunId, after: int, *, keep_alive_s:
 
 
 async def wait_for_end(feed: EventFeed, run: RunId, wait_s: float) -> None:
-    """Come back when the run has ended, or after `wait_s` seconds. Raises as `EventFeed.wait_for_end`."""
+    """Return when the run has ended, or after `wait_s` seconds. Raises as `EventFeed.wait_for_end`."""
     with contextlib.suppress(asyncio.TimeoutError):
         await asyncio.wait_for(feed.wait_for_end(run), wait_s)
 
 
 async def _next(events: AsyncIterator[RunEvent]) -> RunEvent | None:
-    """The next event; None after the last."""
+    """Return the next event, or None after the last."""
     async for event in events:
         return event
     return None
 
 
 async def _close(events: AsyncIterator[RunEvent]) -> None:
-    """Let a generator give its connection back now, and not when it is collected."""
+    """Make a generator return its connection now instead of when it is collected."""
     close = getattr(events, "aclose", None)
     if close is not None:
         await close()

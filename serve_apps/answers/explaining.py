@@ -1,4 +1,4 @@
-"""Answers to "why does it wait?" and "what if?": the stores are read once, and the pure core is asked."""
+"""Explanations of why work waits, and dry runs: reads the stores once, then calls the pure core."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ from serve_apps.views.waiting import (
     waiting_view,
 )
 
-#: Runs of a tenant that are looked through for those that wait before any mesh, and for what runs at a limit.
+#: Runs per tenant that are searched for unsent nodes and for work that counts towards a running limit.
 RUNS_MAX = 1_000
-#: Chapters of the lease log that are looked through where no one tenant is named.
+#: Lease events that are searched if no tenant is named.
 CHAPTERS_MAX = 5_000
-#: Stages of a dry run that are explained one by one; a graph with more of them is told without.
+#: Most stages of a dry run that are explained one by one; a larger graph gets no explanations.
 STAGES_MAX = 100
 
 
 def explain_queue(ports: Dependencies, principal: Principal, tenant: TenantPath | None, limit: int) -> QueueView:
-    """What waits, of a tenant and all below it, or of all that the key reaches; the first `limit` stages with what can be said of them.
+    """Return the waiting work of a tenant and the tenants below it, or of all that the key covers; the first `limit` stages are explained.
 
     Raises:
-        OutOfReach: No such tenant within the key's reach.
+        OutOfReach: The key covers no such tenant.
         StoreUnavailable: A store does not answer.
     """
     snapshot, queues = _look(ports)
@@ -95,14 +95,14 @@ def explain_queue(ports: Dependencies, principal: Principal, tenant: TenantPath 
 
 
 def _cut_short(ports: Dependencies, queues: Queues) -> dict[str, int]:
-    """How many stages stand behind those of each queue that were looked at."""
+    """Return how many stages of each queue lie behind those that were read."""
     full = [mesh for mesh, queued in queues.items() if len(queued) >= QUEUE_DEPTH_MAX]
     behind = {str(mesh): len(ports.queue.queued(mesh)) - QUEUE_DEPTH_MAX for mesh in full}
     return {mesh: count for mesh, count in behind.items() if count > 0}
 
 
 def explain_run(ports: Dependencies, principal: Principal, record: RunRecord) -> RunExplanation:
-    """Why the run is not further. Raises StoreUnavailable."""
+    """Explain why the run has not ended. Raises StoreUnavailable."""
     snapshot, queues = _look(ports)
     outlooks = Outlooks(snapshot, ports.orders.in_force(), queues, ports.costs, ports.queue.ages())
     slots = _slots_of(record)
@@ -115,7 +115,7 @@ def explain_run(ports: Dependencies, principal: Principal, record: RunRecord) ->
 
 
 def explain_stage(ports: Dependencies, principal: Principal, record: RunRecord, stage: str) -> StageExplanation:
-    """Why the stage is where it is, with its story.
+    """Explain why the stage waits, with its history.
 
     Raises:
         UnknownStage: The run has no such stage.
@@ -130,7 +130,7 @@ def explain_stage(ports: Dependencies, principal: Principal, record: RunRecord, 
 
 
 def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView:
-    """What would become of a graph. Raises as `submission.accept`, but for a run of the same id."""
+    """Plan a graph without storing it. Raises as `submission.accept`, except for a run of the same id."""
     spec = read_spec(body)
     tenant, user = tenant_of(spec, principal), user_of(spec, principal)
     snapshot, queues = _look(ports)
@@ -170,10 +170,10 @@ def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView
 def tell_story(
     ports: Dependencies, principal: Principal, *, tenant: TenantPath | None, mesh: MeshId | None, flavor: str | None, limit: int
 ) -> StoryView:
-    """The last changes of leases within reach, oldest first; of a tenant: with those of all below it.
+    """Return the last lease events within reach, oldest first; for a tenant, with those of the tenants below it.
 
     Raises:
-        OutOfReach: No such tenant within the key's reach.
+        OutOfReach: The key covers no such tenant.
         StoreUnavailable: A store does not answer.
     """
     tree = ports.shown().tree
@@ -187,7 +187,7 @@ def tell_story(
         if chapter.lease is None or (reaches(principal, chapter.lease.tenant) and flavor in (None, chapter.lease.flavor))
     ]
     if tenant is not None and not any(chapter.lease for chapter in chapters):
-        check_reach(principal, tenant, tree.tenants)  # One that was taken out of the tree has its story still.
+        check_reach(principal, tenant, tree.tenants)  # A tenant removed from the tree still has its history.
     return StoryView(chapters=[chapter_view(chapter) for chapter in told[-limit:]])
 
 
@@ -197,22 +197,22 @@ def _look(ports: Dependencies) -> tuple[Snapshot, Queues]:
 
 
 def _listed(one: Waiting, outlooks: Outlooks) -> Waiting:
-    """The stage with the reason alone."""
+    """Return the stage with its reason alone."""
     why = outlooks.why(one.stage.stage)
     return replace(one, reason=why.reason) if why is not None else one
 
 
 def _lists_of(tree: TenantTree, tenant: TenantPath) -> tuple[TenantPath, ...]:
-    """Where all runs of the tenant and of those below it are listed: lists go by paths, which need not begin with that of a parent."""
+    """Return the paths that list all runs of the tenant and the tenants below it; a child may have a path outside its parent's."""
     below = {path for path in tree.tenants if tree.is_within(path, tenant)}
     return tuple(path for path in sorted(below) if below.isdisjoint(map(TenantPath, reach_of(path)[:-1])))
 
 
 def _is_kept_back(run: RunSummary, *, queued: bool) -> bool:
-    """It goes on, and says that it waits for something that no mesh's queue knows of.
+    """Return whether the run is open and waits for something outside every mesh's queue.
 
     Args:
-        queued: Something of it is in a queue.
+        queued: Whether one of its stages is in a queue.
     """
     in_a_queue = (Reason.WAITING_IN_QUEUE, Reason.CAPACITY_BUSY, *((Reason.LEASES_AT_LIMIT,) if queued else ()))
     return run.state in (RunState.PENDING, RunState.RUNNING) and run.reason in _BEFORE_QUEUES and run.reason not in in_a_queue
@@ -229,15 +229,15 @@ _BEFORE_QUEUES = (PASSING - {Reason.QUOTA_EXHAUSTED, Reason.LEDGER_UNREACHABLE, 
 
 
 def _stage_of(record: RunRecord, stage: str) -> StageRecord:
-    """By its id, or by what follows the run's id and a dot."""
+    """Find the stage by its id, or by its number (the part of its id after the run's id and a dot)."""
     found = next((kept for kept in record.stages.values() if stage in (kept.stage, kept.stage.rpartition(".")[2])), None)
     if found is None:
-        raise UnknownStage(f"the run {record.run} has no stage {stage}")
+        raise UnknownStage(f"run {record.run} has no stage {stage}")
     return found
 
 
 def _slots_of(record: RunRecord) -> dict[str, ResourceSet]:
-    """What each stage needs to start."""
+    """Return the resources that each stage needs to start."""
     spec = load(record.spec)
     plans = tasks_of(spec)
     return {
@@ -247,7 +247,7 @@ def _slots_of(record: RunRecord) -> dict[str, ResourceSet]:
 
 
 def _running_of(ports: Dependencies, tenant: TenantPath) -> tuple[BegunStage, ...]:
-    """What the tenant runs, as its runs were told. Raises StoreUnavailable."""
+    """Return what the tenant runs, as its run records say. Raises StoreUnavailable."""
     found: list[BegunStage] = []
     for summary in ports.runs.list(tenant, limit=RUNS_MAX):
         record = ports.runs.load(summary.run) if summary.tenant == tenant and summary.state not in RUN_ENDS else None
@@ -274,7 +274,7 @@ def _running_in(record: RunRecord) -> Iterator[BegunStage]:
 
 
 def _starts(ports: Dependencies, snapshot: Snapshot, orders: OrdersInForce, tenant: TenantPath) -> Starts:
-    """The gate of the tenant, with what runs; runs are looked through only where their number is limited."""
+    """Return the tenant's start gate with its running work; runs are read only if their number is limited."""
     starts = Starts(snapshot.tree, orders)
     if starts.limits_running and tenant in snapshot.tree.tenants:
         *_, root = tenant, *snapshot.tree.ancestors(tenant)

@@ -1,4 +1,4 @@
-"""The outputs of a run: which node each is, and how its value is told. Pure."""
+"""Outputs of a run: their nodes and how their values are encoded. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from serve_apps.schemas.results import OutputView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """An output of a graph: a node's value, or the part of it that the path leads to."""
+    """Output of a graph: a node's value, or the part of the value at the path."""
 
     name: str
     node: NodeId
@@ -26,29 +26,29 @@ class Output:
 
 
 def outputs_of(record: RunRecord) -> tuple[Output, ...]:
-    """In the order of the spec, which was checked when it was accepted."""
+    """Return the outputs in the order of the spec, which was validated on submission."""
     listed: dict[str, dict[str, object]] = json.loads(record.spec)["outputs"]
     return tuple(Output(name=name, node=NodeId(str(form["$ref"])), path=_path(form.get("path"))) for name, form in listed.items())
 
 
 def stored_of(record: RunRecord, output: Output) -> StoredValue:
-    """Where the output's value is.
+    """Return where the output's value is stored.
 
     Raises:
-        ValueNotThere: It was not stored.
+        ValueNotThere: The value was not stored.
     """
     stored = record.nodes.get(output.node, NodeRecord(node=output.node)).stored
     if stored is None:
-        raise ValueNotThere(f"the run {record.run} has no value for its output {output.name}")
+        raise ValueNotThere(f"run {record.run} has no value for its output {output.name}")
     return stored
 
 
 def output_view(record: RunRecord, output: Output, small: Mapping[str, bytes]) -> OutputView:
-    """The output, with its value when the bytes are among the small ones (by SHA-256).
+    """Return the output, with its value if `small` (by SHA-256) has the bytes.
 
     Raises:
-        ValueNotThere: It was not stored, or its path leads nowhere.
-        CorruptValue: It is said to be JSON, and is not.
+        ValueNotThere: The value was not stored, or has nothing at the path.
+        CorruptValue: The value is marked as JSON but is not JSON.
     """
     stored = stored_of(record, output)
     view = OutputView(
@@ -68,17 +68,17 @@ def output_view(record: RunRecord, output: Output, small: Mapping[str, bytes]) -
     try:
         value = json.loads(data)
     except RecursionError:
-        return view  # Deeper than can be told inside another body; its own bytes are told as they are.
+        return view  # JSON nested too deep for another body; `href` still returns its bytes.
     except ValueError:
-        raise CorruptValue(f"output {output.name} of run {record.run} is not the JSON that it should be") from None
+        raise CorruptValue(f"output {output.name} of run {record.run} is corrupt: it is not JSON") from None
     return view.model_copy(update={"inline": True, "value": part_of(value, output)})
 
 
 def part_of(value: object, output: Output) -> object:
-    """The part of a value that the output's path leads to.
+    """Return the part of a value at the output's path.
 
     Raises:
-        ValueNotThere: Nowhere.
+        ValueNotThere: The value has nothing at the path.
     """
     part: Any = value
     try:

@@ -1,4 +1,4 @@
-"""Holding, draining and releasing tenants: checked against what is known and who asks, then written beside the tree."""
+"""Holding, draining and releasing of tenants: checks the tenant and the caller, then writes beside the tree."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from serve_apps.requests.access import EVERYBODY, reaches
 from serve_apps.requests.auth import Principal
 from serve_apps.requests.errors import OutOfReach
 
-#: Whoever runs the stack of a state folder.
+#: The owner of a state folder's stack.
 AT_THE_TERMINAL = Principal(key="terminal", tenant=EVERYBODY)
 
 
 def stop_tenant(
     ledger: LeaseLedger, orders: TenantOrders, tenant: TenantPath, stop: Stop, *, reason: str, principal: Principal
 ) -> OrdersInForce:
-    """Let nothing new of the tenant, and of all below it, start; what holds then. Again: the later word counts.
+    """Stop new work of the tenant and the tenants below it; return the stops in force. A repeated stop replaces the earlier one.
 
     Raises:
-        OutOfReach: The key does not reach the tenant; or there is none; or somebody who reaches further has stopped it.
+        OutOfReach: The key does not cover the tenant, or there is none, or a caller with a wider key has stopped it.
         StoreUnavailable: The store does not answer; safe to repeat.
     """
     snapshot = ledger.snapshot()
@@ -31,14 +31,14 @@ def stop_tenant(
     before = orders.in_force()
     _check_authority(before, tenant, principal)
     if not reason and tenant in before.stops:
-        reason = before.stops[tenant].reason  # Who says nothing new takes nothing back.
+        reason = before.stops[tenant].reason  # An empty reason keeps the earlier reason.
     stopped = TenantStop(stop=stop, reason=reason, by=principal.key, authority=principal.tenant, since_ms=snapshot.at_ms)
     orders.stop(tenant, stopped)
     return orders.in_force()
 
 
 def release_tenant(ledger: LeaseLedger, orders: TenantOrders, tenant: TenantPath, *, principal: Principal) -> tuple[OrdersInForce, bool]:
-    """Let the tenant's work start again; what holds then, and whether the tenant was stopped. Raises as `stop_tenant`."""
+    """Release the tenant; return the stops in force and whether the tenant was stopped. Raises as `stop_tenant`."""
     before = orders.in_force()
     check_reach(principal, tenant, (*before.stops, *ledger.snapshot().tree.tenants))
     _check_authority(before, tenant, principal)
@@ -46,20 +46,23 @@ def release_tenant(ledger: LeaseLedger, orders: TenantOrders, tenant: TenantPath
 
 
 def check_reach(principal: Principal, tenant: TenantPath, known: Iterable[TenantPath]) -> None:
-    """Unknown and forbidden are told alike, so nobody learns which tenants there are; what is near is named where the key reaches it.
+    """Check that the key covers the tenant.
+
+    Unknown and forbidden tenants give the same error, so that no caller learns which tenants exist; similar names are suggested only
+    within reach.
 
     Args:
-        known: The tenants that there are.
+        known: The tenants that exist.
     Raises:
-        OutOfReach: One of the two.
+        OutOfReach: The tenant is unknown or forbidden.
     """
     within = {path for path in known if reaches(principal, path)}
     if tenant not in within:
-        raise OutOfReach(f"there is no tenant {tenant} within the reach of this API key{similar_to(tenant, sorted(within))}")
+        raise OutOfReach(f"this API key covers no tenant {tenant}{similar_to(tenant, sorted(within))}")
 
 
 def _check_authority(orders: OrdersInForce, tenant: TenantPath, principal: Principal) -> None:
     stopped = orders.stops.get(tenant)
     if stopped is not None and not reaches(principal, TenantPath(stopped.authority)):
-        who = "an operator" if stopped.authority == EVERYBODY else f"somebody of {stopped.authority}"
-        raise OutOfReach(f"{who} has stopped {tenant}; only a key that reaches as far may change that")
+        who = "an operator" if stopped.authority == EVERYBODY else f"a key of {stopped.authority}"
+        raise OutOfReach(f"{who} has stopped {tenant}; changing that needs a key that covers as much")

@@ -1,4 +1,4 @@
-"""A submitted graph on its way to a run: read, checked against what the tenant may do, stored once."""
+"""Submission of a graph: reads it, checks it against what the tenant may do, and stores it once."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from serve_apps.schemas.runs import SubmittedView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """What came over HTTP."""
+    """Submission as received over HTTP."""
 
     body: bytes
-    idempotency_key: str | None = None  #: For repeats of this submission; names the run when the spec has no id.
-    durability: Durability | None = None  #: The level that is asked for; None: the root's own.
+    idempotency_key: str | None = None  #: Identifies repeats of this submission; becomes the run's id if the spec has none.
+    durability: Durability | None = None  #: Requested level; None: the root's level.
 
 
 def accept(ports: Dependencies, principal: Principal, submission: Submission) -> SubmittedView:
-    """Store the run, or find that it was stored before.
+    """Store the run, or find it stored already.
 
     Raises:
-        MalformedBody: Not JSON.
-        SpecError: The graph is wrong, or holds what the tenant may not run; every problem that was found.
-        OutOfReach: The tenant is not the key's.
-        UnknownTenant: It is nobody's.
+        MalformedBody: The body is not JSON.
+        SpecError: The graph is wrong, or holds what the tenant may not run; lists every problem found.
+        OutOfReach: The key does not cover the tenant.
+        UnknownTenant: There is no such tenant.
         RunConflict: The id exists with another graph.
         KeyConflict: The idempotency key was used for another submission.
-        DurabilityUnreachable: The store cannot keep it as safely as is asked for; nothing was stored.
-        BacklogFull, StoreFull: Too much is open.
-        StoreUnavailable: The store does not answer; to submit again is safe.
+        DurabilityUnreachable: The store cannot provide the requested durability; nothing was stored.
+        BacklogFull, StoreFull: Too much work is open.
+        StoreUnavailable: The store does not answer; safe to submit again.
     """
     spec = read_spec(submission.body)
     tenant = tenant_of(spec, principal)
@@ -68,7 +68,7 @@ def accept(ports: Dependencies, principal: Principal, submission: Submission) ->
 
 
 def read_spec(body: bytes) -> DagSpec:
-    """The spec. A problem that has no place in the body is one of reading it: no JSON, or none that can be taken for a spec."""
+    """Parse the spec. A problem without a place in the body is MalformedBody: the body is not JSON, or not a spec at all."""
     try:
         return parse(body)
     except SpecError as wrong:
@@ -78,10 +78,10 @@ def read_spec(body: bytes) -> DagSpec:
 
 
 def check_against(spec: DagSpec, snapshot: Snapshot, tenant: TenantPath, roster: Roster) -> None:
-    """Check the spec against what the tenant may run and what meshes have, those included that only the root's file names.
+    """Check the spec against what the tenant may run and what meshes have, including meshes that only the root's file names.
 
     Raises:
-        SpecError: It holds what the tenant may not run, or a resource whose name was misspelt.
+        SpecError: The spec holds what the tenant may not run, or a misspelt resource.
         UnknownTenant: There is no such tenant.
     """
     allowed = snapshot.tree.tenant(tenant)
@@ -92,30 +92,30 @@ def check_against(spec: DagSpec, snapshot: Snapshot, tenant: TenantPath, roster:
 
 
 def tenant_of(spec: DagSpec, principal: Principal) -> TenantPath:
-    """The tenant that the spec names, or else the key's own."""
+    """Return the tenant that the spec names, or else the key's tenant."""
     if spec.tenant is None:
         if principal.tenant == EVERYBODY:
-            raise SpecError((("/tenant", "is missing; this API key reaches every tenant, so the graph has to name its own"),))
+            raise SpecError((("/tenant", "is missing; this API key covers every tenant, so the graph must name its tenant"),))
         return principal.tenant
     tenant = TenantPath(spec.tenant)
     if not reaches(principal, tenant):
-        raise OutOfReach(f"the API key does not reach the tenant {tenant}; it reaches {principal.tenant} and what is below it")
+        raise OutOfReach(f"the API key does not cover the tenant {tenant}; it covers {principal.tenant} and the tenants below it")
     return tenant
 
 
 def user_of(spec: DagSpec, principal: Principal) -> str:
-    """Whose run it is: the key's user, whom the spec cannot change; else whom the spec names, as the key's holder says; else the key.
+    """Return the user of the run: the key's user, which the spec cannot change; else the user in the spec; else the key.
 
     Raises:
-        SpecError: The key is somebody's, and the spec names somebody else.
+        SpecError: The key has a user, and the spec names another one.
     """
     if principal.user and spec.user not in (None, principal.user):
-        raise SpecError((("/user", f"this API key is {principal.user}'s, and submits for nobody else"),))
+        raise SpecError((("/user", f"this API key belongs to {principal.user} and submits for no other user"),))
     return principal.user or spec.user or f"key {principal.key}"
 
 
 def _id_for(tenant: TenantPath, idempotency_key: str | None) -> str:
-    """An id for a run whose spec has none: the same one for the same key of the same tenant, else one that nobody has."""
+    """Return an id for a run whose spec has none: the same id for the same tenant and key, else a new one."""
     if idempotency_key is None:
         return f"run-{uuid.uuid4().hex}"
     return f"run-{hashlib.sha256(f'{tenant}|{idempotency_key}'.encode()).hexdigest()[:32]}"

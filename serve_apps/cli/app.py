@@ -1,4 +1,4 @@
-"""`schedulemesh`: the commands, and what becomes of errors: one line for the user, one exit code for the shell."""
+"""Entry point of `schedulemesh`: turns each error into one line for the user and one exit code for the shell."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from serve_apps.cli.output import console_for, print_json
 from serve_apps.cli.told_errors import error_json, error_line
 from serve_apps.cli.versions import print_version
 
-#: Exit codes: something is wrong; the command line is wrong (typer's own); Ctrl-C, as shells count it.
+#: Exit codes: an error; a wrong command line (typer's own); Ctrl-C, by shell convention.
 FAILED, INTERRUPTED = 1, 130
 
 app = typer.Typer(
     cls=Commands,
-    help="One federation over many Ray clusters: tenants, quotas that hold, and workflows that go where labels, quota and data say.",
+    help="One federation over many Ray clusters: tenants, enforced quotas, and workflows routed by labels, quota and data.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -28,20 +28,17 @@ app = typer.Typer(
 
 @app.callback()
 def _root(
-    _version: Annotated[
-        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version, and nothing else.")
-    ] = False,
-) -> None:
-    """What holds before any command."""
+    _version: Annotated[bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and exit.")] = False,
+) -> None: ...
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The console entry point; ends the process with an exit code."""
+    """Run the console entry point; exits the process with the command's exit code."""
     sys.exit(run_command(sys.argv[1:] if arguments is None else arguments))
 
 
 def run_command(arguments: list[str]) -> int:
-    """Run one command; the exit code."""
+    """Run one command and return its exit code."""
     try:
         app(args=arguments, prog_name="schedulemesh")
     except SystemExit as ended:
@@ -54,6 +51,6 @@ def run_command(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Whoever read has gone; nobody is to be told at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # The reader closed the pipe; the flush at exit must not fail too.
         return FAILED
     return 0

@@ -1,4 +1,4 @@
-"""`apply`: another tenant tree and other rules for the federation that runs."""
+"""Command `apply`: change the tenants and rules of a running federation."""
 
 from __future__ import annotations
 
@@ -22,17 +22,16 @@ from serve_apps.one_machine.taken_at_start import APPLIED, differing, refuse_ano
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command of this file."""
     app.command()(apply)
 
 
 def apply(
     config: ConfigArgument,
     state: StateOption = STATE,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; tell what would be.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what would change.")] = False,
     json_asked: JsonOption = False,
 ) -> None:
-    """Make the file's tenants, quotas, weights, rules and limits those of the running federation; work that runs goes on."""
+    """Apply the file's tenants, quotas, weights, rules and limits to the running federation. Running work continues."""
     checked, folder = read_told(config, about=APPLIED), StateFolder(state)
     stores = running_stores(state)
     refuse_another(folder, checked, config)
@@ -63,8 +62,8 @@ def _lines(found: Changes, left: tuple[str, ...]) -> Iterator[str]:
     moved = ", ".join(f"{path} (now {f'below {parent}' if parent is not None else 'at the top'})" for path, parent in found.moved)
     for what, words in (
         ("new tenants", ", ".join(found.new)),
-        ("tenants moved, with what they hold", moved),
-        ("tenants gone", ", ".join(found.gone)),
+        ("moved tenants, with the quota they hold", moved),
+        ("removed tenants", ", ".join(found.gone)),
     ):
         if words:
             yield f"{what}: {words}"
@@ -74,17 +73,19 @@ def _lines(found: Changes, left: tuple[str, ...]) -> Iterator[str]:
         yield "over their limits, and granted nothing more until they are within them:"
         yield from (_over(row, is_stopped=row in found.stopped) for row in found.over)
     if left:
-        yield f"not applied, these take `down` and `up`: {', '.join(left)}"
+        yield f"not applied, because these need `down` and `up`: {', '.join(left)}"
 
 
 def _over(row: str, *, is_stopped: bool) -> str:
     tenant, flavor, resource = row.split(SEPARATOR)
-    words = "as much work is stopped as that takes (`on_cut: evict`)" if is_stopped else "what runs goes on to its end (`on_cut: keep`)"
+    words = (
+        "work is stopped until the limit holds (`on_cut: evict`)" if is_stopped else "running work continues until it ends (`on_cut: keep`)"
+    )
     return f"  {tenant}: {flavor}.{resource}; {words}"
 
 
 def _changed(title: str, differences: tuple[Difference, ...]) -> Iterator[str]:
     if differences:
-        yield f"{title} that change:"
+        yield f"changed {title}:"
     for one in differences:
         yield f"  {one.tenant or 'the federation'}: {one.what}: {one.before} → {one.after}"

@@ -1,4 +1,4 @@
-"""`validate`: nothing runs, nobody is asked."""
+"""Command `validate`: checks a file without starting or contacting anything."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ from serve_apps.configuration.config_file import read_config, unread
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Checked:
-    """What there is to say about a file."""
+    """Problems and warnings of a file."""
 
     problems: tuple[Located, ...] = ()
     warnings: tuple[Located, ...] = ()
-    told: str = ""  #: Where there are no problems.
+    told: str = ""  #: Summary, if there are no problems.
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command of this file."""
     app.command()(validate)
 
 
@@ -40,7 +39,7 @@ def validate(
     file: Annotated[Path, typer.Argument(help="A federation file (.yaml) or a dag/1 spec (.json).", metavar="FILE")],
     as_json: JsonOption = False,
 ) -> None:
-    """Check a file, and tell everything that is wrong with it; then what is allowed and worth a look."""
+    """Check a file: print every error, then the warnings."""
     checked = _check_spec(file) if names_spec(str(file)) else _check_config(file)
     problems, warnings = checked.problems, checked.warnings
     if as_json:
@@ -76,14 +75,14 @@ def _check_spec(file: Path) -> _Checked:
 
 
 def _located(file: Path, body: bytes, wrong: SpecError) -> Iterator[Located]:
-    """The problems of a spec with their lines; what is no JSON has one place, where it breaks."""
+    """Return the problems of a spec with their lines; a file that is not JSON has one problem, where parsing fails."""
     text = body.decode(errors="replace")
     try:
         json.loads(text)
         places, broken = places_of(text), None
     except json.JSONDecodeError as no_json:
         places, broken = {}, (no_json.lineno, no_json.colno)
-    except (ValueError, RecursionError):  # JSON of a kind that is refused as a whole: too deep, numbers too long.
+    except (ValueError, RecursionError):  # JSON that the parser refuses as a whole: nested too deep, numbers too long.
         places, broken = {}, None
     for place, problem in wrong.problems:
         line, column = broken or (nearest(places, place) if place and places else (None, None))
@@ -92,5 +91,5 @@ def _located(file: Path, body: bytes, wrong: SpecError) -> Iterator[Located]:
 
 
 def _for_programs(one: Located) -> dict[str, object]:
-    """Where and what; the file stands above."""
+    """Return the problem as JSON without its file, which stands above."""
     return {name: value for name, value in asdict(one).items() if name != "source"}

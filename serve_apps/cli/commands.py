@@ -1,5 +1,6 @@
-"""Which command stands in which file: a file is loaded when one of its commands is asked for, since all of them together load
-the whole root, and that takes longer than most commands do.
+"""Command names by file, and lazy loading: a file is imported when one of its commands is used.
+
+Importing all of them imports the whole root, which takes longer than most commands run.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-#: By the file, in the order of `--help`.
+#: Commands by file, in the order of `--help`.
 FILES = {
     "lifecycle": ("up", "down", "load-verbs", "demo", "keys"),
     "applying": ("apply",),
@@ -27,9 +28,9 @@ FILES = {
 
 
 def registered(file: str) -> dict[str, Any]:
-    """The commands of a file, by name."""
+    """Import a file and return its commands by name."""
     part = typer.Typer(add_completion=False)
-    part.callback()(lambda: None)  # With it a single command is a group as well.
+    part.callback()(lambda: None)  # A callback makes typer build a group even for a single command.
     import_module(f"serve_apps.cli.{file}").register(part)
     group = typer.main.get_command(part)
     assert isinstance(group, TyperGroup)  # noqa: S101  what a callback makes of it; the type of the function is wider
@@ -37,7 +38,7 @@ def registered(file: str) -> dict[str, Any]:
 
 
 class _Loaded(MutableMapping[str, Any]):
-    """All commands by name; each is loaded when it is looked at."""
+    """Mapping of all commands by name that imports each command on access."""
 
     def __init__(self) -> None:
         self._files = {name: file for file, names in FILES.items() for name in names}
@@ -62,7 +63,7 @@ class _Loaded(MutableMapping[str, Any]):
 
 
 class Commands(TyperGroup):
-    """The group of all commands."""
+    """Click group of all commands."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)

@@ -1,6 +1,6 @@
-"""`dead` and `audit`: what failed for good, and what does not agree in the stores.
+"""Commands `dead` (nodes that failed for good) and `audit` (disagreements between stores).
 
-Both are the operator's. Whoever runs the stack of this state folder is one; from elsewhere it takes an operator's key.
+Both need an operator. The owner of this state folder's stack is an operator; anyone else needs an operator's key.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ from serve_apps.views.dead_letters import audit_view, letter_view, letters_view
 
 V = TypeVar("V", bound=BaseModel)
 
-LetterArgument = Annotated[str, typer.Argument(help="The name of the letter, RUN:NODE.", metavar="LETTER")]
+LetterArgument = Annotated[str, typer.Argument(help="Name of the dead letter, RUN:NODE.", metavar="LETTER")]
 
 dead_app = typer.Typer(help="Dead letters: nodes that failed for good.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands of this file."""
     app.add_typer(dead_app, name="dead")
     app.command()(audit)
 
@@ -43,7 +42,7 @@ def list_letters(
     state: StateOption = STATE,
     as_json: JsonOption = False,
 ) -> None:
-    """What failed for good, the latest first."""
+    """List the dead letters, newest first."""
     if is_elsewhere(address):
         view = _asked(LettersView, f"/v1/dead?limit={limit}", address)
     else:
@@ -53,7 +52,7 @@ def list_letters(
 
 @dead_app.command("show")
 def show_letter(letter: LetterArgument, address: AddressOption = None, state: StateOption = STATE, as_json: JsonOption = False) -> None:
-    """One letter, whole."""
+    """Show one dead letter in full."""
     if is_elsewhere(address):
         view = _asked(LetterView, _path(letter), address)
     else:
@@ -66,7 +65,7 @@ def show_letter(letter: LetterArgument, address: AddressOption = None, state: St
 
 @dead_app.command("requeue")
 def requeue_letter(letter: LetterArgument, address: AddressOption = None, state: StateOption = STATE, as_json: JsonOption = False) -> None:
-    """Submit the letter's run again, whole, as a new run; all its letters are dropped."""
+    """Submit the whole run of the dead letter again, as a new run, and drop all dead letters of the old run."""
     if is_elsewhere(address):
         view = _told(RequeuedView, f"{_path(letter)}/requeue", address)
     else:
@@ -77,7 +76,7 @@ def requeue_letter(letter: LetterArgument, address: AddressOption = None, state:
 
 @dead_app.command("drop")
 def drop_letter(letter: LetterArgument, address: AddressOption = None, state: StateOption = STATE, as_json: JsonOption = False) -> None:
-    """Take the letter away; its run stays as it is."""
+    """Remove the dead letter. Its run does not change."""
     if is_elsewhere(address):
         view = _told(DroppedView, f"{_path(letter)}/drop", address)
     else:
@@ -86,7 +85,7 @@ def drop_letter(letter: LetterArgument, address: AddressOption = None, state: St
 
 
 def audit(address: AddressOption = None, state: StateOption = STATE, as_json: JsonOption = False) -> None:
-    """Look whether stages and queues, leases and their sums agree. Exit code 1 when something does not."""
+    """Check that stages and queues agree, and leases and their sums. Exit code 1 if they do not."""
     if is_elsewhere(address):
         view = _asked(AuditView, "/v1/audit", address)
     else:

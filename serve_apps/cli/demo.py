@@ -1,4 +1,4 @@
-"""What `schedulemesh demo` shows: two runs of two tenants, live, then what came out, what ran where and why, who held what."""
+"""Output of `schedulemesh demo`: live runs of two tenants, their results, where each stage ran and why, and who held which slots."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from serve_apps.schemas.runs import RunLine, RunView, StageView
 from serve_apps.schemas.tenants import TenantsView
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-#: The main run, and a small one of another tenant that asks for the same quota at the same time.
+#: The main run, and a small run of another tenant that competes for the same quota.
 MAIN, RIVAL = ("acme/research/vision", "digits/workflow.py:graph"), ("acme/research/nlp", "hello/hello.py:graph")
 LOOK_S = 0.4
 
 
 def show_demo(address: str, api_key: str, console: Console, out: Path) -> None:
-    """Submit both graphs, follow them to their ends, and tell the story.
+    """Submit both graphs, follow them until they end, and print what happened.
 
     Args:
-        out: The folder for the report's picture.
+        out: Folder for the picture of the report.
     Raises:
         RunFailed: The main run failed.
     """
@@ -59,7 +59,9 @@ def _watch(client: Client, runs: list[Run], console: Console) -> list[RunView]:
             if ended:
                 return views
             open_run = next(run for run, view in zip(runs, views, strict=True) if RunState(view.state) not in RUN_ENDS)
-            RunLine.model_validate(client.ask(f"{open_run.path}/summary", {"wait_s": LOOK_S}))  # Rests here; wakes up at its end.
+            RunLine.model_validate(
+                client.ask(f"{open_run.path}/summary", {"wait_s": LOOK_S})
+            )  # Long poll: returns early when the run ends.
 
 
 def _tell_report(report: dict[str, Any], console: Console, out: Path) -> None:
@@ -67,7 +69,7 @@ def _tell_report(report: dict[str, Any], console: Console, out: Path) -> None:
     picture = out / "confusion-matrix.png"
     picture.write_bytes(report["picture_png"])
     sizes = ", ".join(f"{count} to {part}" for part, count in report["sizes"].items())
-    console.print(Text.assemble("\n", ("result", "bold"), f": {report['best']} reads {report['accuracy']:.1%} rightly ({sizes})"))
+    console.print(Text.assemble("\n", ("result", "bold"), f": {report['best']} classifies {report['accuracy']:.1%} correctly ({sizes})"))
     table = RoomyTable(box=None, pad_edge=False, header_style="bold")
     table.add_column("model")
     table.add_column("accuracy", justify="right")
@@ -78,11 +80,11 @@ def _tell_report(report: dict[str, Any], console: Console, out: Path) -> None:
 
 
 def _tell_stages(views: list[RunView], console: Console) -> None:
-    console.print("where each stage ran, and why there", style="bold")
+    console.print("where each stage ran, and why", style="bold")
     table = RoomyTable(box=None, pad_edge=False, header_style="bold")
     for column in ("stage", "mesh", "cluster", "nodes", "slots", "waited", "ran"):
         table.add_column(column, no_wrap=True, justify="right" if column in ("nodes", "slots", "waited", "ran") else "left")
-    table.add_column("why there", overflow="fold")
+    table.add_column("why this mesh", overflow="fold")
     for view in views:
         for stage in stages_heard_of(view.stages):
             table.add_row(*_stage_cells(view, stage))
@@ -99,13 +101,13 @@ def _stage_cells(view: RunView, stage: StageView) -> tuple[str, ...]:
 
 
 def _waits(run: Run) -> list[str]:
-    """Each reason for which a stage of the run waited, in the order of the first time, with the words that were told."""
+    """Return the reasons for which stages of the run waited, each with its first detail, in order of appearance."""
     told = (f"{event.reason.value}: {event.detail}" for event in run.events() if event.kind == "stage" and event.reason and event.detail)
     return list(dict.fromkeys(told))
 
 
 def _tell_tenants(views: list[RunView], waits: list[list[str]], console: Console) -> None:
-    console.print("what each tenant held, and waited for", style="bold")
+    console.print("what each tenant held, and why it waited", style="bold")
     table = RoomyTable(box=None, pad_edge=False, header_style="bold")
     table.add_column("tenant", no_wrap=True)
     table.add_column("held at most", no_wrap=True)
@@ -116,13 +118,13 @@ def _tell_tenants(views: list[RunView], waits: list[list[str]], console: Console
         table.add_row(view.tenant, f"{counted(_most_slots(view.stages), 'slot')} of 1 cpu", duration(waited_ms), "\n".join(reasons))
     console.print(table)
     console.print(
-        "A tenant may borrow what others leave unused; what is its own it takes back from who has borrowed it, once that has run for "
-        "`min_run`. A stage keeps the slots that it began with until it ends or gives way."
+        "A tenant may borrow quota that others leave unused. The owner reclaims its quota after the borrower has run for "
+        "`min_run`. A stage keeps the slots that it started with until it ends or is preempted."
     )
 
 
 def _most_slots(stages: list[StageView]) -> int:
-    """The most slots that stages of one run held at the same time."""
+    """Return the most slots that stages of one run held at the same time."""
     moments = sorted([(stage.started_ms, stage.slots) for stage in stages] + [(stage.ended_ms, -stage.slots) for stage in stages])
     held = most = 0
     for _, change in moments:

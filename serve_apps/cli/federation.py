@@ -1,6 +1,6 @@
-"""`tenants` and `meshes`: who has what, and what there is; `drain` and `undrain`: which mesh is to get nothing new.
+"""Commands `tenants`, `meshes`, `drain` and `undrain`.
 
-Drains are the operator's. Whoever runs the stack of this state folder is one; from elsewhere it takes an operator's key.
+`drain` and `undrain` need an operator. The owner of this state folder's stack is an operator; anyone else needs an operator's key.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ MeshArgument = Annotated[str, typer.Argument(help="The name of the mesh.", metav
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands of this file."""
     app.command()(tenants)
     app.command()(meshes)
     app.command()(drain)
@@ -48,7 +47,7 @@ def tenants(address: AddressOption = None, as_json: JsonOption = False) -> None:
 
 
 def meshes(address: AddressOption = None, as_json: JsonOption = False) -> None:
-    """Show the meshes: alive, draining, steady or not, labels, pools, queues."""
+    """Show the meshes: alive, draining, on probation, labels, pools, queues."""
     session = open_session(address, as_json=as_json)
     view = _with_processes(session.view(MeshesView, "/v1/meshes"), session.state_folder)
     if as_json:
@@ -60,38 +59,38 @@ def meshes(address: AddressOption = None, as_json: JsonOption = False) -> None:
 
 
 def _with_processes(view: MeshesView, state_folder: Path | None) -> MeshesView:
-    """The view with the processes that the stack of this state folder has started."""
+    """Return the view with the processes that the stack of this state folder has started."""
     pids = living(StateFolder(state_folder)) if state_folder is not None else {}
     return view.model_copy(update={"meshes": [mesh.model_copy(update={"pid": pids.get(mesh.mesh)}) for mesh in view.meshes]})
 
 
 def drain(
     mesh: MeshArgument,
-    reason: Annotated[str, typer.Option(help="Shown wherever the mesh is shown, and to whoever waits for it.")] = "",
+    reason: Annotated[str, typer.Option(help="Shown beside the mesh and to users whose work waits for the mesh.")] = "",
     address: AddressOption = None,
     state: StateOption = STATE,
     as_json: JsonOption = False,
 ) -> None:
-    """Let a mesh finish what it has and get nothing new, until `undrain`."""
+    """Drain a mesh: running and queued stages finish, no new work arrives until `undrain`."""
     if is_elsewhere(address):
         view = _tell(f"/v1/meshes/{quote(mesh, safe='')}/drain", {"reason": reason}, address)
     else:
         stores = running_stores(state)
         known, roster = MeshId(mesh), roster_of_stack(state)
         view = _seen(only(drain_mesh(stores.ledger, stores.registry, known, reason=reason, by="terminal", roster=roster), known))
-    words = f"{mesh} gets nothing new; what it has runs to its end"
-    _show(view, words, as_json=as_json, absent=f"{mesh} is not there; when it comes it gets nothing, until `schedulemesh undrain {mesh}`")
+    words = f"{mesh} is draining: it gets no new work, and finishes the work it has"
+    _show(view, words, as_json=as_json, absent=f"{mesh} has not joined; after it joins it gets no work until `schedulemesh undrain {mesh}`")
 
 
 def undrain(mesh: MeshArgument, address: AddressOption = None, state: StateOption = STATE, as_json: JsonOption = False) -> None:
-    """Give a drained mesh work again."""
+    """Let a drained mesh receive work again."""
     if is_elsewhere(address):
         view = _tell(f"/v1/meshes/{quote(mesh, safe='')}/undrain", {}, address)
     else:
         stores = running_stores(state)
         known, roster = MeshId(mesh), roster_of_stack(state)
         view = _seen(only(undrain_mesh(stores.ledger, stores.registry, known, roster=roster)[0], known))
-    _show(view, f"{mesh} gets work again", as_json=as_json, absent=f"{mesh} is not there; it gets work when it comes")
+    _show(view, f"{mesh} receives work again", as_json=as_json, absent=f"{mesh} has not joined; it receives work after it joins")
 
 
 def _tell(path: str, body: dict[str, str], address: str | None) -> MeshesView:
@@ -103,7 +102,7 @@ def _seen(snapshot: Snapshot) -> MeshesView:
 
 
 def _show(view: MeshesView, words: str, *, as_json: bool, absent: str) -> None:
-    """`absent` in the place of `words` where the mesh is not there."""
+    """Print `words`, or `absent` if the mesh has not joined."""
     if as_json:
         print_json(view.model_dump_json(indent=2))
         return

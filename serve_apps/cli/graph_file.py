@@ -1,4 +1,4 @@
-"""`FILE.py:graph` to the nodes that it names: the user's own module, loaded into the user's own process."""
+"""Loading of the graph that `FILE.py:NAME` names, from the user's own module, in the user's process."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from mesh.errors import MeshError
 _AUTO_CONNECT = "RAY_ENABLE_AUTO_CONNECT"
 _NOT_STARTED = "Ray has not been started"
 _BIND_INSTEAD = (
-    "a graph is written without Ray, so nothing of Ray runs here: bind functions instead of calling them, "
-    "like dag.bind(f, 1) for f.remote(1), and give nodes instead of ray.get(…)"
+    "Ray does not run while a graph is built: bind functions instead of calling them, "
+    "like dag.bind(f, 1) for f.remote(1), and return nodes instead of ray.get(…)"
 )
 
 
 class GraphFileError(MeshError):
-    """The file has no such graph, or breaks when it is loaded."""
+    """The file has no such graph, or fails to load."""
 
 
 @dataclass(frozen=True, slots=True)
 class GraphFile:
-    """A graph, and the module that its functions are in."""
+    """Graph, and the module that defines its functions."""
 
     outputs: Outputs
     module: ModuleType
@@ -40,13 +40,13 @@ class GraphFile:
 
 
 def load_graph(target: str, params: Mapping[str, Any] | None = None) -> GraphFile:
-    """The graph at `FILE.py:name`: a node, a dict or list of nodes, or a function that gives them.
+    """Load the graph at `FILE.py:NAME`: a node, a dict or list of nodes, or a function that returns them.
 
     Args:
-        params: What the function is called with, by name.
+        params: Arguments of the function, by name.
 
     Raises:
-        GraphFileError: One line that tells what is wrong and where.
+        GraphFileError: One line with the problem and its place.
     """
     path, name = _path_and_name(target)
     module = _load(path)
@@ -57,33 +57,33 @@ def load_graph(target: str, params: Mapping[str, Any] | None = None) -> GraphFil
             if name
             else f"{target!r} names no graph; write FILE.py:NAME, like {path}:{next(_near(module), 'graph')}"
         )
-        raise GraphFileError(f"{wrong}; it has: {', '.join(_near(module)) or 'none that is a node'}")
+        raise GraphFileError(f"{wrong}; graphs in the file: {', '.join(_near(module)) or 'none'}")
     if callable(found) and not _is_graph(found) and not hasattr(found, "bind") and not isinstance(found, type):
         made = cast("Callable[..., Any]", found)
         _check_takes(f"{path}:{name}", made, params or {})
         found = _told(path, lambda: made(**(params or {})))
     elif params:
         raise GraphFileError(
-            f"{path}:{name} is no function, so it takes no {', '.join(params)}; make it one, like def {name}({', '.join(params)})"
+            f"{path}:{name} is not a function, so it has no {', '.join(params)}; make it a function, like def {name}({', '.join(params)})"
         )
     if not _is_graph(found):
         raise GraphFileError(
-            f"{path}:{name} is {_kind(found)}, not a node, a dict or list of nodes, or a function that gives them{_remedy(found, name)}"
+            f"{path}:{name} is {_kind(found)}, not a node, a dict or list of nodes, or a function that returns them{_remedy(found, name)}"
         )
     return GraphFile(outputs=cast("Outputs", found), module=module, file=path)
 
 
 def _check_takes(where: str, function: Callable[..., Any], params: Mapping[str, Any]) -> None:
-    """Raises GraphFileError for a parameter that it does not have, or has to be given."""
+    """Check that the parameters fit the function. Raises GraphFileError."""
     signature = inspect.signature(function)
     try:
         signature.bind(**params)
     except TypeError as wrong:
-        raise GraphFileError(f"{where}{signature} cannot be called with what `--param` gives: {wrong}") from None
+        raise GraphFileError(f"{where}{signature} does not fit the values of `--param`: {wrong}") from None
 
 
 def _path_and_name(target: str) -> tuple[Path, str]:
-    """Raises GraphFileError where it can be seen without a look into the file that it is none, or no Python."""
+    """Split `FILE.py:NAME`. Raises GraphFileError if FILE is not a Python file."""
     file, colon, name = target.rpartition(":")
     path = Path(file if colon else target)
     is_python = path.suffix.lower() == ".py"
@@ -94,27 +94,27 @@ def _path_and_name(target: str) -> tuple[Path, str]:
     if not path.is_file():
         raise GraphFileError(f"there is no file {path}")
     if not is_python:
-        raise GraphFileError(f"{path} is no Python file; write FILE.py:NAME, like workflow.py:graph, or FILE.json")
+        raise GraphFileError(f"{path} is not a Python file; write FILE.py:NAME, like workflow.py:graph, or FILE.json")
     return path, name if colon else ""
 
 
 def _near(module: ModuleType) -> Iterator[str]:
-    """What of the module could be meant."""
+    """Yield the names of the module that could be the graph."""
     return (attribute for attribute, value in vars(module).items() if _would_do(value, module))
 
 
 def _kind(found: object) -> str:
     if hasattr(found, "bind"):
-        return "a task that was not bound"
+        return "a task that is not bound"
     return f"the class {found.__name__}" if isinstance(found, type) else f"a {type(found).__name__}"
 
 
 def _remedy(found: object, name: str) -> str:
-    return f"; bind it, like graph = {name}.bind(…), and name that" if hasattr(found, "bind") else ""
+    return f"; bind it, like graph = {name}.bind(…), and give that name" if hasattr(found, "bind") else ""
 
 
 def _load(path: Path) -> ModuleType:
-    """Import by the name that the module has from its package's folder, as any other process would."""
+    """Import the file under the name that its package gives it, so that other processes can import it by the same name."""
     parts, folder = [path.stem], path.resolve().parent
     while (folder / "__init__.py").is_file():
         parts.insert(0, folder.name)
@@ -122,14 +122,14 @@ def _load(path: Path) -> ModuleType:
     name = ".".join(parts)
     known = sys.modules.get(name)
     if known is not None and Path(str(getattr(known, "__file__", ""))).resolve() != path.resolve():
-        raise GraphFileError(f"{path}: a module called {name} is in use already; rename the file")
+        raise GraphFileError(f"{path}: another module is already loaded as {name}; rename the file")
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
     return cast("ModuleType", _told(path, lambda: importlib.import_module(name)))
 
 
 def _told(path: Path, act: Callable[[], Any]) -> Any:
-    """What `act` gives; an error of the user's code as one line, with the place in the user's file."""
+    """Return the result of `act`. An error of the user's code becomes one line with its place in the user's file."""
     try:
         with _no_ray_of_its_own():
             return act()
@@ -148,9 +148,9 @@ def _told(path: Path, act: Callable[[], Any]) -> Any:
 
 @contextmanager
 def _no_ray_of_its_own() -> Iterator[None]:
-    """Within the block `f.remote()` raises where no Ray runs yet, which would else be started on this machine.
+    """Make `f.remote()` raise within the block where no Ray runs; Ray would otherwise start itself on this machine.
 
-    Ray reads the variable when it is imported, and keeps it in a module; both are put back as they were.
+    Ray reads the variable on import and keeps the value in a module; both are restored.
     """
     before, known = os.environ.get(_AUTO_CONNECT), _ray_hook()
     kept = before != "0" if known is None else known.enable_auto_connect
@@ -169,12 +169,12 @@ def _no_ray_of_its_own() -> Iterator[None]:
 
 
 def _ray_hook() -> Any:
-    """Ray's module that starts a Ray for a call that needs one; None: Ray is not imported."""
+    """Return Ray's module that starts Ray on the first call, or None if Ray is not imported."""
     return sys.modules.get("ray._private.auto_init_hook")
 
 
 def _would_do(value: object, module: ModuleType) -> bool:
-    """A graph, or a function of the module that may be called without arguments and so may give one."""
+    """Return whether the value is a graph, or a function of the module that needs no arguments."""
     if not inspect.isfunction(value) or value.__module__ != module.__name__:
         return _is_graph(value)
     given = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

@@ -1,4 +1,4 @@
-"""What SIGINT and SIGTERM do to a stack that this process starts: they end the start between two steps, and what follows anywhere."""
+"""SIGINT and SIGTERM for a process that starts a stack: they end the start between two steps, and raise at once after the start."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 
 class Interrupt:
-    """Asked for by a signal, once it has been told to `listen`.
+    """Whether SIGINT or SIGTERM has arrived since `listen`.
 
     Args:
-        say: Told once that everything is being stopped, as soon as somebody asks whether the start is wanted.
+        say: Called once with a message, when the start next checks `is_wanted` after a signal.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -21,27 +21,29 @@ class Interrupt:
 
     @property
     def came(self) -> bool:
-        """Whether there was one."""
+        """Whether a signal has arrived."""
         return self._came.is_set()
 
     def listen(self) -> None:
-        """Take both signals, from the main thread."""
+        """Install both signal handlers; only from the main thread."""
         signal.signal(signal.SIGINT, self._on_signal)
         signal.signal(signal.SIGTERM, self._on_signal)
 
     def is_wanted(self) -> bool:
-        """Whether a start may go on; from any thread."""
+        """Return whether the start may continue; safe in any thread."""
         if self.came:
             self.tell()
         return not self.came
 
     def raise_from_now_on(self) -> None:
-        """The start is over: a signal becomes a KeyboardInterrupt at once. Before, that might come between the start of a part and the
-        note that there is one."""
+        """Raise KeyboardInterrupt at once for signals from now on.
+
+        During the start an exception could fall between the start of a part and its registration, and the part would keep running.
+        """
         self._raises.set()
 
     def tell(self) -> None:
-        """Say what is going on; once."""
+        """Print once that everything is being stopped."""
         if not self._is_told.is_set():
             self._is_told.set()
             self._say("\ninterrupted: stopping everything that was started …")
@@ -53,6 +55,6 @@ class Interrupt:
 
 
 def ignore_signals() -> None:
-    """All is being stopped already."""
+    """Ignore both signals, because the stack is already stopping."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""`join`: bring a Ray cluster that runs already into a federation, as one of its meshes."""
+"""Command `join`: run an existing Ray cluster as a mesh of a federation."""
 
 from __future__ import annotations
 
@@ -32,36 +32,41 @@ _ADDRESS = re.compile(r"https?://[^\s/,]+/?")
 
 
 class JoinProblem(MeshError):
-    """What the command was told does not make a mesh; the message says what to write instead."""
+    """The options of `join` do not describe a mesh; the message says what to write instead."""
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command of this file."""
     app.command()(join)
 
 
 def join(
-    root: Annotated[str, typer.Option("--root", help="Addresses of the root, `https://HOST:PORT`, with commas between several.")],
-    key_file: Annotated[Path, typer.Option("--key-file", help="A file with the mesh's key, `smm_…`; nobody else may read it.")],
-    mesh: Annotated[str, typer.Option("--mesh", help="The name of the mesh; the key is for this one.")],
-    ray: Annotated[str, typer.Option("--ray", help="The Ray cluster, `HOST:PORT`; this machine is a node of it.")],
+    root: Annotated[str, typer.Option("--root", help="Addresses of the root, `https://HOST:PORT`, separated by commas.")],
+    key_file: Annotated[
+        Path, typer.Option("--key-file", help="File with the mesh's key, `smm_…`; only its owner may have read permission.")
+    ],
+    mesh: Annotated[str, typer.Option("--mesh", help="Name of the mesh; the key must belong to this mesh.")],
+    ray: Annotated[str, typer.Option("--ray", help="Address of the Ray cluster, `HOST:PORT`; this machine must be one of its nodes.")],
     config: Annotated[
-        Path | None, typer.Option("--config", help="A federation file that has the mesh: its pools, labels and tenants.")
+        Path | None, typer.Option("--config", help="Federation file that defines the mesh: its pools, labels and tenants.")
     ] = None,
     pool: Annotated[
-        list[str] | None, typer.Option("--pool", help="Instead: NAME=FLAVOR:RESOURCE=AMOUNT[,…], like general=standard:cpu=8,memory=16GiB.")
+        list[str] | None,
+        typer.Option("--pool", help="Instead of --config: NAME=FLAVOR:RESOURCE=AMOUNT[,…], like general=standard:cpu=8,memory=16GiB."),
     ] = None,
-    label: Annotated[list[str] | None, typer.Option("--label", help="With --pool: a label of the mesh, KEY=VALUE.")] = None,
+    label: Annotated[list[str] | None, typer.Option("--label", help="With --pool: label of the mesh, KEY=VALUE.")] = None,
     tenant: Annotated[
-        list[str] | None, typer.Option("--tenant", help="With --pool: who may use it, with all below; everybody when left out.")
+        list[str] | None,
+        typer.Option("--tenant", help="With --pool: tenant that may use the mesh, with all tenants below it. Default: every tenant."),
     ] = None,
     node_label: Annotated[
         list[str] | None, typer.Option("--node-label", help="With --pool: only nodes with this Ray label, KEY=VALUE, belong to the mesh.")
     ] = None,
-    warm_runners: Annotated[int, typer.Option("--warm-runners", min=0, max=64, help="With --pool: stage runners kept started.")] = 1,
-    ca_file: Annotated[Path | None, typer.Option("--ca-file", help="Certificates that sign those of the root.")] = None,
+    warm_runners: Annotated[
+        int, typer.Option("--warm-runners", min=0, max=64, help="With --pool: number of stage runners that are kept started.")
+    ] = 1,
+    ca_file: Annotated[Path | None, typer.Option("--ca-file", help="CA certificates that sign the root's certificate.")] = None,
 ) -> None:
-    """Run a mesh on a Ray cluster that is there already; Ctrl-C leaves in good order."""
+    """Run an existing Ray cluster as a mesh. Ctrl-C leaves the federation in good order."""
     link = LinkSettings(roots=_addresses(root), key=read_key(key_file), ca_file=str(ca_file) if ca_file else None)
     if config is not None:
         offer = _offer_in(read_config(config), mesh)
@@ -76,7 +81,7 @@ def join(
 
 
 def _run(settings: ChildSettings) -> None:
-    """Enter the cluster, with a token where it asks for one, and be its mesh until told to stop. Raises RuntimeDoorError."""
+    """Connect to the Ray cluster, with its token if needed, and serve the mesh until stopped. Raises RuntimeDoorError."""
     os.environ[MODE_VARIABLE] = auth_mode(os.environ, settings.ray_address)
     from serve_apps import child_process  # noqa: PLC0415  Ray reads its mode at import, and no other command needs its seconds
 
@@ -94,12 +99,12 @@ def _warn(mesh: str, warnings: tuple[str, ...]) -> None:
         console_for(stderr=True).print(f"warning: mesh {mesh}: {words}", style="yellow", soft_wrap=True)
 
 
-#: What a mesh tells of itself, its slice of the cluster as Ray labels of nodes, and how many runners are kept started.
+#: The offer of a mesh, the Ray labels of its nodes, and the number of runners that are kept started.
 Offer = tuple[MeshRecord, dict[str, str], int]
 
 
 def settings_of(link: LinkSettings, offer: Offer, terms: LinkTerms, ray_address: str) -> ChildSettings:
-    """What the mesh's process is told: its own offer, under the root's terms."""
+    """Return the settings of the mesh's process: its own offer and the root's terms."""
     record, node_labels, warm_runners = offer
     return ChildSettings(
         store=None,
@@ -115,19 +120,19 @@ def settings_of(link: LinkSettings, offer: Offer, terms: LinkTerms, ray_address:
 
 
 def read_key(file: Path) -> str:
-    """The key in the file.
+    """Read the mesh's key from the file.
 
     Raises:
-        JoinProblem: It cannot be read, is open to others, or holds no mesh's key.
+        JoinProblem: The file cannot be read, others may read it, or it holds no mesh key.
     """
     try:
         mode, text = file.stat().st_mode, file.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as wrong:
-        raise JoinProblem(f"the key cannot be read from {file}: {wrong}") from None
+        raise JoinProblem(f"cannot read the key from {file}: {wrong}") from None
     if mode & (stat.S_IRWXG | stat.S_IRWXO) and os.name == "posix":
-        raise JoinProblem(f"others may read {file}, which holds a key; `chmod 600 {file}` keeps it to you")
+        raise JoinProblem(f"others may read {file}, which holds a key; run `chmod 600 {file}`")
     if not text.startswith("smm_"):
-        raise JoinProblem(f"{file} holds no key of a mesh (smm_…); `schedulemesh keys create --mesh NAME` makes one, at the root")
+        raise JoinProblem(f"{file} holds no mesh key (smm_…); create one at the root with `schedulemesh keys create --mesh NAME`")
     return text
 
 
@@ -135,14 +140,14 @@ def _addresses(text: str) -> tuple[str, ...]:
     roots = tuple(part.strip() for part in text.split(",") if part.strip())
     for root in roots:
         if not _ADDRESS.fullmatch(root):
-            raise JoinProblem(f"{root!r} is no address of a root; write https://HOST:PORT")
+            raise JoinProblem(f"{root!r} is not the address of a root; write https://HOST:PORT")
     if not roots:
-        raise JoinProblem("--root names no address; write https://HOST:PORT")
+        raise JoinProblem("--root is empty; write https://HOST:PORT")
     return roots
 
 
 def _terms(link: LinkSettings, record: MeshRecord) -> LinkTerms:
-    """What the root tells before a mesh joins: a wrong key, name or pool is told at once, not by a mesh that never comes up."""
+    """Fetch the root's terms before the mesh joins, so that a wrong key, name or pool fails at once."""
     opened = open_link(link)
     try:
         return ask_terms(opened, record.mesh, record)
@@ -159,14 +164,14 @@ def _offer_in(config: FederationConfig, mesh: str) -> Offer:
 
 
 def _offer_of(mesh: str, pools: list[str], labels: Mapping[str, str], tenants: tuple[str, ...]) -> MeshRecord:
-    """A record from the command line.
+    """Build the offer of the mesh from the command line.
 
     Raises:
-        JoinProblem: No pool, or one that cannot be read.
+        JoinProblem: No pool is given, or a pool cannot be parsed.
     """
     if not pools:
         raise JoinProblem(
-            "a mesh needs pools: --config FILE that has the mesh, or --pool NAME=FLAVOR:RESOURCE=AMOUNT, like general=standard:cpu=8"
+            "a mesh needs pools: give --config FILE with the mesh, or --pool NAME=FLAVOR:RESOURCE=AMOUNT, like general=standard:cpu=8"
         )
     return MeshRecord(mesh=MeshId(mesh), labels=dict(labels), pools=tuple(map(_pool_of, pools)), cluster="", tenants=tenants)
 
@@ -174,7 +179,7 @@ def _offer_of(mesh: str, pools: list[str], labels: Mapping[str, str], tenants: t
 def _pool_of(text: str) -> PoolRecord:
     match = _POOL.fullmatch(text)
     if match is None:
-        raise JoinProblem(f"--pool {text}: no pool; write NAME=FLAVOR:RESOURCE=AMOUNT[,…], like general=standard:cpu=8,memory=16GiB")
+        raise JoinProblem(f"--pool {text}: not a pool; write NAME=FLAVOR:RESOURCE=AMOUNT[,…], like general=standard:cpu=8,memory=16GiB")
     try:
         capacity = ResourceSet.of(_pairs(match["capacity"].split(",")))
     except (AmountError, JoinProblem) as wrong:
@@ -186,5 +191,5 @@ def _pairs(texts: list[str] | None) -> dict[str, str]:
     pairs = [text.partition("=") for text in texts or []]
     for key, equals, value in pairs:
         if not (key and equals and value):
-            raise JoinProblem(f"{key + equals + value!r} is no KEY=VALUE")
+            raise JoinProblem(f"expected KEY=VALUE, got {key + equals + value!r}")
     return {key: value for key, _, value in pairs}

@@ -1,4 +1,4 @@
-"""The commands that start and stop processes: `up`, `down`, `load-verbs`, `keys`, `demo`."""
+"""Commands that start and stop processes: `up`, `down`, `load-verbs`, `keys`, `demo`."""
 
 from __future__ import annotations
 
@@ -44,14 +44,13 @@ WATCH_S = 1.0
 UP_S_MAX = 240.0
 DOWN_S_MAX = 60.0
 
-#: What is told of a key beside its id.
+#: Fields of a key in `keys list`, beside its id.
 KEY_FIELDS = ("tenant", "mesh", "user", "created_ms", "revoked")
 
-keys_app = typer.Typer(help="API keys of tenants and of meshes: made, listed, revoked.", no_args_is_help=True)
+keys_app = typer.Typer(help="Create, list and revoke API keys of tenants and meshes.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands of this file."""
     app.command()(up)
     app.command()(down)
     app.command("load-verbs")(load_redis_verbs)
@@ -64,7 +63,7 @@ def up(
     state: StateOption = STATE,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay in the foreground; Ctrl-C stops everything.")] = False,
     rebuild_ledger: Annotated[
-        bool, typer.Option("--rebuild-ledger", help="The server of `redis.url` was emptied on purpose: found its ledger again.")
+        bool, typer.Option("--rebuild-ledger", help="Create the ledger again on a Redis at `redis.url` that was emptied on purpose.")
     ] = False,
 ) -> None:
     """Start a federation on this machine: Redis, Ray clusters, the root mesh, child meshes."""
@@ -92,43 +91,43 @@ def _up_here(config: FederationConfig, state: Path, console: Console, *, rebuild
 def _up_detached(config: Path, state: Path, console: Console, *, rebuild_ledger: bool) -> None:
     folder = StateFolder(state)
     with folder:
-        pass  # Nobody else owns it; otherwise this says who.
+        pass  # Raises, with the owner's pid, if another process owns the folder.
     log = folder.path / FILE
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "serve_apps.cli", "up", str(config), "--state", str(folder.path), "--foreground"]
     command += ["--rebuild-ledger"] if rebuild_ledger else []
     asked = threading.Event()
-    signal.signal(signal.SIGTERM, lambda _number, _frame: asked.set())  # Until there is something that could be ended.
+    signal.signal(signal.SIGTERM, lambda _number, _frame: asked.set())  # Until the process exists that must be stopped.
     with log.open("wb") as sink:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True)
     try:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ends the start as Ctrl-C does: with all that it has begun.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM stops the start and its processes, as Ctrl-C does.
         if asked.is_set():
             signal.raise_signal(signal.SIGTERM)
         _follow_start(process, folder, log, console)
     except KeyboardInterrupt:
-        console.print("stopping what was started")
+        console.print("stopping the processes that were started")
         process.terminate()
         process.wait(DOWN_S_MAX)
         raise typer.Exit(130) from None
     facts = folder.read("client.json")
     console.print(Text.assemble(("up", "bold"), f": {facts['address']}  (docs at {facts['address']}/docs)"))
-    console.print(f"submits go to tenant {facts['tenant']}; address and key are in {folder.path / 'client.json'}")
+    console.print(f"runs are submitted to tenant {facts['tenant']}; address and key are in {folder.path / 'client.json'}")
     console.print("next: schedulemesh submit FILE.py:graph | schedulemesh runs | schedulemesh down")
 
 
 def _follow_start(process: subprocess.Popen[bytes], folder: StateFolder, log: Path, console: Console) -> None:
-    """Show what the stack says of itself until it is up.
+    """Print the log of the stack until the stack is up.
 
     Raises:
-        typer.Exit: It ended or did not come up in time.
+        typer.Exit: The stack ended, or did not come up within `UP_S_MAX` seconds.
     """
     deadline = time.monotonic() + UP_S_MAX
     with log.open() as lines:
         while time.monotonic() < deadline:
             ended = process.poll() is not None
             for line in map(without_time, lines):
-                if not line.startswith(("up: ", "warning: ")):  # They are said here.
+                if not line.startswith(("up: ", "warning: ")):  # This process prints those itself.
                     console.print(line.rstrip())
             if folder.read("stack.json").get("state") == "up":
                 return
@@ -136,27 +135,27 @@ def _follow_start(process: subprocess.Popen[bytes], folder: StateFolder, log: Pa
                 raise typer.Exit(1)
             time.sleep(0.1)
     process.terminate()
-    console.print(f"not up within {UP_S_MAX:.0f} s; see {log}", style="red")
+    console.print(f"the stack did not come up within {UP_S_MAX:.0f} s; see {log}", style="red")
     raise typer.Exit(1)
 
 
 def down(state: StateOption = STATE) -> None:
-    """Stop the federation that runs with this state folder. Runs and results stay in the folder."""
+    """Stop the federation of this state folder. Runs and results stay in the folder."""
     console = console_for()
     owner = StateFolder(state).owner()
     if owner is None:
-        console.print(f"nothing runs with the state folder {state}")
+        console.print(f"no federation runs with the state folder {state}")
         return
     owner.terminate()
     try:
         owner.wait(DOWN_S_MAX)
     except psutil.TimeoutExpired:
-        console.print(f"process {owner.pid} did not stop within {DOWN_S_MAX:.0f} s; killing it and what it started", style="red")
+        console.print(f"process {owner.pid} did not stop within {DOWN_S_MAX:.0f} s; killing the process and its children", style="red")
         for process in (*owner.children(recursive=True), owner):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         raise typer.Exit(1) from None
-    console.print(f"down: nothing runs any more; runs and results are kept in {state}, open runs go on at the next `up`")
+    console.print(f"down: all processes have stopped; runs and results are kept in {state}, open runs continue at the next `up`")
 
 
 def load_redis_verbs(
@@ -166,11 +165,11 @@ def load_redis_verbs(
             "--url",
             envvar="SCHEDULEMESH_REDIS_URL",
             show_envvar=True,
-            help="The server, with a user who may load them. Best by the variable.",
+            help="URL of the Redis server, with a user that may load functions. Prefer the environment variable.",
         ),
     ],
 ) -> None:
-    """Bring this version's verbs of the ledger to a Redis whose root may only call them; once per version."""
+    """Load this version's ledger functions into Redis. Needed once per version where the root's Redis user may only call functions."""
     with connect(url, timeout_ms=ANSWER_MS_MAX) as client:
         number = load_verbs(client, VERB_FOLDERS)
     console_for().print(f"loaded: {number} verbs")
@@ -178,10 +177,10 @@ def load_redis_verbs(
 
 def demo(
     config: ConfigOrDefault = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave everything up, and print the address.")] = False,
-    out: Annotated[Path, typer.Option("--out", help="Where the report's picture goes.")] = Path("digits-report"),
+    keep: Annotated[bool, typer.Option("--keep", help="Keep everything running and print the address.")] = False,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the picture of the report.")] = Path("digits-report"),
 ) -> None:
-    """Start a federation, run a real workflow over two meshes, show what happened where and why, and stop everything."""
+    """Start a federation, run a real workflow over two meshes, show where each stage ran and why, and stop everything."""
     console = console_for()
     checked = read_told(named_or_default(config))
     begun = time.monotonic()
@@ -192,7 +191,7 @@ def demo(
         if keep:
             _keep(stack, console)
         console.print("stopping")
-    console.print(f"in all {time.monotonic() - begun:.1f} s")
+    console.print(f"total {time.monotonic() - begun:.1f} s")
 
 
 def _keep(stack: Stack, console: Console) -> None:
@@ -207,7 +206,7 @@ def _keep(stack: Stack, console: Console) -> None:
 
 
 def _printable(name: str) -> str:
-    """The name, for typer. Raises typer.BadParameter."""
+    """Return the name if it is printable. Raises typer.BadParameter."""
     try:
         return check_printable(name)
     except ValueError as wrong:
@@ -217,23 +216,25 @@ def _printable(name: str) -> str:
 @keys_app.command("create")
 def create_key(
     tenant: Annotated[
-        str | None, typer.Argument(help="Path of the tenant; the key reaches it and all below. `*`: an operator's key.")
+        str | None, typer.Argument(help="Path of the tenant; the key also covers the tenants below it. `*` creates an operator's key.")
     ] = None,
-    mesh: Annotated[str | None, typer.Option("--mesh", help="Make a mesh's key instead: it joins with it and reaches no tenant.")] = None,
-    user: Annotated[str, typer.Option(callback=_printable, help="Whose key it is: what is submitted with it counts as this user's.")] = "",
+    mesh: Annotated[
+        str | None, typer.Option("--mesh", help="Create a key of this mesh instead: the mesh joins with it, and it covers no tenant.")
+    ] = None,
+    user: Annotated[str, typer.Option(callback=_printable, help="User of the key: runs submitted with the key belong to this user.")] = "",
     state: StateOption = STATE,
     as_json: JsonOption = False,
 ) -> None:
-    """Make an API key and print it: the only time that it can be seen."""
+    """Create an API key and print it. The key cannot be shown again."""
     if (tenant is None) == (mesh is None):
-        raise typer.BadParameter("name either a tenant or, with --mesh, a mesh")
+        raise typer.BadParameter("give either a tenant or --mesh MESH")
     if mesh is not None and user:
-        raise typer.BadParameter("a mesh's key is no user's; --user goes with a tenant")
+        raise typer.BadParameter("--user needs a tenant: the key of a mesh has no user")
     stores, settings = running_stores(state), root_settings(state)
     ring, now_ms = RedisKeyRing(stores.client, stores.keys), SystemClock().wall_ms()
     if mesh is not None:
         if mesh not in settings.roster.meshes:
-            raise MeshError(f"the configuration names no mesh {mesh}; it has {', '.join(settings.roster.meshes)}")
+            raise MeshError(f"the configuration has no mesh {mesh}; it has {', '.join(settings.roster.meshes)}")
         _show_key(issue_for_mesh(ring, MeshId(mesh), now_ms), as_json=as_json)
         return
     path = TenantPath(str(tenant))
@@ -248,7 +249,7 @@ def _show_key(key: str, *, as_json: bool) -> None:
 
 @keys_app.command("list")
 def list_keys(state: StateOption = STATE, as_json: JsonOption = False) -> None:
-    """The keys by id; secrets are not kept."""
+    """List the keys by id. Secrets are not stored."""
     stores = running_stores(state)
     if as_json:
         listed = RedisKeyRing(stores.client, stores.keys).list()
@@ -262,11 +263,11 @@ def list_keys(state: StateOption = STATE, as_json: JsonOption = False) -> None:
 
 
 @keys_app.command("revoke")
-def revoke_key(key: Annotated[str, typer.Argument(help="The id of the key.")], state: StateOption = STATE) -> None:
-    """Make a key useless from now on."""
+def revoke_key(key: Annotated[str, typer.Argument(help="Id of the key.")], state: StateOption = STATE) -> None:
+    """Revoke a key at once."""
     stores = running_stores(state)
     if not RedisKeyRing(stores.client, stores.keys).revoke(key):
-        raise MeshError(f"there is no key {key}; `schedulemesh keys list` shows them")
+        raise MeshError(f"there is no key {key}; `schedulemesh keys list` lists the keys")
     typer.echo(f"revoked {key}")
 
 
@@ -275,7 +276,7 @@ def revoke_key(key: Annotated[str, typer.Argument(help="The id of the key.")], s
 
 @contextlib.contextmanager
 def _stack(config: FederationConfig, state: Path, log: StackLog, *, rebuild_ledger: bool = False) -> Iterator[Stack]:
-    """A stack that is up; whatever ends the block, SIGTERM and Ctrl-C included, it is stopped whole before anything else happens."""
+    """Yield a stack that is up. However the block ends, SIGTERM and Ctrl-C included, the whole stack is stopped first."""
     interrupt = Interrupt(log.say)
     interrupt.listen()
     with StateFolder(state) as folder:
@@ -285,10 +286,10 @@ def _stack(config: FederationConfig, state: Path, log: StackLog, *, rebuild_ledg
             stack.start()
             log.say("all parts are up")
             interrupt.raise_from_now_on()
-            stack.check_wanted()  # It may have come just before.
+            stack.check_wanted()  # A signal may have come just before `raise_from_now_on`.
             yield stack
         except Exception as error:
-            if interrupt.came:  # Code in between has made an error of its own of it.
+            if interrupt.came:  # Code in between may have wrapped the interrupt in its own error.
                 raise KeyboardInterrupt from error
             raise
         finally:
@@ -296,8 +297,8 @@ def _stack(config: FederationConfig, state: Path, log: StackLog, *, rebuild_ledg
             if isinstance(failure, KeyboardInterrupt):
                 interrupt.tell()
             elif failure is not None:
-                log.say("it does not come up: stopping everything that was started …")
+                log.say("the stack failed: stopping everything that was started …")
             ignore_signals()
             stack.stop()
             if failure is None or isinstance(failure, KeyboardInterrupt):
-                log.say("nothing is left running")  # An error is told after this, and is to be the last word.
+                log.say("all processes have stopped")  # After a failure the error is the last line instead.

@@ -1,4 +1,4 @@
-"""Meshes as a picture for a terminal: a table where it fits, else a few lines for each. Pure; no word is broken that fits into a line."""
+"""Meshes for a terminal: a table if it fits, else a few lines per mesh. Pure; words break only if longer than a line."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from serve_apps.cli.output import Text
 from serve_apps.cli.render import clock_time, duration
 from serve_apps.schemas.meshes import AbsentEntry, MeshEntry, MeshesView, PoolView
 
-#: How wide states, labels and pools become in the table before they go on in the next line; where that is too wide, the second ones.
+#: Widths at which states, labels and pools wrap; the second ones if the table is too wide with the first.
 _WIDTHS = ((24, 24, 32), (16, 1, 1))
-#: As wide as it likes.
+#: Width without a limit.
 _ANY_WIDTH = 10_000
 _INDENT = 2
 
 
 def meshes_table(view: MeshesView) -> RenderableType:
-    """`schedulemesh meshes`: what is there, and how full it is."""
+    """Render `schedulemesh meshes`."""
     if not view.meshes:
-        return Text("no mesh has joined that this key may use")
+        return Text("no mesh that this key may use has joined")
     return _Meshes(view)
 
 
 def beside_the_table(view: MeshesView) -> Iterator[str]:
-    """What is told below it, a line each: where meshes differ from the root's file, and which are not there."""
+    """Yield the lines below the table: differences from the root's file, and absent meshes."""
     yield from (f"warning: {mesh.mesh}: {words}" for mesh in view.meshes for words in mesh.warnings)
     for state, words, remedy in _AWAY:
         names = [_absent_name(mesh) for mesh in view.absent if mesh.state == state]
@@ -39,9 +39,9 @@ def beside_the_table(view: MeshesView) -> Iterator[str]:
 
 
 _AWAY = (
-    ("not_joined", "not joined yet", "`schedulemesh join` brings them in"),
-    ("left", "left in good order", "`schedulemesh join` brings them back"),
-    ("lost", "lost long ago", "`schedulemesh join` brings them back"),
+    ("not_joined", "not joined yet", "add them with `schedulemesh join`"),
+    ("left", "left in good order", "add them again with `schedulemesh join`"),
+    ("lost", "lost long ago", "add them again with `schedulemesh join`"),
 )
 
 
@@ -53,7 +53,7 @@ def _absent_name(mesh: AbsentEntry) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Meshes:
-    """Knows how much room there is only when it is drawn."""
+    """Renderable that chooses its form when drawn, because only then the width is known."""
 
     view: MeshesView
 
@@ -90,7 +90,7 @@ def _table(view: MeshesView, state_width: int, labels_width: int, pools_width: i
 
 
 def _lines(mesh: MeshEntry, width: int) -> RenderableType:
-    """The same, one below the other."""
+    """Render one mesh as lines."""
     state = Text("; ").join(Text(*each) for each in _states(mesh))
     facts = [f"heartbeat {duration(mesh.heartbeat_age_ms)} ago"] if mesh.alive else []
     facts += [_counted(mesh.waiting, "queued", mesh.oldest_waiting_ms), _counted(mesh.running, "running", mesh.oldest_running_ms)]
@@ -104,14 +104,14 @@ def _lines(mesh: MeshEntry, width: int) -> RenderableType:
 
 
 def _states(mesh: MeshEntry) -> list[tuple[str, str]]:
-    """Whether the mesh is there, and what keeps work away from it, each with its colour; the first is not lost over the second."""
+    """Return whether the mesh is alive and what keeps work away from it, each with its colour."""
     told: list[tuple[str, str]] = []
     if not mesh.alive:
         told.append(("unreachable", "red"))
         heard = f" at {clock_time(mesh.last_heard_ms)}" if mesh.last_heard_ms else ""
-        told.append((f"last heard of {duration(mesh.heartbeat_age_ms)} ago{heard}", "red"))
+        told.append((f"last heartbeat {duration(mesh.heartbeat_age_ms)} ago{heard}", "red"))
         if mesh.pid is not None:
-            told.append((f"its process {mesh.pid} is there", "red"))
+            told.append((f"its process {mesh.pid} is running", "red"))
     if not mesh.cluster_answers:
         told.append(("no answer from Ray", "red"))
     if mesh.waiting_for_ray:
@@ -128,7 +128,7 @@ def _labels(mesh: MeshEntry) -> list[str]:
 
 
 def _pool(pool: PoolView) -> list[str]:
-    """What is used of each resource; the name stands before the first."""
+    """Return the use of each resource; the pool's name precedes the first."""
     amounts = [f"{name} {pool.used[name].text if name in pool.used else '0'}/{held.text}" for name, held in pool.capacity.items()]
     return [f"{pool.pool}: {amounts[0]}", *amounts[1:]] if amounts else [pool.pool]
 
@@ -142,15 +142,15 @@ def _counted(count: int, what: str, oldest_ms: int) -> str:
 
 
 def _folded(words: str, width: int) -> str:
-    """In lines, between words only."""
+    """Wrap the text between words only."""
     return textwrap.fill(words, width, break_long_words=False, break_on_hyphens=False)
 
 
 def _packed(items: Iterable[str], width: int) -> str:
-    """As many of them in a line as it holds, each whole."""
+    """Join as many items per line as fit, none of them broken."""
     lines: list[str] = []
     for item in items:
-        if lines and len(lines[-1]) + len(item) + 3 <= width:  # A comma and a blank between them, and perhaps a comma behind.
+        if lines and len(lines[-1]) + len(item) + 3 <= width:  # For a comma and a blank between the items, and a comma at the end.
             lines[-1] += f", {item}"
         else:
             lines.append(item)

@@ -1,6 +1,6 @@
-"""The terminal: all that is printed passes here, so that no text of a tenant is an order to it.
+"""Terminal output. Everything printed passes through here, so that no tenant's text can control the terminal.
 
-`Text` and the console show unprintable characters escaped, and read no markup in any string: what is bold is a `Text` that says so.
+`Text` and the console escape unprintable characters and interpret no markup in strings; bold text is an explicit `Text`.
 """
 
 from __future__ import annotations
@@ -20,63 +20,59 @@ from rich.table import Table
 
 from mesh.printable import escaped, escaped_json
 
-#: A pipe has no width: nothing that goes into one is cut short.
+#: A pipe has no width: text that goes into a pipe is not cut.
 PIPE_COLUMNS = 10_000
 
 
 def console_for(*, stderr: bool = False) -> Console:
-    """As wide as `COLUMNS` says; else as the terminal is; else nothing is cut."""
+    """Return a console as wide as `COLUMNS` or the terminal; without either, lines are not cut."""
     stream = sys.stderr if stderr else sys.stdout
     is_told = stream.isatty() or os.environ.get("COLUMNS", "").isdigit()
     return SafeConsole(stderr=stderr, width=None if is_told else PIPE_COLUMNS)
 
 
 def print_json(document: str) -> None:
-    """Print a JSON document for programs."""
+    """Print a JSON document."""
     typer.echo(escaped_json(document))
 
 
 class Text(rich.text.Text):
-    """rich's, of text that anybody may have written."""
+    """rich's `Text` with unprintable characters escaped, for text from any user."""
 
     def __init__(self, text: str = "", style: str | Style = "", **options: Any) -> None:
         super().__init__(escaped(text), style, **options)
 
     @classmethod
     def assemble(cls, *parts: str | rich.text.Text | tuple[str, StyleType], **options: Any) -> Text:
-        """See `rich.text.Text`."""
         return cast("Text", super().assemble(*parts, **options))
 
     def join(self, lines: Iterable[rich.text.Text]) -> Text:
-        """See `rich.text.Text`."""
         return cast("Text", super().join(lines))
 
     def append(self, text: rich.text.Text | str, style: str | Style | None = None) -> Text:
-        """See `rich.text.Text`."""
         super().append(escaped(text) if isinstance(text, str) else text, style)
         return self
 
 
 class SafeConsole(Console):
-    """rich's, where a string is nothing but its characters.
+    """rich's `Console` without markup, emoji codes and highlighting in strings.
 
     Args:
-        options: As rich's.
+        options: Options of rich's `Console`.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **options)
 
     def render_str(self, text: str, **options: Any) -> rich.text.Text:
-        """As rich asks for it, of every string that it prints."""
+        """Return the string as plain, escaped `Text`. rich calls this for every string that it prints."""
         return super().render_str(escaped(text), **options)
 
 
 class RoomyTable(Table):
-    """A table whose columns keep to their `max_width` only where it would be too wide without."""
+    """Table that limits columns to their `max_width` only if it would otherwise be too wide."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """As rich asks for it."""
         narrow = self.columns
         self.columns = [replace(column, max_width=None) for column in narrow]
         try:

@@ -1,4 +1,4 @@
-"""Answers of the root as pictures for a terminal: views in, rich renderables out. Pure; every table fits 100 columns."""
+"""Views of the root as rich renderables. Pure; every table fits 100 columns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from serve_apps.schemas.results import NoResultView, OutputView, ResultView
 from serve_apps.schemas.runs import FailureView, MeshShare, RunsView, RunView, StageView
 from serve_apps.schemas.tenants import QuotaView, TenantsView, TenantView
 
-#: One colour per state, of runs, stages and nodes alike: the same word never has two.
+#: One colour per state of runs, stages and nodes; a state's name always has the same colour.
 COLOURS: Mapping[str, str] = {
     RunState.PENDING.value: "bright_black",
     RunState.RUNNING.value: "cyan",
@@ -38,7 +38,7 @@ COLOURS: Mapping[str, str] = {
     NodeState.SKIPPED.value: "magenta",
 }
 
-#: The order in which counts are told: what is done first, what is open last.
+#: Order of counts by state: finished states first, open states last.
 _TOLD = (
     NodeState.SUCCEEDED,
     NodeState.FAILED,
@@ -49,29 +49,29 @@ _TOLD = (
     NodeState.BLOCKED,
     NodeState.WAITING,
 )
-#: How nodes end that did not succeed.
+#: End states of nodes that did not succeed.
 _IN_VAIN = (NodeState.FAILED, NodeState.SKIPPED, NodeState.CANCELLED)
-#: How stages end before their nodes do.
+#: End states of stages that ended before their nodes.
 _CUT = (StageState.STOPPED.value, StageState.LOST.value)
 _SECOND_MS, _MINUTE_MS, _HOUR_MS, _DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
 _BAR_WIDTH = 16
-#: Characters of a run's id that stand in one line.
+#: Characters of a run's id that fit into one line.
 _ID_SHOWN = 40
-#: Characters of a value that are shown in a summary.
+#: Characters of a value that a summary shows.
 _VALUE_SHOWN = 600
 
 
 def state_text(state: str) -> Text:
-    """The state in its colour."""
+    """Return the state in its colour."""
     return Text(state, style=COLOURS[state])
 
 
 def runs_table(view: RunsView, now_ms: int) -> RenderableType:
-    """`schedulemesh runs`."""
+    """Render `schedulemesh runs`."""
     if not view.runs:
-        return Text("no runs; `schedulemesh submit FILE.py:graph` makes one")
+        return Text("no runs; submit one with `schedulemesh submit FILE.py:graph`")
     table = RoomyTable(box=None, pad_edge=False, header_style="bold")
-    whole = all(len(line.id) <= _ID_SHOWN for line in view.runs)  # An id is there to be copied: other columns give way first.
+    whole = all(len(line.id) <= _ID_SHOWN for line in view.runs)  # Users copy ids, so other columns shrink first.
     table.add_column("run", overflow="fold", no_wrap=whole, max_width=_ID_SHOWN)
     table.add_column("tenant", overflow="ellipsis", no_wrap=True, max_width=20)
     table.add_column("state", no_wrap=True)
@@ -97,10 +97,10 @@ def runs_table(view: RunsView, now_ms: int) -> RenderableType:
 
 
 def run_panel(view: RunView, now_ms: int, *, result_follows: bool = False) -> RenderableType:
-    """`schedulemesh watch`: the run, a bar per stage, and why what waits waits.
+    """Render `schedulemesh watch`: the run, a bar per stage, and why stages wait.
 
     Args:
-        result_follows: `failure_summary` comes below it, and tells the failures of a run that has ended.
+        result_follows: `failure_summary` is printed below, so leave out the failures of an ended run.
     """
     parts: list[RenderableType] = [_headline(view, now_ms)]
     sent = stages_heard_of(view.stages)
@@ -117,18 +117,20 @@ def run_panel(view: RunView, now_ms: int, *, result_follows: bool = False) -> Re
         parts.append(Text.assemble((f"failed {failure.node}", "red"), f"{where}: {failure.type}: {failure.message}"))
     skipped = view.counts.get(NodeState.SKIPPED.value, 0)
     if skipped:
-        parts.append(Text(f"not run because of a failure elsewhere: {skipped}", style="magenta"))
+        parts.append(Text(f"skipped because of another failure: {skipped}", style="magenta"))
     return Group(*parts)
 
 
 def result_summary(view: ResultView) -> RenderableType:
-    """What came out: JSON as it is, the rest by kind and size."""
+    """Render the outputs: JSON as text, others by kind and size."""
     return Group(*(_output_text(view.id, name, output) for name, output in view.outputs.items()))
 
 
 def failure_summary(view: NoResultView) -> RenderableType:
-    """Why nothing came out, with the tenant's own tracebacks."""
-    words = view.error.message.removesuffix(f": {view.detail}") if view.failures else view.error.message  # A failure has its own.
+    """Render why the run has no result, with the tracebacks of the tenant's code."""
+    words = (
+        view.error.message.removesuffix(f": {view.detail}") if view.failures else view.error.message
+    )  # Each failure below shows its own detail.
     parts: list[RenderableType] = [Text(words, style=COLOURS[view.state])]
     nodes: dict[tuple[str, str], list[FailureView]] = {}
     for failure in view.failures:
@@ -140,12 +142,12 @@ def failure_summary(view: NoResultView) -> RenderableType:
         parts.append(Text(f"\n{first.node}{others} (attempt {first.attempt}{where}): {reason}", style="bold"))
         parts.append(Text(told))
     if view.skipped:
-        parts.append(Text(f"\nnot run because of this: {len(view.skipped)}", style="magenta"))
+        parts.append(Text(f"\nskipped because of this: {len(view.skipped)}", style="magenta"))
     return Group(*parts)
 
 
 def tenants_table(view: TenantsView) -> RenderableType:
-    """`schedulemesh tenants`: who has what of which flavor."""
+    """Render `schedulemesh tenants`: quota of each tenant by flavor."""
     table = RoomyTable(box=None, pad_edge=False, header_style="bold")
     table.add_column("tenant", overflow="fold", max_width=26)
     table.add_column("flavor", overflow="ellipsis", no_wrap=True, max_width=12)
@@ -159,16 +161,16 @@ def tenants_table(view: TenantsView) -> RenderableType:
             table.add_row(name, "", "", "", "", "", "", "")
         for row, quota in enumerate(tenant.quotas):
             table.add_row(name if row == 0 else Text(), *_quota_cells(quota))
-    note = "nominal is the tenant's own; used and borrowed count all below it, and borrowed is what exceeds the nominal of all of them"
+    note = "nominal: the tenant's own quota; used and borrowed include the tenants below; borrowed: use above the nominal of all of them"
     return Group(table, Text(note, style="dim"))
 
 
 def letters_table(view: LettersView) -> RenderableType:
-    """`schedulemesh dead list`: what failed for good."""
+    """Render `schedulemesh dead list`."""
     if not view.letters:
         return Text("no dead letters")
     table = RoomyTable(box=None, pad_edge=False, header_style="bold")
-    table.add_column("letter", no_wrap=True)  # It is there to be copied: all others give way first.
+    table.add_column("letter", no_wrap=True)  # Users copy the name, so other columns shrink first.
     table.add_column("tenant", overflow="fold", max_width=16)
     table.add_column("reason", overflow="fold", max_width=18)
     table.add_column("tries", justify="right", no_wrap=True)
@@ -182,13 +184,13 @@ def letters_table(view: LettersView) -> RenderableType:
 
 
 def letter_page(letter: LetterView) -> RenderableType:
-    """`schedulemesh dead show`: one of them, whole."""
+    """Render `schedulemesh dead show`."""
     lines = (f"{name}: {value}" for name, value in letter.model_dump().items() if name not in ("message", "at_ms"))
     return Text("\n".join((*lines, f"died: {clock_time(letter.at_ms)}", letter.message)))
 
 
 def audit_page(view: AuditView) -> RenderableType:
-    """`schedulemesh audit`: what does not agree, a line each."""
+    """Render `schedulemesh audit`: one line per disagreement."""
     lines = [f"{orphan.kind} {orphan.stage} at {orphan.mesh}: {orphan.detail}" for orphan in view.orphans]
     lines += [
         f"SUM_DIFFERS {sums.tenant} {sums.flavor}/{sums.resource}: {sums.kept} kept, {sums.counted} counted" for sums in view.mismatches
@@ -197,7 +199,7 @@ def audit_page(view: AuditView) -> RenderableType:
 
 
 def duration(span_ms: int) -> str:
-    """`120ms`, `3.4s`, `2m05s`, `3h07m`, `4d02h`."""
+    """Format a duration: `120ms`, `3.4s`, `2m05s`, `3h07m`, `4d02h`."""
     if span_ms < _SECOND_MS:
         return f"{max(0, span_ms)}ms"
     if span_ms < _MINUTE_MS:
@@ -210,12 +212,12 @@ def duration(span_ms: int) -> str:
 
 
 def clock_time(at_ms: int) -> str:
-    """`14:03:07Z`."""
+    """Format a time of day: `14:03:07Z`."""
     return datetime.fromtimestamp(at_ms / 1000, tz=timezone.utc).strftime("%H:%M:%SZ")
 
 
 def counts_text(counts: Mapping[str, int]) -> Text:
-    """`3 SUCCEEDED  1 RUNNING`, in the colours of the states."""
+    """Return `3 SUCCEEDED  1 RUNNING`, in the colours of the states."""
     told = [Text(f"{counts[state.value]} {state.value}", style=COLOURS[state.value]) for state in _TOLD if counts.get(state.value)]
     return Text("  ").join(told)
 
@@ -240,7 +242,7 @@ def _stages_table(stages: Sequence[StageView]) -> RenderableType:
     table.add_column("why", overflow="fold", max_width=34)
     for stage in stages:
         total, done = sum(stage.counts.values()), stage.counts.get(NodeState.SUCCEEDED.value, 0)
-        went_on = not total and stage.state in _CUT  # All of its nodes are counted where they went.
+        went_on = not total and stage.state in _CUT  # Its nodes count in the stages that took them over.
         table.add_row(
             Text(stage.id.rpartition(".")[2]),
             Text(stage.mesh),
@@ -254,40 +256,40 @@ def _stages_table(stages: Sequence[StageView]) -> RenderableType:
 
 
 def stages_heard_of(stages: Sequence[StageView]) -> list[StageView]:
-    """Without those that were planned, taken apart and planned anew before anybody heard of them."""
+    """Leave out stages that were planned and replanned without being sent."""
     return [stage for stage in stages if stage.sent_ms or stage.counts or stage.state != StageState.ENDED.value]
 
 
 def _stage_bar(state: str, done: int, total: int) -> ProgressBar:
-    """How much has succeeded, in the colour of the state: rich's own is a red, which would look like a fault."""
+    """Return a bar of the succeeded nodes. The state sets the colour, because rich's default red looks like a fault."""
     return ProgressBar(total=max(1, total), completed=done, width=_BAR_WIDTH, complete_style=COLOURS[state], finished_style="green")
 
 
 def _why_stage(stage: StageView) -> Text:
-    """Why it ended before its time, or why it waits, else why it is where it is."""
+    """Return why the stage ended early, or why it waits, or else why it is on its mesh."""
     return cut_text(stage) or Text(": ".join(part for part in (stage.reason, stage.detail) if part) if stage.reason else stage.why_here)
 
 
 def cut_text(stage: StageView) -> Text:
-    """Why it was stopped or lost; empty for any other. What gave way did so on purpose: only what is a fault is red."""
+    """Return why the stage was stopped or lost, or an empty text. Only faults are red: a preempted stage stopped on purpose."""
     if stage.state not in _CUT:
         return Text()
     told = ": ".join(part for part in (stage.reason, stage.detail) if part)
     if stage.state == StageState.LOST.value:
         return Text(f"lost: {told}" if told else "lost", style=COLOURS[stage.state])
-    word = "gave way" if stage.started_ms else "taken back"  # Only what had started held something.
+    word = "preempted" if stage.started_ms else "recalled"  # Only a stage that has started held resources.
     return Text(f"{word}: {told}" if told else word)
 
 
 def slots_text(state: str, slots: int, width: int) -> str:
-    """How many slots a stage has, and of how many that it could use while it runs: it gets no more before it ends."""
+    """Return the slots of a stage; while it runs, also how many it could use. A running stage gets no more slots."""
     if not slots:
         return ""
     return f"{slots} of {width}" if state == StageState.RUNNING.value and slots < width else str(slots)
 
 
 def slots_in_words(state: str, slots: int, width: int) -> str:
-    """The same with the word: `1 slot`, `1 of 2 slots`."""
+    """Return the slots with their unit: `1 slot`, `1 of 2 slots`."""
     told = slots_text(state, slots, width)
     return told and (f"{told.removesuffix(str(width))}{counted(width, 'slot')}" if " of " in told else counted(slots, "slot"))
 
@@ -304,11 +306,11 @@ def _output_text(run: str, name: str, output: OutputView) -> RenderableType:
         return Text.assemble((f"{name}: ", "bold"), told[:_VALUE_SHOWN] + more)
     kind = "JSON" if output.encoding == "json" else "pickled Python"
     size = f"{counted(output.size_bytes, 'byte')} of {kind}"
-    return Text.assemble((f"{name}: ", "bold"), f"{size}; `--out DIR` writes a file, `dag.get_run({run!r}).result()` gives the value")
+    return Text.assemble((f"{name}: ", "bold"), f"{size}; save it with `--out DIR`, or load it with `dag.get_run({run!r}).result()`")
 
 
 def _as_tree(tenants: Sequence[TenantView]) -> Iterator[tuple[int, TenantView]]:
-    """Each tenant with its level, right below its parent; at the top where the parent is not shown."""
+    """Yield each tenant with its depth, below its parent; a tenant whose parent is not shown is at the top."""
     paths = {tenant.tenant for tenant in tenants}
     below: defaultdict[str | None, list[TenantView]] = defaultdict(list)
     for tenant in tenants:
@@ -321,13 +323,13 @@ def _as_tree(tenants: Sequence[TenantView]) -> Iterator[tuple[int, TenantView]]:
 
 
 def _indented(tenant: TenantView, level: int) -> Text:
-    """Its last name below the tenant that its path names, else the whole path."""
+    """Return the last part of the path below its path's parent, or else the whole path."""
     above, _, name = tenant.tenant.rpartition("/")
     return Text("  " * level + (name if level and above == tenant.parent else tenant.tenant))
 
 
 def _held(tenant: TenantView) -> list[Text]:
-    """A word beside the name of a tenant that takes in nothing new."""
+    """Mark a tenant that starts no new work."""
     return [] if tenant.stop == "none" else [Text(f" ({tenant.stop})", style="yellow")]
 
 
@@ -340,11 +342,11 @@ def _quota_cells(quota: QuotaView) -> tuple[RenderableType, ...]:
 
 
 def _done_of_all(counts: Mapping[str, int]) -> str:
-    """How many succeeded, of all: what failed or never ran is told apart."""
+    """Return succeeded/total."""
     return f"{counts.get(NodeState.SUCCEEDED.value, 0)}/{sum(counts.values())}"
 
 
 def _in_vain(counts: Mapping[str, int]) -> list[Text]:
-    """What ended otherwise than by success, a text for each way that there is."""
+    """Return the counts of nodes that ended without success, one text per state."""
     ways = [(state.value, counts.get(state.value, 0)) for state in _IN_VAIN]
     return [Text(f"{count} {state.lower()}", style=COLOURS[state]) for state, count in ways if count]

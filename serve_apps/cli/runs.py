@@ -1,4 +1,4 @@
-"""`submit`, `runs`, `watch`, `result`, `cancel`."""
+"""Commands `submit`, `runs`, `watch`, `result` and `cancel`."""
 
 from __future__ import annotations
 
@@ -28,18 +28,17 @@ from serve_apps.schemas.plans import PlanView
 from serve_apps.schemas.results import NoResultView, ResultView
 from serve_apps.schemas.runs import RunLine, RunsView, RunView
 
-#: How often a picture that moves is drawn anew, in seconds.
+#: Seconds between two redraws of a live display.
 LOOK_S = 0.5
-#: How long one question may rest at the root when the output is a log or a pipe.
+#: Seconds of one long poll when the output is a log or a pipe.
 LOG_LOOK_S = 2.0
-#: How long `runs --watch` rests between two looks.
+#: Seconds between two polls of `runs --watch`.
 RUNS_LOOK_S = 2.0
 
-RunArgument = Annotated[str, typer.Argument(help="The id of the run.", metavar="RUN")]
+RunArgument = Annotated[str, typer.Argument(help="Id of the run.", metavar="RUN")]
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands of this file."""
     app.command()(submit)
     app.command()(runs)
     app.command()(watch)
@@ -48,21 +47,27 @@ def register(app: typer.Typer) -> None:
 
 
 def submit(
-    target: Annotated[str, typer.Argument(help="FILE.py:NAME (a node, nodes, or a function that gives them), or a dag/1 spec: FILE.json.")],
-    tenant: Annotated[str | None, typer.Option(help="Whose quota pays. Left out: the default of the stack or of the key.")] = None,
-    run_id: Annotated[str | None, typer.Option("--id", help="Id of the run; the same id with the same graph is the same run.")] = None,
+    target: Annotated[
+        str, typer.Argument(help="FILE.py:NAME (a node, several nodes, or a function that returns them), or a dag/1 spec: FILE.json.")
+    ],
+    tenant: Annotated[
+        str | None, typer.Option(help="Tenant whose quota the run uses. Default: the tenant of the stack or of the key.")
+    ] = None,
+    run_id: Annotated[
+        str | None, typer.Option("--id", help="Id of the run. Submitting the same graph with the same id again returns the same run.")
+    ] = None,
     param: Annotated[
         list[str] | None,
-        typer.Option(help="KEY=VALUE for the function at NAME, or for the spec; the value as JSON or else as text; may be repeated."),
+        typer.Option(help="Parameter KEY=VALUE of the function NAME or of the spec; VALUE is JSON, or else text. Repeatable."),
     ] = None,
-    user: Annotated[str | None, typer.Option(help="For whom it is; left out: the user of the key, or the key itself.")] = None,
-    on_error: Annotated[str | None, typer.Option(help="fail_fast or continue.")] = None,
-    dry: Annotated[bool, typer.Option("--dry-run", help="Submit nothing; tell what would become of it.")] = False,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Watch the run to its end.")] = True,
+    user: Annotated[str | None, typer.Option(help="User of the run. Default: the user of the key, or the key itself.")] = None,
+    on_error: Annotated[str | None, typer.Option(help="Effect of a failed node on the run: fail_fast or continue.")] = None,
+    dry: Annotated[bool, typer.Option("--dry-run", help="Submit nothing; show what would happen to the run.")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the run until it ends.")] = True,
     address: AddressOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Submit a graph, and watch its run."""
+    """Submit a graph and follow its run."""
     params = _params(param or [])
     session = open_session(address, as_json=as_json)
     if names_spec(target):
@@ -83,7 +88,7 @@ def submit(
         run = session.client.submit_spec(spec)
     if not as_json:
         named_run = (run.id, "bold")
-        words = Text.assemble(named_run, " is there already, with this graph") if was_there else Text.assemble("submitted ", named_run)
+        words = Text.assemble(named_run, " already exists with this graph") if was_there else Text.assemble("submitted ", named_run)
         session.console.print(words)
     if wait:
         _follow(session, run)
@@ -100,10 +105,10 @@ def _is_there(session: Session, run_id: str) -> bool:
 
 
 def runs(
-    tenant: Annotated[str | None, typer.Option(help="Only runs of this tenant and below.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only runs of this tenant and the tenants below it.")] = None,
     state: Annotated[RunState | None, typer.Option(case_sensitive=False, help="Only runs in this state.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="At most this many.")] = 20,
-    moving: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
+    moving: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
     address: AddressOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -126,7 +131,7 @@ def runs(
 
 
 def watch(run_id: RunArgument, address: AddressOption = None, as_json: JsonOption = False) -> None:
-    """Follow a run to its end: its stages, where they are, what waits and why; then its result. With --json: its events, a line each."""
+    """Follow a run until it ends: its stages, their meshes, why stages wait; then its result. With --json: one event per line."""
     session = open_session(address, as_json=as_json)
     run = session.client.run(run_id)
     if as_json:
@@ -142,7 +147,7 @@ def result(
     address: AddressOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print a run's outputs; nothing that is pickled is opened."""
+    """Print the outputs of a run. Pickled outputs are not unpickled."""
     session = open_session(address, as_json=as_json)
     run = session.client.run(run_id)
     if out is None:
@@ -161,30 +166,31 @@ def result(
 
 def cancel(
     run_id: RunArgument,
-    reason: Annotated[str, typer.Option(help="Shown wherever the run is shown.")] = "",
+    reason: Annotated[str, typer.Option(help="Shown beside the run.")] = "",
     address: AddressOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask a run to stop; its running tasks are stopped too."""
+    """Cancel a run and stop its running tasks."""
     session = open_session(address, as_json=as_json)
     run = Run(RunId(run_id), session.client)
     before = session.view(RunLine, f"{run.path}/summary")
     if RunState(before.state) not in RUN_ENDS:
-        run.cancel(reason or "asked for in a terminal")
+        run.cancel(reason or "requested from a terminal")
     line = session.view(RunLine, f"{run.path}/summary")
     if as_json:
         session.tell_json(line)
     elif RunState(before.state) in RUN_ENDS:
-        session.console.print(f"{run_id} had ended already: {line.state}")
+        session.console.print(f"{run_id} had already ended: {line.state}")
     else:
         session.console.print(f"{run_id}: {line.state}" if RunState(line.state) in RUN_ENDS else f"{run_id} is being stopped")
 
 
 def _follow(session: Session, run: Run) -> None:
-    """Show the run until it ends, then what came out; a failed run is exit code 1.
+    """Show the run until it ends, then its result.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C; the run goes on, and the user is told so.
+        KeyboardInterrupt: Ctrl-C. The run continues, and the message says so.
+        typer.Exit: 1 if the run failed.
     """
     try:
         if session.as_json:
@@ -192,14 +198,14 @@ def _follow(session: Session, run: Run) -> None:
         else:
             _draw_until_end(session, run)
     except KeyboardInterrupt:
-        told = f"{run.id} goes on; `schedulemesh watch {run.id}` shows it, `schedulemesh cancel {run.id}` stops it"
+        told = f"{run.id} continues; `schedulemesh watch {run.id}` follows it, `schedulemesh cancel {run.id}` cancels it"
         console_for(stderr=session.as_json).print(told, soft_wrap=True)
         raise
     _tell_result(session, run)
 
 
 def _draw_until_end(session: Session, run: Run) -> None:
-    if not session.console.is_terminal:  # A log or a pipe gets a line for each change, and the end of the story once.
+    if not session.console.is_terminal:  # A log or a pipe gets one line per change, and the whole run once at the end.
         told = ""
         while True:
             line = session.view(RunLine, f"{run.path}/summary", {"wait_s": LOG_LOOK_S})
@@ -217,14 +223,14 @@ def _draw_until_end(session: Session, run: Run) -> None:
             live.update(run_panel(view, _now_ms(), result_follows=True), refresh=True)
             if RunState(view.state) in RUN_ENDS:
                 return
-            session.view(RunLine, f"{run.path}/summary", {"wait_s": LOOK_S})  # Rests here, and wakes up when the run ends.
+            session.view(RunLine, f"{run.path}/summary", {"wait_s": LOOK_S})  # Long poll: returns early when the run ends.
 
 
 def _tell_result(session: Session, run: Run) -> None:
-    """Print what came out.
+    """Print the result of the run.
 
     Raises:
-        typer.Exit: 1 when nothing did.
+        typer.Exit: 1 if the run has no result.
     """
     view = _result_of(session, run)
     if session.as_json:
@@ -268,7 +274,7 @@ def _tell_plan(session: Session, spec: dict[str, Any]) -> None:
 def _spec(
     path: Path, *, tenant: str | None, user: str | None, run_id: str | None, params: dict[str, Any], on_error: str | None
 ) -> dict[str, Any]:
-    """The spec in a file, with what was given on the command line in place of what stands there. Raises SpecFileError."""
+    """Return the spec in a file, overridden by the options of the command line. Raises SpecFileError."""
     spec = load_spec(path)
     given = {"tenant": tenant, "user": user, "id": run_id, "on_error": on_error}
     spec.update({name: value for name, value in given.items() if value is not None})
@@ -282,7 +288,7 @@ def _params(given: list[str]) -> dict[str, Any]:
     for pair in given:
         key, equals, text = pair.partition("=")
         if not key or not equals:
-            raise typer.BadParameter(f"{pair!r} is not KEY=VALUE", param_hint="--param")
+            raise typer.BadParameter(f"expected KEY=VALUE, got {pair!r}", param_hint="--param")
         try:
             params[key] = json.loads(text)
         except ValueError:

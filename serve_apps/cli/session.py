@@ -1,4 +1,4 @@
-"""What every command that asks the root shares: the client, the console, and the choice between pictures and JSON."""
+"""Client, console and output format of a command that talks to the root."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from serve_apps.cli.output import console_for, print_json
 
 V = TypeVar("V", bound=BaseModel)
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print only JSON.")]
 AddressOption = Annotated[
     str | None,
     typer.Option(
         "--address",
-        help="The root, like http://127.0.0.1:8000; the key comes from SCHEDULEMESH_API_KEY. Left out: the stack of this folder.",
+        help="Address of the root, like http://127.0.0.1:8000; the key comes from SCHEDULEMESH_API_KEY. Default: the stack of this folder.",
     ),
 ]
 
 
 class Session:
-    """One command's talk with the root, and with the person who gave it.
+    """Connection of one command to the root and to the terminal.
 
     Args:
-        state_folder: Of the stack on this machine whose root it is; None: not known.
+        state_folder: State folder of the root's stack on this machine; None if unknown.
     """
 
     def __init__(self, client: Client, console: Console, *, as_json: bool, state_folder: Path | None = None) -> None:
@@ -43,24 +43,24 @@ class Session:
         self.state_folder = state_folder
 
     def view(self, kind: type[V], path: str, params: Params | None = None) -> V:
-        """What the root answers, checked.
+        """Fetch a path of the root and return the validated view.
 
         Raises:
             UnknownRun, ApiError: As `Client.run`.
-            RuntimeDoorError: The root is of another version, and its answer cannot be read.
+            RuntimeDoorError: The root has another version and its response cannot be read.
         """
         return read_view(kind, self.client.ask(path, params))
 
     def tell_json(self, view: BaseModel) -> None:
-        """Print the view for programs."""
+        """Print the view as JSON."""
         print_json(view.model_dump_json(indent=2))
 
 
 def open_session(address: str | None, *, as_json: bool) -> Session:
-    """A session with the root at `address`, or the one that the environment or the folder names.
+    """Open a session with the root at `address`, or with the root that the environment or the folder names.
 
     Raises:
-        ApiError: None is named, or nothing runs with the state folder that the environment names.
+        ApiError: No root is named, or none runs with the state folder that the environment names.
     """
     access = find_access(address, None, environment=os.environ, folder=Path.cwd(), asked=IN_TERMINAL)
     console = console_for()
@@ -68,15 +68,15 @@ def open_session(address: str | None, *, as_json: bool) -> Session:
 
 
 def is_elsewhere(address: str | None) -> bool:
-    """Whether the root is named by its address; else it is the one of the state folder."""
+    """Return whether the user named the root's address; otherwise the root is that of the state folder."""
     return address is not None or bool(os.environ.get(ADDRESS_VARIABLE))
 
 
 def read_view(kind: type[V], answer: object) -> V:
-    """The answer as a view. Raises RuntimeDoorError."""
+    """Parse the response as a view. Raises RuntimeDoorError."""
     try:
         return kind.model_validate(answer)
     except ValidationError as strange:
         raise RuntimeDoorError(
-            f"the root's answer is not a {kind.__name__} ({counted(strange.error_count(), 'difference')}); is it of another version?"
+            f"the root's answer is not a {kind.__name__} ({counted(strange.error_count(), 'difference')}); is it another version?"
         ) from None

@@ -1,4 +1,4 @@
-"""`FILE.json` to the spec in it; whatever is wrong with it is told with the file, the place in it, and what to do."""
+"""Reading of a spec from `FILE.json`. Each error names the file, the place in the file, and the remedy."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ class SpecFileError(MeshError):
 
 
 def names_spec(target: str) -> bool:
-    """Whether it is meant as a file with a spec in it, rather than as Python or a federation file."""
+    """Return whether the target is a spec file, not Python or a federation file."""
     return target.lower().endswith(_SUFFIX)
 
 
 def load_spec(path: Path) -> dict[str, Any]:
-    """The object in the file; whether it is a right graph, the root says.
+    """Read the JSON object in the file. The root validates the graph.
 
     Raises:
-        SpecFileError: There is no such file, no JSON in it, or something else than a graph.
+        SpecFileError: The file does not exist, is not JSON, or holds no graph.
     """
     spec = _read(path)
     if not isinstance(spec, dict) or not isinstance(spec.get("params", {}), dict):
-        wrong = "`params` is no JSON object" if isinstance(spec, dict) else "it is no JSON object"
+        wrong = "`params` is not a JSON object" if isinstance(spec, dict) else "it is not a JSON object"
         raise SpecFileError(f"{path} holds no spec: {wrong}; {_REMEDY.format(path=path)}")
     if spec.keys().isdisjoint(("spec", "nodes", "outputs")):
-        raise SpecFileError(f"{path} holds no spec: it has no `spec`, `nodes` and `outputs`; {_REMEDY.format(path=path)}")
+        raise SpecFileError(f"{path} holds no spec: it has none of `spec`, `nodes` and `outputs`; {_REMEDY.format(path=path)}")
     return spec
 
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
-    """What the root says against a graph, with the file that it is in.
+    """Add the file to the problems that the root reports for a graph.
 
     Raises:
-        ApiError: As the root refused.
+        ApiError: The root refused the graph.
     """
     try:
         yield
@@ -53,12 +53,12 @@ def named(path: Path) -> Iterator[None]:
         raise ApiError(refused.status, f"{path}: {refused}", refused.problems, code=refused.code) from None
 
 
-_REMEDY = "`schedulemesh validate {path}` tells what a graph of the form dag/1 needs"
+_REMEDY = "`schedulemesh validate {path}` shows what a dag/1 graph needs"
 
 
 def _read(path: Path) -> Any:
     if path.is_dir():
-        raise SpecFileError(f"{path} is a folder; give the file in it: FILE.json, or FILE.py:NAME")
+        raise SpecFileError(f"{path} is a folder; give a file: FILE.json or FILE.py:NAME")
     try:
         body = path.read_bytes()
     except OSError as refused:
@@ -69,4 +69,4 @@ def _read(path: Path) -> Any:
         return read(body)
     except SpecError as wrong:
         told = "; ".join(f"{place}: {problem}" if place else problem for place, problem in wrong.problems)
-        raise SpecFileError(f"{path}: {told}; `schedulemesh validate {path}` looks at it again") from None
+        raise SpecFileError(f"{path}: {told}; check it again with `schedulemesh validate {path}`") from None

@@ -1,4 +1,4 @@
-"""What a stack says of itself: to whoever sits before it, and with the time in `logs/stack.log`."""
+"""Log of a stack: printed in the foreground, and with timestamps in `logs/stack.log`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ")
 
 
 class StackLog:
-    """Words for people, and the log's own lines, in two places at once; also a stream for loggers.
+    """Messages to users and log lines, on the console and in the file; also a stream for loggers.
 
-    A stack in the background has the file as its output already; then each line is written once, with its time.
+    A background stack's output already is the file; each line is then written once, with its timestamp.
     """
 
     def __init__(self, console: Console) -> None:
@@ -29,7 +29,7 @@ class StackLog:
         self._file: TextIO | None = None
 
     def attach(self, folder: Path) -> None:
-        """Write to the file of this state folder, from its beginning, from now on; whoever calls owns the folder."""
+        """Write to the file of this state folder from now on, and truncate it first. The caller must own the folder."""
         path = folder / FILE
         path.parent.mkdir(parents=True, exist_ok=True)
         self._is_output = _is_output(path)
@@ -37,22 +37,20 @@ class StackLog:
             self._file = path.open("w", encoding="utf-8")
 
     def say(self, words: str, *, style: str = "") -> None:
-        """A line for people."""
+        """Write a message to users."""
         stamped = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {words.strip()}"
         self._console.print(Text(stamped if self._is_output else words, style), soft_wrap=True)
         self._keep(f"{stamped}\n")
 
     def write(self, text: str) -> None:
-        """A logger's line, which has its own time."""
+        """Write a logger's line, which has its own timestamp."""
         sys.stderr.write(text)
         self._keep(text)
 
     def flush(self) -> None:
-        """As a stream."""
         sys.stderr.flush()
 
     def close(self) -> None:
-        """Let go of the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -64,12 +62,12 @@ class StackLog:
 
 
 def without_time(line: str) -> str:
-    """A line of the file as it was said."""
+    """Strip the timestamp from a line of the file."""
     return _STAMP.sub("", line, count=1) if _STAMP.match(line) else line
 
 
 def _is_output(path: Path) -> bool:
     try:
         return path.exists() and os.path.samestat(os.fstat(sys.stdout.fileno()), path.stat())
-    except (OSError, ValueError):  # No file at all, as in a test, or closed.
+    except (OSError, ValueError):  # Not a file, as in a test, or closed.
         return False

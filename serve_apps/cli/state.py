@@ -1,4 +1,4 @@
-"""What commands share that work on the stack of a state folder: its options, its file, its stores. Starts and stops nothing."""
+"""Options, configuration file and stores of commands that work on the stack of a state folder. Starts and stops nothing."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ from serve_apps.processes.stores import Stores, open_stores
 STATE = Path(".schedulemesh")
 
 StateOption = Annotated[
-    Path, typer.Option("--state", envvar=STATE_VARIABLE, show_envvar=True, help="The state folder: Redis' file, logs, keys.")
+    Path, typer.Option("--state", envvar=STATE_VARIABLE, show_envvar=True, help="State folder: Redis data, logs, keys.")
 ]
-ConfigArgument = Annotated[Path, typer.Argument(help="The federation file.", metavar="CONFIG")]
-#: The file that is meant when none is named: a checkout has it, an installation does not.
+ConfigArgument = Annotated[Path, typer.Argument(help="Federation file.", metavar="CONFIG")]
+#: Default federation file: a checkout has it, an installation does not.
 DEFAULT_CONFIG = Path("configs/quickstart.yaml")
 ConfigOrDefault = Annotated[
-    Path | None, typer.Argument(help=f"The federation file; {DEFAULT_CONFIG} when left out.", metavar="CONFIG", show_default=False)
+    Path | None, typer.Argument(help=f"Federation file. Default: {DEFAULT_CONFIG}.", metavar="CONFIG", show_default=False)
 ]
 
 
 def named_or_default(config: Path | None) -> Path:
-    """The file that was named, or else the default.
+    """Return the given file, or the default file.
 
     Raises:
-        MeshError: No file was named, and this folder has no default.
+        MeshError: No file is given, and this folder has no default file.
     """
     if config is None and not DEFAULT_CONFIG.exists():
-        told = f"no federation file is named, and there is no {DEFAULT_CONFIG} in {Path.cwd()}"
-        raise MeshError(f"{told}; name one as the command's argument")
+        told = f"no federation file is given, and {Path.cwd()} has no {DEFAULT_CONFIG}"
+        raise MeshError(f"{told}; give one as the command's argument")
     return DEFAULT_CONFIG if config is None else config
 
 
 def read_told(config: Path, *, about: tuple[str, ...] | None = None) -> FederationConfig:
-    """The checked file; its warnings are printed, those of these sections alone where some are named.
+    """Read and check the file, and print its warnings: only those of `sections`, if given.
 
     Raises:
-        ConfigError: It cannot be read, or is wrong.
+        ConfigError: The file cannot be read, or is wrong.
     """
     checked = read_config(config)
     for warning in checked.warnings:
@@ -57,7 +57,7 @@ def read_told(config: Path, *, about: tuple[str, ...] | None = None) -> Federati
 
 
 def running_stores(state: Path) -> Stores:
-    """The stores of the stack that runs with this folder. Raises as `root_settings`."""
+    """Open the stores of the stack that runs with this folder. Raises as `root_settings`."""
     settings = root_settings(state)
     return open_stores(
         settings.redis_url,
@@ -69,17 +69,19 @@ def running_stores(state: Path) -> Stores:
 
 
 def root_settings(state: Path) -> RootSettings:
-    """What the root of the stack that runs with this folder was told.
+    """Return the root's settings in the stack that runs with this folder.
 
     Raises:
-        MeshError: None does.
+        MeshError: No stack runs with this folder.
     """
     file = StateFolder(state).path / "settings" / "root.json"
     if StateFolder(state).owner() is None or not file.exists():
-        raise MeshError(f"nothing runs with the state folder {state}; `schedulemesh up` starts it, --state names another folder")
+        raise MeshError(
+            f"no stack runs with the state folder {state}; start it with `schedulemesh up`, or give another folder with --state"
+        )
     return RootSettings.read(str(file))
 
 
 def roster_of_stack(state: Path) -> Roster:
-    """The meshes that the file of the stack of this folder names. Raises as `root_settings`."""
+    """Return the meshes that the federation file of this folder's stack names. Raises as `root_settings`."""
     return root_settings(state).roster

@@ -1,6 +1,6 @@
-"""`hold`, `drain-tenant`, `release`: which tenant is to start nothing new.
+"""Commands `hold`, `drain-tenant` and `release`: stop and restart the work of a tenant.
 
-Whoever runs the stack of this state folder may stop any tenant; from elsewhere a key of the tenant, or of one above it, is needed.
+The owner of this state folder's stack may stop any tenant. Anyone else needs a key of the tenant, or of a tenant above it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from serve_apps.cli.state import STATE, StateOption, running_stores
 from serve_apps.schemas.stops import StopView
 from serve_apps.views.federation import stop_view
 
-TenantArgument = Annotated[str, typer.Argument(help="The path of the tenant; all below it are meant too.", metavar="TENANT")]
-ReasonOption = Annotated[str, typer.Option(help="Shown wherever the tenant is shown, and to whoever waits for it.")]
+TenantArgument = Annotated[str, typer.Argument(help="Path of the tenant; the tenants below it are included.", metavar="TENANT")]
+ReasonOption = Annotated[str, typer.Option(help="Shown beside the tenant and to users whose work waits for it.")]
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands of this file."""
     app.command()(hold)
     app.command()(drain_tenant)
     app.command()(release)
@@ -38,9 +37,9 @@ def hold(
     state: StateOption = STATE,
     as_json: JsonOption = False,
 ) -> None:
-    """Let nothing new of a tenant start; what runs goes on. Until `release`."""
+    """Start no new work of a tenant until `release`. Running work continues."""
     view = _stop(tenant, Stop.HOLD, reason, address, state)
-    _show(view, f"{tenant} is on hold: nothing new of it starts, what runs goes on", as_json=as_json)
+    _show(view, f"{tenant} is on hold: no new work starts, running work continues", as_json=as_json)
 
 
 def drain_tenant(
@@ -50,9 +49,9 @@ def drain_tenant(
     state: StateOption = STATE,
     as_json: JsonOption = False,
 ) -> None:
-    """Let nothing new of a tenant start, and stop what runs, to run again after `release`."""
+    """Start no new work of a tenant until `release`, and preempt its running work. Preempted work runs again after `release`."""
     view = _stop(tenant, Stop.DRAIN, reason, address, state)
-    _show(view, f"{tenant} is drained: nothing new of it starts, what runs gives way", as_json=as_json)
+    _show(view, f"{tenant} is drained: no new work starts, running work is preempted", as_json=as_json)
 
 
 def release(tenant: TenantArgument, address: AddressOption = None, state: StateOption = STATE, as_json: JsonOption = False) -> None:
@@ -63,9 +62,9 @@ def release(tenant: TenantArgument, address: AddressOption = None, state: StateO
         stores = running_stores(state)
         orders, was_stopped = release_tenant(stores.ledger, stores.orders, TenantPath(tenant), principal=AT_THE_TERMINAL)
         view = stop_view(TenantPath(tenant), orders, changed=was_stopped)
-    words = f"work of {tenant} starts again" if view.changed else f"{tenant} was not stopped by hand"
+    words = f"work of {tenant} starts again" if view.changed else f"{tenant} was not stopped by a command"
     if view.stop != Stop.NONE.value:
-        words += f"; the federation file says `stop: {view.stop}` of it, and that stands"
+        words += f"; the federation file still has `stop: {view.stop}` for it"
     _show(view, words, as_json=as_json)
 
 

@@ -1,4 +1,4 @@
-"""`version`, and `--version`, which loads nothing else."""
+"""Command `version` and option `--version`, which imports nothing else."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ import typer
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command of this file."""
     app.command()(version)
 
 
 def print_version(asked: bool) -> None:
-    """`schedulemesh --version`. Raises typer.Exit when it was asked for."""
+    """Print the version and raise typer.Exit if `--version` is given."""
     if asked:
         version()
         raise typer.Exit
 
 
-def version(as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False) -> None:
+def version(as_json: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False) -> None:
     """Print the version."""
     found = version_of("schedulemesh")
     typer.echo(json.dumps({"version": found}) if as_json else found)

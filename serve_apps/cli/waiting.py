@@ -1,4 +1,4 @@
-"""`queue`, `explain`, `leases`, `story`: what waits, why, what would have to change, and what has happened to leases."""
+"""Commands `queue`, `explain`, `leases` and `story`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from serve_apps.schemas.stories import StoryView
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands of this file."""
     app.command()(queue)
     app.command()(explain)
     app.command()(leases)
@@ -25,12 +24,14 @@ def register(app: typer.Typer) -> None:
 
 
 def queue(
-    tenant: Annotated[str | None, typer.Argument(help="With all below it; left out: all that the key reaches.", metavar="TENANT")] = None,
-    limit: Annotated[int, typer.Option(min=0, max=1000, help="How many stages are explained; the others are only listed.")] = 100,
+    tenant: Annotated[
+        str | None, typer.Argument(help="Tenant, with all tenants below it. Default: all that the key covers.", metavar="TENANT")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=0, max=1000, help="Number of stages to explain; the others are only listed.")] = 100,
     address: AddressOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what waits: place, reason, estimated start, what would have to change."""
+    """Show what waits: position, reason, estimated start, and what would have to change."""
     session = open_session(address, as_json=as_json)
     path = "/v1/queues" if tenant is None else f"/v1/queues/{quote(tenant)}"
     view = session.view(QueueView, path, {"limit": limit})
@@ -41,12 +42,12 @@ def queue(
 
 
 def explain(
-    run: Annotated[str, typer.Argument(help="The id of the run.", metavar="RUN")],
-    stage: Annotated[str | None, typer.Argument(help="One stage: its id or its number. Left out: all of them.", metavar="STAGE")] = None,
+    run: Annotated[str, typer.Argument(help="Id of the run.", metavar="RUN")],
+    stage: Annotated[str | None, typer.Argument(help="One stage, by id or number. Default: all stages.", metavar="STAGE")] = None,
     address: AddressOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell why a run, or one stage of it, is not further: place, reason, what would have to change, who would give way, its story."""
+    """Explain why a run, or one of its stages, waits: position, reason, what would have to change, preemption victims, history."""
     session = open_session(address, as_json=as_json)
     path = f"/v1/runs/{quote(run, safe='')}"
     if stage is None:
@@ -65,7 +66,7 @@ def explain(
 
 
 def leases(address: AddressOption = None, as_json: JsonOption = False) -> None:
-    """Show the leases that are held: by whom, where, how much, and where they go."""
+    """Show the held leases: tenant, mesh, amounts, and their targets."""
     session = open_session(address, as_json=as_json)
     view = session.view(LeasesView, "/v1/leases")
     if as_json:
@@ -76,15 +77,15 @@ def leases(address: AddressOption = None, as_json: JsonOption = False) -> None:
 
 def story(
     tenant: Annotated[
-        str | None, typer.Argument(help="Only leases of this tenant and those below; left out: all.", metavar="TENANT")
+        str | None, typer.Argument(help="Only leases of this tenant and the tenants below it. Default: all.", metavar="TENANT")
     ] = None,
     mesh: Annotated[str | None, typer.Option(help="Only leases of this mesh.")] = None,
     flavor: Annotated[str | None, typer.Option(help="Only leases of this flavor.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most this many, the last ones.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most this many, the latest.")] = 50,
     address: AddressOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell what happened to leases: grants, plans, shrinks, cuts, ends."""
+    """Show the history of leases: grants, new targets, shrinks, expiries and ends."""
     session = open_session(address, as_json=as_json)
     asked = {"tenant": tenant, "mesh": mesh, "flavor": flavor, "limit": limit}
     view = session.view(StoryView, "/v1/leases/story", asked)

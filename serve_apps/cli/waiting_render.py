@@ -1,4 +1,4 @@
-"""What waits, why, and what would happen if, as pictures for a terminal: views in, rich renderables out. Pure; all fit 100 columns."""
+"""Waiting work, its reasons and its preemption previews as rich renderables. Pure; every table fits 100 columns."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from serve_apps.schemas.runs import BlockedView
 from serve_apps.schemas.stories import ChapterView, StoryView
 
 _PASSING = frozenset(reason.value for reason in PASSING)
-#: Why work gives way that is not at fault, and runs again.
+#: Reasons for preemption without a fault; the work runs again.
 _GAVE_WAY = frozenset(
     reason.value for reason in (Reason.QUOTA_RECLAIMED, Reason.QUOTA_CUT, Reason.FAIR_SHARE, Reason.LOWER_IN_QUEUE, Reason.MESH_LEFT)
 )
-#: What is long is told below the table, for the first of them.
+#: Number of stages whose long explanations follow the table.
 _TOLD_BELOW = 5
-_PLACES = "place: in the queue of its mesh (of its tenant, on any mesh), among those that could take the same flavor"
+_PLACES = "place: position in its mesh's queue (among its tenant's, on all meshes), for the same flavor"
 
 
 def queue_picture(view: QueueView) -> RenderableType:
-    """`schedulemesh queue`."""
+    """Render `schedulemesh queue`."""
     parts: list[RenderableType] = []
     if view.waiting:
         parts += [_title("waiting at meshes", len(view.waiting)), _waiting_table(view), *_changes_of_first(view.waiting)]
@@ -40,13 +40,13 @@ def queue_picture(view: QueueView) -> RenderableType:
     if view.kept_back:
         parts += [*_gap(parts), _title("not sent to any mesh", len(view.kept_back)), _kept_back_table(view.kept_back, view.at_ms)]
     if view.unmet:
-        parts += [*_gap(parts), _title("quota that meshes want and do not get", len(view.unmet)), _unmet_table(view.unmet)]
+        parts += [*_gap(parts), _title("quota that meshes requested and do not get", len(view.unmet)), _unmet_table(view.unmet)]
     whose = "" if view.tenant == "*" else f" of {view.tenant}"
     return Group(*parts) if parts else Text(f"nothing{whose} waits", style="green")
 
 
 def explanation_picture(view: RunExplanation) -> RenderableType:
-    """`schedulemesh explain RUN`."""
+    """Render `schedulemesh explain RUN`."""
     parts: list[RenderableType] = [Text.assemble((view.id, "bold"), "  ", state_text(view.state), f"  {view.tenant}  {view.user}")]
     if view.reason and not (view.stages or view.blocked):
         parts.append(_why(view.reason, view.detail))
@@ -58,14 +58,17 @@ def explanation_picture(view: RunExplanation) -> RenderableType:
             parts += [Text(), _if(f"stage {_number(stage.stage)} would start", told), *told]
     parts += [_blocked_text(blocked) for blocked in view.blocked]
     if not view.stages and not view.blocked:
-        parts.append(Text("nothing of it waits", style="green"))
+        parts.append(Text("no stage of it waits", style="green"))
     elif view.stages:
-        parts += [Text(), Text(f"`schedulemesh explain {view.id} STAGE` tells the story of one, and who would give way to it", style="dim")]
+        parts += [
+            Text(),
+            Text(f"`schedulemesh explain {view.id} STAGE` shows the history of one stage, and what it would preempt", style="dim"),
+        ]
     return Group(*parts)
 
 
 def stage_picture(view: StageExplanation, now_ms: int) -> RenderableType:
-    """`schedulemesh explain RUN STAGE`."""
+    """Render `schedulemesh explain RUN STAGE`."""
     facts = RoomyTable(box=None, pad_edge=False, show_header=False)
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")
@@ -75,7 +78,7 @@ def stage_picture(view: StageExplanation, now_ms: int) -> RenderableType:
     facts.add_row("needs", f"{_amounts(view.slot)} to start; {counted(view.nodes, 'node')}")
     slots = slots_in_words(view.state, view.slots, view.width)
     if slots:
-        more = "; it gets no more before it ends, even where its tenant's quota comes free" if view.slots < view.width else ""
+        more = "; a running stage gets no more slots, even if its tenant's quota becomes free" if view.slots < view.width else ""
         facts.add_row("has", f"{slots}{more}")
     if view.reason:
         facts.add_row("why", _why(view.reason, view.detail))
@@ -88,17 +91,17 @@ def stage_picture(view: StageExplanation, now_ms: int) -> RenderableType:
         told = _levers(view.changes, view.tenant_position)
         parts += [Text(), _if("it would start", told), *told]
     if view.gives_way:
-        parts += [Text(), Text("who would be asked to give way", style="bold"), _givers_table(view.gives_way)]
+        parts += [Text(), Text("what it would preempt", style="bold"), _givers_table(view.gives_way)]
     if view.story:
-        parts += [Text(), Text("story", style="bold"), _events_table(view)]
+        parts += [Text(), Text("history", style="bold"), _events_table(view)]
     return Group(*parts)
 
 
 def plan_picture(view: PlanView) -> RenderableType:
-    """`schedulemesh submit --dry-run`."""
-    parts: list[RenderableType] = [Text.assemble("a dry run for ", (view.tenant, "bold"), f", as {view.user}: nothing was submitted")]
+    """Render `schedulemesh submit --dry-run`."""
+    parts: list[RenderableType] = [Text.assemble("dry run for ", (view.tenant, "bold"), f", as {view.user}: nothing was submitted")]
     if view.reason:
-        parts.append(Text.assemble("kept back at once: ", _why(view.reason, view.detail)))
+        parts.append(Text.assemble("would wait at once: ", _why(view.reason, view.detail)))
     if view.stages:
         table = RoomyTable(box=None, pad_edge=False, header_style="bold")
         table.add_column("stage", justify="right", no_wrap=True)
@@ -121,14 +124,14 @@ def plan_picture(view: PlanView) -> RenderableType:
             told = _levers(stage.changes, stage.tenant_position)
             parts += [Text(), _if(f"stage {_number(stage.stage)} would start at once", told), *told]
         if stage.gives_way:
-            title = f"who would be asked to give way to stage {_number(stage.stage)}"
+            title = f"what stage {_number(stage.stage)} would preempt"
             parts += [Text(), Text(title, style="bold"), _givers_table(stage.gives_way)]
     parts += [_blocked_text(blocked) for blocked in view.blocked]
     return Group(*parts)
 
 
 def leases_table(view: LeasesView) -> RenderableType:
-    """`schedulemesh leases`."""
+    """Render `schedulemesh leases`."""
     if not view.leases:
         return Text("no leases are held")
     table = RoomyTable(box=None, pad_edge=False, header_style="bold")
@@ -136,7 +139,7 @@ def leases_table(view: LeasesView) -> RenderableType:
     table.add_column("mesh", overflow="ellipsis", no_wrap=True, max_width=14)
     table.add_column("flavor", overflow="ellipsis", no_wrap=True, max_width=14)
     table.add_column("held", overflow="fold", max_width=20)
-    table.add_column("goes to", overflow="fold", max_width=20)
+    table.add_column("target", overflow="fold", max_width=20)
     table.add_column("priority", justify="right", no_wrap=True)
     table.add_column("age", justify="right", no_wrap=True)
     for lease in sorted(view.leases, key=lambda lease: (lease.tenant, lease.mesh, lease.flavor)):
@@ -145,7 +148,7 @@ def leases_table(view: LeasesView) -> RenderableType:
             Text(lease.mesh),
             Text(lease.flavor),
             _amounts(lease.amounts),
-            Text("runs out", style="yellow") if lease.running_out else _move(lease.amounts, lease.target),
+            Text("expires", style="yellow") if lease.running_out else _move(lease.amounts, lease.target),
             str(lease.priority),
             duration(view.at_ms - lease.granted_ms) if lease.granted_ms else "",
         )
@@ -153,9 +156,9 @@ def leases_table(view: LeasesView) -> RenderableType:
 
 
 def story_table(view: StoryView) -> RenderableType:
-    """`schedulemesh story`."""
+    """Render `schedulemesh story`."""
     if not view.chapters:
-        return Text("nothing has happened to leases that this key reaches")
+        return Text("no history of leases that this key covers")
     table = RoomyTable(box=None, pad_edge=False, header_style="bold")
     table.add_column("at", no_wrap=True)
     table.add_column("what", no_wrap=True)
@@ -163,7 +166,7 @@ def story_table(view: StoryView) -> RenderableType:
     table.add_column("mesh", overflow="ellipsis", no_wrap=True, max_width=14)
     table.add_column("flavor", overflow="ellipsis", no_wrap=True, max_width=12)
     table.add_column("held", overflow="fold", max_width=14)
-    table.add_column("goes to", overflow="fold", max_width=14)
+    table.add_column("target", overflow="fold", max_width=14)
     for chapter in view.chapters:
         table.add_row(*_chapter_cells(chapter))
     return table
@@ -204,7 +207,7 @@ def _kept_back_table(kept_back: Sequence[KeptBackView], now_ms: int) -> Table:
     table.add_column("why", overflow="fold", ratio=1)
     for one in kept_back:
         table.add_row(Text(one.run), Text(one.tenant), str(one.position), duration(now_ms - one.created_ms), _why(one.reason, one.detail))
-    table.caption = "place: among those that are kept back for the same reason"
+    table.caption = "place: position among runs that wait for the same reason"
     table.caption_justify, table.caption_style = "left", "dim"
     return table
 
@@ -213,7 +216,7 @@ def _unmet_table(unmet: Sequence[UnmetView]) -> Table:
     table = RoomyTable(box=None, pad_edge=False, header_style="bold")
     table.add_column("mesh", overflow="ellipsis", no_wrap=True, max_width=14)
     table.add_column("tenant", overflow="ellipsis", no_wrap=True, max_width=20)
-    table.add_column("wants", overflow="fold", max_width=18)
+    table.add_column("requests", overflow="fold", max_width=18)
     table.add_column("since", justify="right", no_wrap=True)
     table.add_column("why", overflow="fold", ratio=1)
     for one in unmet:
@@ -256,7 +259,7 @@ def _needs(stage: StageExplanation) -> str:
 
 def _givers_table(givers: Sequence[GivesWayView]) -> RenderableType:
     table = RoomyTable(box=None, pad_edge=False, header_style="dim")
-    for column in ("tenant", "mesh", "flavor", "gives", "because"):
+    for column in ("tenant", "mesh", "flavor", "amount", "because"):
         table.add_column(column, no_wrap=column not in ("tenant", "because"), overflow="fold")
     for one in givers:
         tenant = Text(one.tenant) if one.tenant is not None else Text("another tenant", style="italic")
@@ -295,7 +298,7 @@ def _planned_why(stage: PlannedStageView) -> Text:
     if stage.reason is None:
         return Text("starts at once", style="green")
     if not stage.goes_first:
-        return Text("after what goes before it", style="dim")
+        return Text("after the stages before it", style="dim")
     return Text(stage.reason, style=_style(stage.reason))
 
 
@@ -306,15 +309,14 @@ def _blocked_text(blocked: BlockedView) -> RenderableType:
 
 
 def _if(what: str, levers: Sequence[RenderableType]) -> Text:
-    """One of several alone would not do."""
-    return Text(f"{what} if all of this were so" if len(levers) > 1 else f"{what} if", style="bold")
+    """Introduce the changes; if there are several, only all of them together suffice."""
+    return Text(f"{what} if all of these were true" if len(levers) > 1 else f"{what} if", style="bold")
 
 
 def _levers(changes: Sequence[ChangeView], place: int | None) -> list[RenderableType]:
     told = [change.words for change in changes]
     if told and place is not None and place > 1:
-        before = place - 1
-        told.insert(0, f"{'the one' if before == 1 else f'all {before}'} before it of its tenant had started")
+        told.insert(0, f"the {counted(place - 1, 'stage')} of its tenant before it had started")
     return [Padding(Text(f"• {words}"), (0, 0, 0, 2), expand=False) for words in told]
 
 
@@ -323,12 +325,12 @@ def _why(reason: str, detail: str) -> Text:
 
 
 def _style(reason: str) -> str:
-    """What passes by itself is yellow; what somebody has to change is red."""
+    """Return yellow for reasons that pass by themselves, red for those that need a change."""
     return "yellow" if reason in _PASSING | _GAVE_WAY else "red"
 
 
 def _start(one: WaitingView | StageExplanation | PlannedStageView, now_ms: int) -> str:
-    """About when; where what has to end first overruns, nobody can say any more, and by how much it does is told."""
+    """Return the estimated start, or how long the work that must end first is overdue."""
     if one.overdue_ms:
         return f"overdue by {duration(one.overdue_ms)}"
     if one.start_ms is None:
@@ -337,7 +339,7 @@ def _start(one: WaitingView | StageExplanation | PlannedStageView, now_ms: int) 
 
 
 def _move(held: Mapping[str, Quantity], target: Mapping[str, Quantity]) -> Text:
-    """Where the lease goes, when that is not where it is."""
+    """Return the target of the lease if it differs from the held amounts."""
     if {name: one.units for name, one in held.items()} == {name: one.units for name, one in target.items()}:
         return Text()
     is_less = any(one.units > (target[name].units if name in target else 0) for name, one in held.items())

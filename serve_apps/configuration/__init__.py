@@ -1,5 +1,5 @@
-"""The federation file: on disk, in its own words, and held against the federation that runs. `federation.config` checks what it says.
+"""The federation file: reading it, and comparing it with the running federation. `federation.config` validates it.
 
-config_file      the door to it               dispatch_rules  its `dispatch` section, for the graph layer
-applied_changes  what `apply` would change    file_words      rules and settings in its words
+config_file      reads the file               dispatch_rules  its `dispatch` section, for the graph layer
+applied_changes  what `apply` would change    file_words      rules and settings in the file's words
 """

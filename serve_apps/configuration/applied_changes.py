@@ -1,4 +1,4 @@
-"""What a file would change in the federation that runs: tenants, limits, settings, and who would hold more than it may. Pure."""
+"""Differences between a file and the running federation: tenants, limits, settings, and holders over their new limits. Pure."""
 
 from __future__ import annotations
 
@@ -17,42 +17,42 @@ from mesh.ids import TenantPath
 from mesh.resources import format_units
 from serve_apps.configuration.file_words import NOT_SET, UNSAID, rules_told, settings_told
 
-#: The limits of a tenant, by the names that they have in a file.
+#: Limits of a tenant, by their names in a file.
 LIMITS = ("nominal", "borrowing_limit", "lending_limit")
 NO_LIMIT = "no limit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One value that is another one in the file."""
+    """One value that differs in the file."""
 
     tenant: TenantPath | None  #: None: a rule of the whole federation.
-    what: str  #: Like `standard.cpu.nominal`, or a key of the file: `weight`, `limits.running_max`.
-    before: str  #: In words, with its unit.
+    what: str  #: Name of the value, like `standard.cpu.nominal`, or a key of the file: `weight`, `limits.running_max`.
+    before: str  #: As text, with its unit.
     after: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """All that `apply` would change, and what that leaves behind."""
+    """Changes that `apply` would make, and their consequences."""
 
     new: tuple[TenantPath, ...]
     gone: tuple[TenantPath, ...]
-    moved: tuple[tuple[TenantPath, TenantPath | None], ...]  #: Each with the parent that it has then.
+    moved: tuple[tuple[TenantPath, TenantPath | None], ...]  #: Each with its new parent.
     limits: tuple[Difference, ...]
     settings: tuple[Difference, ...]
     over: tuple[str, ...]  #: `tenant|flavor|resource` of nodes that would hold more than their limits.
-    stopped: frozenset[str] = frozenset()  #: Those of `over` where work is stopped for it; elsewhere what runs goes on.
+    stopped: frozenset[str] = frozenset()  #: Entries of `over` whose work is stopped; the others keep running.
 
 
 def changes(snapshot: Snapshot, known: StandingOrders, tree: TenantTree, asked: StandingOrders) -> Changes:
-    """What differs between what is in force and what a file asks for.
+    """Return the differences between the running federation and a file.
 
     Args:
-        snapshot: With the tree that is in force, and what is held.
-        known: The rules and settings in force, of a file alone.
-        tree: Of the file.
-        asked: The rules and settings of the file.
+        snapshot: The tree in force and the leases held.
+        known: Rules and settings in force, from the last file alone.
+        tree: Tree of the new file.
+        asked: Rules and settings of the new file.
     """
     before, after = snapshot.tree.tenants, tree.tenants
     gone = sorted(before.keys() - after.keys())
@@ -70,30 +70,30 @@ def changes(snapshot: Snapshot, known: StandingOrders, tree: TenantTree, asked: 
 
 
 def refuse_crowding(snapshot: Snapshot, tree: TenantTree) -> None:
-    """The meshes that are there keep the clusters that they have.
+    """Check that the tree keeps tenants apart on the clusters of the meshes that have joined.
 
     Raises:
-        MeshError: With the tree, tenants of several top-level tenants would meet on a Ray cluster that is not shared.
+        MeshError: With the tree, several top-level tenants would share a Ray cluster that is not `shared`.
     """
-    idle = replace(snapshot, leases=())  # What runs ends; who is admitted stays.
+    idle = replace(snapshot, leases=())  # Running work ends by itself; only admission counts.
     before = crowded(idle)
     for mesh, together in crowded(replace(idle, tree=tree)).items():
         if mesh not in before:
             raise MeshError(
-                f"the mesh {mesh} would run work of {', '.join(together)} on one Ray cluster, which separates nobody; list one of them in "
-                "its `tenants`, or say `shared: true` of its cluster, if they trust each other: both take `down` and `up`, or a new `join`"
+                f"mesh {mesh} would run work of {', '.join(together)} on one Ray cluster, which isolates no tenants; list one of them in "
+                "its `tenants`, or set `shared: true` on its cluster if they trust each other: both need `down` and `up`, or a new `join`"
             )
 
 
 def _is_stopped(row: str, snapshot: Snapshot, tree: TenantTree, asked: StandingOrders) -> bool:
-    """Does any of those who hold what is too much give way to a cut? Each goes by its own `on_cut`."""
+    """Return whether a holder of the excess is evicted when its quota is reduced. Each holder's own `on_cut` decides."""
     node, flavor, resource = row.split(SEPARATOR)
     holders = {lease.tenant for lease in snapshot.leases if lease.flavor == flavor and resource in lease.amounts}
     return any(tree.is_within(holder, TenantPath(node)) and asked.settings_of(holder).on_cut is OnCut.EVICT for holder in holders)
 
 
 def as_json(found: Changes) -> dict[str, Any]:
-    """For programs."""
+    """Return the changes as JSON values."""
     return {
         "new_tenants": list(found.new),
         "tenants_gone": list(found.gone),
@@ -116,7 +116,7 @@ def _difference_json(one: Difference) -> dict[str, Any]:
 
 def _limits(before: TenantTree, after: TenantTree) -> Iterator[Difference]:
     keys = sorted(before.flavor_resources() | after.flavor_resources())
-    for path in sorted(after.tenants):  # Of tenants that are gone it is enough that they are.
+    for path in sorted(after.tenants):  # Removed tenants are listed without their limits.
         for key in keys:
             old, new = _quota(before, path, key), _quota(after, path, key)
             for limit in LIMITS:
@@ -140,7 +140,7 @@ def _settings(known: StandingOrders, asked: StandingOrders) -> Iterator[Differen
     usual = before, _usual_flavors(asked, before)
     if all(usual):
         yield from _apart(None, [("flavors", ", ".join(usual[0]))], [("flavors", ", ".join(usual[1]))])
-    for name in sorted(asked.settings.keys() | asked.weights.keys()):  # Of tenants that are gone it is enough that they are.
+    for name in sorted(asked.settings.keys() | asked.weights.keys()):  # Removed tenants are listed without their settings.
         path = TenantPath(name)
         weights = [[("weight", str(orders.weights.get(name, Fraction(1))))] for orders in (known, asked)]
         yield from _apart(path, *weights)
@@ -150,8 +150,9 @@ def _settings(known: StandingOrders, asked: StandingOrders) -> Iterator[Differen
 
 
 def _usual_flavors(orders: StandingOrders, before: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """In the order in which most tenants try them, told once for all of those; of equals the one that was usual before. Empty where there
-    are no tenants."""
+    """Return the flavor order that most tenants use, so that it is listed once for all of them. A tie keeps the order in use before.
+    Empty if there are no tenants.
+    """
     tried = Counter(own.flavors for own in orders.settings.values() if own.flavors)
     return max(tried, key=lambda order: (tried[order], order == before), default=())
 

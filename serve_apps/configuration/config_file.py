@@ -1,4 +1,4 @@
-"""The door to a federation file on disk."""
+"""Reading of a federation file from disk."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from federation.located import Located
 
 
 def read_config(path: str | Path) -> FederationConfig:
-    """The checked configuration in the file; its `import_paths` and `token_file`s are made absolute, from the file's own folder.
+    """Read and validate the file; its `import_paths` and `token_file`s become absolute, relative to the file's folder.
 
     Raises:
-        ConfigError: The file cannot be read, or what stands in it is wrong (one line per problem).
+        ConfigError: The file cannot be read, or its content is wrong (one line per problem).
     """
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
@@ -32,6 +32,6 @@ def read_config(path: str | Path) -> FederationConfig:
 
 
 def unread(path: str | Path, refused: OSError) -> Located:
-    """What is told of a file that was named and cannot be read."""
-    remedy = "name a file that can be read" if Path(path).is_absolute() else f"name a file that can be read from {Path.cwd()}"
+    """Return the error for a file that cannot be read."""
+    remedy = "give a file that can be read" if Path(path).is_absolute() else f"give a file that can be read from {Path.cwd()}"
     return Located(source=str(path), message=f"cannot be read: {refused.strerror}", remedy=remedy)

@@ -1,4 +1,4 @@
-"""The `dispatch` section of the federation file as the values that the graph layer takes: it stands above the one that reads files."""
+"""Conversion of the file's `dispatch` section into values of the graph layer, which does not read files."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from federation.config.loading import FederationConfig
 
 
 def backlog_limits_of(config: FederationConfig) -> BacklogLimits:
-    """How much may be open."""
+    """Return how much work may be open."""
     section = config.dispatch
     return BacklogLimits(runs_max=section.runs_max, bytes_max=section.bytes_max, memory_percent_max=section.memory_percent_max)
 
 
 def retry_rules_of(config: FederationConfig) -> RetryRules:
-    """How often and how soon what failed is tried again."""
+    """Return how often and how soon failed work is retried."""
     section = config.dispatch
     return RetryRules(
         wait_ms=section.retry_wait_ms,

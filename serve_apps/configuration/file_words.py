@@ -1,4 +1,4 @@
-"""Rules and settings in the words of a federation file: its keys, and its values. Pure."""
+"""Rules and settings as keys and values of a federation file. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from federation.quota.from_config import PREEMPT, PREFER, TRY_ON
 from federation.quota.policies import Policies, Preempt, QueueSettings, Rules, TimeWindow
 
 NOT_SET = "not set"
-#: What holds for a tenant of which no file has said anything: as at the top of a tree.
+#: Settings of a tenant without any in a file: the defaults at the top of a tree.
 UNSAID = QueueSettings(policies=Policies(within_queue=Preempt.LOWER_PRIORITY, reclaim=Preempt.ANY))
 
 _WORDS: Mapping[Enum, str] = {value: word for words in (PREEMPT, TRY_ON, PREFER) for word, value in words.items()}
 
 
 def rules_told(rules: Rules) -> Iterator[tuple[str, str]]:
-    """Each key of the section `quota` with its value."""
+    """Return each key of the section `quota` with its value."""
     yield "quota.fair_sharing", _plain(rules.fair_sharing)
     yield "quota.min_run", format_duration(rules.min_run_ms)
     yield "quota.hold", format_duration(rules.hold_ms)
@@ -27,7 +27,7 @@ def rules_told(rules: Rules) -> Iterator[tuple[str, str]]:
 
 
 def settings_told(own: QueueSettings) -> Iterator[tuple[str, str]]:
-    """Each key of a tenant's sections `scheduling` and `limits` with the value that holds for it, its own or inherited."""
+    """Return each key of a tenant's sections `scheduling` and `limits` with its effective value, own or inherited."""
     yield "scheduling.within_tenant", _plain(own.policies.within_queue)
     yield "scheduling.reclaim", _plain(own.policies.reclaim)
     yield "scheduling.borrow", _plain(own.policies.borrow)

@@ -1,6 +1,6 @@
-"""The link: what a child mesh asks over HTTP that has no key to the store; `federation.link` has the table of verbs.
+"""The link: HTTP calls of child meshes without a key to the store. `federation.link` has the table of verbs.
 
-routes  `/v1/link/…`: each verb one call of one port, in threads and budgets of its own
-calls   a call, read strictly before anything of it is believed
-proofs  tokens that a mesh says it has seen, believed as far as the root has signed them
+routes  `/v1/link/…`: each verb is one call of one port, in its own threads and budgets
+calls   strict parsing of a mesh's call
+proofs  tokens that a mesh has seen, verified by the root's signatures
 """

@@ -1,7 +1,7 @@
-"""A mesh's call as it comes over the link: read strictly, within limits, before anything of it is believed.
+"""Strict, limited parsing of a mesh's call over the link.
 
-JSON with a key twice, a fraction, an integer beyond 2^53, or more depth, entries or text than any call needs is refused with
-its place; what is left has to be exactly what the verb takes. Source: references of the protocol §7.7.
+JSON with a repeated key, a fraction, an integer beyond 2^53, or more depth, entries or text than any call needs is refused with
+its place; the rest must be exactly what the verb takes.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from mesh.wire import decode
 from serve_apps.requests.errors import MalformedBody, MalformedCall, WrongMesh
 
 DEPTH_MAX = 32
-#: Digits, with the sign, of the longest integer that is looked at.
+#: Digits, with the sign, of the longest integer that is parsed.
 _DIGITS_MAX = len(str(AMOUNT_MAX)) + 1
-#: Of a complaint of the reader, which may quote what it has read.
+#: Longest error of the reader, which may quote its input.
 _WORDS_MAX = 500
 
 
 def read_call(verb: Verb[A, Any], body: bytes, mesh: MeshId) -> A:
-    """What is asked, by the mesh whose key it came with.
+    """Parse the call of the mesh whose key the request has.
 
     Raises:
-        MalformedBody: Not JSON.
-        MalformedCall: JSON, and not what the verb takes.
-        BatchTooLarge: More entries in a list than any call has.
-        WrongMesh: It speaks for another mesh.
+        MalformedBody: The body is not JSON.
+        MalformedCall: The JSON does not fit the verb.
+        BatchTooLarge: A list has more entries than any call needs.
+        WrongMesh: The call names another mesh.
     """
     _refuse_excess(_json_in(body))
     try:
         asked: A = decode(verb.asked, body)
     except RuntimeDoorError as wrong:
-        raise MalformedCall(f"this is not what {verb.name} takes: {str(wrong)[:_WORDS_MAX]}") from None
+        raise MalformedCall(f"the body does not fit {verb.name}: {str(wrong)[:_WORDS_MAX]}") from None
     for named in meshes_in(asked):
         if named != mesh:
-            raise WrongMesh(f"the key is that of the mesh {mesh}, and the call speaks for {named[:TEXT_MAX]!r}")
+            raise WrongMesh(f"the key belongs to mesh {mesh}, but the call names {named[:TEXT_MAX]!r}")
     return asked
 
 
@@ -58,7 +58,7 @@ def _json_in(body: bytes) -> Any:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise MalformedCall("a key stands twice in an object")
+        raise MalformedCall("an object has a repeated key")
     return found
 
 
@@ -69,11 +69,11 @@ def _bounded(digits: str) -> int:
 
 
 def _no_fraction(text: str) -> NoReturn:
-    raise MalformedCall(f"{text[:32]} where only integers stand")
+    raise MalformedCall(f"expected an integer, got {text[:32]}")
 
 
 def _refuse_excess(value: Any) -> None:
-    """Walk through the value without recursion, a level at a time."""
+    """Check the limits level by level, without recursion."""
     level = [("", value)]
     for _ in range(DEPTH_MAX):
         for key, part in level:

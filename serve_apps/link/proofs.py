@@ -1,9 +1,9 @@
-"""Tokens that a mesh says it has seen: believed only as far as the root has signed that it told them.
+"""Verification of tokens that a mesh says it has seen: only tokens that the root has signed count.
 
-A token that the ledger has not given out proves that writes were lost, and begins an epoch, in which nobody is granted
-anything. So a mesh that may name any token can keep everybody from work for ever. Each answer that tells tokens has a header
-with the highest of them, signed; a mesh sends the last one back, and what it names beyond that counts for nothing.
-Source: ADR 0023; what is signed stands in `federation.receipts`.
+A token that the ledger has not issued proves that writes were lost, and begins an epoch in which nothing is granted. A mesh that
+could name any token could therefore stop all work. Each response with tokens has a header with the highest of them,
+signed. The mesh sends the last header back, and higher tokens in its call do not count.
+Source: ADR 0023; `federation.receipts` defines what is signed.
 """
 
 from dataclasses import replace
@@ -16,7 +16,7 @@ from mesh.ids import MeshId
 
 
 def believed(asked: Any, mesh: MeshId, proof: str, receipts: ReceiptKeys) -> Any:
-    """What is asked, without tokens that the mesh may have made up: of an incarnation that no root has told it there is no session."""
+    """Return the call without tokens that the mesh may have invented: a session whose incarnation no root has signed does not exist."""
     if isinstance(asked, Join):
         return replace(asked, seen=min(asked.seen, receipts.proven(mesh, proof)))
     session = getattr(asked, "session", None)
@@ -28,7 +28,7 @@ def believed(asked: Any, mesh: MeshId, proof: str, receipts: ReceiptKeys) -> Any
 
 
 def proof_of(asked: Any, answered: Any, mesh: MeshId, receipts: ReceiptKeys) -> str | None:
-    """The header of an answer: that the mesh was told its tokens; None when it tells none."""
+    """Return the signed header for the tokens in a response; None if it has no tokens."""
     if isinstance(answered, Session):
         return receipts.proof(answered.ledger, mesh, max(answered.incarnation, answered.epoch, answered.mark))
     told = answered.told if isinstance(answered, Acquired) else answered

@@ -1,11 +1,10 @@
-"""`/v1/link/…`: what a child mesh asks that has no key to the store; see `federation.link` for the table of verbs.
+"""`/v1/link/…`: calls of child meshes without a key to the store; see `federation.link` for the table of verbs.
 
-Each verb is one call of one port, made in a thread: heartbeats, other calls and waits for mail have threads and budgets of
-their own, so neither tenants nor waiting meshes can keep a session from being renewed. Before a byte of a body is read, or one
-of these threads is taken, the key is looked at, in threads of yet another kind. Where too many wrong keys come from, the next ones are
-looked at in few threads, so that nobody else waits behind them; a good one is let in all the same. A key that was good at its last
-call is looked at in the thread that does the work, before any of it: it is one thread less to wait for, and a key that was revoked
-gets no further.
+Each verb is one call of one port, made in a thread. Heartbeats, other calls and waits for notifications have separate threads
+and budgets, so that neither tenants nor waiting meshes can keep a session from being renewed. The key is checked, in threads of
+yet another kind, before the body is read or one of these threads is used. Addresses with too many wrong keys share a few threads for
+these checks, so that other meshes do not wait behind them; a good key from there is still admitted. A key that was good at its last
+call is checked in the thread that does the work, before the work: this saves one thread change, and a revoked key is still refused.
 """
 
 from __future__ import annotations
@@ -65,38 +64,39 @@ from serve_apps.requests.observing import log
 T = TypeVar("T")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
-#: Threads of a replica.
+#: Threads of a replica, by kind.
 THREADS = {Budget.BEAT: 16, Budget.CALL: 32, Budget.MAIL: 64}
-#: Threads in which keys are looked up, whoever brings them; and those for keys that nobody knows yet, from where too many were wrong.
+#: Threads that check keys, and those for unknown keys from addresses with too many wrong keys.
 DOOR_THREADS, SIDE_DOOR_THREADS = 16, 4
-#: Good keys that are remembered, at most.
+#: Most good keys that are remembered.
 GOOD_MAX = 4_096
-#: Calls of a mesh in a second, and those that may come at once after a pause.
+#: Calls of a mesh per second, and the burst after a pause.
 CALLS_PER_S, CALLS_BURST = 200.0, 500
 MAILS_PER_S, MAILS_BURST = 20.0, 40
-#: Heartbeats of a mesh in the time of one, and at least so many in a second: after an epoch or a lost session there are several.
+#: Heartbeats of a mesh per heartbeat interval, and the least per second: after an epoch or a lost session there are several.
 BEATS_PER_BEAT, BEATS_PER_S_MIN = 4, 5.0
-#: When every thread for mail waits, a mailbox is looked into this often instead.
+#: Polling interval for notifications when every notification thread is in use.
 LOOK_S = 0.25
-#: For how long it is believed that a mesh has claimed a stage of a run: looking it up reads all that the mesh has claimed.
+#: How long a mesh's claim on a run is cached: looking it up reads all claims of the mesh.
 CLAIM_KEPT_MS = 5_000
-#: Runs whose bytes are counted, and claims that are remembered, at most.
+#: Most runs whose bytes are counted, and most claims that are cached.
 RUNS_COUNTED, CLAIMS_KEPT = 4_096, 4_096
-#: Bytes that meshes may put into a run: this many, and more for a large graph, as every node may have values, in several attempts.
+#: Bytes that meshes may upload into a run: at least this many, and more for a large graph, as each node may have values in several
+#: attempts.
 RUN_BYTES_MIN, VALUES_PER_NODE = 64 << 20, 8
 
-Sha256 = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="Hex digest of the bytes.")]
+Sha256 = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="SHA-256 of the bytes, in hex.")]
 _INCARNATION = re.compile("[0-9]{1,16}")
-RunPath = Annotated[str, Path(description="The id of the run.", max_length=200)]
+RunPath = Annotated[str, Path(description="Id of the run.", max_length=200)]
 
 router = APIRouter(prefix=LINK_PATH, tags=["link"])
 
 
 class LinkDesk:
-    """What the routes of one replica share: threads and budgets.
+    """Threads and budgets that the routes of one replica share.
 
     Args:
-        heartbeat_ms: How often each mesh renews its session.
+        heartbeat_ms: Interval in which each mesh renews its session.
     """
 
     def __init__(self, heartbeat_ms: int) -> None:
@@ -109,24 +109,24 @@ class LinkDesk:
         }
         self._door = CapacityLimiter(DOOR_THREADS)
         self._side_door = CapacityLimiter(SIDE_DOOR_THREADS)
-        self._good: dict[bytes, MeshPrincipal] = {}  #: Who was let in, by the digest of the header.
+        self._good: dict[bytes, MeshPrincipal] = {}  #: Holders of good keys, by the digest of the header.
         self._bytes = RunBytes(runs=RUNS_COUNTED)
-        self._claimed: dict[tuple[MeshId, int, RunId], int] = {}  #: Until when it is believed.
+        self._claimed: dict[tuple[MeshId, int, RunId], int] = {}  #: Time at which each cache entry expires.
 
     async def do(self, budget: Budget, work: Callable[[], T]) -> T:
-        """Do the work in a thread of this kind."""
+        """Run the work in a thread of this kind."""
         return await run_sync(work, limiter=self._threads[budget])
 
     def has_room(self, budget: Budget) -> bool:
-        """Is a thread of this kind free?"""
+        """Return whether a thread of this kind is free."""
         return self._threads[budget].available_tokens > 0
 
     async def admit(self, ports: Dependencies, request: Request, budget: Budget) -> MeshPrincipal:
-        """The mesh that asks, if it may ask now.
+        """Authenticate the mesh and count its call.
 
         Raises:
-            NotAuthenticated: Its key is none.
-            TooManyCalls: Its budget is used up, or too many wrong keys came from its address.
+            NotAuthenticated: The key is missing or not valid.
+            TooManyCalls: The mesh is over its limit, or its address has sent too many wrong keys.
         """
         authorization, address = request.headers.get("authorization"), address_of(request)
         shown = _digest_of(authorization)
@@ -143,10 +143,11 @@ class LinkDesk:
         return principal
 
     def was_good(self, ports: Dependencies, request: Request, budget: Budget) -> bool:
-        """Was the key good at its last call? Then this call is counted, and `look_again` has to come before anything is done for it.
+        """Return whether the key was good at its last call, and if so count this call. The caller must then call `look_again` before the
+        work.
 
         Raises:
-            TooManyCalls: Its budget is used up.
+            TooManyCalls: The mesh is over its limit.
         """
         before = self._good.get(_digest_of(request.headers.get("authorization")))
         if before is not None:
@@ -154,7 +155,7 @@ class LinkDesk:
         return before is not None
 
     def look_again(self, ports: Dependencies, request: Request) -> MeshPrincipal:
-        """The mesh whose key it still is; in a thread. Raises NotAuthenticated."""
+        """Check the key again, within a worker thread, and return its mesh. Raises NotAuthenticated."""
         authorization = request.headers.get("authorization")
         try:
             return asking_mesh(authorization, ports)
@@ -170,10 +171,10 @@ class LinkDesk:
     def _count_call(self, ports: Dependencies, principal: MeshPrincipal, budget: Budget) -> None:
         wait_ms = self._budgets[budget].take(principal.key, ports.clock.monotonic_ms())
         if wait_ms:
-            raise TooManyCalls(f"the mesh {principal.mesh} has used up its calls; the next is taken in {wait_ms} ms", wait_ms=wait_ms)
+            raise TooManyCalls(f"mesh {principal.mesh} is over its limit of calls; try again in {wait_ms} ms", wait_ms=wait_ms)
 
     def may_put(self, ports: Dependencies, session: Session, run: RunId) -> bool:
-        """Has the session claimed a stage of the run?"""
+        """Return whether the session has claimed a stage of the run."""
         now_ms, key = ports.clock.monotonic_ms(), (session.mesh, session.incarnation, run)
         if self._claimed.get(key, 0) > now_ms:
             return True
@@ -185,14 +186,14 @@ class LinkDesk:
         return True
 
     def count(self, ports: Dependencies, run: RunSummary, size_bytes: int) -> None:
-        """Count bytes that are put into the run.
+        """Count bytes uploaded into the run.
 
         Raises:
-            BodyTooLarge: There are more than its nodes can have as values.
+            BodyTooLarge: The run has more bytes than its nodes can need.
         """
         most_bytes = max(RUN_BYTES_MIN, sum(run.counts.values()) * VALUES_PER_NODE * ports.inline_limit_bytes)
         if not self._bytes.take(run.run, size_bytes, most_bytes):
-            raise BodyTooLarge(f"meshes have put {format_units('memory', most_bytes)} into run {run.run}, more than it has use for")
+            raise BodyTooLarge(f"meshes have uploaded {format_units('memory', most_bytes)} into run {run.run}, more than it can need")
 
 
 def _digest_of(authorization: str | None) -> bytes:
@@ -228,7 +229,7 @@ def _endpoint_of(verb: Verb[Any, Any]) -> Endpoint:
 
 
 def _proven(ports: Dependencies, verb: Verb[Any, Any], asked: Any, mesh: MeshId, proof: str) -> tuple[Any, str | None]:
-    """The answer, and the proof of the tokens in it."""
+    """Return the response with the proof of the tokens in it."""
     if ports.receipts is None:
         return _carry_out(ports, verb, asked), None
     asked = believed(asked, mesh, proof, ports.receipts)
@@ -238,20 +239,20 @@ def _proven(ports: Dependencies, verb: Verb[Any, Any], asked: Any, mesh: MeshId,
 
 def _carry_out(ports: Dependencies, verb: Verb[Any, Any], asked: Any) -> Any:
     told: MeshRecord | None = getattr(asked, "record", None)
-    if told is not None:  # Whichever verb brings it: nothing that the root's file rules out gets past here.
+    if told is not None:  # Checked here for every verb, so that no mesh gets past the rules of the root's file.
         asked = replace(asked, record=admitted(told, ports.roster))
     apart = differences(told, ports.roster) if told is not None and verb in (TERMS, JOIN) else ()
     if verb is TERMS:
         return _terms(ports, (*apart, *_crowding(ports, asked.record)))
     for words in apart:
-        log.warning("a mesh joins otherwise than the root's file has it", mesh=asked.record.mesh, difference=words)
+        log.warning("joining mesh differs from the root's file", mesh=asked.record.mesh, difference=words)
     if verb is INPUTS_OF:
         return _inputs_of(ports, asked)
     return getattr(getattr(ports, verb.port), verb.method)(**arguments_of(asked))
 
 
 def _crowding(ports: Dependencies, record: MeshRecord | None) -> tuple[str, ...]:
-    """Whether a mesh, alone on its Ray cluster, would admit more tenants than may meet there, in words."""
+    """Return, in words, whether a mesh alone on its Ray cluster would admit more tenants than may share a cluster."""
     if record is None or record.shared:
         return ()
     together = tuple(sorted(admitted_top_level(record.tenants, ports.ledger.snapshot().tree.top_level)))
@@ -269,10 +270,10 @@ def _terms(ports: Dependencies, warnings: tuple[str, ...]) -> LinkTerms:
 
 
 def _inputs_of(ports: Dependencies, asked: InputsOf) -> dict[NodeId, StoredValue | None]:
-    """The inputs of a stage that is the mesh's: claimed by it, or waiting for it. Of any other it is told nothing."""
+    """Return the inputs of a stage that the mesh has claimed or that waits for the mesh; none of any other stage."""
     if asked.claim is not None and asked.claim.stage == asked.stage:
         try:
-            ports.queue.report(asked.claim, 0, ())  # Batches begin with 1: nothing is taken in, only the claim is checked.
+            ports.queue.report(asked.claim, 0, ())  # Batches begin with 1: this stores nothing and only checks the claim.
         except StaleFence:
             return {}
         return ports.queue.inputs_of(asked.stage)
@@ -280,7 +281,7 @@ def _inputs_of(ports: Dependencies, asked: InputsOf) -> dict[NodeId, StoredValue
 
 
 async def _await_mail(ports: Dependencies, desk: LinkDesk, asked: AwaitMail) -> Any:
-    """Wait in a thread, or, when all of them wait already, look again and again without one."""
+    """Wait in a thread, or poll without one if all notification threads are in use."""
     if desk.has_room(Budget.MAIL):
         return await desk.do(Budget.MAIL, partial(ports.queue.mail, asked.mesh, asked.cursor, asked.wait_ms))
     until_ms = ports.clock.monotonic_ms() + asked.wait_ms
@@ -292,7 +293,7 @@ async def _await_mail(ports: Dependencies, desk: LinkDesk, asked: AwaitMail) -> 
 
 
 for _verb in VERBS:
-    _about = f"A mesh's word: see {_verb.asked.__name__} of `federation.link`." if _verb is not TERMS else "What holds for every mesh."
+    _about = f"Call of a mesh: see {_verb.asked.__name__} of `federation.link`." if _verb is not TERMS else "Settings for every mesh."
     router.add_api_route(
         f"/{_verb.name}",
         _endpoint_of(_verb),
@@ -318,8 +319,9 @@ _BYTES: dict[str, Any] = {"content": {BYTES_KIND: {"schema": {"type": "string", 
     openapi_extra={"security": [{MESH_KEY: []}], "requestBody": {**_BYTES, "required": True}},
 )
 async def put_blob(run: RunPath, sha256: Sha256, request: Request) -> Response:
-    """Keep the bytes as long as the run is kept, if the mesh's session has claimed a stage of it; all others are dropped: nobody asks for
-    them, as what the mesh reports is late."""
+    """Store the bytes as long as the run is kept, if the mesh's session has claimed a stage of it. Other bytes are dropped, because the
+    mesh's reports come too late to be used.
+    """
     ports, desk = dependencies_of(request), _desk_of(request)
     principal = await desk.admit(ports, request, Budget.CALL)
     said = request.headers.get(SESSION_HEADER, "")
@@ -333,7 +335,7 @@ async def put_blob(run: RunPath, sha256: Sha256, request: Request) -> Response:
 
     def work() -> None:
         if hashlib.sha256(data).hexdigest() != sha256:
-            raise MalformedCall(f"the bytes are not those that {sha256} names")
+            raise MalformedCall(f"the bytes do not have the SHA-256 {sha256}")
         if wanted is not None:
             desk.count(ports, wanted, len(data))
             ports.blobs.put(RunId(run), sha256, data)
@@ -349,7 +351,7 @@ async def put_blob(run: RunPath, sha256: Sha256, request: Request) -> Response:
     openapi_extra={"security": [{MESH_KEY: []}]},
 )
 async def get_blob(run: RunPath, sha256: Sha256, request: Request) -> Response:
-    """The bytes. Whoever can name them was told of them by the root: a digest is nothing that one guesses."""
+    """Return the bytes. Only the root gives out digests, and a digest cannot be guessed, so no further check is needed."""
     ports, desk = dependencies_of(request), _desk_of(request)
     await desk.admit(ports, request, Budget.CALL)
 
@@ -372,7 +374,7 @@ def _expect_json(request: Request) -> None:
 
 
 async def _body_of(request: Request, limit_bytes: int) -> bytes:
-    """The body, counted while it is read."""
+    """Read the body, counted while it is read."""
     data = bytearray()
     async for chunk in request.stream():
         data += chunk

@@ -1,6 +1,6 @@
-"""Looks: what is seen of the federation at one moment, and shared by all who ask at about the same time.
+"""Snapshots of the federation that concurrent requests share.
 
-snapshots    the ledger's snapshot, with what is remembered of each mesh
-waits        why what stands in queues waits, told alike wherever it is shown
-shared_look  one look for all who ask meanwhile
+snapshots    the ledger's snapshot and the registry's data of each mesh
+waits        why queued work waits
+shared_look  one read for all concurrent requests
 """

@@ -1,4 +1,4 @@
-"""One look for all who ask at about the same time: what a look costs the store is not multiplied by whoever asks."""
+"""One expensive read shared by concurrent callers, so that its cost to the store does not grow with their number."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ T = TypeVar("T")
 
 
 class SharedLook(Generic[T]):
-    """Looks one at a time. Whoever waits for a look that began after he came takes its outcome, also when it is an error; whoever comes
-    within `kept_ms` of the last look's beginning takes its value. Safe to use from many threads.
+    """Shared result of a costly function; thread-safe.
+
+    Calls run one at a time. A caller that waits for a call that began after it arrived gets that call's result or error. A caller that
+    arrives within `kept_ms` of the last call's beginning gets its value.
 
     Args:
-        look: Costly; raises no other than `MeshError` when there is nothing to see.
-        kept_ms: How old a value may be; 0: no older than the question.
+        look: The costly function; raises only `MeshError`, if there is nothing to see.
+        kept_ms: Greatest age of a shared value; 0: no older than the caller's arrival.
     """
 
     def __init__(self, look: Callable[[], T], *, clock: Clock, kept_ms: int) -> None:
@@ -26,19 +28,21 @@ class SharedLook(Generic[T]):
         self._clock = clock
         self._kept_ms = kept_ms
         self._lock = threading.Lock()
-        self._begun = 0  #: Looks so far.
-        self._begun_ms = 0  #: When the last one began.
-        self._outcome: tuple[T] | MeshError | None = None  #: Of the last one; None before it, and when it broke.
+        self._begun = 0  #: Calls begun so far.
+        self._begun_ms = 0  #: When the last call began.
+        self._outcome: tuple[T] | MeshError | None = (
+            None  #: Outcome of the last call; None before the first, and after an unexpected error.
+        )
 
     def __call__(self) -> T:
-        """A value that is new enough. Raises what the look raises."""
+        """Return a value that is new enough. Raises what `look` raises."""
         came = self._begun
         with self._lock:
             if not self._is_good(came):
                 self._look_again()
             outcome = self._outcome
         if isinstance(outcome, MeshError):
-            raise outcome.with_traceback(None)  # Shared: it would gather the way of everybody who was told it.
+            raise outcome.with_traceback(None)  # The error is shared, so its traceback would grow with every caller.
         assert outcome is not None  # noqa: S101  what broke has raised already
         return outcome[0]
 

@@ -1,4 +1,4 @@
-"""What a look at the whole federation shows: the ledger's snapshot, with what is remembered of each mesh."""
+"""Snapshot of the whole federation: the ledger's snapshot and the registry's data of each mesh."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from mesh.ids import MeshId
 
 
 def snapshot_now(look: Callable[[], Snapshot], registry: MeshRegistry, roster: Roster = NO_ROSTER) -> Snapshot:
-    """What a look at the ledger shows, with what is remembered of each mesh, and who is missing. Raises StoreUnavailable."""
+    """Return the ledger's snapshot with the registry's data of each mesh, and the absent meshes. Raises StoreUnavailable."""
     standings = registry.standings()
     return enrolled(look(), standings, roster)
 
 
 def only(snapshot: Snapshot, mesh: MeshId) -> Snapshot:
-    """The snapshot with this mesh alone, wherever it is."""
+    """Return the snapshot with this mesh alone, present or absent."""
     there = tuple(view for view in snapshot.meshes if view.record.mesh == mesh)
     return replace(snapshot, meshes=there, absent=tuple(away for away in snapshot.absent if away.record.mesh == mesh))

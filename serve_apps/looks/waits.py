@@ -1,8 +1,7 @@
-"""Why what stands in queues waits, told alike wherever it is shown.
+"""Why queued work waits, the same wherever it is shown.
 
-A run's record keeps what the mesh said when it looked last, and a mesh knows its own room and leases only. What the quota tree knows
-beside that is worked out on a look at the ledger, by `federation.explaining.outlook`; whoever shows a run or a stage puts it in place of
-what is kept.
+A run's record holds the mesh's last reason, and a mesh knows only its own room and leases. `federation.explaining.outlook` adds what
+the quota tree knows, from a snapshot of the ledger; views of runs and stages replace the recorded reason by it.
 """
 
 from __future__ import annotations
@@ -22,45 +21,45 @@ from mesh.ids import MeshId, RunId, StageId
 from mesh.reasons import Reason
 from mesh.resources import format_units
 
-#: How far into the queue of a mesh is looked.
+#: Most stages read from a mesh's queue.
 QUEUE_DEPTH_MAX = 1_000
 
 Queues = dict[MeshId, tuple[QueuedStage, ...]]
 
-#: Each goes on where "it would start if" ends.
+#: Each text completes the sentence "it would start if …".
 _WORDS = {
-    Lever.FREE: "{amount} {resource} of {flavor} came free in {tenant}",
-    Lever.BORROWED: "{tenant}, which borrows already, gave back {amount} {resource} of {flavor}, or might borrow that much more",
-    Lever.BORROWING_LIMIT: "{tenant} might borrow {amount} {resource} of {flavor} more",
-    Lever.NOMINAL: "{tenant} had {amount} {resource} of {flavor} more of its own",
+    Lever.FREE: "{amount} {resource} of {flavor} became free in {tenant}",
+    Lever.BORROWED: "{tenant}, which borrows already, returned {amount} {resource} of {flavor}, or could borrow that much more",
+    Lever.BORROWING_LIMIT: "{tenant} could borrow {amount} {resource} of {flavor} more",
+    Lever.NOMINAL: "{tenant} had {amount} {resource} of {flavor} more nominal quota",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """Why a stage of a queue waits."""
+    """Why a queued stage waits."""
 
-    said: Reason  #: By its mesh, when it looked last.
+    said: Reason  #: The mesh's last reason.
     reason: Reason
-    changes: tuple[Change, ...] = ()  #: What would have to change, where the reason is not what the mesh said.
+    changes: tuple[Change, ...] = ()  #: Changes that the start needs, if `reason` differs from `said`.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
-    """Why the first stages of all queues wait, as of one look."""
+    """Why the first stages of all queues wait, at one time."""
 
     stages: Mapping[str, Wait] = field(default_factory=dict)
-    by_run: Mapping[RunId, tuple[StageId, ...]] = field(default_factory=dict)  #: Which stages of a run these are.
+    by_run: Mapping[RunId, tuple[StageId, ...]] = field(default_factory=dict)  #: Stages by run.
 
     def stage(self, stage: StageRecord) -> StageRecord:
-        """The stage with the reason that holds now; as it is, when it stands in no queue."""
+        """Return the stage with its current reason; unchanged if it is in no queue."""
         wait = self.stages.get(stage.stage) if is_told_in_part(stage) else None
         if wait is None or wait.reason is stage.reason:
             return stage
         return replace(stage, reason=wait.reason, detail=detail_of(wait.changes))
 
     def line(self, summary: RunSummary) -> RunSummary:
-        """The run with the reason of its first stage that waits for what its mesh said; as it is, when that stands in no queue."""
+        """Return the run with the current reason of its first stage that has the run's reason; unchanged if that stage is in no queue."""
         if not is_line_told_in_part(summary):
             return summary
         own = sorted(self.by_run.get(summary.run, ()), key=_number)
@@ -71,24 +70,24 @@ class Waits:
 
 
 def is_told_in_part(stage: StageRecord) -> bool:
-    """Whether the quota tree may know more of why the stage waits than its mesh did."""
+    """Return whether the quota tree may know more than the mesh about why the stage waits."""
     return stage.state is StageState.QUEUED and stage.reason in SAID_IN_PART
 
 
 def is_line_told_in_part(summary: RunSummary) -> bool:
-    """The same of a run."""
+    """Return whether the quota tree may know more than the mesh about why the run waits."""
     return summary.state is RunState.RUNNING and summary.reason in SAID_IN_PART
 
 
 def queues_of(snapshot: Snapshot, queue: StageQueue) -> Queues:
-    """What waits at each mesh, the next one first. Raises StoreUnavailable."""
+    """Return the queued stages of each mesh, next first. Raises StoreUnavailable."""
     waiting = (view.record.mesh for view in snapshot.meshes if view.waiting)
     return {mesh: tuple(queue.waiting(mesh, QUEUE_DEPTH_MAX)) for mesh in waiting}
 
 
 def waits_in(snapshot: Snapshot, orders: OrdersInForce, queues: Mapping[MeshId, Sequence[QueuedStage]], rules: CostRules) -> Waits:
-    """Why each stage of the queues waits."""
-    outlooks = Outlooks(snapshot, orders, queues, rules, ages={})  # Starts are not asked for.
+    """Return why each stage of the queues waits."""
+    outlooks = Outlooks(snapshot, orders, queues, rules, ages={})  # Ages serve only start estimates, which are not needed here.
     stages: dict[str, Wait] = {}
     by_run: dict[RunId, list[StageId]] = {}
     for one in (one for queued in queues.values() for one in queued):
@@ -100,7 +99,7 @@ def waits_in(snapshot: Snapshot, orders: OrdersInForce, queues: Mapping[MeshId, 
 
 
 def lines_told(summaries: Iterable[RunSummary], look: Callable[[], Waits]) -> list[RunSummary]:
-    """The runs, each with the reason that holds now; the look is taken only where it may tell more."""
+    """Return the runs with their current reasons; `look` is called only if it may say more."""
     found = list(summaries)
     if not any(map(is_line_told_in_part, found)):
         return found
@@ -109,17 +108,17 @@ def lines_told(summaries: Iterable[RunSummary], look: Callable[[], Waits]) -> li
 
 
 def words_of(change: Change) -> str:
-    """What would have to change, in words that go on where "it would start if" ends."""
+    """Return the change in words, as the end of "it would start if …"."""
     amount = format_units(change.resource, change.units)
     return _WORDS[change.lever].format(amount=amount, resource=change.resource, flavor=change.flavor, tenant=change.tenant)
 
 
 def detail_of(changes: Sequence[Change]) -> str:
-    """A reason of the quota tree in words; empty where nothing would have to change."""
+    """Return the needed changes in words; empty if there are none."""
     return f"it would start if {', and '.join(map(words_of, changes))}" if changes else ""
 
 
 def _number(stage: StageId) -> tuple[int, str]:
-    """Stages are numbered in the order in which they were made."""
+    """Return the stage's number; stages are numbered in order of creation."""
     number = stage.rpartition(".")[2]
     return (int(number) if number.isdecimal() else 0, stage)

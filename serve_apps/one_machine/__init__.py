@@ -1,13 +1,13 @@
 """A federation on one machine: its Redis, Ray clusters, root and child meshes, as `up` starts, watches and stops them.
 
-    stack           all of it                                      managed         one process of it, ended by its id
-    restarts        when a part that died is started again         port_claim      a port that no other stack takes meanwhile
-    ledger_keeper   who its ledger is, over restarts               left_standing   orders from before this start, told
-    own_clusters    the Ray clusters that it starts itself
+    stack           all of it                                      managed         one process, ended by its id
+    restarts        when a dead part is started again              port_claim      a port that no other stack chooses
+    ledger_keeper   the ledger's id and state over restarts        left_standing   drains and holds from before this start
+    own_clusters    the Ray clusters that the stack starts
 
-What is kept in its state folder, for the next start and for those who come meanwhile:
+Kept in the state folder:
 
-    state_folder    the folder: one owner at a time                taken_at_start  what `apply` cannot change
-    client_default  whose work is whose tenant nobody names        child_marks     which processes run for which mesh
-    left_folders    folders of Ray clusters elsewhere              users           whose processes these clusters are
+    state_folder    the folder: one owner at a time                taken_at_start  settings that `apply` cannot change
+    client_default  the default tenant of clients                  child_marks     processes of each mesh
+    left_folders    folders of Ray clusters elsewhere              users           OS users of these clusters
 """

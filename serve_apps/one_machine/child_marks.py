@@ -1,4 +1,4 @@
-"""Which processes a stack has started for its meshes, noted so that whoever must end one that hangs can find it."""
+"""Processes that a stack has started for its meshes, recorded so that a user can find and end one that hangs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from serve_apps.one_machine.state_folder import CHILDREN_FILE, StateFolder
 
 
 def note(folder: StateFolder, pids: Mapping[str, int]) -> None:
-    """These are the processes, by mesh; one that has ended already is left out."""
+    """Record the processes by mesh; leave out processes that have ended."""
     marks = {mesh: (pid, _mark_of(pid)) for mesh, pid in pids.items()}
     folder.write(CHILDREN_FILE, {mesh: {"pid": pid, "started": mark} for mesh, (pid, mark) in marks.items() if mark})
 
 
 def living(folder: StateFolder) -> dict[str, int]:
-    """Process ids by mesh, of those that were noted and are the same processes still."""
+    """Return the recorded process ids by mesh, of processes that still run."""
     found: dict[str, int] = {}
     for mesh, facts in folder.read(CHILDREN_FILE).items():
         pid = facts.get("pid") if isinstance(facts, dict) else None
@@ -27,7 +27,7 @@ def living(folder: StateFolder) -> dict[str, int]:
 
 
 def _mark_of(pid: int) -> str:
-    """Empty where there is no such process."""
+    """Return the mark of the process, or an empty text if there is none."""
     try:
         return start_mark(pid)
     except psutil.Error:

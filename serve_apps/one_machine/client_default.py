@@ -1,4 +1,4 @@
-"""Whose work is whose tenant nobody names: what the running stack has published, kept true when tenants go."""
+"""Default tenant of clients that name none, kept valid when `apply` removes tenants."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from serve_apps.one_machine.state_folder import StateFolder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefaultGone:
-    """The tenant that clients submit to who name none is not in the file any more."""
+    """Removal of the default tenant from the file."""
 
     before: TenantPath
-    after: TenantPath | None  #: The one in its place; None: the key that is published beside it reaches none that is left.
+    after: TenantPath | None  #: The new default; None: the published key covers no tenant that remains.
 
     def in_words(self, folder: StateFolder) -> str:
-        """What that means for whoever submits."""
+        """Return what this means for clients, in words."""
         file = folder.path / CLIENT_FILE
         if self.after is not None:
-            return f"work whose tenant nobody names went to {self.before}, which is gone; it goes to {self.after} ({file})"
+            return f"the default tenant {self.before} was removed; work without a tenant now goes to {self.after} ({file})"
         return (
-            f"work whose tenant nobody names went to {self.before}, which is gone, and is refused: the key in {file} reaches no "
-            "tenant that is left. `schedulemesh keys create TENANT` makes one, "
-            "for SCHEDULEMESH_API_KEY, `--tenant` names it; `down` and `up` mend the file"
+            f"the default tenant {self.before} was removed, and work without a tenant is refused: the key in {file} covers no "
+            "remaining tenant. `schedulemesh keys create TENANT` makes one, "
+            "for SCHEDULEMESH_API_KEY; name the tenant with `--tenant`; `down` and `up` repair the file"
         )
 
 
 def gone_default(folder: StateFolder, config: FederationConfig) -> DefaultGone | None:
-    """What a file makes of the default of the stack in this folder; None when it stays, or nothing is published."""
+    """Return the change that a file makes to this stack's default tenant; None if the default stays, or none is published."""
     before = folder.read(CLIENT_FILE).get("tenant")
     if not before or any(tenant.path == before for tenant in tenants_of(config)):
         return None
-    reach = TenantPath(str(before).partition("/")[0])  # The key is that of the top of the path: see `Stack`.
+    reach = TenantPath(str(before).partition("/")[0])  # The key covers the top of the path: see `Stack`.
     return DefaultGone(before=TenantPath(str(before)), after=default_within(config, within=reach))
 
 
 def publish_default(folder: StateFolder, gone: DefaultGone) -> None:
-    """From now on clients read the new one."""
+    """Publish the new default tenant to clients."""
     if gone.after is not None:
         folder.write(CLIENT_FILE, {**folder.read(CLIENT_FILE), "tenant": gone.after})

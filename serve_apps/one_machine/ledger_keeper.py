@@ -1,10 +1,10 @@
-"""Who the ledger of a stack is, over restarts; and what the stack knows of it, put back where the server has lost it.
+"""Identity of a stack's ledger over restarts, and recovery of what the stack knows when the server has lost it.
 
-The id of the ledger is kept in the state folder from the first start on. Meshes bring their leases back to the ledger that they
-joined and to no other, so a ledger that is founded again after a loss is founded under its own id, and learns. A server that
-is empty when a stack *starts* is another matter: it may be the wrong one, so somebody has to say that it is not.
+The state folder keeps the ledger's id from the first start on. Meshes return their leases only to the ledger that they
+joined, so a ledger recreated after a loss gets its own id again, and recovers the leases from the meshes. A server that
+is empty when a stack *starts* is different: it may be the wrong server, so an operator must confirm it.
 
-Source: references of the protocol §4.1, §6 rows 15, 19, 20; ADR 0019.
+Source: ADR 0019.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ _FILE = "ledger.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Written:
-    """What tells a ledger from another, and from an older copy of itself."""
+    """Counters that tell a ledger from another ledger and from an older copy of itself."""
 
     uid: str | None  #: None: there is no ledger.
-    version: int  #: Of the tenant tree.
-    given: int  #: Orders and revocations so far.
+    version: int  #: Version of the tenant tree.
+    given: int  #: Number of orders and revocations so far.
 
     def is_older_than(self, known: _Written) -> bool:
-        """None of the counts ever falls by itself."""
+        """Return whether a counter is lower; counters never fall in normal operation."""
         return self.version < known.version or self.given < known.given
 
 
 def known_ledger(folder: StateFolder) -> str | None:
-    """The ledger of this state folder; None before its first start."""
+    """Return the ledger id of this state folder; None before its first start."""
     kept = folder.read(_FILE).get("uid")
     return str(kept) if kept else None
 
 
 def ledger_of(folder: StateFolder, stores: Stores) -> str:
-    """The ledger of this state folder; before its first start the one that the server holds, or a new one.
+    """Return the ledger id of this state folder; before its first start the server's ledger id, or a new one.
 
     Raises:
         StoreUnavailable: The server does not answer.
@@ -60,7 +60,7 @@ def ledger_of(folder: StateFolder, stores: Stores) -> str:
 
 
 def keep_ledger(folder: StateFolder, uid: str) -> None:
-    """Once it is founded: a start that was cut off before founds it as if it were the first."""
+    """Store the ledger id. Call this once the ledger exists, so that an interrupted first start counts as none."""
     folder.write(_FILE, {"uid": uid})
 
 
@@ -72,44 +72,44 @@ def _written(stores: Stores) -> _Written:
 
 
 class LedgerKeeper:
-    """What the ledger was told, and what it is told again when it comes back older than it was: empty, or from a copy.
+    """State given to the ledger by this stack, written again when the ledger returns empty or from an older copy.
 
-    The version of the tenant tree and the count of orders say which. Leases are not this side's to bring back: meshes do that. Nor are
-    keys of others that were not revoked: who has made them has seen that they were there, and makes new ones.
+    The version of the tenant tree and the count of orders show which is the case. Meshes return their leases themselves. Valid keys of
+    others are not restored: their holders notice and make new ones.
     """
 
     def __init__(self, stores: Stores, uid: str) -> None:
         self._stores = stores
         self._uid = uid
         self._known = _Written(uid=uid, version=0, given=0)
-        self._owes = False  #: What is told again was cut off half way.
+        self._owes = False  #: Whether a restoration was interrupted.
         self._tree: TenantTree | None = None
         self._orders = OrdersInForce()
         self._drains: dict[MeshId, Drain] = {}
-        self._keys: dict[str, ApiKey] = {}  #: Guarded, whatever becomes of them.
+        self._keys: dict[str, ApiKey] = {}  #: Guarded keys, restored whatever happens.
         self._revoked: dict[str, ApiKey] = {}
 
     def move_to(self, stores: Stores) -> None:
-        """The server has another address from now on."""
+        """Use the server's new address from now on."""
         self._stores = stores
 
     def guard(self, key: str) -> None:
-        """Keep a key of this id as well. Raises StoreUnavailable."""
+        """Guard a key of this id as well. Raises StoreUnavailable."""
         found = self._ring().find(key)
         if found is not None:
             self._keys[key] = found
 
     def look(self) -> bool:
-        """Note what holds now, or put back what held before; True when it was put back.
+        """Record the ledger's state, or restore the recorded state; return True if it was restored.
 
         Raises:
-            StoreUnavailable: The server does not answer; look again later.
+            StoreUnavailable: The server does not answer; try again later.
         """
         written = _written(self._stores)
         if written.uid is not None and written.uid != self._uid:
-            log.error("the server holds another ledger by now; nothing is told to it", found=written.uid, known=self._uid)
+            log.error("the server holds another ledger; nothing is written to it", found=written.uid, known=self._uid)
         elif self._tree is not None and (self._owes or written.is_older_than(self._known)):
-            log.warning("the ledger is older than it was; telling it again", found=str(written), known=str(self._known))
+            log.warning("the ledger is older than before; restoring what this stack knows", found=str(written), known=str(self._known))
             self._tell_again(self._tree)
             return True
         else:
@@ -117,7 +117,7 @@ class LedgerKeeper:
         return False
 
     def _note(self, written: _Written) -> None:
-        """Keep what holds, whole or not at all: the server may lose everything between two questions."""
+        """Record the state, completely or not at all: the server may lose everything between two reads."""
         ring, known = self._ring(), self._known
         orders, drains = self._stores.orders.in_force(), self._drained()
         keys = {key: ring.find(key) or kept for key, kept in self._keys.items()}
@@ -137,12 +137,12 @@ class LedgerKeeper:
         return {name: key for name, key in found.items() if key is not None}
 
     def _tell_again(self, tree: TenantTree) -> None:
-        """All of it is done again until it was done to the end. What only an older copy orders goes: it was taken back since."""
+        """Restore everything; an interrupted restoration starts over. Orders that only the older copy has are revoked again."""
         self._owes = True
         self._order_again()
         ring = self._ring()
         for key in (*self._keys.values(), *self._revoked.values()):
-            if not ring.add(key) and key.revoked:  # An older copy may have it from before it was revoked.
+            if not ring.add(key) and key.revoked:  # An older copy may have the key from before it was revoked.
                 ring.revoke(key.key)
         with redis_answers("count orders"):
             OrdersGiven(self._stores.client, self._stores.keys).raise_to(self._known.given)

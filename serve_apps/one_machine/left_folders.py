@@ -1,4 +1,4 @@
-"""Folders of Ray clusters outside of the state folder, noted so that whoever comes after a stack that was killed can remove them.
+"""Folders of Ray clusters outside the state folder, recorded so that the next stack can remove those of a killed one.
 
 They are elsewhere because Ray's sockets need short paths. A stack that ends in any other way removes them itself.
 """
@@ -17,14 +17,14 @@ FILE = "clusters.json"
 
 
 def note(folder: StateFolder, left: Iterable[Path]) -> None:
-    """These are the folders of the clusters that run."""
+    """Record the folders of the running clusters."""
     folder.write(FILE, {"folders": sorted(str(one) for one in left)})
 
 
 def sweep(folder: StateFolder) -> tuple[Path, ...]:
-    """Remove what an earlier stack noted and left; what was removed. Only the owner of the state folder may call this.
+    """Remove what an earlier stack recorded and left, and return what was removed. Only the owner of the state folder may call this.
 
-    A name that is no cluster's, a link, or somebody else's folder is left alone, whatever the file says.
+    A name that is not a cluster's, a link, or another user's folder is left alone, whatever the file says.
     """
     noted = folder.read(FILE).get("folders")
     found = tuple(Path(str(name)) for name in (noted if isinstance(noted, list) else ()))

@@ -1,4 +1,4 @@
-"""What somebody ordered before this start and nobody has taken back: meshes that are drained, tenants that are held. Pure."""
+"""Drains of meshes and holds of tenants from before this start that are still in force. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from federation.tenant_orders import OrdersInForce
 
 
 def left_standing(standings: Standings, orders: OrdersInForce) -> Iterator[str]:
-    """A line for each, with its reason and the command that ends it."""
+    """Yield one line per drain or hold, with its reason and the command that ends it."""
     for mesh, standing in sorted(standings.meshes.items()):
         if standing.drain is not None:
-            yield f"mesh {mesh}: still drained{_because(standing.drain.reason)}; `schedulemesh undrain {mesh}` gives it work again"
+            yield f"mesh {mesh}: still drained{_because(standing.drain.reason)}; `schedulemesh undrain {mesh}` ends the drain"
     for tenant, stopped in sorted(orders.stops.items()):
         what = "drained" if stopped.stop is Stop.DRAIN else "held"
         yield f"tenant {tenant}: still {what}{_because(stopped.reason)}; `schedulemesh release {tenant}` lets its work start"

@@ -1,4 +1,4 @@
-"""A process of the stack: started with a settings file, ready when it says so, ended by its id and never by its name."""
+"""One process of the stack: started with a settings file, ready at its ready line, ended by its id and never by its name."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from mesh.errors import RuntimeDoorError
 from mesh.runtime.cluster.process import bound_to_parent
 from serve_apps.processes.process import READY
 
-#: How much of a log an error shows.
+#: Most characters of a log that an error shows.
 LOG_LINES_SHOWN = 15
-#: Between two looks whether one that is waited for is wanted still.
+#: Interval of checks whether a process that is starting is still wanted.
 LOOK_S = 0.2
 
 
 class ManagedProcess:
-    """`python -m module settings_file`, its log in a file, its first line of output telling that it is ready."""
+    """Process `python -m module settings_file`; its log goes to a file, and its first line of output is the ready line."""
 
     def __init__(self, name: str, module: str, settings: Path, log: Path, *, environment: Mapping[str, str]) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -36,7 +36,7 @@ class ManagedProcess:
                 bound_to_parent([sys.executable, "-m", module, str(settings)]),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                bufsize=0,  # What a buffer has read already, the selector would wait for in vain.
+                bufsize=0,  # The selector does not see what a buffer has already read.
                 stderr=sink,
                 start_new_session=True,
                 env={**os.environ, **environment},
@@ -46,18 +46,18 @@ class ManagedProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id, which is also the id of its session."""
+        """Process id, which is also the id of its session."""
         return self._process.pid
 
     def alive(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the process has not ended."""
         return self._process.poll() is None
 
     def wait_ready(self, limit_s: float, check_wanted: Callable[[], None] = lambda: None) -> dict[str, Any]:
-        """Wait for the line that tells it is ready; the facts on it. `check_wanted` is called every so often, and may raise.
+        """Wait for the ready line and return its facts. `check_wanted` is called regularly, and may raise.
 
         Raises:
-            RuntimeDoorError: It ended, or said nothing in time; the message shows the end of its log.
+            RuntimeDoorError: The process ended, or was not ready in time; the message shows the end of its log.
         """
         output = self._process.stdout
         if output is None:
@@ -81,12 +81,12 @@ class ManagedProcess:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
 
     def ask_to_stop(self) -> None:
-        """SIGTERM."""
+        """Send SIGTERM."""
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGTERM)
 
     def stop(self, grace_s: float) -> None:
-        """SIGTERM, and SIGKILL to its whole session when it is still there after the grace."""
+        """Send SIGTERM, and after the grace period SIGKILL to the whole session."""
         self.ask_to_stop()
         try:
             self._process.wait(grace_s)
@@ -95,8 +95,8 @@ class ManagedProcess:
         self._close()
 
     def kill(self) -> None:
-        """SIGKILL to its whole session, at once. Harmless to repeat."""
-        if not self._is_killed:  # By now its number may be that of another session.
+        """Send SIGKILL to the whole session at once. Safe to repeat."""
+        if not self._is_killed:  # Afterwards the id may belong to another session.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
             self._is_killed = True

@@ -1,4 +1,4 @@
-"""The Ray clusters that a stack starts itself: side by side, watched, and stopped with it."""
+"""Ray clusters that a stack starts: in parallel, watched, and stopped with the stack."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from serve_apps.one_machine.state_folder import StateFolder
 from serve_apps.one_machine.users import users_of
 from serve_apps.root.proxy_answers import VARIABLES
 
-#: What a cluster keeps busy while it starts.
+#: Cores that a starting cluster keeps busy.
 CORES_A_START = 4
-#: Of the state folder: a file for each cluster that runs, with its token.
+#: Subfolder of the state folder with one token file per running cluster.
 TOKENS = "tokens"
 
 
 class OwnClusters:
-    """Of one stack, for its own thread.
+    """Ray clusters of one stack; not thread-safe.
 
     Args:
-        say: Told each step, in words for people; may raise when the step is the last that is wanted.
-        check_wanted: Called while clusters start; raises when they are not wanted any more.
-        is_wanted: The same as an answer, for the threads that start them.
+        say: Called with each step, in words; may raise to end the start.
+        check_wanted: Called while clusters start; raises if they are no longer wanted.
+        is_wanted: Returns the same as a value, for the threads that start clusters.
     """
 
     def __init__(
@@ -43,22 +43,22 @@ class OwnClusters:
         check_wanted: Callable[[], None],
         is_wanted: Callable[[], bool],
     ) -> None:
-        self.running: dict[str, OwnCluster] = {}  #: By name; one that has died stays until another one takes its place.
+        self.running: dict[str, OwnCluster] = {}  #: By name; a dead cluster stays until its replacement runs.
         self._config = config
         self._folder = folder
         self._say = say
         self._check_wanted = check_wanted
         self._is_wanted = is_wanted
         self._users: dict[str, RunAs] = {}
-        self._node_starts: dict[str, Future[None]] = {}  #: Worker nodes that are being started again.
+        self._node_starts: dict[str, Future[None]] = {}  #: Worker nodes that are restarting.
         # Children die with the thread that started them (see `bound_to_parent`), so these threads live as long as the stack.
         self._starters = ThreadPoolExecutor(max_workers=_at_once(len(config.clusters)), thread_name_prefix="starter")
 
     def start(self) -> None:
-        """Start all of them; returns when they are up.
+        """Start all clusters and return when they are up.
 
         Raises:
-            RuntimeDoorError: One did not come up, or has no user; what has started goes on until `stop`.
+            RuntimeDoorError: A cluster did not come up, or its user does not exist; started clusters run until `stop`.
         """
         self._users = users_of(self._config)
         names = [name for name, section in self._config.clusters.items() if section.address is None]
@@ -76,19 +76,19 @@ class OwnClusters:
         self._note_folders()
 
     def restart(self, name: str) -> None:
-        """End what is left of a cluster that has died, and start it anew. Raises RuntimeDoorError when it does not come up."""
+        """End the rest of a dead cluster and start it again. Raises RuntimeDoorError if it does not come up."""
         self.running[name].stop()
         self._starters.submit(self._start, name).result()
         self._note_folders()
 
     def dead(self) -> tuple[str, ...]:
-        """Clusters that have died."""
+        """Return the clusters that have died."""
         return tuple(name for name, cluster in self.running.items() if not cluster.alive())
 
     def dead_nodes(self) -> Iterator[tuple[str, Callable[[], None]]]:
-        """Worker nodes that have died, by words that name them, and what starts each again and returns at once.
+        """Yield dead worker nodes: their description, and a function that restarts the node and returns at once.
 
-        A node is started beside all else: the head, and what runs on other nodes, goes on.
+        The head, and work on other nodes, continue while a node starts.
         """
         for name, cluster in tuple(self.running.items()):
             for place in cluster.dead_workers() if cluster.alive() else ():
@@ -97,16 +97,16 @@ class OwnClusters:
                     yield node, partial(self._restart_node, node, cluster, place)
 
     def look_at_node_starts(self) -> None:
-        """Say which worker nodes are up again, and which are not."""
+        """Report which worker nodes are up again, and which failed to start."""
         for node, start in tuple(self._node_starts.items()):
             if start.done():
                 del self._node_starts[node]
                 failure = start.exception()
-                self._say(f"{node} is up again" if failure is None else f"{node} did not come back: {failure}")
+                self._say(f"{node} is up again" if failure is None else f"{node} failed to start: {failure}")
 
     def stop(self) -> None:
-        """Stop all of them, the last first. Where one cannot be stopped, the others are, and the error is raised at the end."""
-        self._starters.shutdown(wait=True)  # A cluster that is still starting breaks off by itself.
+        """Stop all clusters, last first. An error does not keep the others from being stopped, and is raised at the end."""
+        self._starters.shutdown(wait=True)  # A cluster that is still starting gives up by itself.
         clusters, self.running = self.running, {}
         with ExitStack() as left:
             for cluster in reversed(clusters.values()):
@@ -139,10 +139,10 @@ class OwnClusters:
 
 
 def _at_once(clusters: int) -> int:
-    """How many clusters start beside each other: one that starts keeps several cores busy, and on few of them all would be too slow."""
+    """Return how many clusters start in parallel: a starting cluster keeps several cores busy, and with few cores all would be too slow."""
     return max(1, min(clusters, (os.cpu_count() or 1) // CORES_A_START))
 
 
 def _as_written(resources: Mapping[str, int | float | str]) -> dict[str, float]:
-    """Custom resources in Ray's own measure."""
+    """Return custom resources in Ray's own unit."""
     return {name: float(amount) for name, amount in resources.items()}

@@ -1,7 +1,7 @@
-"""A port for HTTP, held from the moment it is chosen: two stacks that start at once choose different ones.
+"""HTTP port that is claimed when it is chosen, so that two stacks that start at once choose different ports.
 
 Serve binds its port seconds after it was found free, and lets several processes bind the same one. So the choice itself is
-held by a name in the kernel (an abstract Unix socket): it goes with the process, and leaves no file.
+claimed by a name in the kernel (an abstract Unix socket), which ends with the process and leaves no file.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from types import TracebackType
 
 from mesh.errors import RuntimeDoorError
 
-#: How many ports from the wanted one up are tried.
+#: Number of ports to try, from the wanted port up.
 PORTS_TRIED = 50
 PORT_MAX = 65_535
 
 
 class PortClaim:
-    """A port that no other stack on this machine chooses while this is held."""
+    """Port that no other stack on this machine chooses while the claim is held."""
 
     def __init__(self, port: int, name: socket.socket) -> None:
         self.port = port
@@ -25,10 +25,10 @@ class PortClaim:
 
     @classmethod
     def take(cls, host: str, wanted: int) -> PortClaim:
-        """The first port from `wanted` up that nobody uses or has claimed.
+        """Claim the first port from `wanted` up that is neither in use nor claimed.
 
         Raises:
-            RuntimeDoorError: There is none.
+            RuntimeDoorError: No port is free.
         """
         end = min(wanted + PORTS_TRIED, PORT_MAX + 1)
         for port in range(wanted, end):
@@ -44,7 +44,7 @@ class PortClaim:
         raise RuntimeDoorError(f"no port between {wanted} and {end - 1} is free on {host}; set root.port in the configuration")
 
     def release(self) -> None:
-        """Let others choose it. Again is harmless."""
+        """Release the claim. Safe to repeat."""
         self._name.close()
 
     def __enter__(self) -> PortClaim:  # noqa: PYI034  `Self` needs Python 3.11

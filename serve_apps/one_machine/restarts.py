@@ -1,28 +1,29 @@
-"""When a part that has died is started again: at once at first, later each time, at once again after it has lived for long.
+"""Restart times of dead parts: the first at once, later ones after longer pauses, at once again after a long life.
 
-The first restart does not wait: a mesh's process has a part of its lease's time to live to be back, and the work goes on (docs/leases.md).
+The first restart has no pause, because a mesh's process must return within its lease's time to live for its work to continue
+(docs/leases.md).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-#: The pause after the second death in a row; it doubles with each further death, up to the second figure. Seconds.
+#: Seconds of pause after the second death in a row, doubled with each further death, up to the second value.
 PAUSE_S = (1.0, 30.0)
-#: A part that has lived this long has not died of what it died of before.
+#: Seconds of life after which a death counts as the first again.
 STEADY_S = 300.0
 
 
 @dataclass(slots=True)
 class Restarts:
-    """The deaths of parts, by name. Times are seconds on any clock that does not go back."""
+    """Deaths of parts, by name. Times are seconds on a monotonic clock."""
 
     _due_s: dict[str, float] = field(default_factory=dict)
-    _deaths: dict[str, int] = field(default_factory=dict)  #: In a row.
-    _started_s: dict[str, float] = field(default_factory=dict)  #: When the part was last started again.
+    _deaths: dict[str, int] = field(default_factory=dict)  #: Deaths in a row.
+    _started_s: dict[str, float] = field(default_factory=dict)  #: Time of the last restart.
 
     def note_death(self, name: str, now_s: float) -> float | None:
-        """The part is dead: how long it stays so. None: that is known already."""
+        """Record that the part is dead and return the pause before its restart; None if the death is already recorded."""
         if name in self._due_s:
             return None
         if now_s - self._started_s.get(name, now_s) >= STEADY_S:
@@ -35,14 +36,14 @@ class Restarts:
         return pause_s
 
     def is_due(self, name: str, now_s: float) -> bool:
-        """Is it time to start the dead part again?"""
+        """Return whether the dead part may be restarted now."""
         return now_s >= self._due_s[name]
 
     def note_start(self, name: str, now_s: float) -> None:
-        """It was started again, or that was tried."""
+        """Record a restart, or an attempt at one."""
         self._due_s.pop(name, None)
         self._started_s[name] = now_s
 
     def put_off(self, name: str, until_s: float) -> None:
-        """Whenever it dies, it is not started again before this moment."""
+        """Do not restart the part before this time."""
         self._due_s[name] = until_s

@@ -1,7 +1,7 @@
 """A whole federation on one machine: Redis, Ray clusters, the root mesh, child meshes; started, watched, stopped.
 
-Everything that is started is a child of this process and is ended by its id. If this process dies, the kernel ends
-them. A part that dies is started again: the stores hold the truth, so it goes on where the last one stopped.
+Every part is a child of this process and is ended by its id. If this process dies, the kernel ends its children. A part
+that dies is restarted: the stores hold all state, so the new part continues where the old one stopped.
 """
 
 from __future__ import annotations
@@ -62,20 +62,20 @@ log = structlog.get_logger(__name__)
 
 READY_S_MAX = 120.0
 STOP_S_MAX = 15.0
-#: A root that listens everywhere is reached here.
+#: Address of a root that listens on all interfaces.
 ANY_HOST, LOOPBACK = ("0.0.0.0", "::"), "127.0.0.1"  # noqa: S104  compared with, not bound to
 
 Say = Callable[[str], None]
 
 
 class Stack:
-    """One federation from its configuration.
+    """One federation, started from its configuration.
 
     Args:
-        folder: The state folder, owned by the caller.
-        say: Told each step, in words for people.
-        rebuild_ledger: The server that the configuration names was emptied on purpose.
-        is_wanted: Asked between the steps of a start, and while one is waited for.
+        folder: State folder, owned by the caller.
+        say: Called with each step, in words for people.
+        rebuild_ledger: The operator confirms that the server was emptied on purpose.
+        is_wanted: Called between and during the steps of a start; False ends the start.
     """
 
     def __init__(
@@ -117,22 +117,22 @@ class Stack:
 
     @property
     def clusters(self) -> dict[str, OwnCluster]:
-        """Those that it has started, by name; one that has died stays in its place until another one takes it."""
+        """Clusters started by the stack, by name; a dead cluster stays until its replacement runs."""
         return self._own.running
 
     @property
     def redis_url(self) -> str:
-        """Of the server that holds the truth, once it is known; it may hold a password."""
+        """URL of the Redis server, once known; may hold a password."""
         return self._redis_url
 
     # -- start ---------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start everything, in order; on any failure nothing is left behind.
+        """Start everything, in order; a failure stops all that was started.
 
         Raises:
             RuntimeDoorError: A part did not come up; the message shows the end of its log.
-            KeyboardInterrupt: It is not wanted any more.
+            KeyboardInterrupt: The start is no longer wanted.
         """
         try:
             self._note_start()
@@ -141,7 +141,7 @@ class Stack:
             root = self._start_root()
             for mesh, section in self._config.meshes.items():
                 if section.link is MeshLink.JOINS:
-                    self._say(f"mesh {mesh}: joins by itself; `schedulemesh keys create --mesh {mesh}` makes its key")
+                    self._say(f"mesh {mesh}: joins by itself; create its key with `schedulemesh keys create --mesh {mesh}`")
                 else:
                     self._start_child(mesh)
             self._await_processes(root)
@@ -151,21 +151,21 @@ class Stack:
             raise
 
     def _say(self, words: str) -> None:
-        """With each step that is told, one that is not wanted any more ends."""
+        """Report a step, and end the start if it is no longer wanted."""
         self._tell(words)
         self.check_wanted()
 
     def check_wanted(self) -> None:
-        """Raises KeyboardInterrupt when the start is not wanted any more; nothing when it is over, one way or the other."""
+        """Raise KeyboardInterrupt if the start is no longer wanted; do nothing while the stack stops."""
         if not self._is_ending.is_set() and not self._is_wanted():
             raise KeyboardInterrupt
 
     def _note_start(self) -> None:
         self._folder.write("stack.json", {"pid": os.getpid(), "started": start_mark(os.getpid()), "state": "starting"})
         keep(self._folder, self._config)
-        shutil.rmtree(self._folder.path / TOKENS, ignore_errors=True)  # Of clusters that were killed with their stack.
+        shutil.rmtree(self._folder.path / TOKENS, ignore_errors=True)  # Left by clusters that were killed with their stack.
         for left in left_folders.sweep(self._folder):
-            self._say(f"removed {left}, which a stack of this state folder left when it was killed")
+            self._say(f"removed {left}, left by a stack of this state folder that was killed")
 
     def _start_redis(self) -> Stores:
         self._redis_url = self._config.redis.url or ""
@@ -174,7 +174,7 @@ class Stack:
             is_new = not (self._folder.path / "redis").exists()
             self._redis = EmbeddedRedis.start(self._folder.path / "redis")
             self._redis_url = self._redis.url
-            self._say("redis: an embedded server, append-only file in the state folder")
+            self._say("redis: embedded server, append-only file in the state folder")
         known = known_ledger(self._folder)
         stores = self._checked_stores(known)
         self._ledger = ledger_of(self._folder, stores)
@@ -191,7 +191,9 @@ class Stack:
         return stores
 
     def _checked_stores(self, known: str | None) -> Stores:
-        """The stores on a server that is fit for them. Raises as `check_server`; a silent one is told by the key that names it."""
+        """Open the stores on a server that passes `check_server`. Raises as `check_server`; the error of a silent server names its config
+        key.
+        """
         is_embedded = self._redis is not None
         try:
             stores = self._stores()
@@ -202,7 +204,7 @@ class Stack:
         except StoreUnavailable as gone:
             if is_embedded:
                 raise
-            remedy = "start the server, name another one, or leave the key out for an embedded one"
+            remedy = "start the server, name another one, or leave out the key to use an embedded server"
             raise StoreUnavailable(self._config.told_at(("redis", "url"), f"{gone}; {remedy}")) from None
         self._replicated = settings.min_replicas_to_write > 0
         return stores
@@ -251,7 +253,7 @@ class Stack:
         return {"redis_url": self._redis_url, "ledger": self._ledger, "replicated": self._replicated, **terms}
 
     def _link_of(self, mesh: str) -> LinkSettings:
-        """A mesh of this stack keeps its key for this life of the stack."""
+        """Return the link settings of a mesh. Its key lives as long as this stack."""
         if mesh not in self._mesh_keys:
             stores = self._stores()
             ring = RedisKeyRing(stores.client, stores.keys)
@@ -262,7 +264,7 @@ class Stack:
         return LinkSettings(roots=(f"http://{LOOPBACK if host in ANY_HOST else host}:{port.port}",), key=self._mesh_keys[mesh])
 
     def _receipt_keys(self) -> dict[int, str]:
-        """Made once per state folder, so that meshes can claim after a loss what they were granted before it."""
+        """Return the state folder's signing keys, made once, so that meshes can claim after a loss what they were granted before it."""
         kept = self._folder.read("receipts.json")
         if not kept:
             kept = {"1": secrets.token_hex(32)}
@@ -322,7 +324,7 @@ class Stack:
         return ManagedProcess(name, module, file, self._folder.path / "logs" / f"{name}.log", environment=environment)
 
     def _entry_to(self, cluster: str) -> Mapping[str, str]:
-        """What a process shows to its cluster: the token of this one, and of no other."""
+        """Return the environment that lets a process into this cluster: the cluster's own token, and no other."""
         section = self._config.clusters[cluster]
         if section.address is None:
             return token_environment(self.clusters[cluster].token_file)
@@ -347,7 +349,7 @@ class Stack:
         self._folder.write("stack.json", {**facts, "state": "up", "address": self.address})
 
     def _guarded(self, key: str) -> str:
-        """A key of this stack comes back when the server has lost it."""
+        """Return a new key that the keeper restores if the server loses it."""
         if self._keeper is not None:
             self._keeper.guard(id_of(key))
         return key
@@ -355,7 +357,7 @@ class Stack:
     # -- watch ---------------------------------------------------------------------------------------------------------
 
     def watch(self) -> None:
-        """Look once at every part, and start again what has died."""
+        """Check every part once and restart the dead ones."""
         if self._redis is not None and not self._redis.alive():
             self._again("redis", self._restart_redis)
         self._watch_ledger()
@@ -375,7 +377,7 @@ class Stack:
             return
         try:
             if self._keeper.look():
-                self._say("ledger: the server had lost it; founded again under its own id, it learns from its meshes what they hold")
+                self._say("ledger: lost by the server; created again under its own id, recovering leases from its meshes")
         except StoreUnavailable as gone:
             log.warning("the store does not answer", error=str(gone))
 
@@ -383,18 +385,18 @@ class Stack:
         now_s = time.monotonic()
         pause_s = self.restarts.note_death(name, now_s)
         if pause_s is not None:
-            self._say(f"{name} has died; starting it again {f'in {pause_s:.0f} s' if pause_s else 'now'}")
+            self._say(f"{name} has died; restarting {f'in {pause_s:.0f} s' if pause_s else 'now'}")
         if not self.restarts.is_due(name, now_s):
             return
         try:
             restart()
         except RuntimeDoorError as failure:
-            self._say(f"{name} did not come back: {failure}")
+            self._say(f"{name} failed to start: {failure}")
         self.restarts.note_start(name, time.monotonic())
 
     def _restart_redis(self) -> None:
         self._redis = EmbeddedRedis.start(self._folder.path / "redis")
-        if self._redis.url != self._redis_url:  # Its port was taken in the meantime: everybody has to be told.
+        if self._redis.url != self._redis_url:  # Another process took its port meanwhile: every part needs the new address.
             self._redis_url = self._redis.url
             if self._keeper is not None:
                 self._keeper.move_to(self._stores())
@@ -422,7 +424,7 @@ class Stack:
     # -- stop ----------------------------------------------------------------------------------------------------------
 
     def _revoke_keys(self) -> None:
-        """The key in `client.json` and those of its own meshes were for this life of the stack only."""
+        """Revoke the key in `client.json` and those of the stack's meshes, which live only as long as the stack."""
         keys = [key for key in (self.api_key, *self._mesh_keys.values()) if key]
         self.api_key, self._mesh_keys = "", {}
         if not keys:
@@ -431,16 +433,16 @@ class Stack:
             stores = self._stores()
             for key in keys:
                 RedisKeyRing(stores.client, stores.keys).revoke(id_of(key))
-        except RuntimeDoorError as away:  # Whatever the server says, all that runs here has still to be stopped.
+        except RuntimeDoorError as away:  # Every process must still be stopped, whatever the server says.
             log.warning("the keys of this stack were not revoked", error=str(away))
 
     def stop(self) -> None:
-        """Stop everything, in the reverse order; safe to call at any moment and more than once.
+        """Stop everything, in reverse order; safe at any time and more than once.
 
-        Where a part cannot be stopped, the others are, and the last such error is raised at the end.
+        An error of one part does not keep the others from being stopped; the last such error is raised at the end.
         """
         self._is_ending.set()
-        with ExitStack() as left:  # What was put in last is done first, each whatever became of those before.
+        with ExitStack() as left:  # Runs callbacks last in first out, each even if an earlier one raised.
             if self._port is not None:
                 left.callback(self._port.release)
             if self._redis is not None:

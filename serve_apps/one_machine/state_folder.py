@@ -1,4 +1,4 @@
-"""The state folder of a stack: one owner at a time, and where clients find address and key."""
+"""State folder of a stack: one owner at a time, and the place where clients find address and key."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import psutil
 from mesh.errors import MeshError
 from mesh.runtime.cluster.process import start_mark
 
-#: Who runs for which mesh; see `serve_apps.one_machine.child_marks`.
+#: File of `serve_apps.one_machine.child_marks`.
 CHILDREN_FILE = "children.json"
 
 
 class AlreadyRunning(MeshError):
-    """Another stack owns the state folder; the message tells which, and what to do."""
+    """Another stack owns the state folder; the message names it and the remedy."""
 
 
 class StateFolder:
-    """`.schedulemesh` or another folder; files in it are readable by their owner only."""
+    """`.schedulemesh` or another folder; only its owner can read its files."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
@@ -33,7 +33,7 @@ class StateFolder:
         """Own the folder until `__exit__`, or until this process ends in any way.
 
         Raises:
-            AlreadyRunning: Somebody owns it.
+            AlreadyRunning: Another process owns the folder.
         """
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -43,7 +43,7 @@ class StateFolder:
             os.close(descriptor)
             owner = self.read("stack.json")
             raise AlreadyRunning(
-                f"a stack runs in {self.path} already (process {owner.get('pid', '?')}, {owner.get('address', 'still starting')}); "
+                f"a stack already runs in {self.path} (process {owner.get('pid', '?')}, {owner.get('address', 'still starting')}); "
                 "stop it with `schedulemesh down`, or give another folder with --state"
             ) from None
         self._lock = descriptor
@@ -57,7 +57,7 @@ class StateFolder:
             self._lock = None
 
     def write(self, name: str, facts: dict[str, Any]) -> None:
-        """Replace a file of facts, whole or not at all."""
+        """Replace a file of facts atomically."""
         temporary = self.path / f".{name}.new"
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:
@@ -65,15 +65,15 @@ class StateFolder:
         temporary.replace(self.path / name)
 
     def read(self, name: str) -> dict[str, Any]:
-        """The facts in a file; empty when it is not there."""
+        """Return the facts in a file; empty if there is no such file."""
         try:
             facts = json.loads((self.path / name).read_text())
-        except (FileNotFoundError, ValueError):  # No JSON, or no text at all.
+        except (FileNotFoundError, ValueError):  # Not JSON, or not text.
             return {}
         return facts if isinstance(facts, dict) else {}
 
     def owner(self) -> psutil.Process | None:
-        """The process that runs the stack here, if it lives."""
+        """Return the process that runs the folder's stack, if it is alive."""
         facts = self.read("stack.json")
         try:
             process = psutil.Process(int(facts["pid"]))

@@ -1,4 +1,4 @@
-"""Whose processes the Ray clusters of a stack are: where the file names users, checked before anything is started."""
+"""OS users of the stack's Ray clusters, if the file names users; checked before anything starts."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from mesh.runtime.cluster.run_as import RunAs, share_folder
 
 
 def users_of(config: FederationConfig) -> dict[str, RunAs]:
-    """The user of each cluster that `up` starts; empty where the file names none.
+    """Return the user of each cluster that `up` starts; empty if the file names none.
 
-    Where it names one, all of them share the folder of large values: those without `user` write so that the others can read.
+    If the file names one, all clusters share the folder of large values: clusters without `user` write files that the others can read.
 
     Raises:
-        RuntimeDoorError: A user is missing, or cannot reach what its processes need; the message names the key and what helps.
+        RuntimeDoorError: A user does not exist, or cannot access what its processes need; the message names the key and the remedy.
     """
     own = {name: section.user for name, section in config.clusters.items() if section.address is None}
     if not any(own.values()):

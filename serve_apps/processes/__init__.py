@@ -1,6 +1,6 @@
-"""Processes: what those of the root and of child meshes are made of, whoever starts them.
+"""Parts of every process of the root and of child meshes.
 
-process    logs, readiness by one line, an orderly end    settings  what each is told at its start: one file
-stores     its ports, built from its settings
-ray_entry  the way into its Ray cluster                   ray_access  with the token that a cluster may ask for
+process    logs, the ready line, an orderly end           settings  one settings file per process
+stores     ports of a process, built from its settings
+ray_entry  connection to its Ray cluster                  ray_access  the cluster's token
 """

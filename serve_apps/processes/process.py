@@ -1,4 +1,4 @@
-"""What every process of the stack has in common: settings by file, readiness by one line, an orderly end on SIGTERM."""
+"""Common parts of the stack's processes: logs, the ready line, an orderly end on SIGTERM."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import TextIO
 
 import structlog
 
-#: The line by which a process tells its parent that it is ready; a JSON object follows.
+#: First line of output when a process is ready; a JSON object follows.
 READY = "READY "
 _GARBAGE_LOOK = 100_000
 
 
 def configure_logging(stream: TextIO | None = None) -> None:
-    """One line per event to stderr, which the parent keeps in a file; or to the stream."""
+    """Log one line per event to stderr, which the parent writes to a file, or to the stream."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -34,10 +34,10 @@ def configure_logging(stream: TextIO | None = None) -> None:
 
 
 def collect_seldom() -> None:
-    """Look for circular garbage once in a hundred thousand new objects.
+    """Run the cyclic garbage collector only after a hundred thousand new objects, and never over the objects that exist now.
 
-    A round of the planner makes as many, and hardly a circle; to walk all that lives after every few hundred of them was up to
-    half of its time. What lives now is not looked at again.
+    A planner round makes that many objects and hardly a cycle. Walking all live objects after every few hundred took up to half of
+    the round's time.
     """
     gc.collect()
     gc.freeze()
@@ -45,9 +45,9 @@ def collect_seldom() -> None:
 
 
 def stop_on_signals(wake: Callable[[], None] | None = None) -> threading.Event:
-    """An event that SIGTERM and SIGINT set; `wake` is called then, for whoever waits for something else.
+    """Return an event that SIGTERM and SIGINT set; `wake` is also called then, for threads that wait for something else.
 
-    Call it after `ray.init`, which takes SIGTERM for itself.
+    Call this after `ray.init`, which installs its own SIGTERM handler.
     """
     stop = threading.Event()
 
@@ -62,6 +62,6 @@ def stop_on_signals(wake: Callable[[], None] | None = None) -> threading.Event:
 
 
 def tell_ready(**facts: object) -> None:
-    """Tell the parent."""
+    """Print the ready line for the parent."""
     sys.stdout.write(READY + json.dumps(facts) + "\n")
     sys.stdout.flush()

@@ -1,9 +1,9 @@
-"""How a process gets into a Ray cluster that somebody else started: with the token that Ray keeps, where the cluster asks for one.
+"""Access of a process to a Ray cluster that somebody else started, with Ray's token if the cluster asks for one.
 
-Ray 2.60 asks for a token in a cluster that was started where one lay, and `ray.init(address="HOST:PORT")` brings none by itself: it
-would knock for 20 s in vain. A process that does bring one into a cluster that asks for none gets in, but asks for it itself from then on,
-and what the cluster calls back to it is refused: its actors die at birth. So the cluster is asked. Ray reads the mode when it is imported,
-so this module imports no Ray.
+Ray 2.60 asks for a token in a cluster that was started with one, and `ray.init(address="HOST:PORT")` sends none by itself: it
+retries for 20 s in vain. A process that sends a token to a cluster without one gets in, but then asks for the token itself,
+and refuses calls from the cluster: its actors die at birth. So this module asks the cluster. Ray reads the mode on import,
+so this module does not import Ray.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from mesh.errors import RuntimeDoorError
 from mesh.runtime.cluster.cluster_token import MODE_VARIABLE, PATH_VARIABLE, TOKEN_VARIABLE, token_environment
 from mesh.runtime.cluster.reach import knock
 
-#: How long the cluster may take to say whether it is there.
+#: Seconds that the cluster may take to answer.
 ANSWER_S = 5.0
 _REFUSED = 16
-#: Asks as Ray's own clients do first, which changes nothing. In a process of its own: the threads of gRPC and the forks of a process that
-#: starts others do not go together.
+#: Makes the first call that Ray's own clients make, which changes nothing. Runs in a process of its own, because gRPC's threads and forks
+#: do not go together.
 _ASK = f"""
 import sys, grpc
 with grpc.insecure_channel(sys.argv[1]) as channel:
@@ -34,33 +34,33 @@ with grpc.insecure_channel(sys.argv[1]) as channel:
 
 
 def token_file(home: Path) -> Path:
-    """Where `ray get-auth-token --generate` and `ray.init()` keep the token of this user."""
+    """Return the file in which `ray get-auth-token --generate` and `ray.init()` keep this user's token."""
     return home / ".ray" / "auth_token"
 
 
 def auth_mode(environment: Mapping[str, str], address: str) -> str:
-    """The mode to enter a cluster with that is not one's own: what somebody has set, else what the cluster asks for.
+    """Return the auth mode for a foreign cluster: the mode set in the environment, or else the mode the cluster asks for.
 
     Args:
-        environment: Of this process.
+        environment: Environment of this process.
         address: `HOST:PORT` of the cluster.
     """
     return environment.get(MODE_VARIABLE) or ("token" if asks_for_token(address) else "disabled")
 
 
 def asks_for_token(address: str) -> bool:
-    """Does the cluster refuse a caller who shows none? One that does not answer at all asks for nothing."""
+    """Return whether the cluster refuses callers without a token; False if it does not answer."""
     asked = subprocess.run([sys.executable, "-c", _ASK, address, str(ANSWER_S)], check=False, capture_output=True)
     return asked.returncode == _REFUSED
 
 
 def entry_environment(environment: Mapping[str, str], address: str, token_file: str | None) -> Mapping[str, str]:
-    """What a process needs in its environment, beside this one, to enter a cluster that is not one's own.
+    """Return the environment variables that a process needs to connect to a foreign cluster.
 
     Args:
-        environment: Of this process.
+        environment: Environment of this process.
         address: `HOST:PORT` of the cluster.
-        token_file: The file of the cluster's token; None: where Ray looks for one, if the cluster asks for it.
+        token_file: File of the cluster's token; None: Ray's default file, if the cluster asks for a token.
     """
     if token_file is not None:
         return token_environment(Path(token_file))
@@ -68,54 +68,54 @@ def entry_environment(environment: Mapping[str, str], address: str, token_file: 
 
 
 def open_words(address: str) -> tuple[str, ...]:
-    """A warning of a cluster that asks nobody for a token; none of one that does."""
+    """Return a warning if the cluster asks for no token, or an empty text."""
     if asks_for_token(address):
         return ()
-    asks = f"the Ray cluster at {address} asks for no token: whoever reaches its ports runs code on it"
+    asks = f"the Ray cluster at {address} asks for no token: anyone who can reach its ports can run code on it"
     return (f"{asks}. Start its nodes with {MODE_VARIABLE}=token (`ray get-auth-token --generate` makes a token)",)
 
 
 def check_token_file(file: str, named_by: str, *, whose: str = "") -> None:
-    """See whether there is a token in the file: a process of Ray's that finds none aborts.
+    """Check that the file holds a token, because Ray's processes abort without one.
 
     Raises:
-        RuntimeDoorError: It cannot be read, or is empty; the message says what helps.
+        RuntimeDoorError: The file cannot be read, or is empty; the message says what helps.
     """
     try:
         wrong = "" if Path(file).read_text(encoding="utf-8").strip() else "is empty"
     except (OSError, UnicodeDecodeError) as unreadable:
         wrong = f"cannot be read ({unreadable})"
     if wrong:
-        raise RuntimeDoorError(f"{whose}the token file {file} {wrong}; `{named_by}` names the file that holds the cluster's token")
+        raise RuntimeDoorError(f"{whose}the token file {file} {wrong}; set `{named_by}` to the file that holds the cluster's token")
 
 
 def check_answers(address: str, named_by: str, *, whose: str = "") -> None:
-    """See whether anybody listens at the address of a cluster; Ray itself would try for minutes, and over again.
+    """Check that something listens at the address of a cluster; Ray itself would retry for minutes.
 
     Args:
         address: `HOST:PORT`.
-        named_by: What holds the address, for whoever has to mend it: a key of the file, or an option.
-        whose: The cluster's name and a colon, where several are looked at.
+        named_by: Config key or option that holds the address, for the message.
+        whose: Name of the cluster and a colon, if several are checked.
 
     Raises:
-        RuntimeDoorError: Nobody does; the message says what helps.
+        RuntimeDoorError: Nothing listens; the message says what helps.
     """
     try:
         knock(address, ANSWER_S)
     except (OSError, ValueError) as refused:
         raise RuntimeDoorError(
-            f"{whose}nobody answers at {address} ({refused}); `{named_by}` is the one that `ray start --head` tells, "
-            "and this machine has to be a node of the cluster"
+            f"{whose}no answer from {address} ({refused}); set `{named_by}` to the address that `ray start --head` prints, "
+            "and run this on a node of the cluster"
         ) from None
 
 
 def refused_words(address: str, environment: Mapping[str, str], home: Path, refused: Exception) -> str:
-    """What somebody can do about a cluster that cannot be entered."""
+    """Return an error message with remedies for a cluster that refuses this process."""
     has_token = any(environment.get(name) for name in (TOKEN_VARIABLE, PATH_VARIABLE)) or token_file(home).exists()
-    lacking = "" if has_token else f", and bring its token as {token_file(home)} or by {PATH_VARIABLE}: there is none here"
+    lacking = "" if has_token else f", and put its token into {token_file(home)} or name its file in {PATH_VARIABLE}: there is none here"
     mode = environment.get(MODE_VARIABLE, "unset")
     return (
-        f"the Ray cluster at {address} does not answer, or does not let this process in ({MODE_VARIABLE}={mode}): "
+        f"the Ray cluster at {address} does not answer, or refuses this process ({MODE_VARIABLE}={mode}): "
         f"check the address and that this machine is a node of it; if the log says InvalidAuthToken, set {MODE_VARIABLE}=token{lacking}. "
         f"Ray says: {' '.join(str(refused).split())}"
     )

@@ -1,4 +1,4 @@
-"""The way of a process of the stack into its Ray cluster."""
+"""Connection of a process to its Ray cluster."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ NAMESPACE = "schedulemesh"
 
 
 def enter(address: str, variables: Mapping[str, str] | None = None) -> None:
-    """Become a driver of the cluster.
+    """Connect to the cluster as a driver.
 
     Args:
         address: `HOST:PORT`.
-        variables: For the environment of every worker of this driver; each then takes a second longer to start. None: as its node has it.
+        variables: Environment of every worker of this driver, each of which then starts a second later. None: the node's environment.
 
     Raises:
-        RuntimeDoorError: It does not answer, or lets nobody in who has no token; the message says what helps.
+        RuntimeDoorError: The cluster does not answer, or needs a token; the message says what helps.
     """
     try:
         environment = {"env_vars": dict(variables)} if variables else None
@@ -34,6 +34,6 @@ def enter(address: str, variables: Mapping[str, str] | None = None) -> None:
 
 
 def cluster_id() -> str:
-    """Ray's own id of the cluster that was entered, different for each head that is started."""
+    """Return Ray's id of the connected cluster; each start of a head has a new one."""
     worker: Any = ray._private.worker.global_worker  # noqa: SLF001  Ray has no public name for it
     return str(worker.gcs_client.cluster_id.hex())

@@ -1,4 +1,4 @@
-"""What a process of the stack is told at its start: one JSON file per process, readable by its owner only.
+"""Settings of the stack's processes: one JSON file per process, readable only by its owner.
 
 Secrets (the URL of Redis holds its password; keys of meshes) travel in these files, never in arguments or logs.
 """
@@ -20,13 +20,13 @@ from federation.steadiness import SteadinessRules
 
 
 class LinkSettings(BaseModel):
-    """How a mesh without a key to the store reaches the root."""
+    """Connection to the root of a mesh without a key to the store."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    roots: tuple[str, ...] = Field(min_length=1)  #: Addresses of replicas, tried in turn.
-    key: str = Field(repr=False)  #: The mesh's own.
-    ca_file: str | None = None  #: Certificates that sign those of the roots; None: as this machine believes.
+    roots: tuple[str, ...] = Field(min_length=1)  #: Addresses of the root's replicas, tried in order.
+    key: str = Field(repr=False)  #: Key of the mesh.
+    ca_file: str | None = None  #: CA certificates of the roots; None: the machine's own.
 
 
 class _Settings(BaseModel):
@@ -37,36 +37,36 @@ class _Settings(BaseModel):
     storage_url: str  #: fsspec URL of the folder for values that are too large for the control store.
 
     def write(self, path: Path) -> None:
-        """Write to a file that only its owner reads."""
+        """Write to a file that only its owner can read."""
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        os.fchmod(descriptor, 0o600)  # The mode above is for new files only.
+        os.fchmod(descriptor, 0o600)  # The mode given to `open` applies only to new files.
         with os.fdopen(descriptor, "w") as file:
             file.write(self.model_dump_json())
 
 
 class StoreSettings(BaseModel):
-    """How a mesh in the root's own domain of trust reaches the store."""
+    """Connection to the store of a mesh that the root trusts."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     redis_url: str = Field(repr=False)
-    ledger: str | None = None  #: Its id, under which it is founded again after a loss; None: whoever it is.
-    replicated: bool = False  #: Replicas are configured, and grants wait for one of them for a moment.
+    ledger: str | None = None  #: Ledger id, under which the ledger is recreated after a loss; None: any id.
+    replicated: bool = False  #: Replicas are configured, and grants wait briefly for one of them.
     lease_ttl_ms: int
     lease_grace_ms: int
 
 
 class RootSettings(_Settings):
-    """For the root mesh: Serve deployments on one cluster."""
+    """Settings of the root mesh: Serve deployments on one cluster."""
 
     redis_url: str = Field(repr=False)
-    ledger: str | None = None  #: Its id, under which it is founded again after a loss; None: whoever it is.
-    replicated: bool = False  #: Replicas are configured, and grants wait for one of them for a moment.
+    ledger: str | None = None  #: Ledger id, under which the ledger is recreated after a loss; None: any id.
+    replicated: bool = False  #: Replicas are configured, and grants wait briefly for one of them.
     lease_ttl_ms: int
     lease_grace_ms: int
-    has_own_cluster: bool = False  #: No mesh may be on the root's cluster.
-    cluster_stays: bool = False  #: When the root ends: it was there before.
+    has_own_cluster: bool = False  #: No mesh may use the root's cluster.
+    cluster_stays: bool = False  #: The cluster existed before the root and remains after it.
     host: str
     port: int
     gateways: int  #: Replicas of the HTTP gateway.
@@ -74,9 +74,9 @@ class RootSettings(_Settings):
     inline_limit_bytes: int
     retention_ms: int
     roster: Roster  #: Meshes and flavors that the configuration names.
-    receipt_keys: dict[int, str] = Field(repr=False)  #: Sign leases that are told over HTTP; see `federation.receipts`.
+    receipt_keys: dict[int, str] = Field(repr=False)  #: Keys that sign leases sent over HTTP; see `federation.receipts`.
     otlp_endpoint: str | None = None
-    traces_file: str | None = None  #: JSON lines, one span each.
+    traces_file: str | None = None  #: JSON lines, one per span.
     costs: CostRules = CostRules()
     steadiness: SteadinessRules = SteadinessRules()
     backlog: BacklogLimits = BacklogLimits()
@@ -85,27 +85,27 @@ class RootSettings(_Settings):
 
     @staticmethod
     def read(path: str) -> RootSettings:
-        """What `write` has written there."""
+        """Read the settings from a file of `write`."""
         return RootSettings.model_validate_json(Path(path).read_bytes())
 
 
 class ChildSettings(_Settings):
-    """For one child mesh: with a key to the store, or with a link to the root."""
+    """Settings of one child mesh, with a key to the store or with a link to the root."""
 
     store: StoreSettings | None
     link: LinkSettings | None
-    record: MeshRecord  #: `cluster` and `address` are filled in by the process, which asks Ray.
-    node_labels: dict[str, str]  #: The slice of the cluster: Ray node labels.
+    record: MeshRecord  #: The process sets `cluster` and `address`, which it asks Ray for.
+    node_labels: dict[str, str]  #: Ray node labels of the mesh's slice of the cluster.
     inline_limit_bytes: int
     warm_runners: int
 
     @model_validator(mode="after")
     def _one_way(self) -> ChildSettings:
         if (self.store is None) == (self.link is None):
-            raise ValueError("needs either `store` or `link`, one of the two")
+            raise ValueError("give exactly one of `store` and `link`")
         return self
 
     @staticmethod
     def read(path: str) -> ChildSettings:
-        """What `write` has written there."""
+        """Read the settings from a file of `write`."""
         return ChildSettings.model_validate_json(Path(path).read_bytes())

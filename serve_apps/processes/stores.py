@@ -1,4 +1,4 @@
-"""The ports of a process, built from its settings: the one place that knows all adapters of the root and of a child."""
+"""Ports of a process, built from its settings: the only module that knows all adapters of the root and of a child."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -27,9 +27,9 @@ from serve_apps.processes.settings import ChildSettings, LinkSettings
 
 log = structlog.get_logger(__name__)
 
-#: No answer of Redis is waited for longer than this, beyond the wait that a blocking call asks for.
+#: Longest wait for an answer of Redis, beyond the wait that a blocking call asks for.
 ANSWER_MS_MAX = 5_000
-#: A replica that does not have a grant by then is not waited for any longer.
+#: Longest wait for a replica to confirm a grant.
 COPY_MS_MAX = 100
 #: Packages whose verbs a root calls on Redis.
 VERB_FOLDERS = ("federation.store.lua", "dag.store.lua")
@@ -37,7 +37,7 @@ VERB_FOLDERS = ("federation.store.lua", "dag.store.lua")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stores:
-    """The ports of one process."""
+    """Ports of one process."""
 
     client: redis.Redis
     keys: Keys
@@ -52,21 +52,22 @@ class Stores:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildPorts:
-    """What a child mesh works with; only a child's verbs are called on them."""
+    """Ports of a child mesh; only a child's verbs are called on them."""
 
     ledger: LeaseLedger
     queue: StageQueue
     blobs: BlobStore
-    link: HttpLink | None = None  #: Where they are reached over HTTP.
+    link: HttpLink | None = None  #: The link, if the ports use HTTP.
 
 
 def open_child_ports(settings: ChildSettings) -> ChildPorts:
-    """The child's ports, over Redis or over HTTP as the settings say. Who uses them waits for a store that is away;
-    only of a cluster a node has to answer here.
+    """Open the child's ports, over Redis or over HTTP as the settings say.
+
+    The store need not answer yet: callers wait for it. Only a Redis cluster must have a node that answers.
 
     Raises:
-        SchemaMismatch: The store holds data that another version of this program has laid out.
-        StoreUnavailable: The file of certificates cannot be read, or no node of the cluster answers.
+        SchemaMismatch: The store holds data of another version of this program.
+        StoreUnavailable: The CA file cannot be read, or no node of the cluster answers.
     """
     if settings.store is not None:
         own = settings.store
@@ -77,7 +78,7 @@ def open_child_ports(settings: ChildSettings) -> ChildPorts:
         return ChildPorts(ledger=stores.ledger, queue=ChildStageQueue(stores.client, stores.keys), blobs=stores.blobs)
     assert settings.link is not None  # noqa: S101  the settings hold one of the two
     link = open_link(settings.link)
-    # They have a child's verbs, which are all that it calls; the ports have the root's as well.
+    # The adapters have the child's verbs, which are all that it calls; the port types have the root's as well.
     ledger, queue = cast("LeaseLedger", HttpLedger(link)), cast("StageQueue", HttpStageQueue(link, settings.record.mesh))
     return ChildPorts(ledger=ledger, queue=queue, blobs=cast("BlobStore", HttpBlobs(link)), link=link)
 
@@ -92,7 +93,7 @@ def _refuse_other_schema(stores: Stores) -> None:
 
 
 def open_link(settings: LinkSettings) -> HttpLink:
-    """The link. Raises as `open_child_ports`."""
+    """Open the link. Raises as `open_child_ports`."""
     return HttpLink(settings.roots, settings.key, verify=trusted(settings.ca_file))
 
 
@@ -107,15 +108,17 @@ def open_stores(
     receipts: ReceiptKeys | None = None,
     limits: BacklogLimits = BACKLOG_LIMITS,
 ) -> Stores:
-    """One server, and the master that sentinels know, are connected to at the first command; a cluster is looked for at once. A lost
-    connection is made anew once, at the next command.
+    """Open the stores.
+
+    One server, and a master known to sentinels, are connected at the first command; a cluster is contacted at once. A lost
+    connection is made again once, at the next command.
 
     Args:
-        ledger: Its id, under which it is founded again after a loss; None: whoever it is.
-        replicated: Replicas are configured, and grants wait for one of them for a moment.
-        receipts: Sign what is told to meshes and check what they claim; None: callers are trusted.
-        limits: How much may be open.
-        founding: The storage was made a moment ago, so no lease can exist that a new ledger would have to learn of.
+        ledger: Ledger id, under which the ledger is recreated after a loss; None: any id.
+        replicated: Replicas are configured, and grants wait briefly for one of them.
+        receipts: Keys that sign what meshes receive and verify what they claim; None: callers are trusted.
+        limits: How much work may be open.
+        founding: The storage is new, so no lease can exist that a new ledger would have to recover.
 
     Raises:
         StoreUnavailable: No node of the cluster answers.

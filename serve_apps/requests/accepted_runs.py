@@ -1,10 +1,10 @@
-"""Runs that this replica has taken in of late, kept for a store that loses its last writes after it has answered.
+"""Runs that this replica accepted recently, kept in case the store loses its last writes after it has answered.
 
-A submission is answered when the store has it; at `D0` that is not on any disk yet. What a replica has answered it keeps for a while, and
-stores again when the ledger has begun another epoch: the same id and graph is the same run, so what was not lost stays as it is. Lost is
-what nobody keeps: where the replica ends within the same seconds as the server, and what is older, or more, than is kept.
+A submission is answered when the store has it; at `D0` the run is not on any disk yet. The replica keeps each accepted run for a while
+and stores it again when the ledger begins a new epoch. The same id and graph is the same run, so runs that were not lost do not
+change. A run is lost if the replica ends within the same seconds as the server, or if it is older or larger than what is kept.
 
-Source: references of the protocol §5 (submit), ADR 0028.
+Source: ADR 0028.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from mesh.errors import MeshError
 
 log = structlog.get_logger(__name__)
 
-#: How long a run is kept; never longer than ended ones are in the store, or one that was retired there would run again.
+#: How long a run is kept; never longer than the store keeps ended runs, or a retired run would run again.
 KEPT_MS = 120_000
-#: How often it is looked whether the store has lost something; learning lasts much longer.
+#: Interval of checks for a new epoch; recovery of the ledger lasts much longer.
 LOOK_S = 1.0
-#: All that is kept, graphs and code.
+#: Most bytes kept, graphs and code together.
 KEPT_BYTES_MAX = 64 << 20
-#: What the record of a node takes beside the graph, about.
+#: Approximate size of a node's record beside the graph.
 _NODE_BYTES = 1_000
 
 
@@ -41,7 +41,7 @@ class _Kept:
     record: RunRecord
     blobs: dict[str, bytes]
     accepted_ms: int
-    epoch: int  #: Of the ledger, when the run was last known to be stored.
+    epoch: int  #: Ledger epoch in which the run was last known to be stored.
 
     @property
     def size_bytes(self) -> int:
@@ -49,11 +49,11 @@ class _Kept:
 
 
 class AcceptedRuns:
-    """Of one replica; safe to use from many threads.
+    """Recently accepted runs of one replica; thread-safe.
 
     Args:
-        epoch: Asks for the present one; cheap.
-        kept_ms: How long ended runs are kept in the store, if that is shorter than `KEPT_MS`.
+        epoch: Returns the ledger's current epoch; cheap.
+        kept_ms: How long the store keeps ended runs, if shorter than `KEPT_MS`.
     """
 
     def __init__(self, runs: RunStore, *, epoch: Callable[[], int], clock: Clock, kept_ms: int = KEPT_MS) -> None:
@@ -62,17 +62,17 @@ class AcceptedRuns:
         self._clock = clock
         self._kept_ms = min(KEPT_MS, kept_ms)
         self._guard = threading.Lock()
-        self._kept: deque[_Kept] = deque()  #: The oldest first.
+        self._kept: deque[_Kept] = deque()  #: Oldest first.
         self._size_bytes = 0
 
     def create(self, record: RunRecord, blobs: dict[str, bytes], *, epoch: int) -> bool:
-        """Store a new run, and keep it; see `RunStore.create`.
+        """Store a new run and keep it; see `RunStore.create`.
 
         Args:
-            epoch: Of the ledger, before.
+            epoch: Ledger epoch before the call.
         """
         created = self._runs.create(record, blobs)
-        if created or self._goes_on(record):  # One that has ended may be retired while it is kept here, and would run again.
+        if created or self._goes_on(record):  # An ended run may be retired while it is kept here, and would then run again.
             with self._guard:
                 kept = _Kept(record=record, blobs=blobs, accepted_ms=self._clock.monotonic_ms(), epoch=epoch)
                 self._kept.append(kept)
@@ -85,10 +85,10 @@ class AcceptedRuns:
         return summary is not None and summary.state not in RUN_ENDS
 
     def look(self) -> int:
-        """Store again what another epoch may have lost; how many runs were lost and are back.
+        """Store again the runs that a new epoch may have lost; return how many were lost and stored again.
 
         Raises:
-            StoreUnavailable: Look again later.
+            StoreUnavailable: Try again later.
         """
         with self._guard:
             self._drop_old()
@@ -100,13 +100,13 @@ class AcceptedRuns:
         try:
             was_lost = self._runs.create(kept.record, kept.blobs)
         except (BacklogFull, StoreFull) as full:
-            log.warning("a run that the store has lost does not fit now; it is tried again", run=kept.record.run, error=str(full))
+            log.warning("no room to store a lost run again; will retry", run=kept.record.run, error=str(full))
             return False
         except (RunConflict, KeyConflict) as taken:
-            log.warning("a run that the store has lost cannot come back", run=kept.record.run, error=str(taken))
+            log.warning("a lost run cannot be stored again", run=kept.record.run, error=str(taken))
             was_lost = False
         if was_lost:
-            log.warning("a run that the store has lost is stored again", run=kept.record.run)
+            log.warning("stored a lost run again", run=kept.record.run)
         kept.epoch = epoch
         return was_lost
 
@@ -117,12 +117,12 @@ class AcceptedRuns:
 
 
 async def look_after(accepted: AcceptedRuns) -> None:
-    """Look again and again, until this is cancelled; whatever the store answers, the next look comes."""
+    """Check periodically until cancelled. No error of the store ends the checks."""
     while True:
         await asyncio.sleep(LOOK_S)
         try:
             await run_in_threadpool(accepted.look)
         except MeshError as gone:
-            log.warning("accepted runs cannot be looked after now", error=str(gone))
-        except Exception:  # whatever breaks over one run must not end the look after all others
-            log.exception("accepted runs cannot be looked after")
+            log.warning("cannot check accepted runs now; will retry", error=str(gone))
+        except Exception:  # a failure over one run must not end the checks of all others
+            log.exception("cannot check accepted runs")

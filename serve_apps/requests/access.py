@@ -1,4 +1,4 @@
-"""Who asks, and how far the key reaches. What is out of reach is told as if it did not exist, except at submission."""
+"""Callers of requests and what their keys cover. Resources out of reach look as if they did not exist, except at submission."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from serve_apps.requests.auth import Denial, Denied, MeshPrincipal, Principal, a
 from serve_apps.requests.dependencies import Dependencies, Ports
 from serve_apps.requests.errors import NotAuthenticated, OutOfReach
 
-#: The tenant of a key that reaches all of them: an operator's.
+#: Tenant of an operator's key, which covers all tenants.
 EVERYBODY = TenantPath("*")
 
 _WORDS = {
     Denial.MISSING: "no API key; send the header `Authorization: Bearer smk_…`",
     Denial.MALFORMED: "the Authorization header is not `Bearer smk_<id>_<secret>`",
-    Denial.UNKNOWN: "the API key is not known here",
+    Denial.UNKNOWN: "unknown API key; `schedulemesh keys create` makes one",
     Denial.REVOKED: "the API key was revoked",
 }
 _MESHS_WORDS = {denial: words.replace("smk_", "smm_").replace("API key", "mesh key") for denial, words in _WORDS.items()}
 
-#: For `/docs` only, where it makes the button; the header itself is read below.
+#: Only for the button in `/docs`; `asking` reads the header itself.
 _scheme = HTTPBearer(auto_error=False, scheme_name="API key", description="An API key: `smk_<id>_<secret>`.")
 
 
 def asking(request: Request, ports: Ports, _shown: Annotated[object, Security(_scheme)] = None) -> Principal:
-    """The holder of the request's API key.
+    """Return the holder of the request's API key.
 
     Raises:
-        NotAuthenticated: There is none.
-        TooManyCalls: The key has used up its calls; or too many wrong ones came from this address.
-        StoreUnavailable: The ring of keys does not answer.
+        NotAuthenticated: The request has no valid key.
+        TooManyCalls: The key is over its call limit, or its address has sent too many wrong keys.
+        StoreUnavailable: The key ring does not answer.
     """
     answer, now_ms = authenticate(request.headers.get("authorization"), ports.keys.find), ports.clock.monotonic_ms()
     if isinstance(answer, Denied):
@@ -46,59 +46,59 @@ def asking(request: Request, ports: Ports, _shown: Annotated[object, Security(_s
 
 
 def address_of(request: Request) -> str:
-    """From where the request comes; many may share it."""
+    """Return the client address of the request; several clients may share one."""
     return request.client.host if request.client is not None else ""
 
 
 def asking_mesh(authorization: str | None, ports: Dependencies) -> MeshPrincipal:
-    """The mesh whose key an `Authorization` header holds. Raises as `asking`."""
+    """Return the mesh whose key is in the `Authorization` header. Raises as `asking`."""
     answer = authenticate_mesh(authorization, ports.keys.find)
     if isinstance(answer, Denied):
         raise NotAuthenticated(_MESHS_WORDS[answer.reason])
     return answer
 
 
-#: A parameter of a route: whoever asks.
+#: Route parameter: the caller.
 Asking = Annotated[Principal, Depends(asking)]
 
 
 def looking(principal: Asking, ports: Ports) -> None:
-    """Count a call of a route that looks at the whole ledger. Raises TooManyCalls."""
+    """Count a call of a route that reads the whole ledger. Raises TooManyCalls."""
     ports.desk.count_look(principal, ports.clock.monotonic_ms())
 
 
 def operating(principal: Asking) -> Principal:
-    """The holder of an operator's key.
+    """Return the holder of an operator's key.
 
     Raises:
-        OutOfReach: The key is of one tenant.
+        OutOfReach: The key belongs to a tenant.
     """
     if principal.tenant != EVERYBODY:
-        raise OutOfReach("only an operator's API key may do this; `schedulemesh keys create '*'` makes one")
+        raise OutOfReach("this needs an operator's API key; `schedulemesh keys create '*'` makes one")
     return principal
 
 
-#: A parameter of a route: whoever asks, who has to be an operator.
+#: Route parameter: the caller, who must be an operator.
 Operating = Annotated[Principal, Depends(operating)]
 
 
 def reaches(principal: Principal, tenant: TenantPath) -> bool:
-    """Whether the key reaches the tenant: its own, and all below it; an operator's reaches all."""
+    """Return whether the key covers the tenant: its own tenant and those below it; an operator's key covers all."""
     return principal.tenant == EVERYBODY or principal.may(tenant)
 
 
 def tops(principal: Principal, snapshot: Snapshot) -> tuple[TenantPath, ...]:
-    """What the paths of all tenants that the key reaches begin with."""
+    """Return the path prefixes of all tenants that the key covers."""
     if principal.tenant != EVERYBODY:
         return (principal.tenant,)
     return snapshot.tree.first_names()
 
 
 def summary_within(ports: Dependencies, principal: Principal, run: str) -> RunSummary:
-    """The run in one line.
+    """Return the summary of the run.
 
     Raises:
-        UnknownRun: There is none, or it is out of reach.
+        UnknownRun: There is no such run within reach.
         StoreUnavailable: The store does not answer.
     """
     found = ports.runs.summary(RunId(run))
@@ -108,7 +108,7 @@ def summary_within(ports: Dependencies, principal: Principal, run: str) -> RunSu
 
 
 def record_within(ports: Dependencies, principal: Principal, run: str) -> RunRecord:
-    """The whole run. Raises as `summary_within`."""
+    """Return the whole run. Raises as `summary_within`."""
     summary_within(ports, principal, run)
     record = ports.runs.load(RunId(run))
     if record is None:

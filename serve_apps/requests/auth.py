@@ -1,11 +1,11 @@
-"""Who asks: an API key in, a principal or a named denial out.
+"""Authentication: an API key in, a principal or a named denial out.
 
-A tenant's key reads `smk_<id>_<secret>`, a mesh's `smm_<id>_<secret>`: the id (8 hex digits) finds the record, the secret (43
-characters, 256 random bits) proves that it is meant. The text is shown once, when it is minted; the ring keeps the digest of
-the secret.
+A tenant's key reads `smk_<id>_<secret>`, a mesh's `smm_<id>_<secret>`. The id (8 hex digits) finds the record; the secret (43
+characters, 256 random bits) proves possession. The text is shown once, when it is minted; the ring keeps a digest of the
+secret.
 
-A wrong secret and an unknown id cost the same work and get the same answer, so nobody learns which ids exist. That a key
-was revoked is told to nobody but whoever knows its secret.
+A wrong secret and an unknown id cost the same work and get the same response, so that no caller learns which ids exist. Only
+callers with the right secret learn that a key was revoked.
 """
 
 import hashlib
@@ -19,15 +19,15 @@ from enum import Enum
 from federation.api_keys import ApiKey, KeyRing
 from mesh.ids import MeshId, TenantPath
 
-#: What keys begin with: those of tenants, those of meshes.
+#: Prefixes of keys: tenants' and meshes'.
 TENANTS_KEY, MESHS_KEY = "smk", "smm"
 _KEY_TEXT = re.compile(r"(?P<kind>smk|smm)_(?P<key>[0-9a-f]{8})_(?P<secret>[A-Za-z0-9_-]{43})")
-#: Compared with when there is no such key. No secret has this digest in practice: it would have to be found first.
+#: Digest to compare with if there is no such key. No practical secret has this digest.
 _NOBODY = ApiKey(key="", tenant=TenantPath(""), sha256="0" * 64, created_ms=0)
 
 
 class Denial(str, Enum):
-    """Why nobody is let in; all of them are HTTP's 401."""
+    """Why a key was denied; always HTTP 401."""
 
     MISSING = "MISSING"
     """There is no Authorization header."""
@@ -36,43 +36,43 @@ class Denial(str, Enum):
     UNKNOWN = "UNKNOWN"
     """There is no such key."""
     REVOKED = "REVOKED"
-    """The key was good once."""
+    """The key was revoked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Denied:
-    """Nobody is let in."""
+    """Failed authentication."""
 
     reason: Denial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Whoever holds a key."""
+    """Holder of a tenant's or operator's key."""
 
-    key: str  #: The id of the key, for logs; the secret is nowhere.
+    key: str  #: Id of the key, for logs; the secret is stored nowhere.
     tenant: TenantPath
-    user: str = ""  #: Whose key it is; empty: nobody's in particular.
+    user: str = ""  #: User of the key; empty: none.
 
     def may(self, tenant: TenantPath) -> bool:
-        """Whether the key reaches the tenant: its own, and all below it."""
+        """Return whether the key covers the tenant: its own tenant and those below it."""
         return tenant == self.tenant or tenant.startswith(f"{self.tenant}/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeshPrincipal:
-    """Whoever holds a mesh's key."""
+    """Holder of a mesh's key."""
 
-    key: str  #: As for `Principal`.
+    key: str  #: See `Principal`.
     mesh: MeshId
 
 
 def mint(tenant: TenantPath, now_ms: int, user: str = "") -> tuple[str, ApiKey]:
-    """A new key for the tenant: the text for its holder, to be shown once, and the record for the ring.
+    """Make a key of the tenant: return its text, to be shown once, and its record for the ring.
 
     Args:
         now_ms: Milliseconds since the epoch.
-        user: Whose key it is; empty: nobody's in particular.
+        user: User of the key; empty: none.
     """
     key, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
     record = ApiKey(key=key, tenant=tenant, sha256=_digest(secret), created_ms=now_ms, user=user)
@@ -80,42 +80,42 @@ def mint(tenant: TenantPath, now_ms: int, user: str = "") -> tuple[str, ApiKey]:
 
 
 def mint_for_mesh(mesh: MeshId, now_ms: int) -> tuple[str, ApiKey]:
-    """A new key for the mesh. As `mint`."""
+    """Make a key of the mesh. See `mint`."""
     key, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
     return f"{MESHS_KEY}_{key}_{secret}", ApiKey(key=key, tenant=TenantPath(""), mesh=mesh, sha256=_digest(secret), created_ms=now_ms)
 
 
 def issue(ring: KeyRing, tenant: TenantPath, now_ms: int, user: str = "") -> str:
-    """Mint a key and keep it in the ring; the text, to be shown once.
+    """Make a key, store it in the ring, and return its text, to be shown once.
 
     Args:
         now_ms: Milliseconds since the epoch.
         user: See `mint`.
     Raises:
-        StoreUnavailable: The ring does not answer; whether the key was kept is not known, and nobody has its text.
+        StoreUnavailable: The ring does not answer; the key may have been stored, but no one has its text.
     """
     return _kept(ring, lambda: mint(tenant, now_ms, user))
 
 
 def issue_for_mesh(ring: KeyRing, mesh: MeshId, now_ms: int) -> str:
-    """Mint a key for the mesh and keep it. As `issue`."""
+    """Make a key of the mesh and store it in the ring. See `issue`."""
     return _kept(ring, lambda: mint_for_mesh(mesh, now_ms))
 
 
 def id_of(text: str) -> str:
-    """By which the ring finds the key of this text, as `issue` has given it."""
+    """Return the id under which the ring finds the key of this text."""
     return text.split("_")[1]
 
 
 def _kept(ring: KeyRing, mint_one: Callable[[], tuple[str, ApiKey]]) -> str:
     while True:
         text, record = mint_one()
-        if ring.add(record):  # One in 2^32 times per key there is, the id is taken.
+        if ring.add(record):  # The id is taken with a chance of 1 in 2^32 per existing key.
             return text
 
 
 def authenticate(header: str | None, lookup: Callable[[str], ApiKey | None]) -> Principal | Denied:
-    """The holder of the tenant's key in an `Authorization` header.
+    """Return the holder of the tenant's key in an `Authorization` header, or the denial.
 
     Args:
         lookup: `KeyRing.find`.
@@ -127,13 +127,13 @@ def authenticate(header: str | None, lookup: Callable[[str], ApiKey | None]) -> 
 
 
 def authenticate_mesh(header: str | None, lookup: Callable[[str], ApiKey | None]) -> MeshPrincipal | Denied:
-    """The holder of the mesh's key in an `Authorization` header. As `authenticate`."""
+    """Return the holder of the mesh's key in an `Authorization` header, or the denial. See `authenticate`."""
     record = _proven(header, MESHS_KEY, lookup)
     return record if isinstance(record, Denied) else MeshPrincipal(key=record.key, mesh=record.mesh or MeshId(""))
 
 
 def _proven(header: str | None, kind: str, lookup: Callable[[str], ApiKey | None]) -> ApiKey | Denied:
-    """The record of a key of this kind whose secret the header knows."""
+    """Return the record of a key of this kind if the header has its secret."""
     if header is None:
         return Denied(reason=Denial.MISSING)
     scheme, _, text = header.strip().partition(" ")

@@ -1,4 +1,4 @@
-"""What the gateway answers from: ports, given once, found again in each request."""
+"""Ports of the gateway, given once and available in each request."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from serve_apps.requests.front_desk import FrontDesk
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependencies:
-    """Every port of the gateway."""
+    """Ports and settings of the gateway."""
 
     runs: RunStore
     ledger: LeaseLedger
@@ -42,23 +42,23 @@ class Dependencies:
     feed: EventFeed
     keys: KeyRing
     body_limit_bytes: int
-    costs: CostRules = COST_RULES  #: What a dry run reckons with when it chooses meshes; the coordinator's.
-    storage_url: str = ""  #: The folder that values' files lie in; files elsewhere are not opened. Empty: no file is.
-    heartbeat_ms: int = 2_000  #: How often a mesh renews its session; told to those that join over the link.
-    inline_limit_bytes: int = 65_536  #: Values up to this size travel through the control store; likewise.
-    ledger_id: str = ""  #: Told to meshes that join, which name by it what is theirs on their Ray cluster.
-    roster: Roster = NO_ROSTER  #: Meshes and flavors of the root's file: what a mesh that joins is held against.
-    receipts: ReceiptKeys | None = None  #: Sign the tokens that meshes are told, and check those that they name; None: they are trusted.
+    costs: CostRules = COST_RULES  #: Cost rules for routing in dry runs; the same as the coordinator's.
+    storage_url: str = ""  #: Folder of files with values; other files are not opened. Empty: no file is opened.
+    heartbeat_ms: int = 2_000  #: Interval in which meshes renew their sessions; sent to meshes that join over the link.
+    inline_limit_bytes: int = 65_536  #: Values up to this size travel through the control store; sent to meshes as well.
+    ledger_id: str = ""  #: Sent to joining meshes, which name their things on the Ray cluster by it.
+    roster: Roster = NO_ROSTER  #: Meshes and flavors of the root's file; joining meshes are checked against them.
+    receipts: ReceiptKeys | None = None  #: Keys that sign tokens sent to meshes, and verify tokens from meshes; None: meshes are trusted.
     clock: Clock
     durable: DurableStore
-    durability: Durability = Durability.D0  #: What a submission waits for that does not say.
-    looks_kept_ms: int = 250  #: How old a snapshot may be that is only shown; all that ask meanwhile share it.
+    durability: Durability = Durability.D0  #: Durability of submissions that name none.
+    looks_kept_ms: int = 250  #: Greatest age of a snapshot that is only displayed; concurrent requests share one.
     retention_ms: int = KEPT_MS  #: How long ended runs are kept.
-    close: Callable[[], Awaitable[None]] | None = None  #: Awaited when the application stops: what lives in its event loop.
-    desk: FrontDesk = field(init=False, default_factory=FrontDesk)  #: How often everybody may ask.
-    shown: SharedLook[Snapshot] = field(init=False)  #: The ledger's snapshot, for what only shows it.
-    waits: SharedLook[Waits] = field(init=False)  #: Why what stands in queues waits, likewise.
-    accepted: AcceptedRuns = field(init=False)  #: What was taken in here of late.
+    close: Callable[[], Awaitable[None]] | None = None  #: Awaited when the application stops: closes what lives in its event loop.
+    desk: FrontDesk = field(init=False, default_factory=FrontDesk)  #: Call limits.
+    shown: SharedLook[Snapshot] = field(init=False)  #: Snapshot of the ledger for display.
+    waits: SharedLook[Waits] = field(init=False)  #: Why queued work waits, for display.
+    accepted: AcceptedRuns = field(init=False)  #: Runs accepted recently by this replica.
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shown", SharedLook(self._look, clock=self.clock, kept_ms=self.looks_kept_ms))
@@ -78,9 +78,9 @@ class Dependencies:
 
 
 def dependencies_of(request: Request) -> Dependencies:
-    """Those that `create_app` was given."""
+    """Return the ports that `create_app` was given."""
     return cast(Dependencies, request.app.state.dependencies)
 
 
-#: A parameter of a route: the ports.
+#: Route parameter: the ports.
 Ports = Annotated[Dependencies, Depends(dependencies_of)]

@@ -1,7 +1,7 @@
-"""The OpenAPI description: each operation tells every refusal that can come, and the link's bodies have schemas.
+"""The OpenAPI description: every operation lists its possible refusals, and the link's bodies have schemas.
 
-What a dependency may refuse is told once, in the table below, for all operations that depend on it; a route tells only what its own work
-refuses (`refused`). The link has its own table of verbs, and its schemas are made from that.
+The table below lists the refusals of each dependency once, for all operations that use it; a route adds only its own refusals
+(`refused`). The schemas of the link come from the link's table of verbs.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from federation.link import VERBS
 from serve_apps.requests.access import asking, looking, operating
 from serve_apps.schemas.errors import ErrorBody
 
-#: Of every operation of `/v1`: parameters are checked, and those that it does not know refused.
+#: Refusals of every operation of `/v1`: wrong and unknown parameters.
 _OF_PARAMETERS = (422,)
-#: Of an operation that reads a body: not JSON, too slow, too large, not what it takes.
+#: Refusals of an operation that reads a JSON body: not JSON, too slow, too large, invalid.
 _OF_BODY = (400, 408, 413, 422)
-#: Of one that takes bytes as they are: nothing is read in them.
+#: Refusals of an operation that takes raw bytes.
 _OF_BYTES = (408, 413, 422)
-#: By the dependency: no key, out of reach, too often; a record that cannot be read, a store that does not answer.
+#: Refusals by dependency: no key, out of reach, too many calls; an unreadable record, a store that does not answer.
 _OF_DEPENDENCY: dict[Callable[..., Any], tuple[int, ...]] = {asking: (401, 429, 502, 503), operating: (403,), looking: (429,)}
-#: Of a route of the link that looks at the mesh's key: none, too often; a record that cannot be read, a store that does not answer.
+#: Refusals of a link route that checks the mesh's key: no key, too many calls; an unreadable record, a store that does not answer.
 OF_MESH_KEY = (401, 429, 502, 503)
-#: Of every verb of the link; the same, and what the sessions and leases of a mesh do not allow.
+#: Refusals of every verb of the link: the same, and what the state of the mesh's sessions and leases forbids.
 LINK_STATUSES = (400, 401, 403, 408, 409, 413, 415, 422, 429, 502, 503)
 MESH_KEY = "Mesh key"
 BYTES_KIND = "application/octet-stream"
@@ -37,12 +37,12 @@ _REF = "#/components/schemas/{}"
 
 
 def refused(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The responses of a route whose own work is refused so."""
+    """Return the OpenAPI responses for these refusals of a route's own work."""
     return {status: {"model": ErrorBody} for status in statuses}
 
 
 def describe(app: FastAPI, routers: Sequence[APIRouter]) -> None:
-    """Have the application describe all that it answers."""
+    """Add all possible responses to the application's description."""
     make = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -66,7 +66,7 @@ def describe(app: FastAPI, routers: Sequence[APIRouter]) -> None:
 
 
 def statuses_of(route: APIRoute) -> set[int]:
-    """What the dependencies of the route, its parameters and the reading of its body can answer."""
+    """Return the statuses that the route's dependencies, parameters and body may cause."""
     found = {status for call in _calls_of(route.dependant) for status in _OF_DEPENDENCY.get(call, ())}
     if route.path_format.startswith("/v1/"):
         found |= set(_OF_PARAMETERS)
@@ -77,19 +77,19 @@ def statuses_of(route: APIRoute) -> set[int]:
 
 
 def allowed_methods(routers: Sequence[APIRouter], path: str) -> list[str]:
-    """The methods of all routes with this path: each of them knows its own only."""
+    """Return the methods of all routes with this path, because each route knows only its own."""
     scope = {"type": "http", "path": path, "root_path": "", "method": ""}
     found = (route for router in routers for route in router.routes if route.matches(scope)[0] is not Match.NONE)
     return sorted({method for route in found if isinstance(route, APIRoute) for method in route.methods or ()})
 
 
 def link_name(verb: str, part: str) -> str:
-    """The name of the schema of what a verb is asked (`asked`) or answers (`answered`)."""
+    """Return the schema name of a verb's request (`asked`) or response (`answered`)."""
     return f"link.{verb}.{part}"
 
 
 def link_operation(verb: str) -> dict[str, Any]:
-    """What a route of the link tells of itself beside its refusals."""
+    """Return the description of a link route without its refusals."""
     return {
         "security": [{MESH_KEY: []}],
         "requestBody": {"required": True, "content": {"application/json": {"schema": {"$ref": _REF.format(link_name(verb, "asked"))}}}},
@@ -97,7 +97,7 @@ def link_operation(verb: str) -> dict[str, Any]:
 
 
 def link_answer(verb: str) -> dict[int | str, dict[str, Any]]:
-    """Its responses."""
+    """Return the responses of a link route."""
     schema = {"$ref": _REF.format(link_name(verb, "answered"))}
     return {200: {"content": {"application/json": {"schema": schema}}}, **refused(*LINK_STATUSES)}
 
@@ -114,14 +114,14 @@ def _tell_refusals(route: APIRoute, operations: dict[str, Any]) -> None:
 
 
 def refused_json(statuses: set[int]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Refusals as they stand in the description."""
+    """Return the refusals in OpenAPI form."""
     for status in sorted(statuses):
         schema = {"$ref": _REF.format(ErrorBody.__name__)}
         yield str(status), {"description": "See `error.code`.", "content": {"application/json": {"schema": schema}}}
 
 
 def _link_schemas() -> dict[str, Any]:
-    """The types of the link's table, by the names that its routes refer to."""
+    """Return the schemas of the link's types, by the names that its routes refer to."""
     kinds: list[tuple[str, Any, TypeAdapter[Any]]] = []
     for verb in VERBS:
         kinds.append((link_name(verb.name, "asked"), "validation", TypeAdapter(verb.asked)))
@@ -131,5 +131,5 @@ def _link_schemas() -> dict[str, Any]:
     schemas |= {f"link.{name}": schema for name, schema in rest.get("$defs", {}).items()}
     for schema in schemas.values():
         if "properties" in schema:
-            schema["additionalProperties"] = False  # As `mesh.wire` reads them.
+            schema["additionalProperties"] = False  # `mesh.wire` refuses unknown keys.
     return schemas

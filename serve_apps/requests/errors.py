@@ -1,9 +1,9 @@
-"""What a stranger is told when something goes wrong: error type to HTTP status and code, in one table.
+"""Errors over HTTP: one table from error type to status and code.
 
-Every answer that is no success has the same body:
-`{"error": {"code", "message", "problems": [{"place", "problem"}], "request_id"}}`, and `facts` where an
-error carries numbers. Never a stack: what is not in the table is `internal`, its message says nothing,
-and the log has the story under the request's id.
+Every response that is not a success has the same body:
+`{"error": {"code", "message", "problems": [{"place", "problem"}], "request_id"}}`, and `facts` if the
+error carries numbers. No response has a stack trace: an error that is not in the table is `internal` with a fixed message,
+and the log has the details under the request's id.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from federation.link import CODES, NO_BLOB, facts_of
 from mesh.errors import MeshError, RuntimeDoorError
 from serve_apps.schemas.errors import ErrorBody, ErrorView, ProblemView
 
-#: (place, what is wrong there).
+#: (place, problem there).
 Problems = tuple[tuple[str, str], ...]
 
 
 class RequestError(MeshError):
-    """A request cannot be answered as it was asked; the subclasses say why."""
+    """The request cannot be answered; subclasses say why."""
 
     def __init__(self, message: str, problems: Problems = ()) -> None:
         super().__init__(message)
@@ -35,35 +35,35 @@ class MalformedBody(RequestError):
 
 
 class BodyTooLarge(RequestError):
-    """More bytes came than a body may have."""
+    """The body is larger than the limit."""
 
 
 class NotJson(RequestError):
-    """The body says that it is something else than JSON."""
+    """The content type of the body is not JSON."""
 
 
 class NotAuthenticated(RequestError):
-    """No API key, or one that is unknown or revoked."""
+    """The API key is missing, unknown or revoked."""
 
 
 class OutOfReach(RequestError):
-    """The API key does not reach the tenant."""
+    """The API key does not cover the tenant."""
 
 
 class WrongMesh(RequestError):
-    """The mesh that the call speaks for is not the one whose key it comes with."""
+    """The call names another mesh than its key."""
 
 
 class MalformedCall(RequestError):
-    """The call of a mesh is not what the verb takes."""
+    """The body of a mesh's call does not fit the verb."""
 
 
 class TooManyCalls(RequestError):
-    """Whoever asks has used up what he may ask in this second."""
+    """The caller is over its call limit."""
 
     def __init__(self, message: str, *, wait_ms: int) -> None:
         super().__init__(message)
-        self.wait_ms = wait_ms  #: Until the next call is taken.
+        self.wait_ms = wait_ms  #: Until the next call is accepted.
 
 
 class UnknownBlob(RequestError):
@@ -71,33 +71,33 @@ class UnknownBlob(RequestError):
 
 
 class ValueNotThere(RequestError):
-    """The run has no such output, or its value cannot be read any more."""
+    """The run has no such output, or its value can no longer be read."""
 
 
 class CorruptValue(RequestError):
-    """The bytes of a value are not those that were written."""
+    """The bytes of a value differ from those that were written."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpMeaning:
-    """How an error type is told over HTTP."""
+    """HTTP status and code of an error type."""
 
     status: HTTPStatus
     code: str
 
 
-#: Errors of the ports that are the fault of no request: the state of the ledger does not allow it now.
+#: Errors caused by the state of the ledger, not by the request.
 _NOT_NOW = {"ledger_learning", "ledger_uninitialised", "ledger_unsafe"}
 _WRONG = {"forged_receipt": HTTPStatus.FORBIDDEN, "batch_too_large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE}
 _WRONG |= dict.fromkeys(("future_token", "invalid_amount", "unfit_name"), HTTPStatus.UNPROCESSABLE_ENTITY)
 
 
 def _status_of(code: str) -> HTTPStatus:
-    """How a port's error is told: 503 when it is the ledger's state, 4xx when it is the call, 409 when the two do not agree."""
+    """Return the status of a port's error: 503 for the ledger's state, 4xx for a wrong call, 409 if the two disagree."""
     return HTTPStatus.SERVICE_UNAVAILABLE if code in _NOT_NOW else _WRONG.get(code, HTTPStatus.CONFLICT)
 
 
-#: The first row whose type matches holds, so what is special stands before what is general.
+#: The first row with a matching type applies, so subclasses precede their base classes.
 MEANINGS: tuple[tuple[type[Exception], HttpMeaning], ...] = (
     (MalformedBody, HttpMeaning(HTTPStatus.BAD_REQUEST, "malformed_json")),
     (NotAuthenticated, HttpMeaning(HTTPStatus.UNAUTHORIZED, "unauthorized")),
@@ -128,36 +128,35 @@ MEANINGS: tuple[tuple[type[Exception], HttpMeaning], ...] = (
     (RuntimeDoorError, HttpMeaning(HTTPStatus.BAD_GATEWAY, "broken_record")),
 )
 
-#: What no route has raised: there is none, it takes another method, a parameter of it is wrong, a proxy sent what is no request, or the
-#: body did not come in time.
+#: Errors that no route raises: unknown path, wrong method, wrong parameter, a request that is not HTTP, or a body that is too slow.
 OF_ROUTING = {
     HTTPStatus.NOT_FOUND: "unknown_route",
     HTTPStatus.METHOD_NOT_ALLOWED: "method_not_allowed",
     HTTPStatus.UNPROCESSABLE_ENTITY: "invalid_parameters",
     HTTPStatus.BAD_REQUEST: "malformed_request",
-    HTTPStatus.REQUEST_TIMEOUT: "body_too_slow",  # Told by `slow_clients`, around the application.
+    HTTPStatus.REQUEST_TIMEOUT: "body_too_slow",  # Sent by `slow_clients`, which wraps the application.
 }
 
 INTERNAL = HttpMeaning(HTTPStatus.INTERNAL_SERVER_ERROR, "internal")
 
-#: Failures of this side: their words may hold addresses and rows of the store, which are for the log alone.
+#: Failures of the server: their messages may hold addresses and store rows, which belong only into the log.
 _OWN_WORDS = {
-    "store_unavailable": "the store does not answer; nothing is known about whether the request took effect, and it is safe to repeat",
-    "broken_record": "a record or a file cannot be read as it was written; tell the operator the request id",
-    "ledger_unsafe": "the server of the ledger is set up in a way that could lose leases; the operator's log names the settings",
-    "internal": "something broke here; tell the operator the request id",
+    "store_unavailable": "the store does not answer; the request may or may not have taken effect, and is safe to repeat",
+    "broken_record": "a record or a file cannot be read; report the request id to the operator",
+    "ledger_unsafe": "the ledger's server has settings that could lose leases; the operator's log names them",
+    "internal": "internal error; report the request id to the operator",
 }
 
-_SPEC_PROBLEMS = "the graph was not accepted; every problem that was found is listed"
+_SPEC_PROBLEMS = "the graph was refused; `problems` lists every problem found"
 
 
 def meaning_of(error: Exception) -> HttpMeaning:
-    """The error's row in the table."""
+    """Return the error's row in the table."""
     return next((meaning for kind, meaning in MEANINGS if isinstance(error, kind)), INTERNAL)
 
 
 def body_of(error: Exception, request_id: str) -> ErrorBody:
-    """What the caller is told about the error."""
+    """Return the response body for the error."""
     code = meaning_of(error).code
     problems: Problems = getattr(error, "problems", ()) if code not in _OWN_WORDS else ()
     words = _SPEC_PROBLEMS if isinstance(error, SpecError) else str(error)
@@ -165,6 +164,6 @@ def body_of(error: Exception, request_id: str) -> ErrorBody:
 
 
 def problem_body(code: str, message: str, request_id: str, problems: Problems = (), *, facts: Mapping[str, int] | None = None) -> ErrorBody:
-    """An error body in parts."""
+    """Build an error body from its parts."""
     listed = [ProblemView(place=place, problem=problem) for place, problem in problems]
     return ErrorBody(error=ErrorView(code=code, message=message, problems=listed, request_id=request_id, facts=dict(facts or {})))

@@ -1,4 +1,4 @@
-"""Query parameters that a route does not know are refused: one that is ignored would be taken for one that did its work."""
+"""Refusal of unknown query parameters: a silently ignored parameter looks as if it had worked."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from dag.spec_checks import similar_to
 
 
 def known_parameters(request: Request) -> None:
-    """A dependency of routes; what each of them takes, the application's own description says.
+    """Refuse query parameters that the application's OpenAPI description does not list for the route. A dependency of routes.
 
     Raises:
-        RequestValidationError: A parameter is unknown; the nearest that there is stands beside it.
+        RequestValidationError: A parameter is unknown; the message suggests the nearest known one.
     """
     route = request.scope.get("route")
     if not isinstance(route, APIRoute) or not request.query_params:
         return
     described = request.app.openapi()["paths"][route.path_format][request.method.lower()]
     known = [each["name"] for each in described.get("parameters", ()) if each["in"] == "query"]
-    there_are = f"; it takes {', '.join(known) or 'none'}"
+    there_are = f"; known parameters: {', '.join(known) or 'none'}"
     strange = [name for name in dict.fromkeys(request.query_params) if name not in known]
     if strange:
         raise RequestValidationError(

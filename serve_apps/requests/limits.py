@@ -1,9 +1,7 @@
-"""Limits on what anybody may send: bytes of a body, and calls in a second.
+"""Limits on body bytes and calls per second.
 
-A body is counted while it is read: what `Content-Length` promises is nobody's proof.
-
-A body that says it is too large is refused before its first byte is read; one that is silent about its size, or lies, is
-refused at the byte that is one too many.
+A body is counted while it is read, because `Content-Length` proves nothing. A body that announces too large a size is refused
+before its first byte is read; any other is refused at the first byte over the limit.
 """
 
 from __future__ import annotations
@@ -20,10 +18,10 @@ from serve_apps.requests.errors import BodyTooLarge
 
 
 class BodyLimit:
-    """ASGI middleware: whoever reads a body of more than `limit_bytes` gets `BodyTooLarge`.
+    """ASGI middleware that raises `BodyTooLarge` when a body of more than `limit_bytes` is read.
 
     Args:
-        but_not: Paths below it count for themselves.
+        but_not: Path prefixes that have limits of their own.
     """
 
     def __init__(self, app: ASGIApp, *, limit_bytes: int, but_not: str) -> None:
@@ -52,27 +50,27 @@ class BodyLimit:
 
     def _refusal(self) -> BodyTooLarge:
         limit = format_units("memory", self._limit_bytes)
-        return BodyTooLarge(f"the body is larger than {limit}; give large arguments by their address, as {{'$uri': …}}")
+        return BodyTooLarge(f"the body is larger than {limit}; pass large arguments by address, as {{'$uri': …}}")
 
 
 class CallBudget:
-    """So many calls in a second for each key, some saved up for a burst; safe to use from many threads.
+    """Token bucket per key; thread-safe.
 
     Args:
-        calls_per_s: How fast calls come back.
-        burst: How many may come at once after a pause.
-        keys_max: Counts that are kept, where anybody can make keys up; who was counted longest ago is forgotten first.
+        calls_per_s: Refill rate.
+        burst: Capacity: calls that may come at once after a pause.
+        keys_max: Most keys that are counted, since callers can invent keys; the least recently used key is dropped first.
     """
 
     def __init__(self, *, calls_per_s: float, burst: int, keys_max: int | None = None) -> None:
         self._per_ms = calls_per_s / 1000
         self._burst = burst
         self._keys_max = keys_max
-        self._left: OrderedDict[str, tuple[float, int]] = OrderedDict()  #: Calls left, and when that was counted.
+        self._left: OrderedDict[str, tuple[float, int]] = OrderedDict()  #: Calls left, and when that was computed.
         self._lock = threading.Lock()
 
     def take(self, key: str, now_ms: int) -> int:
-        """Take a call, if there is one: 0; else in how many ms there is one. `now_ms`: on a clock that never goes back."""
+        """Take a call and return 0, or return the milliseconds until one is available. `now_ms` is on a monotonic clock."""
         with self._lock:
             left = self._now_left(key, now_ms)
             is_allowed = left >= 1
@@ -83,7 +81,7 @@ class CallBudget:
         return 0 if is_allowed else self._wait_ms(left)
 
     def wait_ms(self, key: str, now_ms: int) -> int:
-        """What `take` would answer; none is taken."""
+        """Return what `take` would return, without taking a call."""
         with self._lock:
             left = self._now_left(key, now_ms)
         return 0 if left >= 1 else self._wait_ms(left)
@@ -97,10 +95,10 @@ class CallBudget:
 
 
 class RunBytes:
-    """How many bytes meshes have put into each run through this replica; safe to use from many threads.
+    """Bytes that meshes have uploaded into each run through this replica; thread-safe.
 
     Args:
-        runs: Counts that are kept; the run that was put into longest ago is forgotten first.
+        runs: Most runs that are counted; the least recently used run is dropped first.
     """
 
     def __init__(self, *, runs: int) -> None:
@@ -109,7 +107,7 @@ class RunBytes:
         self._lock = threading.Lock()
 
     def take(self, run: RunId, size_bytes: int, most_bytes: int) -> bool:
-        """Count the bytes, if there may be so many more."""
+        """Count the bytes and return True, or return False if they exceed the limit."""
         with self._lock:
             total = self._bytes.pop(run, 0) + size_bytes
             is_allowed = total <= most_bytes
@@ -120,6 +118,6 @@ class RunBytes:
 
 
 def _promised_bytes(scope: Scope) -> int:
-    """What `Content-Length` says; 0 when it says nothing that is a number."""
+    """Return the value of `Content-Length`, or 0 if it is no number."""
     written = dict(scope["headers"]).get(b"content-length", b"")
     return int(written) if written.isdigit() else 0

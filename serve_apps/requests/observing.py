@@ -1,4 +1,4 @@
-"""The outermost layer of the gateway: every request has an id, is counted, and is answered, whatever breaks inside."""
+"""Outermost layer of the gateway: every request gets an id, is counted, and is answered whatever fails inside."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from serve_apps.telemetry.metrics import GatewayMetrics
 
 log = structlog.get_logger(__name__)
 
-#: Ids of callers are taken over when they cannot break a log line.
+#: Request ids of callers are used if they cannot break a log line.
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-#: What is counted where no route matched, so that a scanner makes no series.
+#: Route label if no route matched, so that scanners create no new series.
 _NO_ROUTE = "(none)"
 
 
 class Observed:
-    """ASGI middleware: request ids, counts and durations, and a body for what nobody expected."""
+    """ASGI middleware: request ids, counts, durations, and a response for unexpected errors."""
 
     def __init__(self, app: ASGIApp, *, metrics: GatewayMetrics, clock: Clock) -> None:
         self._app = app
@@ -45,18 +45,18 @@ class Observed:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                if not is_offered:  # Whoever gave the request its id (Serve's proxy) tells it as well.
+                if not is_offered:  # The caller that set the id (Serve's proxy) adds the header itself.
                     message = {**message, "headers": [*message.get("headers", ()), (b"x-request-id", request_id.encode())]}
             await send(message)
 
         try:
             await self._app(scope, receive, noted)
-        except Exception as broken:  # the last resort: a stranger gets an answer and no stack, the log gets the stack
-            # The stack as text: a logger's own rendering may print local variables, and keys are among them.
+        except Exception as broken:  # last resort: the caller gets a response without a stack trace, the log gets the stack trace
+            # The stack trace as text: a logger's own rendering may print local variables, and keys are among them.
             story = "".join(traceback.format_exception(broken))
-            log.error("a request broke", request_id=request_id, path=scope["path"], story=story)  # noqa: TRY400  see above
+            log.error("request failed", request_id=request_id, path=scope["path"], story=story)  # noqa: TRY400  see above
             if status:
-                raise  # The answer has begun; only breaking the connection can say that it is not whole.
+                raise  # The response has begun; only a broken connection shows that it is incomplete.
             await _internal(broken, request_id)(scope, receive, noted)
         finally:
             duration_s = (self._clock.monotonic_ms() - begun_ms) / 1000
@@ -64,7 +64,7 @@ class Observed:
 
 
 def request_id_of(scope: Any) -> str:
-    """The id of the request that a scope belongs to."""
+    """Return the request id of a scope."""
     return str(scope.get("state", {}).get("request_id", ""))
 
 
@@ -82,5 +82,5 @@ def _method(scope: Scope) -> str:
 
 
 def _route(scope: Scope) -> str:
-    """The template of the route that answered."""
+    """Return the path template of the route that answered."""
     return str(getattr(scope.get("route"), "path", _NO_ROUTE))

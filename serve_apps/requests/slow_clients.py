@@ -1,8 +1,8 @@
-"""Limits on the time that a client may take to send a request: of headers by uvicorn's protocol, of bodies by a layer of ASGI.
+"""Time limits for sending a request: headers in uvicorn's protocol, bodies in an ASGI layer.
 
-Neither uvicorn nor Ray Serve has such limits: `timeout_keep_alive` begins when an answer has ended, `request_timeout_s` would end streams
-of events as well. Whoever opens connections and drips a byte now and then would hold them for ever. `install` takes effect for each
-server that this process starts afterwards. The module imports nothing of the root, so that Serve's proxy starts soon.
+Neither uvicorn nor Ray Serve has such limits: `timeout_keep_alive` begins after a response, and `request_timeout_s` would also end
+streams of events. A client that opens connections and sends a byte now and then would hold them forever. `install` affects each
+server that this process starts afterwards. The module imports nothing of the root, so that Serve's proxy starts quickly.
 
 Source: CWE-400 (slow header and slow body attacks); the limits are those of Apache's mod_reqtimeout.
 """
@@ -18,9 +18,9 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-#: From the opening of a connection, or the first byte of a further request on it, to the end of the headers.
+#: Seconds from the opening of a connection, or from the first byte of a further request, to the end of the headers.
 HEADERS_S = 10.0
-#: From the first look at a body to its end; one that comes at this rate may take longer.
+#: Seconds from the first read of a body to its end; a body that arrives at this rate may take longer.
 BODY_S = 10.0
 BODY_BYTES_PER_S = 16_384
 
@@ -29,7 +29,7 @@ BODY = json.dumps(
     {
         "error": {
             "code": CODE,
-            "message": f"the body did not come within {BODY_S:.0f} s and one more for each {BODY_BYTES_PER_S // 1024} KiB; send it faster",
+            "message": f"the body did not arrive within {BODY_S:.0f} s plus one second per {BODY_BYTES_PER_S // 1024} KiB; send it faster",
             "problems": [],
             "request_id": "",
             "facts": {},
@@ -39,13 +39,13 @@ BODY = json.dumps(
 
 
 def install() -> list[Middleware]:
-    """Have the servers of this process close slow connections; the layers for their applications."""
+    """Make the servers of this process close slow connections; return the ASGI layers for their applications."""
     uvicorn.config.HTTP_PROTOCOLS["auto"] = f"{__name__}:TimelyHeaders"
     return [Middleware(TimelyBody)]
 
 
 class TimelyHeaders(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # which of two classes it is, is known at run time
-    """uvicorn's own HTTP protocol, which closes a connection whose headers do not come in time."""
+    """uvicorn's HTTP protocol, closing connections whose headers do not arrive in time."""
 
     headers_s = HEADERS_S
 
@@ -54,12 +54,10 @@ class TimelyHeaders(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # whic
         self._limit: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """See `asyncio.Protocol`."""
         super().connection_made(transport)
         self._begin()
 
     def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
         super().data_received(data)
         if self._is_answering():
             self._end()
@@ -67,12 +65,11 @@ class TimelyHeaders(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # whic
             self._begin()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncio.Protocol`."""
         self._end()
         super().connection_lost(exc)
 
     def _is_answering(self) -> bool:
-        """Are the headers of a request there whose answer has not ended?"""
+        """Return whether a request's headers have arrived and its response has not ended."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def _begin(self) -> None:
@@ -90,7 +87,7 @@ class TimelyHeaders(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # whic
 
 
 class TimelyBody:
-    """Around an application, as ASGI: a body that does not come in time is answered with 408, and the connection closed.
+    """ASGI layer that answers a body that is too slow with 408 and closes the connection.
 
     Args:
         body_s: See `BODY_S`.
@@ -101,7 +98,7 @@ class TimelyBody:
         self._body_s = body_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on what comes in time; to the application, a slow client is one that has gone."""
+        """Pass on the body while it is in time; the application sees a slow client as disconnected."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -110,7 +107,7 @@ class TimelyBody:
 
 
 class _Request:
-    """One request that is read."""
+    """One request while it is read."""
 
     def __init__(self, receive: Receive, send: Send, body_s: float) -> None:
         self._receive, self._send = receive, send
@@ -120,7 +117,7 @@ class _Request:
         self._is_whole = self._is_answered = self._is_refused = False
 
     async def receive(self) -> Message:
-        """The next message, if it is in time; after the body, whenever it comes."""
+        """Return the next message if it is in time; after the body there is no limit."""
         if self._is_whole:
             return await self._receive()
         now_s = asyncio.get_running_loop().time()
@@ -136,7 +133,7 @@ class _Request:
         return message
 
     async def send(self, message: Message) -> None:
-        """Pass the answer on, unless the request was refused."""
+        """Pass on the response, unless the request was refused."""
         if not self._is_refused:
             self._is_answered = True
             await self._send(message)

@@ -1,7 +1,7 @@
-"""The root mesh as it runs on Ray Serve; `serve_apps.root_process` deploys it.
+"""The root mesh on Ray Serve; `serve_apps.root_process` deploys it.
 
-gateway        its HTTP face: all routes, and the layers around them
-deployments    gateways and the coordinator as deployments, neither of which keeps state
-serve          Ray Serve on the root's cluster: started, and given back
-proxy_answers  what Serve's proxy says while no gateway stands behind it
+gateway        the HTTP application: all routes and middleware
+deployments    gateways and the coordinator as deployments, both stateless
+serve          Ray Serve on the root's cluster: start and shutdown
+proxy_answers  responses of Serve's proxy while no gateway runs
 """

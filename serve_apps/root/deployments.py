@@ -1,7 +1,7 @@
 """The root mesh as Ray Serve deployments: gateways that answer HTTP, and the coordinator that advances runs.
 
-Neither keeps state: any replica may die at any instruction. One coordinator has a seat in Redis, to save work;
-a second one at the same time would be harmless.
+Neither keeps state: any replica may die at any instruction. Redis elects one coordinator as leader, to save work;
+two leaders at the same time would be harmless.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from serve_apps.telemetry.traces import Telemetry
 
 log = structlog.get_logger(__name__)
 
-#: How long a gateway that ends waits for requests that are under way; streams of events go on for as long as a run.
+#: How long an ending gateway waits for open requests; event streams last as long as their run.
 DRAIN_S = 3.0
-#: A coordinator that is not heard of for this long is replaced.
+#: A coordinator without a heartbeat for this long is replaced.
 SEAT_MS = 3_000
-#: Slow work (sweeping, retention, blocked nodes) is done this often.
+#: Interval of slow work: sweeping, retention, blocked nodes.
 TICK_MS = 1_000
-#: How long one look into the inbox waits.
+#: Longest wait of one inbox read.
 LOOK_MS = 500
-#: A little of the resource that Ray gives to the head of a cluster only, as Serve's own actors take it.
+#: A little of the resource that only the head of a Ray cluster has, as Serve's own actors use it.
 ON_THE_HEAD = {"node:__internal_head__": 0.001}
 
 
 class CoordinatorLoop:
-    """Holds the coordinator's seat while it can, and advances runs while it holds it."""
+    """Loop that campaigns for coordinator leadership, and advances runs while it is the leader."""
 
     def __init__(self, settings: RootSettings) -> None:
         self._settings = settings
@@ -60,12 +60,12 @@ class CoordinatorLoop:
         self._thread.start()
 
     def check_health(self) -> None:
-        """Called by Serve; raising makes Serve replace this replica."""
+        """Raise if the loop has stopped. Serve calls this, and replaces the replica on an error."""
         if self._broken is not None:
             raise self._broken
 
     def close(self) -> None:
-        """Stop after the present step."""
+        """Stop after the current step."""
         self._stop.set()
         self._thread.join(timeout=LOOK_MS / 1000 * 4)
 
@@ -75,7 +75,7 @@ class CoordinatorLoop:
         try:
             self._coordinate()
         except BaseException as broken:
-            log.exception("the coordinator broke down; Serve starts another")
+            log.exception("the coordinator failed; Serve starts another")
             self._broken = broken
             raise
 
@@ -119,7 +119,7 @@ class CoordinatorLoop:
                 coordinator.step(LOOK_MS)
                 if clock.monotonic_ms() >= due_ms:
                     seen = coordinator.survey()
-                    planner.tick(seen)  # Before runs have their turn, which may take long: what is planned from has to be fresh.
+                    planner.tick(seen)  # Before runs are advanced, which may take long: the planner needs a fresh snapshot.
                     coordinator.tend(seen)
                     due_ms = clock.monotonic_ms() + self._tick_ms()
             except StoreUnavailable as gone:
@@ -130,7 +130,7 @@ class CoordinatorLoop:
         telemetry.close()
 
     def _tick_ms(self) -> int:
-        """Where nobody else calls, the lease clock moves by ticks alone: they come more often than its longest step."""
+        """Return the tick interval, shorter than the lease clock's longest step: without other calls only ticks advance that clock."""
         terms = LeaseTerms.of(self._settings.lease_ttl_ms, self._settings.lease_grace_ms)
         return min(TICK_MS, terms.max_step_ms * 2 // 3)
 
@@ -141,7 +141,7 @@ def _leave(seat: CoordinatorSeat) -> None:
 
 
 def gateway_app(settings: RootSettings) -> FastAPI:
-    """The HTTP face, on the stores that the settings name. Called once in each replica."""
+    """Build the HTTP application on the stores that the settings name. Called once in each replica."""
     configure_logging()
     receipts = ReceiptKeys(keys={number: key.encode() for number, key in settings.receipt_keys.items()})
     stores = open_stores(
@@ -182,18 +182,21 @@ def gateway_app(settings: RootSettings) -> FastAPI:
 
 
 def root_applications(ledger: str | None) -> tuple[str, str]:
-    """The names of the gateway and the coordinator on Serve: one Serve may have met several federations, each with its ledger."""
+    """Return the Serve application names of the gateway and the coordinator; they contain the ledger's id, as several federations may use
+    one Serve over time.
+    """
     return f"gateway-{ledger}", f"coordinator-{ledger}"
 
 
 def root_targets(settings: RootSettings) -> list[RunTarget]:
-    """The two Serve applications of the root mesh, for `serve.run_many`."""
+    """Return the two Serve applications of the root mesh, for `serve.run_many`."""
 
-    def build() -> FastAPI:  # Serve asks for a function without arguments.
+    def build() -> FastAPI:  # Serve needs a function without arguments.
         return gateway_app(settings)
 
     names = root_applications(settings.ledger)
-    # On a cluster of the stack's own, as Serve's controller and proxy: no death of another node takes a replica along.
+    # On a cluster of the stack's own, replicas run on the head like Serve's controller and proxy, so that no other node's death ends
+    # them.
     light = {"num_cpus": 0} if settings.cluster_stays else {"num_cpus": 0, "resources": ON_THE_HEAD}
     coordinator: serve.Deployment = serve.deployment(name="Coordinator", ray_actor_options=light, health_check_period_s=2)(CoordinatorLoop)
     gateway: serve.Deployment = serve.deployment(

@@ -1,7 +1,7 @@
-"""The HTTP face of the root: routes, the errors they may end with, and the layers around them.
+"""HTTP application of the root: routes, their errors, and middleware.
 
-What it answers it reads from the ports, so any replica answers any request, and each may die at any moment. It keeps nothing but
-what it has accepted in the last two minutes, should the store lose that. It never unpickles a byte of a tenant.
+Responses come from the ports, so any replica can answer any request and may die at any time. A replica keeps only the runs that
+it accepted recently, in case the store loses them. It never unpickles a byte of a tenant.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from serve_apps.telemetry.metrics import CONTENT_TYPE, GatewayMetrics, read_trut
 
 __all__ = ["Dependencies", "create_app"]
 
-#: What a scrape tells may be so old: many may scrape, and it takes a look at everything.
+#: Greatest age of scraped metrics: there may be many scrapers, and a scrape reads everything.
 TRUTH_KEPT_MS = 5_000
-#: Whether the store answers is asked so often at most, for anybody may want to know.
+#: Shortest interval of health checks of the store: anyone may call the health route.
 HEALTH_KEPT_MS = 1_000
-#: Looked for to see whether the store answers: one field that is not there costs it next to nothing.
+#: Key that a health check looks up: a missing field costs the store next to nothing.
 NO_KEY = "healthz"
 
-_DESCRIPTION = "One federation over many Ray clusters: submit graphs, follow them, see who holds what and who waits for what."
+_DESCRIPTION = "One federation over many Ray clusters: submit graphs, follow runs, see the use of quota and why work waits."
 
 
 def create_app(dependencies: Dependencies) -> FastAPI:
-    """The application on these ports; nothing is opened or asked before the first request."""
+    """Build the application on these ports. Nothing is opened or called before the first request."""
     app = FastAPI(title="ScheduleMesh", version="1", description=_DESCRIPTION, lifespan=_life)
     truth = partial(read_truth, dependencies.runs, dependencies.ledger, dependencies.queue)
     shared = SharedLook(truth, clock=dependencies.clock, kept_ms=TRUTH_KEPT_MS)
@@ -72,7 +72,7 @@ def create_app(dependencies: Dependencies) -> FastAPI:
 
 @asynccontextmanager
 async def _life(app: FastAPI) -> AsyncIterator[None]:
-    """Look after what was accepted; let go of connections and instruments when the application stops."""
+    """Watch over accepted runs while the application runs; close connections and instruments when it stops."""
     looking = asyncio.create_task(look_after(app.state.dependencies.accepted))
     yield
     looking.cancel()
@@ -91,28 +91,28 @@ _SCRAPED: dict[int | str, dict[str, Any]] = {
 
 @_operating.get("/healthz", responses=refused(503))
 def health(request: Request) -> HealthView:
-    """Whether the store answers (503 when it does not)."""
+    """Return whether the store answers (503 if not)."""
     request.app.state.is_there()
     return HealthView(status="ok")
 
 
 @_operating.get("/metrics", response_class=Response, responses=_SCRAPED)
 def scrape(request: Request, principal: Operating) -> Response:  # noqa: ARG001  whoever asks has to be an operator: they tell of all tenants
-    """The metrics, for Prometheus."""
+    """Return the metrics in Prometheus form."""
     metrics: GatewayMetrics = request.app.state.metrics
     return Response(metrics.scrape(), media_type=CONTENT_TYPE)
 
 
-#: Whose parameters are all looked at.
+#: Routers whose unknown parameters are refused.
 _OF_TENANTS = (explanations.router, runs.router, federation.router, dead_letters.router)
-#: The link first, for it is asked most, and routes are tried in turn.
+#: The link first: it has the most calls, and routes are matched in order.
 _ROUTERS = (link_routes.router, *_OF_TENANTS, _operating)
 
 
 async def _tell_error(request: Request, error: Exception) -> Response:
     meaning, request_id = meaning_of(error), request_id_of(request.scope)
     if meaning.status >= INTERNAL.status:
-        log.error("a request could not be answered", request_id=request_id, path=request.url.path, code=meaning.code, error=repr(error))
+        log.error("request failed", request_id=request_id, path=request.url.path, code=meaning.code, error=repr(error))
     headers: dict[str, str] = {}
     if isinstance(error, NotAuthenticated):
         headers["WWW-Authenticate"] = 'Bearer realm="schedulemesh"'
@@ -133,12 +133,12 @@ async def _tell_parameters(request: Request, error: Exception) -> Response:
 
 async def _tell_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101  the same
-    if isinstance(error.__cause__, MeshError):  # FastAPI's own, of whatever breaks while it reads a body.
+    if isinstance(error.__cause__, MeshError):  # FastAPI wraps errors that occur while it reads a body.
         return await _tell_error(request, error.__cause__)
     headers = error.headers
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = allowed_methods(_ROUTERS, request.url.path)
         headers = {"Allow": ", ".join(allowed)} if allowed else headers
     code = OF_ROUTING.get(HTTPStatus(error.status_code), "malformed_request")
-    body = problem_body(code, f"{error.detail}; /docs lists what there is", request_id_of(request.scope))
+    body = problem_body(code, f"{error.detail}; /docs lists the routes", request_id_of(request.scope))
     return JSONResponse(body.model_dump(), status_code=error.status_code, headers=headers)

@@ -1,8 +1,8 @@
-"""What Ray Serve's proxy answers while no gateway stands behind it: 503 with `Retry-After`, in the words of the root.
+"""Responses of Ray Serve's proxy while no gateway runs: 503 with `Retry-After`, in the form of the root's errors.
 
-The proxy listens before it knows the routes of the root, and after they are deleted. By itself it says then that there is no such path,
-404 in plain text, and a client takes a run that exists for one that does not. A gateway never answers 404 or 503 in plain text, so these
-are the proxy's own. The proxy loads this module by the name in `VARIABLES`; it imports nothing of the root, so that the proxy starts soon.
+The proxy listens before it knows the root's routes, and after they are deleted. By default it then answers 404 in plain text, and a
+client would conclude that an existing run does not exist. A gateway never answers 404 or 503 in plain text, so such responses are the
+proxy's own. The proxy loads this module by the name in `VARIABLES`. It imports nothing of the root, so that the proxy starts quickly.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve_apps.requests.slow_clients import install
 
-#: For the environment of the workers of a cluster on which Serve is started.
+#: Environment of the workers of a cluster on which Serve is started.
 VARIABLES = {"RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "serve_apps.root.proxy_answers:middlewares"}
 RETRY_AFTER_S = 1
 CODE = "root_away"
@@ -23,26 +23,26 @@ BODY = json.dumps(
     {
         "error": {
             "code": CODE,
-            "message": "no gateway of the root answers yet: it starts, or another one takes its place; ask again",
+            "message": "no gateway of the root answers yet: it is starting or being replaced; try again",
             "problems": [],
             "request_id": "",
             "facts": {},
         }
     }
 ).encode()
-#: Where Serve tells about itself.
+#: Serve's own paths.
 _OF_SERVE = "/-/"
 _ABSENT = (404, 503)
 
 
 class AbsentRoot:
-    """Around the proxy, as ASGI."""
+    """ASGI middleware around the proxy."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the answer of a gateway on; say 503 where there is none."""
+        """Pass on a gateway's response; answer 503 if there is no gateway."""
         if scope["type"] != "http" or scope["path"].startswith(_OF_SERVE):
             await self._app(scope, receive, send)
             return
@@ -59,12 +59,12 @@ class AbsentRoot:
                 await send(message)
 
         await self._app(scope, receive, pass_on)
-        if not is_begun:  # The replica died with the request.
+        if not is_begun:  # The replica died before it responded.
             await _say_absent(send)
 
 
 def middlewares() -> list[Middleware]:
-    """For the proxy, the outermost last; its server closes slow connections from then on."""
+    """Return the proxy's middleware, outermost last. From this call on, the proxy's server closes slow connections."""
     return [Middleware(AbsentRoot), *install()]
 
 

@@ -17,7 +17,7 @@ _QUIET = {"enable_access_log": False, "log_level": "WARNING"}
 
 
 def start_serve(host: str, port: int, *, ours: Collection[str]) -> None:
-    """Have Serve answer here. What is there already goes on if it does, and else is shut down, if nobody else uses it.
+    """Make Serve listen here. A Serve that listens here already is reused; another one is shut down if no one else uses it.
 
     Args:
         ours: Names of the applications that an earlier root of this federation may have left there.
@@ -28,21 +28,21 @@ def start_serve(host: str, port: int, *, ours: Collection[str]) -> None:
     there = _address()
     if there is not None and (others := _others(ours)):
         raise RuntimeDoorError(
-            f"Ray Serve of the root's cluster is in use: it answers at {there[0]}:{there[1]}, for {', '.join(others)}. A cluster has one "
-            "Serve, and the root wants one of its own: name another cluster in `root.cluster`, or `serve shutdown` there what nobody needs"
+            f"Ray Serve of the root's cluster is in use: it listens on {there[0]}:{there[1]}, for {', '.join(others)}. A cluster has one "
+            "Serve, and the root needs its own: name another cluster in `root.cluster`, or run `serve shutdown` there if nothing needs it"
         )
     if there not in (None, (host, port)):
-        log.warning("Serve answers elsewhere, for nobody; it is started anew", there=there, here=(host, port))
+        log.warning("Serve listens elsewhere, without applications; restarting it", there=there, here=(host, port))
         serve.shutdown()  # type: ignore[no-untyped-call]  # Ray gives it no types
     serve.start(proxy_location="HeadOnly", http_options={"host": host, "port": port}, logging_config=_QUIET)
 
 
 def end_serve(*, ours: Collection[str], cluster_stays: bool) -> None:
-    """Take back what the root has deployed.
+    """Delete the root's applications.
 
     Args:
-        ours: Its names.
-        cluster_stays: Nobody stops the cluster after this: Serve, which would keep its port, ends too, unless others use it.
+        ours: Their names.
+        cluster_stays: The cluster remains: shut down Serve too, which would keep its port, unless others use it.
     """
     if cluster_stays and not _others(ours):
         serve.shutdown()  # type: ignore[no-untyped-call]  # Ray gives it no types

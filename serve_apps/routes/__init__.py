@@ -1,5 +1,5 @@
-"""Routes: the paths of `/v1` for tenants and operators. Those of child meshes stand in `serve_apps.link`.
+"""Routes of `/v1` for tenants and operators. The routes of child meshes are in `serve_apps.link`.
 
-runs          submit, look, follow, fetch, cancel        federation    tenants, meshes, leases; drains
-dead_letters  what failed for good, and audits           explanations  why it waits, what if, stories; holds of tenants
+runs          submit, show, follow, fetch, cancel        federation    tenants, meshes, leases; drains
+dead_letters  dead letters and audits                    explanations  why work waits, dry runs, lease history; holds of tenants
 """

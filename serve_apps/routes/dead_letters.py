@@ -1,4 +1,4 @@
-"""`/v1/dead` and `/v1/audit`: what failed for good, and what does not agree in the stores. For operators."""
+"""`/v1/dead` and `/v1/audit`, for operators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from serve_apps.views.dead_letters import audit_view, letter_view, letters_view
 
 LETTERS_MAX = 1_000
 
-LetterPath = Annotated[str, Path(description="The name of a dead letter.", max_length=400)]
+LetterPath = Annotated[str, Path(description="Name of the dead letter.", max_length=400)]
 
 router = APIRouter(prefix="/v1", tags=["dead letters"])
 
@@ -28,13 +28,13 @@ def list_letters(
     principal: Operating,  # noqa: ARG001  whoever asks has to be an operator
     limit: Annotated[int, Query(ge=1, le=LETTERS_MAX, description="At most this many.")] = 100,
 ) -> LettersView:
-    """Nodes that failed for good, the latest first."""
+    """List nodes that failed for good, newest first."""
     return letters_view(ports.runs.dead(limit))
 
 
 @router.get("/dead/{letter}", responses=refused(404))
 def show_letter(letter: LetterPath, ports: Ports, principal: Operating) -> LetterView:  # noqa: ARG001  the same
-    """One of them."""
+    """Show one dead letter."""
     found = ports.runs.dead_letter(letter)
     if found is None:
         raise UnknownLetter(f"there is no dead letter {letter}")
@@ -43,17 +43,17 @@ def show_letter(letter: LetterPath, ports: Ports, principal: Operating) -> Lette
 
 @router.post("/dead/{letter}/requeue", responses=refused(404, 409))
 def requeue_letter(letter: LetterPath, ports: Ports, principal: Operating) -> RequeuedView:  # noqa: ARG001  the same
-    """Submit the letter's run again, whole, as a new run; all letters of the old one are dropped."""
+    """Submit the whole run of the dead letter again, as a new run, and drop all dead letters of the old run."""
     return RequeuedView(letter=letter, run=requeue(ports.runs, ports.blobs, letter, ports.clock.wall_ms()))
 
 
 @router.post("/dead/{letter}/drop")
 def drop_letter(letter: LetterPath, ports: Ports, principal: Operating) -> DroppedView:  # noqa: ARG001  the same
-    """Take the letter away; the run stays as it is. Harmless when there is none."""
+    """Remove the dead letter. Its run does not change. Does nothing if there is no such dead letter."""
     return DroppedView(letters=ports.runs.drop_dead((letter,)))
 
 
 @router.get("/audit", dependencies=[Depends(looking)])
 def audit(ports: Ports, principal: Operating) -> AuditView:  # noqa: ARG001  the same
-    """Look whether stages and indexes, and leases and their sums, agree. Looks at everything: not for every minute."""
+    """Check that stages and indexes agree, and leases and their sums. Reads everything, so do not poll it."""
     return audit_view(ports.queue.orphans(), ports.ledger.audit())

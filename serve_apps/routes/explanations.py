@@ -1,4 +1,4 @@
-"""Why something waits, what would happen if, and what has happened to leases; holding and releasing tenants."""
+"""Routes that explain why work waits, plan dry runs, show the history of leases, and hold or release tenants."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from serve_apps.views.federation import stop_view
 
 router = APIRouter(prefix="/v1", tags=["explaining"], dependencies=[Depends(looking)])
 
-TenantPathParameter = Annotated[str, Path(description="The tenant's path.", max_length=1_000)]
-Explained = Annotated[int, Query(ge=0, le=PAGE_MAX, description="How many stages are explained; the others are only listed.")]
+TenantPathParameter = Annotated[str, Path(description="Path of the tenant.", max_length=1_000)]
+Explained = Annotated[int, Query(ge=0, le=PAGE_MAX, description="Number of stages to explain; the others are only listed.")]
 
 
 @router.get("/queues")
 def show_queues(ports: Ports, principal: Asking, limit: Explained = 100) -> QueueView:
-    """What waits, of all tenants that the key reaches."""
+    """Show the waiting work of all tenants that the key covers."""
     return explain_queue(ports, principal, None, limit)
 
 
 @router.get("/queues/{tenant:path}", responses=refused(403))
 def show_queue(tenant: TenantPathParameter, ports: Ports, principal: Asking, limit: Explained = 100) -> QueueView:
-    """What waits, of the tenant and of all below it: where, at which position, why, what would have to change, when it starts."""
+    """Show the waiting work of the tenant and the tenants below it: mesh, position, reason, needed changes, estimated start."""
     return explain_queue(ports, principal, TenantPath(tenant), limit)
 
 
@@ -45,41 +45,44 @@ def show_story(
     ports: Ports,
     principal: Asking,
     tenant: Annotated[
-        str | None, Query(description="Only leases of this tenant and those below; left out: all that the key reaches.")
+        str | None, Query(description="Only leases of this tenant and the tenants below it. Default: all that the key covers.")
     ] = None,
     mesh: Annotated[str | None, Query(description="Only leases of this mesh.")] = None,
     flavor: Annotated[str | None, Query(description="Only leases of this flavor.")] = None,
-    limit: Annotated[int, Query(ge=1, le=PAGE_MAX, description="At most this many, the last ones.")] = 100,
+    limit: Annotated[int, Query(ge=1, le=PAGE_MAX, description="At most this many, the latest.")] = 100,
 ) -> StoryView:
-    """What happened to leases: grants, plans, shrinks, cuts, ends."""
+    """Show the history of leases: grants, new targets, shrinks, expiries and ends."""
     of = TenantPath(tenant) if tenant is not None else None
     return tell_story(ports, principal, tenant=of, mesh=MeshId(mesh) if mesh is not None else None, flavor=flavor, limit=limit)
 
 
 @router.get("/runs/{run_id}/explain", responses=refused(404))
 def show_why(run_id: RunPath, ports: Ports, principal: Asking) -> RunExplanation:
-    """Why the run is not further: each stage that has not ended, and the nodes that no mesh takes."""
+    """Explain why the run has not ended: stages that have not ended, and nodes that fit no mesh."""
     return explain_run(ports, principal, record_within(ports, principal, run_id))
 
 
 @router.get("/runs/{run_id}/stages/{stage_id}/explain", responses=refused(404))
 def show_why_of_stage(
-    run_id: RunPath, stage_id: Annotated[str, Path(description="Its id, or its number in the run.")], ports: Ports, principal: Asking
+    run_id: RunPath,
+    stage_id: Annotated[str, Path(description="Id of the stage, or its number in the run.")],
+    ports: Ports,
+    principal: Asking,
 ) -> StageExplanation:
-    """Why a stage is where it is: position, reason, what would have to change, when it starts, who would give way; its story."""
+    """Explain why a stage waits: position, reason, needed changes, estimated start, preemption victims, history."""
     return explain_stage(ports, principal, record_within(ports, principal, run_id), stage_id)
 
 
 @router.post("/plan", openapi_extra=SPEC_BODY, responses=refused(403, 415))
 async def show_plan(request: Request, ports: Ports, principal: Asking) -> PlanView:
-    """What would become of a graph if it were submitted now: its stages, where, what they would wait for, who would give way."""
+    """Plan a graph without submitting it: its stages, their meshes, why they would wait, what they would preempt."""
     expect_json(request)
     return await run_in_threadpool(plan_run, ports, principal, await request.body())
 
 
 @router.post("/tenants/{tenant:path}/hold", responses=refused(403))
 def hold(tenant: TenantPathParameter, ports: Ports, principal: Asking, body: StopRequest | None = None) -> StopView:
-    """Let nothing new of the tenant, and of all below it, start; what runs goes on. It stays so until `release`."""
+    """Start no new work of the tenant and the tenants below it until `release`. Running work continues."""
     reason = body.reason if body is not None else ""
     orders = stop_tenant(ports.ledger, ports.orders, TenantPath(tenant), Stop.HOLD, reason=reason, principal=principal)
     return stop_view(TenantPath(tenant), orders)
@@ -87,7 +90,7 @@ def hold(tenant: TenantPathParameter, ports: Ports, principal: Asking, body: Sto
 
 @router.post("/tenants/{tenant:path}/drain", responses=refused(403))
 def drain_tenant(tenant: TenantPathParameter, ports: Ports, principal: Asking, body: StopRequest | None = None) -> StopView:
-    """As `hold`, and what runs is stopped as well, to run again after `release`."""
+    """Start no new work, as with `hold`, and preempt running work. Preempted work runs again after `release`."""
     reason = body.reason if body is not None else ""
     orders = stop_tenant(ports.ledger, ports.orders, TenantPath(tenant), Stop.DRAIN, reason=reason, principal=principal)
     return stop_view(TenantPath(tenant), orders)
@@ -95,6 +98,6 @@ def drain_tenant(tenant: TenantPathParameter, ports: Ports, principal: Asking, b
 
 @router.post("/tenants/{tenant:path}/release", responses=refused(403))
 def release(tenant: TenantPathParameter, ports: Ports, principal: Asking) -> StopView:
-    """Let the tenant's work start again. Harmless when it was not stopped; what the file says stands."""
+    """Let the tenant's work start again. Does nothing if no command stopped the tenant; a `stop` in the file stays in force."""
     orders, was_stopped = release_tenant(ports.ledger, ports.orders, TenantPath(tenant), principal=principal)
     return stop_view(TenantPath(tenant), orders, changed=was_stopped)

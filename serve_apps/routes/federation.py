@@ -1,4 +1,4 @@
-"""`/v1/tenants`, `/v1/meshes`, `/v1/leases`: what the ledger holds, as far as the key reaches; drains, for operators."""
+"""`/v1/tenants`, `/v1/meshes` and `/v1/leases`, limited to what the key covers; drains of meshes, for operators."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from serve_apps.schemas.meshes import DrainRequest, MeshesView
 from serve_apps.schemas.tenants import TenantsView
 from serve_apps.views.federation import leases_view, meshes_view, tenants_view
 
-MeshPath = Annotated[str, Path(description="The name of the mesh.", max_length=64)]
+MeshPath = Annotated[str, Path(description="Name of the mesh.", max_length=64)]
 
 router = APIRouter(prefix="/v1", tags=["federation"], dependencies=[Depends(looking)])
 
 
 @router.get("/tenants")
 def list_tenants(ports: Ports, principal: Asking) -> TenantsView:
-    """Tenants with what they have: nominal, used, borrowed, available."""
+    """List tenants with their quota: nominal, used, borrowed, available."""
     return tenants_view(ports.shown(), partial(reaches, principal), ports.orders.in_force())
 
 
 @router.get("/meshes")
 def list_meshes(ports: Ports, principal: Asking) -> MeshesView:
-    """Meshes that the key's tenants may use."""
+    """List the meshes that the key's tenants may use."""
     snapshot = snapshot_now(ports.shown, ports.registry, ports.roster)
     return meshes_view(snapshot, partial(reaches, principal), ports.queue.ages(), ports.roster)
 
 
 @router.post("/meshes/{mesh}/drain", responses=refused(404))
 def drain(mesh: MeshPath, ports: Ports, principal: Operating, body: DrainRequest | None = None) -> MeshesView:
-    """Let the mesh finish what it has and get nothing new. It stays so, whatever is restarted, until `undrain`."""
+    """Send the mesh no new work until `undrain`, also across restarts. The mesh finishes the work it has."""
     reason = body.reason if body is not None else ""
     snapshot = drain_mesh(ports.ledger, ports.registry, MeshId(mesh), reason=reason, by=principal.key, roster=ports.roster)
     return meshes_view(only(snapshot, MeshId(mesh)), partial(reaches, principal), roster=ports.roster)
@@ -46,12 +46,12 @@ def drain(mesh: MeshPath, ports: Ports, principal: Operating, body: DrainRequest
 
 @router.post("/meshes/{mesh}/undrain", responses=refused(404))
 def undrain(mesh: MeshPath, ports: Ports, principal: Operating) -> MeshesView:
-    """Give the mesh work again. Harmless when it was not drained."""
+    """Let the mesh receive work again. Does nothing if the mesh is not drained."""
     snapshot, _ = undrain_mesh(ports.ledger, ports.registry, MeshId(mesh), roster=ports.roster)
     return meshes_view(only(snapshot, MeshId(mesh)), partial(reaches, principal), roster=ports.roster)
 
 
 @router.get("/leases")
 def list_leases(ports: Ports, principal: Asking) -> LeasesView:
-    """Leases that are held now."""
+    """List the leases that are held now."""
     return leases_view(ports.shown(), partial(reaches, principal))

@@ -1,7 +1,7 @@
-"""`/v1/runs`: submit, look, follow, fetch, cancel.
+"""`/v1/runs`: submit, show, follow, fetch, cancel.
 
-A run that ended without a result answers `result` with 409: the request was right, and the state of the run does not
-allow an answer. The body tells the failures, and `run_failed` from `run_cancelled`.
+`result` of a run that ended without a result is 409: the request is right, but the run's state has no result. The body
+lists the failures and separates `run_failed` from `run_cancelled`.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from serve_apps.schemas.results import NoResultView, ResultView
 from serve_apps.schemas.runs import CancelRequest, RunLine, RunsView, RunView, SubmittedView
 from serve_apps.views.runs import event_view, failures_of, nodes_view, run_line, run_view, skipped_of
 
-#: The longest that `result` is waited for in one request; a client asks again.
+#: Longest wait for `result` in one request; a client asks again.
 WAIT_S_MAX = 60.0
 PAGE_MAX = 1_000
 
-RunPath = Annotated[str, Path(description="The id of the run.", max_length=200)]
+RunPath = Annotated[str, Path(description="Id of the run.", max_length=200)]
 WaitS = Annotated[float, Query(ge=0, le=WAIT_S_MAX, description="Wait up to this many seconds for the end of the run.")]
 Limit = Annotated[int, Query(ge=1, le=PAGE_MAX, description="At most this many.")]
 
@@ -54,7 +54,7 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"])
 
 _JSON_BODY: dict[str, Any] = {"content": {"application/json": {"schema": {"type": "object"}}}, "required": True}
 SPEC_BODY = {"requestBody": {**_JSON_BODY, "description": "A graph: `dag/1`."}}
-_CANCEL_BODY = {"requestBody": {**_JSON_BODY, "required": False, "description": '`{"reason": "…"}`, or nothing.'}}
+_CANCEL_BODY = {"requestBody": {**_JSON_BODY, "required": False, "description": '`{"reason": "…"}`, or empty.'}}
 
 
 @router.post(
@@ -62,7 +62,10 @@ _CANCEL_BODY = {"requestBody": {**_JSON_BODY, "required": False, "description": 
     status_code=HTTPStatus.ACCEPTED,
     openapi_extra=SPEC_BODY,
     responses={
-        200: {"model": SubmittedView, "description": "The same graph was submitted under this id before; this is that run."},
+        200: {
+            "model": SubmittedView,
+            "description": "An earlier request submitted the same graph under this id; the response is that run.",
+        },
         **refused(403, 409, 415),
     },
 )
@@ -73,13 +76,18 @@ async def submit_run(
     principal: Asking,
     idempotency_key: Annotated[
         Annotated[str, AfterValidator(check_printable)] | None,
-        Header(min_length=1, max_length=200, description="For repeats of this submission; names the run when its spec has no id."),
+        Header(
+            min_length=1,
+            max_length=200,
+            description="Makes repeats of this submission return the same run; becomes the run's id if the spec has none.",
+        ),
     ] = None,
     durability: Annotated[
-        Durability | None, Query(description="How safely it has to be kept; refused when the store cannot. Left out: the root's own level.")
+        Durability | None,
+        Query(description="Required durability level; refused if the store cannot provide it. Default: the root's level."),
     ] = None,
 ) -> SubmittedView:
-    """Submit a graph. The same id, or key, and the same graph again: the same run, so a request may be repeated."""
+    """Submit a graph. The same graph with the same id or key is the same run, so a request may be repeated."""
     expect_json(request)
     submission = Submission(body=await request.body(), idempotency_key=idempotency_key, durability=durability)
     view = await run_in_threadpool(accept, ports, principal, submission)
@@ -93,13 +101,15 @@ async def submit_run(
 def list_runs(
     ports: Ports,
     principal: Asking,
-    tenant: Annotated[str | None, Query(description="Only runs of this tenant and below; left out: all that the key reaches.")] = None,
+    tenant: Annotated[
+        str | None, Query(description="Only runs of this tenant and the tenants below it. Default: all that the key covers.")
+    ] = None,
     state: Annotated[
         RunState | None, Query(description=f"Only runs in this state, among the last {PAGE_MAX:,} of the tenant.".replace(",", " "))
     ] = None,
     limit: Limit = 50,
 ) -> RunsView:
-    """Runs, newest first."""
+    """List runs, newest first."""
     asked = (TenantPath(tenant),) if tenant is not None else tops(principal, ports.shown())
     looked_at = PAGE_MAX if state is not None else limit
     listed = [summary for path in asked for summary in ports.runs.list(path, limit=looked_at)]
@@ -112,14 +122,14 @@ def list_runs(
 
 @router.get("/{run_id}", responses=refused(404))
 def show_run(run_id: RunPath, ports: Ports, principal: Asking) -> RunView:
-    """A run: its stages and where they are, what waits and why, what failed."""
+    """Show a run: its stages and their meshes, why stages wait, and failures."""
     record = record_within(ports, principal, run_id)
     return run_view(record, [output.name for output in outputs_of(record)], ports.waits)
 
 
 @router.get("/{run_id}/summary", responses=refused(404))
 async def summarize_run(run_id: RunPath, ports: Ports, principal: Asking, wait_s: WaitS = 0) -> RunLine:
-    """A run in one line; cheap, whatever its size."""
+    """Summarize a run. Cheap for runs of any size."""
     return run_line(await _summary_after(ports, principal, run_id, wait_s))
 
 
@@ -129,10 +139,10 @@ def list_nodes(
     ports: Ports,
     principal: Asking,
     state: Annotated[NodeState | None, Query(description="Only nodes in this state.")] = None,
-    after: Annotated[str, Query(description="Only nodes after this id: `next` of the page before.")] = "",
+    after: Annotated[str, Query(description="Only nodes after this id: `next` of the previous page.")] = "",
     limit: Limit = 100,
 ) -> NodesView:
-    """The nodes of a run by id, a page at a time."""
+    """List the nodes of a run by id, in pages."""
     return nodes_view(record_within(ports, principal, run_id), state, after, limit)
 
 
@@ -148,9 +158,9 @@ async def follow_run(
     principal: Asking,
     after: Annotated[int, Query(ge=0, description="Only events with a greater number.")] = 0,
     limit: Limit = PAGE_MAX,
-    last_event_id: Annotated[int | None, Header(ge=0, description="As `after`; sent by readers that were cut off.")] = None,
+    last_event_id: Annotated[int | None, Header(ge=0, description="Same as `after`; readers send it when they reconnect.")] = None,
 ) -> Response:
-    """What happens to a run, as it happens (`text/event-stream`, ends with the run); as a list with `Accept: application/json`."""
+    """Stream the events of a run until it ends (`text/event-stream`); with `Accept: application/json` return them as a list."""
     await run_in_threadpool(summary_within, ports, principal, run_id)
     run, start = RunId(run_id), max(after, last_event_id or 0)
     accepted = request.headers.get("accept", "")
@@ -173,7 +183,7 @@ async def fetch_result(
     principal: Asking,
     wait_s: WaitS = 0,
 ) -> Response:
-    """The outputs of a run that succeeded; 202 while it goes on, 409 when it ended without a result."""
+    """Return the outputs of a run that succeeded: 202 until the run ends, 409 if it ended without a result."""
     summary = await _summary_after(ports, principal, run_id, wait_s)
     if summary.state not in RUN_ENDS:
         return _answer(run_line(summary), HTTPStatus.ACCEPTED)
@@ -186,14 +196,14 @@ async def fetch_result(
     responses={200: {"content": {"application/octet-stream": {}}}, **refused(404)},
 )
 def fetch_output(run_id: RunPath, output: str, ports: Ports, principal: Asking) -> Response:
-    """The bytes of one output's value, whole: `X-Content-SHA256` is their hash. An answer that is complete has been checked."""
+    """Return all bytes of one output's value. `X-Content-SHA256` is their hash, and a complete response has been checked against it."""
     record = record_within(ports, principal, run_id)
     found = next((named for named in outputs_of(record) if named.name == output), None)
     if found is None:
-        raise ValueNotThere(f"the run {run_id} has no output {output}")
+        raise ValueNotThere(f"run {run_id} has no output {output}")
     stored = stored_of(record, found)
     if stored.uri is not None and not belongs(stored.uri, record.run, ports.storage_url):
-        raise ValueNotThere(f"the value of output {output} is not where values are kept")
+        raise ValueNotThere(f"the value of output {output} is not in the value storage")
     is_json = stored.encoding is Encoding.JSON
     return StreamingResponse(
         open_value(ports.blobs, record.run, stored),
@@ -204,7 +214,7 @@ def fetch_output(run_id: RunPath, output: str, ports: Ports, principal: Asking) 
 
 @router.post("/{run_id}/cancel", status_code=HTTPStatus.ACCEPTED, openapi_extra=_CANCEL_BODY, responses=refused(404))
 async def cancel_run(run_id: RunPath, request: Request, ports: Ports, principal: Asking) -> RunLine:
-    """Ask a run to stop; running tasks are stopped too. Harmless when it has ended."""
+    """Cancel a run and stop its running tasks. Does nothing if the run has ended."""
     body = await request.body()
     try:
         asked = CancelRequest.model_validate_json(body or b"{}")
@@ -215,12 +225,12 @@ async def cancel_run(run_id: RunPath, request: Request, ports: Ports, principal:
 
 
 def _listing(tree: TenantTree) -> set[TenantPath]:
-    """What runs may be listed by: tenants, and what their paths begin with."""
+    """Return the tenants, and the path prefixes, that runs may be listed by."""
     return {TenantPath(path) for tenant in tree.tenants for path in reach_of(tenant)}
 
 
 async def _summary_after(ports: Dependencies, principal: Principal, run_id: str, wait_s: float) -> RunSummary:
-    """The run in one line, once it has ended or `wait_s` seconds have passed."""
+    """Return the summary once the run has ended or `wait_s` seconds have passed."""
     summary = await run_in_threadpool(_summary_now, ports, principal, run_id)
     if summary.state in RUN_ENDS or wait_s == 0:
         return summary
@@ -229,14 +239,14 @@ async def _summary_after(ports: Dependencies, principal: Principal, run_id: str,
 
 
 def _summary_now(ports: Dependencies, principal: Principal, run_id: str) -> RunSummary:
-    """The run in one line, with the reason that holds now."""
+    """Return the summary with the reason that holds now."""
     (summary,) = lines_told([summary_within(ports, principal, run_id)], ports.waits)
     return summary
 
 
 def _cancel(ports: Dependencies, principal: Principal, run_id: str, reason: str) -> RunLine:
     summary_within(ports, principal, run_id)
-    ports.runs.request_cancel(RunId(run_id), reason or "asked for over HTTP")
+    ports.runs.request_cancel(RunId(run_id), reason or "requested over HTTP")
     return run_line(summary_within(ports, principal, run_id))
 
 
@@ -266,12 +276,12 @@ def _no_result(ports: Dependencies, record: RunRecord, request_id: str) -> NoRes
 
 
 def _answer(view: ResultView | NoResultView | RunLine, status: HTTPStatus) -> Response:
-    """The view as it stands: it was made here, so it is not validated a second time."""
+    """Return the view without a second validation, because this process built it."""
     return Response(view.model_dump_json(), status_code=status, media_type="application/json")
 
 
 def expect_json(request: Request) -> None:
-    """A body without a type is taken for JSON; one with another type is a mistake better told than guessed at."""
+    """Refuse a body whose content type is not JSON. A body without a type counts as JSON."""
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
         raise NotJson(f"the body is {kind}; send JSON with the header `Content-Type: application/json`")

@@ -1,11 +1,11 @@
-"""What goes over HTTP, key by key: here alone answers and small requests get their shape, a file for each thing. `/docs` shows it.
+"""Shapes of HTTP responses and small requests, one file per resource. `/docs` shows them.
 
     runs     with stages              nodes    of a run           events        of a run             results  of a run
-    tenants  and what each has        meshes   and their pools    leases        held now             stories  of leases
-    queues   what waits               plans    what if            explanations  why not further      stops    of tenants
-    audits   what does not agree      health   of a gateway       dead_letters  failed for good      errors   why no answer
-    view     what all have in common  quantities  told twice
+    tenants  with their quota         meshes   and their pools    leases        held now             stories  of leases
+    queues   waiting work             plans    dry runs           explanations  why work waits       stops    of tenants
+    audits   of the stores            health   of a gateway       dead_letters  failed for good      errors   error bodies
+    view     shared by all            quantities  amounts
 
-Times are milliseconds since the epoch, 0 where a thing has not happened. A quantity is told twice: in ledger units (exact,
-for programs) and as people write it.
+Times are milliseconds since the epoch, 0 if a thing has not happened. A quantity has two forms: exact ledger units for
+programs, and text for people.
 """

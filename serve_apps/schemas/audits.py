@@ -1,4 +1,4 @@
-"""What does not agree in the stores."""
+"""Disagreements between the stores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from serve_apps.schemas.view import View
 
 
 class OrphanView(View):
-    """A trace in an index, or a record, that has lost its other half."""
+    """An index entry without its record, or a record without its index entry."""
 
     kind: str
     stage: str
@@ -15,7 +15,7 @@ class OrphanView(View):
 
 
 class MismatchView(View):
-    """A sum of the ledger that is not that of its leases."""
+    """A sum in the ledger that differs from the sum of its leases."""
 
     tenant: str
     flavor: str
@@ -25,7 +25,7 @@ class MismatchView(View):
 
 
 class AuditView(View):
-    """What does not agree in the stores; nothing is repaired."""
+    """Disagreements between the stores. The audit repairs nothing."""
 
     orphans: list[OrphanView]
     mismatches: list[MismatchView]

@@ -1,4 +1,4 @@
-"""Nodes that failed for good, kept to be looked at and submitted again."""
+"""Dead letters: nodes that failed for good, kept for inspection and requeueing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from serve_apps.schemas.view import View
 class LetterView(View):
     """A node that failed for good."""
 
-    letter: str = Field(description="Its name, for `requeue` and `drop`.")
+    letter: str = Field(description="Name of the dead letter, for `requeue` and `drop`.")
     run: str
     node: str
     tenant: str
@@ -20,26 +20,26 @@ class LetterView(View):
     type: str
     message: str
     attempts: int
-    retries_used: int = Field(description="Attempts that its own errors have cost.")
-    losses: int = Field(description="Attempts that lost meshes and runners have cost.")
-    kills: int = Field(description="Workers that died under it.")
+    retries_used: int = Field(description="Attempts that failed with the node's own errors.")
+    losses: int = Field(description="Attempts lost with a mesh or a runner.")
+    kills: int = Field(description="Workers that died while running the node.")
     at_ms: int
 
 
 class LettersView(View):
-    """Dead letters, the latest first."""
+    """Dead letters, newest first."""
 
     letters: list[LetterView]
 
 
 class RequeuedView(View):
-    """A dead letter was submitted again."""
+    """Response after a dead letter was submitted again."""
 
     letter: str
-    run: str = Field(description="The new run.")
+    run: str = Field(description="Id of the new run.")
 
 
 class DroppedView(View):
-    """Dead letters were taken away."""
+    """Response after dead letters were removed."""
 
-    letters: int = Field(description="How many there were.")
+    letters: int = Field(description="Number of dead letters removed.")

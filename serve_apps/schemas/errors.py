@@ -1,4 +1,4 @@
-"""Why there is no answer."""
+"""Error bodies."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from serve_apps.schemas.view import View
 
 
 class ProblemView(View):
-    """One thing that is wrong with a request."""
+    """One problem of a request."""
 
-    place: str = Field(description="JSON pointer, or the name of a parameter; empty: the request as a whole.")
+    place: str = Field(description="JSON pointer, or the name of a parameter; empty: the whole request.")
     problem: str
 
 
 class ErrorView(View):
-    """Why there is no answer."""
+    """An error."""
 
-    code: str = Field(description="One word for programs.")
-    message: str = Field(description="For people.")
+    code: str = Field(description="Name of the error, for programs.")
+    message: str = Field(description="Message for people.")
     problems: list[ProblemView] = Field(default=[])
-    request_id: str = Field(default="", description="The log has the story under this id.")
+    request_id: str = Field(default="", description="Id under which the log has the details.")
     facts: dict[str, int] = Field(
-        default={}, exclude_if=lambda facts: not facts, description="Numbers that the error carries; left out when there are none."
+        default={}, exclude_if=lambda facts: not facts, description="Numbers of the error; absent if there are none."
     )
 
 
 class ErrorBody(View):
-    """The body of every answer that is no success."""
+    """Body of every response that is not a success."""
 
     error: ErrorView

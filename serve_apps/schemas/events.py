@@ -1,4 +1,4 @@
-"""What happened in a run, oldest first."""
+"""Events of a run."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from serve_apps.schemas.view import View
 
 
 class EventView(View):
-    """One change of a run."""
+    """One event of a run."""
 
-    seq: int = Field(description="Numbered per run from 1 without gaps.")
+    seq: int = Field(description="Number of the event: per run, from 1, without gaps.")
     at_ms: int
     run: str
     kind: str = Field(description="`run`, `stage` or `node`.")
@@ -29,4 +29,4 @@ class EventsView(View):
     """Events, oldest first."""
 
     events: list[EventView]
-    next: int = Field(description="Give it as `after` to go on.")
+    next: int = Field(description="Pass this as `after` to continue.")

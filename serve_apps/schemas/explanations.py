@@ -1,4 +1,4 @@
-"""Why a run, or a stage of it, is not further."""
+"""Explanations of why a run, or one of its stages, waits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from serve_apps.schemas.view import View
 
 
 class StageExplanation(View):
-    """Why a stage is where it is."""
+    """Why a stage is in its present state."""
 
     stage: str
     run: str
@@ -20,32 +20,33 @@ class StageExplanation(View):
     user: str
     mesh: str
     state: str
-    reason: str | None = Field(description="Null: nothing stands in its way.")
+    reason: str | None = Field(description="Why the stage waits; null: nothing blocks it.")
     detail: str
     why_here: str
     nodes: int
     slot: dict[str, Quantity]
-    slots: int = Field(default=0, description="Held since it began; it keeps them to its end.")
+    slots: int = Field(default=0, description="Slots held since the stage started; their number does not change until it ends.")
     width: int = Field(default=1, description="How many of its nodes could run at once.")
     position: int | None = Field(
-        default=None, description="1 is the next one at its mesh, of those that could take a flavor that it could take; null: in no queue."
+        default=None,
+        description="Position in the mesh's queue among stages that compete for the same flavors, 1 is next; null: not queued.",
     )
     tenant_position: int | None = Field(
-        default=None, description="1 is the next one of its tenant, on any mesh, of those that may be in its way."
+        default=None, description="Position among the tenant's stages on all meshes that compete for the same flavors, 1 is next."
     )
     changes: list[ChangeView] = Field(default=[])
     start_ms: int | None = Field(
-        default=None, description="When it starts, about; null: nobody can say (no stage has ended yet), or it has started."
+        default=None, description="Estimated start; null: no estimate (no stage has ended yet), or the stage has started."
     )
     overdue_ms: int = Field(
-        default=0, description="By how much that overruns which has to end first; then `start_ms` is null, as nobody can say any more."
+        default=0, description="How long the work that must end first has overrun its estimate; `start_ms` is then null."
     )
-    gives_way: list[GivesWayView] = Field(default=[], description="Whom its mesh or the planner would ask for it.")
-    story: list[EventView] = Field(default=[], description="What happened to it; only where one stage is asked about.")
+    gives_way: list[GivesWayView] = Field(default=[], description="Preemptions that its mesh or the planner would choose for the stage.")
+    story: list[EventView] = Field(default=[], description="History of the stage; only if one stage is requested.")
 
 
 class RunExplanation(View):
-    """Why a run is not further."""
+    """Why a run has not ended."""
 
     id: str
     tenant: str
@@ -54,5 +55,5 @@ class RunExplanation(View):
     reason: str | None
     detail: str
     at_ms: int
-    stages: list[StageExplanation] = Field(description="Those that have not ended.")
+    stages: list[StageExplanation] = Field(description="Stages that have not ended.")
     blocked: list[BlockedView]

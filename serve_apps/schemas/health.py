@@ -1,4 +1,4 @@
-"""Whether a gateway can answer at all."""
+"""Health of a gateway."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from serve_apps.schemas.view import View
 
 
 class HealthView(View):
-    """Whether requests can be answered."""
+    """Whether the gateway can answer requests."""
 
     status: Literal["ok"]

@@ -15,18 +15,18 @@ class LeaseEntry(View):
     tenant: str
     mesh: str
     flavor: str
-    amounts: dict[str, Quantity] = Field(description="What is held, and charged to the tenant.")
+    amounts: dict[str, Quantity] = Field(description="Amounts held and charged to the tenant.")
     target: dict[str, Quantity] = Field(
-        default={}, description="What the ledger aims at: less than is held is being taken back, more is on its way."
+        default={}, description="Amounts that the ledger aims at: less than held is being reclaimed, more is being granted."
     )
-    priority: int = Field(default=0, description="Of the most urgent work that it was granted for.")
+    priority: int = Field(default=0, description="Priority of the most urgent work that the lease was granted for.")
     granted_ms: int = 0
-    running_out: bool = Field(default=False, description="Of an earlier session of the mesh: it runs out by itself.")
+    running_out: bool = Field(default=False, description="The lease belongs to an earlier session of the mesh and expires by itself.")
     token: int
 
 
 class LeasesView(View):
-    """Leases of the tenants that the key reaches."""
+    """Leases of the tenants that the key covers."""
 
     at_ms: int
     leases: list[LeaseEntry]

@@ -1,4 +1,4 @@
-"""Meshes, with their pools and how much waits for them; and the order to drain one."""
+"""Meshes with their pools and queue lengths, and the request to drain a mesh."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from serve_apps.schemas.view import View
 
 
 class DrainRequest(BaseModel):
-    """Take a mesh out of use."""
+    """Request to drain a mesh."""
 
     model_config = ConfigDict(extra="forbid")
 
     reason: Annotated[str, AfterValidator(check_printable)] = Field(
-        default="", max_length=1_000, description="Shown wherever the mesh is shown, and to whoever waits for it."
+        default="", max_length=1_000, description="Shown beside the mesh and to users whose work waits for the mesh."
     )
 
 
@@ -35,49 +35,49 @@ class MeshEntry(View):
 
     mesh: str
     alive: bool
-    cluster_answers: bool = Field(default=True, description="False: the mesh does not reach its Ray cluster, and gets nothing new.")
-    draining: bool = Field(description="It finishes what it has and gets nothing new.")
-    drain_reason: str = Field(default="", description="In the words of whoever drained it.")
-    drained_ms: int = Field(default=0, description="Since when it is drained.")
-    steady: bool = Field(default=True, description="False: it was lost, came back, and gets nothing new yet.")
-    steady_in_ms: int = Field(default=0, description="How much longer it is on probation.")
-    losses: int = Field(default=0, description="How often it was lost lately, as far as that is remembered.")
-    run_ms: int | None = Field(default=None, description="How long a stage ran there lately, a smoothed mean; null: none has ended yet.")
+    cluster_answers: bool = Field(default=True, description="False: the mesh cannot reach its Ray cluster, and gets no new work.")
+    draining: bool = Field(description="The mesh gets no new work and finishes the work it has.")
+    drain_reason: str = Field(default="", description="Reason given with the drain.")
+    drained_ms: int = Field(default=0, description="Time of the drain.")
+    steady: bool = Field(default=True, description="False: the mesh was lost, has returned, and is on probation: it gets no new work yet.")
+    steady_in_ms: int = Field(default=0, description="Time left on probation.")
+    losses: int = Field(default=0, description="Number of recent losses that the root remembers.")
+    run_ms: int | None = Field(default=None, description="Smoothed mean run time of recent stages; null: no stage has ended yet.")
     heartbeat_age_ms: int
-    last_heard_ms: int = Field(default=0, description="When its last heartbeat came, about; 0: the root is older than this key.")
+    last_heard_ms: int = Field(default=0, description="Approximate time of the last heartbeat; 0: the root is too old to report it.")
     pid: int | None = Field(
-        default=None, description="Its process, where a stack on this machine started it; only the terminal fills it in. Null: not known."
+        default=None, description="Process of the mesh, if a stack on this machine started it; only the terminal sets it. Null: unknown."
     )
     labels: dict[str, str]
     cluster: str
-    tenants: list[str] = Field(description="Who may use it; `*`: everybody.")
+    tenants: list[str] = Field(description="Tenants that may use the mesh; `*`: every tenant.")
     warnings: list[str] = Field(
         default=[],
-        description="Where it differs from the root's file; and that it takes nothing, as its cluster is not `shared`.",
+        description="Differences from the root's file, and whether the mesh gets no work because its cluster is not `shared`.",
     )
     pools: list[PoolView]
-    waiting: int = Field(description="Stages in its queue.")
-    running: int = Field(description="Stages it runs.")
+    waiting: int = Field(description="Stages in the mesh's queue.")
+    running: int = Field(description="Stages that the mesh runs.")
     waiting_for_ray: int = Field(
-        default=0, description="Of these, stages that it admitted and for which Ray has no room; `explain` says what holds it."
+        default=0, description="Running stages for which Ray has no room yet; `explain` shows what holds the room."
     )
-    oldest_waiting_ms: int = Field(default=0, description="For how long the oldest stage has been in its queue.")
-    oldest_running_ms: int = Field(default=0, description="For how long it has had the stage that it has had longest.")
+    oldest_waiting_ms: int = Field(default=0, description="Time in the queue of the oldest queued stage.")
+    oldest_running_ms: int = Field(default=0, description="Run time of the oldest running stage.")
 
 
 class AbsentEntry(View):
-    """A mesh that the root's file names, or that somebody has drained, and that is not there."""
+    """A mesh that is absent, and that the root's file names or an operator has drained."""
 
     mesh: str
-    state: str = Field(description="`not_joined`: it never came. `left`: in good order. `lost`: long ago; it is forgotten but for this.")
-    draining: bool = Field(default=False, description="It gets nothing when it comes.")
-    drain_reason: str = Field(default="", description="In the words of whoever drained it.")
-    labels: dict[str, str] = Field(default={}, description="As the root's file has them.")
+    state: str = Field(description="`not_joined`: it never joined. `left`: it left in good order. `lost`: it was lost long ago.")
+    draining: bool = Field(default=False, description="The mesh gets no work after it joins.")
+    drain_reason: str = Field(default="", description="Reason given with the drain.")
+    labels: dict[str, str] = Field(default={}, description="Labels in the root's file.")
 
 
 class MeshesView(View):
-    """The meshes that the key's tenant may use, or some tenant below it."""
+    """Meshes that the key's tenant, or a tenant below it, may use."""
 
     at_ms: int
     meshes: list[MeshEntry]
-    absent: list[AbsentEntry] = Field(default=[], description="Those that are known and not there.")
+    absent: list[AbsentEntry] = Field(default=[], description="Known meshes that are absent.")

@@ -1,4 +1,4 @@
-"""The nodes of a run, a page at a time."""
+"""Nodes of a run, in pages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from serve_apps.schemas.view import View
 
 
 class NodeView(View):
-    """A node of a run, in its present attempt."""
+    """A node of a run, in its current attempt."""
 
     node: str
     state: str
@@ -27,7 +27,7 @@ class NodeView(View):
 
 
 class NodesView(View):
-    """Nodes by id, a page at a time."""
+    """One page of nodes, ordered by id."""
 
     nodes: list[NodeView]
-    next: str | None = Field(description="Give it as `after` for the next page; null: this is the last.")
+    next: str | None = Field(description="Pass this as `after` to get the next page; null: this is the last page.")

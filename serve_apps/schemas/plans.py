@@ -1,4 +1,4 @@
-"""What would become of a graph if it were submitted now."""
+"""Dry runs of graphs."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from serve_apps.schemas.view import View
 
 
 class PlannedStageView(View):
-    """A stage that a run would have."""
+    """A stage that the run would have."""
 
     stage: str
     mesh: str
     level: int
-    nodes: list[str] = Field(description="The first of them.")
-    count: int = Field(description="How many nodes.")
+    nodes: list[str] = Field(description="The first nodes of the stage.")
+    count: int = Field(description="Number of nodes.")
     width: int
     slot: dict[str, Quantity]
     why_here: str
-    goes_first: bool = Field(description="It would be sent at once; the others wait for what goes before them.")
-    reason: str | None = Field(description="What it would wait for; null: it would start at once.")
+    goes_first: bool = Field(description="The stage would be sent at once; other stages wait for the stages before them.")
+    reason: str | None = Field(description="Why the stage would wait; null: it would start at once.")
     detail: str = ""
-    position: int = Field(description="1 is the next one at its mesh, of those that could take a flavor that it could take.")
+    position: int = Field(description="Position in the mesh's queue among stages that compete for the same flavors, 1 is next.")
     tenant_position: int
     changes: list[ChangeView] = Field(default=[])
     start_ms: int | None = None
     overdue_ms: int = Field(
-        default=0, description="By how much that overruns which has to end first; then `start_ms` is null, as nobody can say any more."
+        default=0, description="How long the work that must end first has overrun its estimate; `start_ms` is then null."
     )
     gives_way: list[GivesWayView] = Field(default=[])
 
 
 class PlanView(View):
-    """What would become of a graph if it were submitted now. Nothing is kept, nothing is sent."""
+    """Stages that a graph submitted now would have. Nothing is stored or sent."""
 
     tenant: str
     user: str
     at_ms: int
-    reason: str | None = Field(description="What keeps the whole run back: a hold, a window, a limit; null: nothing does.")
+    reason: str | None = Field(description="Why the whole run would wait: a hold, a window or a limit; null: it would not.")
     detail: str = ""
     stages: list[PlannedStageView]
     blocked: list[BlockedView]

@@ -1,4 +1,4 @@
-"""Amounts, told twice: for programs and for people."""
+"""Amounts of resources, as units and as text."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ class Quantity(View):
 
     units: int = Field(description="1/10 000 of a CPU, GPU or custom resource; bytes of memory.")
     amount: int | float = Field(description="Whole CPUs, or bytes.")
-    text: str = Field(description="As people write it: `2`, `0.5`, `4GiB`.")
+    text: str = Field(description="Text form: `2`, `0.5`, `4GiB`.")

@@ -1,4 +1,4 @@
-"""What waits, and what would have to change for it to start."""
+"""Waiting work, and what would have to change for it to start."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from serve_apps.schemas.view import View
 
 
 class ChangeView(View):
-    """One thing that stands in the way, and by how much."""
+    """One quota change that the start needs, and its amount."""
 
     lever: str = Field(description="`free`, `borrowed`, `borrowing_limit` or `nominal`.")
     tenant: str
     flavor: str
     resource: str
     amount: Quantity
-    words: str = Field(description="The same in words that go on where `it would start if` ends.")
+    words: str = Field(description="The change in words, as the end of the sentence `it would start if …`.")
 
 
 class GivesWayView(View):
-    """A lease that would be asked for a part of what it holds, or pays for stages that would stop."""
+    """A lease that would be shrunk, and the stages that would be preempted."""
 
     mesh: str
-    tenant: str | None = Field(description="Null: a tenant that the key does not reach.")
+    tenant: str | None = Field(description="Tenant of the lease; null: the key does not cover it.")
     flavor: str
-    amounts: dict[str, Quantity] = Field(description="The part.")
+    amounts: dict[str, Quantity] = Field(description="Amounts that the lease would lose.")
     reason: str
-    stages: list[str] = Field(default=[], description="Which would stop, of the same tenant on the same mesh.")
+    stages: list[str] = Field(default=[], description="Stages of the tenant on the mesh that would be preempted.")
 
 
 class WaitingView(View):
@@ -37,41 +37,44 @@ class WaitingView(View):
     run: str
     tenant: str
     mesh: str
-    position: int = Field(description="1 is the next one at that mesh, of those that could take a flavor that it could take.")
+    position: int = Field(description="Position in the mesh's queue among stages that compete for the same flavors, 1 is next.")
     tenant_position: int | None = Field(
-        default=None, description="1 is the next one of its tenant, on any mesh, of those that may be in its way; null: not worked out."
+        default=None,
+        description="Position among the tenant's stages on all meshes that compete for the same flavors, 1 is next; null: not computed.",
     )
     priority: int
     reason: str
-    changes: list[ChangeView] = Field(default=[], description="What would have to change in the quotas; all of it together would do.")
-    start_ms: int | None = Field(default=None, description="When it starts, about; null: nobody can say, as when no stage has ended yet.")
-    overdue_ms: int = Field(
-        default=0, description="By how much that overruns which has to end first; then `start_ms` is null, as nobody can say any more."
+    changes: list[ChangeView] = Field(default=[], description="Quota changes that together would let the stage start.")
+    start_ms: int | None = Field(
+        default=None, description="Estimated start; null: no estimate, for example because no stage has ended yet."
     )
-    slot: dict[str, Quantity] = Field(description="What it needs to start.")
+    overdue_ms: int = Field(
+        default=0, description="How long the work that must end first has overrun its estimate; `start_ms` is then null."
+    )
+    slot: dict[str, Quantity] = Field(description="Resources that the stage needs to start.")
     width: int
 
 
 class KeptBackView(View):
-    """A run of which something was not sent to any mesh."""
+    """A run with nodes that were not sent to any mesh."""
 
     run: str
     tenant: str
     user: str
-    position: int = Field(description="1 is the oldest of those that wait for the same reason.")
+    position: int = Field(description="Position among runs that wait for the same reason, 1 is the oldest.")
     reason: str
     detail: str
     created_ms: int
 
 
 class UnmetView(View):
-    """What a mesh could use for a tenant, and the planner would not give it now."""
+    """Quota that a mesh requested for a tenant and that the planner does not grant now."""
 
     mesh: str
     tenant: str
     flavor: str
-    slots: int = Field(description="How many are missing, of those that the mesh could hold at once.")
-    beyond: int = Field(default=0, description="How many more its work waits for, when the mesh told it last.")
+    slots: int = Field(description="Missing slots, up to what the mesh could hold at once.")
+    beyond: int = Field(default=0, description="Further slots that its work waits for, as the mesh last reported.")
     slot: dict[str, Quantity]
     reason: str
     detail: str
@@ -79,13 +82,13 @@ class UnmetView(View):
 
 
 class QueueView(View):
-    """What waits, of a tenant and of all below it: in the queues of meshes, and before them."""
+    """Waiting work of a tenant and the tenants below it: in the queues of meshes, and not sent to any mesh."""
 
-    tenant: str = Field(description="`*`: all that the key reaches.")
+    tenant: str = Field(description="Path of the tenant; `*`: all that the key covers.")
     at_ms: int = 0
     waiting: list[WaitingView]
     cut_short: dict[str, int] = Field(
-        default={}, description="By mesh: stages of anybody behind the first 1 000 of its queue, which are not looked at."
+        default={}, description="By mesh: number of stages, of all tenants, behind the first 1 000 of its queue. These are not listed."
     )
     kept_back: list[KeptBackView] = Field(default=[])
     unmet: list[UnmetView] = Field(default=[])

@@ -1,4 +1,4 @@
-"""The outputs of a run, or why it has none."""
+"""Outputs of a run, or why it has none."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from serve_apps.schemas.view import View
 
 
 class OutputView(View):
-    """An output of a run. JSON values stand in `value`, small pickled ones in `data`; the others are fetched from `href`."""
+    """An output of a run. `value` holds small JSON values, `data` small pickled ones; fetch the others from `href`."""
 
     encoding: Literal["json", "pickle"]
-    sha256: str = Field(description="Of the bytes that `href` gives.")
+    sha256: str = Field(description="Hash of the bytes at `href`.")
     size_bytes: int
-    href: str = Field(description="Where the bytes are.")
-    inline: bool = Field(description="True when `value` or `data` is the whole of it.")
+    href: str = Field(description="Path of the bytes.")
+    inline: bool = Field(description="Whether `value` or `data` holds the whole output.")
     value: Any = None
     data: str | None = Field(default=None, description="Pickled bytes in base64.")
-    uri: str | None = Field(default=None, description="The file that the value is kept in, for readers that reach it.")
-    path: list[str | int] = Field(default=[], description="The part of the value that was asked for; `value` is that part already.")
+    uri: str | None = Field(default=None, description="File that stores the value, for readers with access to it.")
+    path: list[str | int] = Field(default=[], description="Part of the node's value that the output selects; `value` is already that part.")
 
 
 class ResultView(View):
-    """The outputs of a run that succeeded."""
+    """Outputs of a run that succeeded."""
 
     id: str
     state: str
@@ -34,7 +34,7 @@ class ResultView(View):
 
 
 class NoResultView(ErrorBody):
-    """Why a run that ended has no result (409; `run_failed` or `run_cancelled`)."""
+    """Why an ended run has no result (409; `run_failed` or `run_cancelled`)."""
 
     id: str
     state: str

@@ -1,4 +1,4 @@
-"""Runs, with their stages and all that is told of them in one answer."""
+"""Runs with their stages."""
 
 from __future__ import annotations
 
@@ -12,27 +12,25 @@ from serve_apps.schemas.view import View
 
 
 class SubmittedView(View):
-    """A run that was accepted, now or before."""
+    """A run that was accepted, by this request or an earlier one."""
 
     id: str
     tenant: str
     state: str
-    created: bool = Field(description="False: the same graph was submitted under this id before, and this is that run.")
-    durability: str = Field(default="D0", description="The level at which it is kept; never a better one than was reached.")
+    created: bool = Field(description="False: an earlier request submitted the same graph under this id.")
+    durability: str = Field(default="D0", description="Durability level that the store has confirmed.")
 
 
 class CancelRequest(BaseModel):
-    """Stop a run."""
+    """Request to cancel a run."""
 
     model_config = ConfigDict(extra="forbid")
 
-    reason: Annotated[str, AfterValidator(check_printable)] = Field(
-        default="", max_length=1_000, description="Shown wherever the run is shown."
-    )
+    reason: Annotated[str, AfterValidator(check_printable)] = Field(default="", max_length=1_000, description="Shown beside the run.")
 
 
 class RunLine(View):
-    """A run in one line."""
+    """Summary of a run."""
 
     id: str
     tenant: str
@@ -41,31 +39,31 @@ class RunLine(View):
     ended_ms: int = 0
     reason: str | None = None
     detail: str = ""
-    counts: dict[str, int] = Field(default={}, description="Nodes per state.")
-    user: str = Field(default="", description="Who submitted it: the key's user, else whom the graph names, else `key` and the key's id.")
+    counts: dict[str, int] = Field(default={}, description="Number of nodes by state.")
+    user: str = Field(default="", description="User of the run: the key's user, else the user in the graph, else `key` and the key's id.")
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def nodes_total(self) -> int:
-        """All of them."""
+        """Number of nodes."""
         return sum(self.counts.values())
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def nodes_succeeded(self) -> int:
-        """Those that returned."""
+        """Number of nodes that succeeded."""
         return self.counts.get(NodeState.SUCCEEDED.value, 0)
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def nodes_failed(self) -> int:
-        """Those that failed for good."""
+        """Number of nodes that failed for good."""
         return self.counts.get(NodeState.FAILED.value, 0)
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def nodes_skipped(self) -> int:
-        """Those that were not run, or not to their end, because of a failure elsewhere."""
+        """Number of nodes not run, or stopped, because another node failed."""
         return self.counts.get(NodeState.SKIPPED.value, 0)
 
 
@@ -76,11 +74,11 @@ class RunsView(View):
 
 
 class StageView(View):
-    """A stage of a run: what one mesh got as one."""
+    """A stage of a run: the nodes that one mesh runs together."""
 
     id: str
     mesh: str
-    cluster: str = Field(description="Ray's own id of the cluster; empty until the stage has started.")
+    cluster: str = Field(description="Ray's id of the cluster; empty until the stage has started.")
     level: int
     state: str
     reason: str | None = Field(description="While it waits: why. Once it was stopped or lost: why that.")
@@ -91,25 +89,25 @@ class StageView(View):
     sent_ms: int
     started_ms: int
     ended_ms: int
-    counts: dict[str, int] = Field(description="Its nodes per state; nodes that went on to another stage are counted there.")
+    counts: dict[str, int] = Field(description="Number of nodes by state; a node that moved to another stage counts there.")
 
 
 class BlockedView(View):
-    """Nodes that no mesh takes at present, all for the same reason."""
+    """Nodes that fit no mesh at present, all for the same reason."""
 
     reason: str
     detail: str
     count: int
-    nodes: list[str] = Field(description="The first of them.")
+    nodes: list[str] = Field(description="The first of these nodes.")
 
 
 class MeshShare(View):
-    """What one mesh has of a run."""
+    """Part of a run on one mesh."""
 
     mesh: str
     stages: int
-    slots: int = Field(description="Held at this moment.")
-    counts: dict[str, int] = Field(description="Nodes per state.")
+    slots: int = Field(description="Slots held now.")
+    counts: dict[str, int] = Field(description="Number of nodes by state.")
 
 
 class FailureView(View):
@@ -122,12 +120,12 @@ class FailureView(View):
     type: str
     message: str
     traceback: str = ""
-    pickled: str | None = Field(default=None, description="The exception, pickled, in base64; only in the answer to `result`.")
+    pickled: str | None = Field(default=None, description="The pickled exception in base64; only in the response of `result`.")
     pickled_sha256: str | None = None
 
 
 class SkippedView(View):
-    """A node that did not run, and the failures that it goes back to."""
+    """A node that did not run, and the failed nodes that caused it."""
 
     node: str
     roots: list[str]
@@ -141,4 +139,4 @@ class RunView(RunLine):
     blocked: list[BlockedView]
     meshes: list[MeshShare]
     failures: list[FailureView]
-    skipped: list[SkippedView] = Field(description="At most 1 000 of them; `counts` tells how many there are.")
+    skipped: list[SkippedView] = Field(description="At most 1 000 of the skipped nodes; `counts` has their number.")

@@ -1,4 +1,4 @@
-"""Tenants that take in no work: the order, and the answer to it."""
+"""Requests to hold or drain a tenant, and their responses."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from serve_apps.schemas.view import View
 
 
 class StopRequest(BaseModel):
-    """Hold or drain a tenant."""
+    """Request to hold or drain a tenant."""
 
     model_config = ConfigDict(extra="forbid")
 
     reason: Annotated[str, AfterValidator(check_printable)] = Field(
-        default="", max_length=1_000, description="Shown wherever the tenant is shown, and to whoever waits for it."
+        default="", max_length=1_000, description="Shown beside the tenant and to users whose work waits for it."
     )
 
 
 class StopView(View):
-    """A tenant, and whether it takes in work."""
+    """A tenant, and whether its work may start."""
 
     tenant: str
-    stop: str = Field(description="`none`, `hold` or `drain`, by hand or by the file.")
+    stop: str = Field(description="`none`, `hold` or `drain`, by a command or by the file.")
     reason: str = ""
-    by: str = Field(default="", description="The id of the key.")
+    by: str = Field(default="", description="Id of the key that stopped the tenant.")
     since_ms: int = 0
-    changed: bool = Field(default=True, description="False: it was not stopped by hand, so there was nothing to take back.")
+    changed: bool = Field(default=True, description="False: no command had stopped the tenant, so nothing changed.")

@@ -1,4 +1,4 @@
-"""What happened to leases."""
+"""History of leases."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ class ChapterView(View):
     at_ms: int
     verb: str = Field(description="`grant`, `release`, `plan`, `shrink`, `grow`, `cut`, `revoke`, `expire`, `restore`, `epoch`, …")
     why: str = ""
-    lease: str | None = Field(description="Null: not about one lease.")
+    lease: str | None = Field(description="Null: the event is not about one lease.")
     tenant: str | None = None
     mesh: str | None = None
     flavor: str | None = None
-    held: dict[str, Quantity] = Field(default={}, description="After the change.")
+    held: dict[str, Quantity] = Field(default={}, description="Amounts held after the change.")
     target: dict[str, Quantity] = Field(default={})
 
 
 class StoryView(View):
-    """What happened to leases, oldest first."""
+    """Changes of leases, oldest first."""
 
     chapters: list[ChapterView]

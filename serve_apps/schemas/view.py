@@ -1,4 +1,4 @@
-"""How every answer over HTTP behaves."""
+"""Base class of all HTTP responses."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from pydantic import BaseModel, ConfigDict
 
 
 class View(BaseModel):
-    """An answer. A reader ignores keys that it does not know, so that an older client understands a newer root."""
+    """A response. Readers ignore unknown keys, so that an older client understands a newer root."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)

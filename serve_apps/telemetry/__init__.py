@@ -1,5 +1,5 @@
-"""Telemetry: what others are told of how it goes.
+"""Telemetry of the root.
 
-metrics  the truth of the stores at a scrape, and what this replica has answered
-traces   runs that ended, as spans
+metrics  gauges from the stores at a scrape, and this replica's requests
+traces   ended runs as spans
 """

@@ -1,7 +1,7 @@
-"""What Prometheus is told: the truth of the stores at the moment of the scrape, and what this replica has answered.
+"""Prometheus metrics: gauges read from the stores at a scrape, and this replica's requests.
 
-Nothing is counted along the way that the stores can tell: any replica gives the same gauges, and one that was just born
-gives them too. Requests are counted per replica and carry its name, for a scrape reaches any of them.
+Gauges come only from the stores: any replica gives the same gauges, even one that has just started.
+Requests are counted per replica and carry its name, because a scrape may reach any replica.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from mesh.reasons import Reason
 from mesh.resources import ResourceSet, from_units
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-#: How many runs of each root tenant, and queued stages of each mesh, a scrape looks at, the newest and the next first.
+#: Most runs per root tenant (newest first) and queued stages per mesh (next first) that a scrape reads.
 LOOKED_AT_MAX = 1_000
 _DURATION_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """The stores at one moment."""
+    """State of the stores at one time."""
 
     snapshot: Snapshot
     runs: Counter[RunState]
     waiting: Counter[tuple[MeshId, Reason]]
-    run_ages_ms: dict[RunState, int]  #: Of the oldest run in each state that is no end.
+    run_ages_ms: dict[RunState, int]  #: Age of the oldest run in each state that is not an end.
     stage_ages: dict[MeshId, StageAges]
-    dead: int  #: Dead letters, as many as are looked at.
-    wrong_sums: int  #: Of tenants, that are not those of the leases below them.
+    dead: int  #: Number of dead letters, up to `LOOKED_AT_MAX`.
+    wrong_sums: int  #: Tenants' sums that differ from those of the leases below them.
 
 
 def read_truth(runs: RunStore, ledger: LeaseLedger, queue: StageQueue) -> Truth:
-    """Look at the stores.
+    """Read the stores.
 
     Raises:
-        StoreUnavailable: They do not answer.
+        StoreUnavailable: The stores do not answer.
     """
     snapshot = ledger.snapshot()
     summaries = [summary for top in snapshot.tree.first_names() for summary in runs.list(top, limit=LOOKED_AT_MAX)]
@@ -77,11 +77,11 @@ def read_truth(runs: RunStore, ledger: LeaseLedger, queue: StageQueue) -> Truth:
 
 
 class GatewayMetrics:
-    """The metrics of one gateway replica, in a registry of their own.
+    """Metrics of one gateway replica, in their own registry.
 
     Args:
-        truth: Asked once per scrape.
-        replica: A name that no other replica has.
+        truth: Called once per scrape.
+        replica: Unique name of the replica.
     """
 
     def __init__(self, truth: Callable[[], Truth], *, replica: str) -> None:
@@ -98,20 +98,20 @@ class GatewayMetrics:
         meter = self._provider.get_meter("schedulemesh")
         self._requests = meter.create_counter("schedulemesh_http_requests", description="Requests answered.")
         self._durations = meter.create_histogram(
-            "schedulemesh_http_request_duration", unit="s", description="Time to the end of the answer."
+            "schedulemesh_http_request_duration", unit="s", description="Time to the end of the response."
         )
         for name, unit, description, observe in _GAUGES:
             meter.create_observable_gauge(name, callbacks=[self._observer(observe)], unit=unit, description=description)
-        meter.create_observable_gauge("schedulemesh_store_up", callbacks=[self._store_up], description="1 when the store answers.")
+        meter.create_observable_gauge("schedulemesh_store_up", callbacks=[self._store_up], description="1 if the store answers.")
 
     def observe_request(self, *, method: str, route: str, status: int, duration_s: float) -> None:
-        """Count a request; `route` is the template (`/v1/runs/{run_id}`), so that ids make no series."""
+        """Count a request; `route` is the path template (`/v1/runs/{run_id}`), so that ids create no series."""
         labels = {"method": method, "route": route, "status": str(status), "replica": self._replica}
         self._requests.add(1, labels)
         self._durations.record(duration_s, labels)
 
     def scrape(self) -> bytes:
-        """The metrics as text; without the gauges of the stores while these do not answer."""
+        """Return the metrics as text, without the gauges of the stores if the stores do not answer."""
         with self._scraping:
             try:
                 self._truth = self._ask()
@@ -120,7 +120,7 @@ class GatewayMetrics:
             return generate_latest(self._registry)
 
     def close(self) -> None:
-        """Let go of the instruments."""
+        """Close the instruments."""
         self._provider.shutdown()
 
     def _observer(self, observe: Callable[[Truth], Iterable[Observation]]) -> Callable[[CallbackOptions], Iterable[Observation]]:
@@ -203,7 +203,7 @@ def _pool_used(truth: Truth) -> Iterator[Observation]:
 
 
 def _pool(view: MeshView, pool: PoolName, flavor: FlavorName, named: ResourceSet, amounts: ResourceSet) -> Iterator[Observation]:
-    """An amount for each resource that is named, zeros included: a series that vanishes looks like one that failed."""
+    """Return an amount for each named resource, zeros included: a series that vanishes looks like a failure."""
     for resource in named:
         labels = {"mesh": view.record.mesh, "pool": pool, "flavor": flavor, "resource": resource}
         yield Observation(from_units(resource, amounts[resource]), labels)
@@ -214,20 +214,20 @@ def _leases(truth: Truth) -> Iterator[Observation]:
         yield Observation(count, {"tenant": tenant, "mesh": mesh})
 
 
-#: Name, unit, description, and how it is read off the truth.
+#: Name, unit, description, and how to compute it.
 _GAUGES: tuple[tuple[str, str, str, Callable[[Truth], Iterable[Observation]]], ...] = (
-    ("schedulemesh_runs", "", f"Runs that are kept, by state, of the newest {LOOKED_AT_MAX} of each root tenant.", _runs),
-    ("schedulemesh_stages_waiting", "", "Stages in the queue of a mesh, by the reason of their waiting.", _waiting),
+    ("schedulemesh_runs", "", f"Kept runs by state, of the newest {LOOKED_AT_MAX} of each root tenant.", _runs),
+    ("schedulemesh_stages_waiting", "", "Stages in the queue of a mesh, by the reason why they wait.", _waiting),
     ("schedulemesh_stages_running", "", "Stages that a mesh runs.", _running),
-    ("schedulemesh_run_age_max", "s", "Age of the oldest run in a state that is no end.", _run_ages),
-    ("schedulemesh_stage_age_max", "s", "For how long the oldest stage of a mesh has been queued or claimed.", _stage_ages),
-    ("schedulemesh_dead_letters", "", f"Nodes that failed for good and that nobody has dealt with, up to {LOOKED_AT_MAX}.", _dead),
-    ("schedulemesh_ledger_wrong_sums", "", "Sums of the ledger that are not those of its leases; always 0.", _wrong_sums),
-    ("schedulemesh_quota_nominal", "", "A tenant's own quota, in whole units (bytes for memory).", _nominal),
-    ("schedulemesh_quota_used", "", "What is charged to a tenant, in whole units (bytes for memory).", _used),
+    ("schedulemesh_run_age_max", "s", "Age of the oldest run in a state that is not an end.", _run_ages),
+    ("schedulemesh_stage_age_max", "s", "Time for which the oldest stage of a mesh has been queued or claimed.", _stage_ages),
+    ("schedulemesh_dead_letters", "", f"Dead letters: nodes that failed for good, up to {LOOKED_AT_MAX}.", _dead),
+    ("schedulemesh_ledger_wrong_sums", "", "Sums of the ledger that differ from those of its leases; always 0.", _wrong_sums),
+    ("schedulemesh_quota_nominal", "", "A tenant's nominal quota, in whole units (bytes for memory).", _nominal),
+    ("schedulemesh_quota_used", "", "Amount charged to a tenant, in whole units (bytes for memory).", _used),
     ("schedulemesh_mesh_alive", "", "1 while the session of the mesh is within its time to live.", _alive),
     ("schedulemesh_mesh_heartbeat_age", "s", "Time since the last heartbeat of the mesh.", _heartbeat_age),
-    ("schedulemesh_pool_capacity", "", "What a pool holds, in whole units (bytes for memory).", _capacity),
-    ("schedulemesh_pool_used", "", "What of a pool is in use, in whole units (bytes for memory).", _pool_used),
+    ("schedulemesh_pool_capacity", "", "Capacity of a pool, in whole units (bytes for memory).", _capacity),
+    ("schedulemesh_pool_used", "", "Use of a pool, in whole units (bytes for memory).", _pool_used),
     ("schedulemesh_leases", "", "Leases that a tenant holds on a mesh.", _leases),
 )

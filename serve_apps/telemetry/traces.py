@@ -1,8 +1,7 @@
-"""Traces of runs that ended: run, stage and node as spans with the times at which things happened.
+"""Traces of ended runs: run, stage and node as spans with their actual times.
 
-Spans are made from the record, after the fact: nothing is traced along the hot path, and a coordinator that died half way
-through a run costs no span. Ids follow from the run, so a run that is told twice (two coordinators saw its end) is one
-trace, not two.
+Spans are built from the record after the run: nothing is traced on the hot path, and a coordinator that dies in the middle of
+a run loses no span. Span ids follow from the run's id, so a run that two coordinators export is one trace, not two.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from mesh.runtime.tracing import NS_PER_MS, IdsOfName, end_ns, tracer_provider
 
 
 class Telemetry:
-    """Writes the traces of runs.
+    """Exporter of traces of runs.
 
     Args:
-        otlp_endpoint: `http://collector:4318`; None: traces are sent nowhere.
-        traces_file: JSON lines, one span each, appended; None: not written.
+        otlp_endpoint: `http://collector:4318`; None: no collector.
+        traces_file: JSON lines, one per span, appended; None: no file.
     """
 
     def __init__(self, *, otlp_endpoint: str | None = None, traces_file: str | None = None) -> None:
@@ -35,7 +34,7 @@ class Telemetry:
         self._tracer = self._provider.get_tracer("schedulemesh")
 
     def trace_run(self, record: RunRecord) -> None:
-        """Tell the trace of a run that has ended; nobody waits for a collector."""
+        """Export the trace of an ended run, without waiting for a collector."""
         if not self._has_readers:
             return
         with self._telling:
@@ -51,7 +50,7 @@ class Telemetry:
             run.end(end_ns(record.created_ms, record.ended_ms))
 
     def close(self) -> None:
-        """Send what is still to be sent, and stop."""
+        """Flush the remaining spans and stop."""
         self._provider.shutdown()
 
     def _run_span(self, record: RunRecord) -> Span:
@@ -85,7 +84,7 @@ class Telemetry:
         return span
 
     def _tell_node(self, record: RunRecord, node: NodeRecord, above: Context) -> None:
-        """The span of a node that ran; what never started has no time of its own, its run's counts tell of it."""
+        """Export the span of a node that ran. A node that never started has no times; the run's counts include it."""
         if not node.started_ms:
             return
         attributes: dict[str, AttributeValue] = {
@@ -107,5 +106,5 @@ class Telemetry:
 
 
 def _begin_ms(record: RunRecord, stage: StageRecord) -> int:
-    """When the stage was sent; one that never was began and ended with its run's end."""
+    """Return when the stage was sent; for a stage that never was, the run's end."""
     return stage.sent_ms or max(record.ended_ms, record.created_ms)

@@ -1,5 +1,5 @@
-"""Views: records and snapshots in, the shapes of `serve_apps.schemas` out. Pure.
+"""Conversion of records and snapshots into the shapes of `serve_apps.schemas`. Pure.
 
 runs          runs, their stages, nodes and events       federation  tenants, meshes and leases
-dead_letters  what failed for good, and audits           waiting     what waits, why, and what would have to change
+dead_letters  dead letters and audits                    waiting     waiting work and its explanations
 """

@@ -1,4 +1,4 @@
-"""Dead letters and audits as strangers see them. Pure."""
+"""Views of dead letters and audits. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from serve_apps.schemas.dead_letters import LettersView, LetterView
 
 
 def letter_view(letter: DeadLetter) -> LetterView:
-    """One letter."""
     return LetterView(
         letter=letter.letter,
         run=letter.run,
@@ -32,12 +31,10 @@ def letter_view(letter: DeadLetter) -> LetterView:
 
 
 def letters_view(letters: Iterable[DeadLetter]) -> LettersView:
-    """Many."""
     return LettersView(letters=[letter_view(letter) for letter in letters])
 
 
 def audit_view(orphans: Iterable[Orphan], mismatches: Iterable[Mismatch]) -> AuditView:
-    """What does not agree."""
     return AuditView(
         orphans=[OrphanView(kind=orphan.kind.value, stage=orphan.stage, mesh=orphan.mesh, detail=orphan.detail) for orphan in orphans],
         mismatches=[

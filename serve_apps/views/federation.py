@@ -1,6 +1,6 @@
-"""Tenants, meshes, leases and queues as strangers see them: a snapshot in, the shapes of `serve_apps.schemas` out. Pure.
+"""Views of tenants, meshes and leases, from a snapshot. Pure.
 
-`within` answers which tenants the asking key reaches; what is outside is left out, as if it were not there.
+`within` says which tenants the key covers. Everything outside is left out, as if it did not exist.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ NO_ORDERS = OrdersInForce()
 
 
 def quantity(resource: str, units: int) -> Quantity:
-    """Units of the resource; they may be negative, where a cut left less than is used."""
+    """Return units of the resource as a quantity; negative if quota was reduced below use."""
     text = format_units(resource, abs(units))
     return Quantity(units=units, amount=from_units(resource, units), text=f"-{text}" if units < 0 else text)
 
 
 def tenants_view(snapshot: Snapshot, within: Within, orders: OrdersInForce = NO_ORDERS) -> TenantsView:
-    """The tenants within reach, each after its parent, with what holds for them."""
+    """Return the tenants within reach, each after its parent."""
     keys = sorted(snapshot.tree.flavor_resources())
     merged = orders.merged()
     return TenantsView(
@@ -73,7 +73,7 @@ def _orders_of(path: TenantPath, merged: StandingOrders, orders: OrdersInForce) 
 
 
 def stop_view(tenant: TenantPath, orders: OrdersInForce, *, changed: bool = True) -> StopView:
-    """Whether the tenant takes in work."""
+    """Return whether the tenant's work may start."""
     settings, stopped = orders.merged().settings.get(tenant), orders.stops.get(tenant)
     return StopView(
         tenant=tenant,
@@ -88,7 +88,7 @@ def stop_view(tenant: TenantPath, orders: OrdersInForce, *, changed: bool = True
 def meshes_view(
     snapshot: Snapshot, within: Within, ages: Mapping[MeshId, StageAges] | None = None, roster: Roster = NO_ROSTER
 ) -> MeshesView:
-    """The meshes that some tenant within reach may use, and those that it might use if they were there."""
+    """Return the meshes that a tenant within reach may use, and absent meshes that it could use."""
     reached = [path for path in snapshot.tree.tenants if within(path)]
     barred = crowded(snapshot)
     return MeshesView(
@@ -108,7 +108,7 @@ def meshes_view(
 
 
 def leases_view(snapshot: Snapshot, within: Within) -> LeasesView:
-    """The leases of tenants within reach."""
+    """Return the leases of tenants within reach."""
     return LeasesView(
         at_ms=snapshot.at_ms,
         leases=[
@@ -131,7 +131,7 @@ def leases_view(snapshot: Snapshot, within: Within) -> LeasesView:
 
 
 def _is_told(snapshot: Snapshot, path: TenantPath, key: FlavorResource) -> bool:
-    """Whether the tenant has anything of the resource: a quota, something lent to it from below, or use."""
+    """Return whether the tenant has any of the resource: nominal quota, quota lent from below, or use."""
     has_quota = key in snapshot.tree.tenant(path).quotas or snapshot.tree.own_quota(path, key) > 0
     return has_quota or snapshot.usage.get((path, *key), 0) > 0
 
@@ -162,7 +162,7 @@ def _is_open_to(record: MeshRecord, reached: Iterable[TenantPath]) -> bool:
 
 
 def _is_expected(mesh: AbsentMesh) -> bool:
-    """Of a mesh that left and that the root's file does not name, only an order that still stands is told."""
+    """Return whether an absent mesh is listed: the root's file names it, or it has a drain in force."""
     return bool(mesh.record.pools) or mesh.standing.drain is not None
 
 
@@ -212,5 +212,5 @@ def _pool_view(pool: PoolRecord) -> PoolView:
 
 
 def quantities(amounts: Mapping[str, int]) -> dict[str, Quantity]:
-    """The same for each resource."""
+    """Return `quantity` of each resource."""
     return {resource: quantity(resource, units) for resource, units in amounts.items()}

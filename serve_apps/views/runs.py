@@ -1,4 +1,4 @@
-"""Runs as strangers see them: records in, the shapes of `serve_apps.schemas` out. Pure."""
+"""Views of runs, from their records. Pure."""
 
 from __future__ import annotations
 
@@ -16,22 +16,21 @@ from serve_apps.schemas.events import EventView
 from serve_apps.schemas.nodes import NodesView, NodeView
 from serve_apps.schemas.runs import BlockedView, FailureView, MeshShare, RunLine, RunView, SkippedView, StageView
 
-#: How many nodes a list inside the view of a run holds at most.
+#: Most nodes in a list within the view of a run.
 LISTED_MAX = 1_000
-#: How many blocked nodes are named per reason.
+#: Most blocked nodes named per reason.
 BLOCKED_NAMED = 5
 
 
 def run_line(summary: RunSummary) -> RunLine:
-    """The run in one line."""
     return RunLine(**_line_of(summary))
 
 
 def run_view(record: RunRecord, outputs: Iterable[str], look: Callable[[], Waits]) -> RunView:
-    """The run with its stages.
+    """Return the run with its stages.
 
     Args:
-        look: Why what stands in queues waits; asked only where that may tell more than the record.
+        look: Returns why queued stages wait; called only if it may say more than the record.
     """
     nodes = record.nodes.values()
     line = RunSummary(
@@ -62,20 +61,20 @@ def run_view(record: RunRecord, outputs: Iterable[str], look: Callable[[], Waits
 
 
 def failures_of(record: RunRecord, pickled: Mapping[str, bytes] | None = None) -> list[FailureView]:
-    """The nodes that failed for good, earliest first; with their exceptions when the bytes (by SHA-256) are given."""
+    """Return the nodes that failed for good, earliest first, with their exceptions if the bytes (by SHA-256) are given."""
     failed = [node for node in record.nodes.values() if node.state is NodeState.FAILED and node.failure is not None]
     failed.sort(key=lambda node: (node.finished_ms, node.node))
     return [_failure_view(node, node.failure, pickled or {}) for node in failed if node.failure is not None]
 
 
 def skipped_of(record: RunRecord) -> list[SkippedView]:
-    """The first of the nodes that did not run because of a failure elsewhere."""
+    """Return the first nodes that did not run because another node failed."""
     skipped = [node for node in record.nodes.values() if node.state is NodeState.SKIPPED]
     return [SkippedView(node=node.node, roots=list(node.roots)) for node in skipped[:LISTED_MAX]]
 
 
 def nodes_view(record: RunRecord, state: NodeState | None, after: str, limit: int) -> NodesView:
-    """A page of nodes by id: those after the id `after`, of one state or of all."""
+    """Return a page of nodes by id: those after `after`, in one state or all."""
     found = sorted(
         (node for node in record.nodes.values() if node.node > after and state in (None, node.state)), key=lambda node: node.node
     )
@@ -84,7 +83,6 @@ def nodes_view(record: RunRecord, state: NodeState | None, after: str, limit: in
 
 
 def event_view(event: RunEvent) -> EventView:
-    """The event."""
     return EventView(
         seq=event.seq,
         at_ms=event.at_ms,
@@ -170,7 +168,7 @@ def _failure_view(node: NodeRecord, failure: Failure, pickled: Mapping[str, byte
 
 
 def blocked_of(nodes: Iterable[NodeRecord]) -> list[BlockedView]:
-    """The blocked nodes, those of one reason together."""
+    """Return the blocked nodes, grouped by reason."""
     alike: defaultdict[tuple[str, str], list[NodeId]] = defaultdict(list)
     for node in nodes:
         if node.state is NodeState.BLOCKED:
@@ -198,7 +196,7 @@ def _counts(nodes: Iterable[NodeRecord]) -> dict[str, int]:
 
 
 def _counts_by(nodes: Iterable[NodeRecord], group_of: Mapping[NodeId, str | None]) -> dict[str, dict[str, int]]:
-    """Nodes per state, for each group; nodes without a group are left out."""
+    """Count nodes by state for each group; leave out nodes without a group."""
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for node in nodes:
         group = group_of[node.node]

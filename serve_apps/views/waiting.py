@@ -1,7 +1,7 @@
-"""What waits, why, and what would have to change, as strangers see it: values in, the shapes of `serve_apps.schemas` out. Pure.
+"""Views of waiting work, its reasons and the changes it needs. Pure.
 
-Of other tenants nobody learns more than that there is one: a lever may name a tenant above the asker's, which it knows already, and
-whoever would give way is named only to those who reach it.
+A view reveals of other tenants only that one exists: a needed change may name a tenant above the caller's own, which the caller
+knows anyway, and victims are named only to callers whose key covers them.
 """
 
 from __future__ import annotations
@@ -33,17 +33,16 @@ from serve_apps.views.runs import BLOCKED_NAMED, blocked_of, event_view
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """A stage in a queue, with its place there among those that could be in its way (0: the next one) and what can be said about it."""
+    """Queued stage, its position among competing stages (0 is next), and its explanation."""
 
     stage: QueuedStage
     mesh: str
     place: int
-    reason: Reason | None = None  #: Without an outlook: why it waits; None: as its mesh said.
+    reason: Reason | None = None  #: Why it waits, if there is no outlook; None: the mesh's own reason.
     outlook: Outlook | None = None
 
 
 def waiting_view(one: Waiting) -> WaitingView:
-    """The stage."""
     stage, told = one.stage, one.outlook
     reason = (told.reason if told is not None else one.reason) or stage.reason
     return WaitingView(
@@ -64,7 +63,7 @@ def waiting_view(one: Waiting) -> WaitingView:
 
 
 def kept_back_views(runs: Iterable[RunSummary]) -> list[KeptBackView]:
-    """Runs that are kept back, the oldest first; each counts those before it that wait for the same reason."""
+    """Return runs with unsent nodes, oldest first; each position counts the runs before it that wait for the same reason."""
     before: Counter[Reason | None] = Counter()
     views = []
     for run in sorted(runs, key=lambda run: (run.created_ms, run.run)):
@@ -84,7 +83,6 @@ def kept_back_views(runs: Iterable[RunSummary]) -> list[KeptBackView]:
 
 
 def unmet_view(unmet: Unmet, now_ms: int) -> UnmetView:
-    """What a mesh does not get."""
     want = unmet.want
     return UnmetView(
         mesh=want.mesh,
@@ -100,7 +98,7 @@ def unmet_view(unmet: Unmet, now_ms: int) -> UnmetView:
 
 
 def change_view(change: Change) -> ChangeView:
-    """What would have to change, and that in words."""
+    """Return the needed change, also in words."""
     return ChangeView(
         lever=change.lever.value,
         tenant=change.tenant,
@@ -112,7 +110,7 @@ def change_view(change: Change) -> ChangeView:
 
 
 def gives_way_view(one: GivesWay, within: Within) -> GivesWayView:
-    """Who would give way; by name only where the asker reaches."""
+    """Return the preempted lease; its tenant is named only if the caller's key covers it."""
     return GivesWayView(
         mesh=one.mesh,
         tenant=one.tenant if within(one.tenant) else None,
@@ -126,7 +124,6 @@ def gives_way_view(one: GivesWay, within: Within) -> GivesWayView:
 def stage_explanation(
     record: RunRecord, stage: StageRecord, slot: ResourceSet, outlook: Outlook | None, within: Within, story: Iterable[RunEvent] = ()
 ) -> StageExplanation:
-    """Why the stage is where it is."""
     reason, detail = _why(record, stage, outlook)
     return StageExplanation(
         stage=stage.stage,
@@ -153,7 +150,6 @@ def stage_explanation(
 
 
 def run_explanation(record: RunRecord, stages: list[StageExplanation], now_ms: int) -> RunExplanation:
-    """Why the run is not further."""
     return RunExplanation(
         id=record.run,
         tenant=record.tenant,
@@ -170,7 +166,7 @@ def run_explanation(record: RunRecord, stages: list[StageExplanation], now_ms: i
 def plan_view(
     record: RunRecord, rehearsal: Rehearsal, outlooks: Sequence[Outlook], allowed: Allowance, within: Within, now_ms: int
 ) -> PlanView:
-    """What would become of the run; one outlook for each of its stages."""
+    """Return the plan of a run, with one outlook per stage."""
     keeps_back = allowed.is_closed and allowed.gate is not None
     blocked = [
         NodeRecord(node=NodeId(node), state=NodeState.BLOCKED, reason=why.reason, detail=why.detail)
@@ -188,7 +184,6 @@ def plan_view(
 
 
 def chapter_view(chapter: Chapter) -> ChapterView:
-    """One change of a lease."""
     lease = chapter.lease
     if lease is None:
         return ChapterView(at_ms=chapter.at_ms, verb=chapter.verb, why=chapter.why, lease=None)
@@ -234,5 +229,5 @@ def _why(record: RunRecord, stage: StageRecord, outlook: Outlook | None) -> tupl
         return outlook.reason, detail_of(outlook.changes)
     if stage.state is StageState.PLANNED and stage.reason is None:
         needs = sum(1 for node in stage.nodes if record.nodes[node].state is NodeState.WAITING)
-        return Reason.WAITING_FOR_INPUTS, f"{needs} of its nodes wait for what goes before them"
+        return Reason.WAITING_FOR_INPUTS, f"{needs} of its nodes wait for the nodes before them"
     return stage.reason, stage.detail

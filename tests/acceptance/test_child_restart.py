@@ -172,7 +172,7 @@ def test_a_task_goes_on_when_the_agent_is_killed_and_is_executed_once(watched: W
     ]
     assert not [event for event in events if event.after == "LOST"]
     assert watched.log().count("goes_on=True") == 2
-    assert "mesh east has died; starting it again now" in watched.said
+    assert "mesh east has died; restarting now" in watched.said
 
 
 def test_a_new_stage_runs_where_the_predecessor_left_a_runner(

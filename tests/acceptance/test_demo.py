@@ -34,7 +34,7 @@ def lives(process: psutil.Process) -> bool:
 def test_the_demo_runs_over_both_meshes_shows_its_result_and_leaves_nothing(tmp_path: Path) -> None:
     done = subprocess.run([*DEMO, "--out", str(tmp_path)], cwd=REPOSITORY, capture_output=True, text=True, timeout=END_S_MAX, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    for words in ("mesh east: joined", "mesh west: joined", "where each stage ran", "what each tenant held", "nothing is left running"):
+    for words in ("mesh east: joined", "mesh west: joined", "where each stage ran", "what each tenant held", "all processes have stopped"):
         assert words in done.stdout
     assert (tmp_path / "confusion-matrix.png").read_bytes().startswith(b"\x89PNG")
 
@@ -61,5 +61,5 @@ def test_ctrl_c_at_any_point_of_the_demo_ends_everything(tmp_path: Path, moment:
         finally:
             demo.kill()
     assert demo.returncode == 130
-    assert "nothing is left running" in rest
+    assert "all processes have stopped" in rest
     assert living(started) == []

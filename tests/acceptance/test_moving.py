@@ -49,7 +49,7 @@ def test_a_tenant_moves_to_another_parent_with_its_work(client: Client, stores: 
     run = submit(client, dag.task(wait_for_gate, num_cpus=1).bind(str(tmp_path)))
     eventually(lambda: _assert_cpus(stores, OLD, 1))
     try:
-        assert f"tenants moved, with what they hold: {TENANT} (now below {NEW})" in applied(MOVED, tmp_path / "moved.yaml", folder)
+        assert f"moved tenants, with the quota they hold: {TENANT} (now below {NEW})" in applied(MOVED, tmp_path / "moved.yaml", folder)
         assert (cpus_of(stores, OLD), cpus_of(stores, NEW), cpus_of(stores, TENANT), cpus_of(stores, "acme")) == (0, 1, 1, 1)
         assert stores.ledger.audit() == ()
         (tmp_path / "gate").touch()

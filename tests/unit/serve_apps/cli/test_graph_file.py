@@ -57,15 +57,15 @@ def test_a_graph_is(file, name, kind):
     [
         ("{file}", "write FILE.py:NAME"),
         ("{file}.gone:node", "there is no file"),
-        ("{file}:nodes", "it has: node, named, graph, broken"),
+        ("{file}:nodes", "graphs in the file: node, named, graph, broken"),
         ("{file}:number", "is a int, not a node"),
         ("{file}:one", "bind it"),
         ("{file}:broken", "RuntimeError: no data"),
-        ("{file}:", "it has: node, named, graph, broken"),
+        ("{file}:", "graphs in the file: node, named, graph, broken"),
         ("{file}:one", "like graph = one.bind(…)"),
         ("{file}:Kind", "is the class Kind, not a node"),
         ("{folder}:node", "is a folder, not a file"),
-        ("{notes}:node", "notes.txt is no Python file; write FILE.py:NAME"),
+        ("{notes}:node", "notes.txt is not a Python file; write FILE.py:NAME"),
         ("{notes}", "or FILE.json"),
     ],
     ids=[
@@ -73,7 +73,7 @@ def test_a_graph_is(file, name, kind):
         "no file",
         "an unknown name",
         "a number",
-        "a task that was not bound",
+        "a task that is not bound",
         "a function that breaks",
         "a colon and no name",
         "a task, with its remedy",
@@ -167,8 +167,8 @@ print(ray.is_initialized(), auto_init_hook.enable_auto_connect, os.environ.get("
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        pytest.param("called", ":10: a graph is written without Ray", id="a remote call"),
-        pytest.param("imported", ":10: a graph is written without Ray", id="where Ray was imported before"),
+        pytest.param("called", ":10: Ray does not run while a graph is built", id="a remote call"),
+        pytest.param("imported", ":10: Ray does not run while a graph is built", id="where Ray was imported before"),
         pytest.param("fetched", "like dag.bind(f, 1) for f.remote(1)", id="a value put into Ray"),
         pytest.param("misused", ":16: <node f> stands for a value", id="a node that is unpacked"),
         pytest.param("bound", "<node f>", id="a graph"),
@@ -206,12 +206,12 @@ def test_a_function_is_called_with_what_it_is_given(asking):
         pytest.param(
             "graph",
             {"rows": 1, "row": 1},
-            r"graph\(rows, times=2\) cannot be called .*: got an unexpected keyword argument 'row'",
+            r"graph\(rows, times=2\) does not fit .*: got an unexpected keyword argument 'row'",
             id="more",
         ),
-        pytest.param("graph", {}, r"graph\(rows, times=2\) cannot be called .*: missing a required argument: 'rows'", id="less"),
+        pytest.param("graph", {}, r"graph\(rows, times=2\) does not fit .*: missing a required argument: 'rows'", id="less"),
         pytest.param(
-            "node", {"rows": 1}, r"node is no function, so it takes no rows; make it one, like def node\(rows\)", id="no function"
+            "node", {"rows": 1}, r"node is not a function, so it has no rows; make it a function, like def node\(rows\)", id="no function"
         ),
     ],
 )

@@ -98,8 +98,8 @@ def test_a_mesh_of_a_federation_file_is_as_the_file_says(key_file, ran, tmp_path
     ("more", "words"),
     [
         pytest.param([], "needs pools", id="no pool"),
-        pytest.param(["--pool", "cpu=8"], "--pool cpu=8: no pool", id="a pool without its flavor"),
-        pytest.param(["--pool", "general=standard:cpu"], "standard:cpu: 'cpu' is no KEY=VALUE", id="a resource without its amount"),
+        pytest.param(["--pool", "cpu=8"], "--pool cpu=8: not a pool", id="a pool without its flavor"),
+        pytest.param(["--pool", "general=standard:cpu"], "standard:cpu: expected KEY=VALUE, got 'cpu'", id="a resource without its amount"),
         pytest.param(["--pool", "general=standard:cpu=many"], "--pool general=standard:cpu=many: ", id="an amount that is none"),
         pytest.param(["--pool", "general=standard:cpu=1", "--label", "zone"], "KEY=VALUE", id="a label without its value"),
     ],
@@ -120,9 +120,9 @@ def test_what_is_no_address_is_told_so(key_file, ran, capsys, root):
     ("text", "mode", "words"),
     [
         pytest.param(KEY, 0o644, "chmod 600", id="open to others"),
-        pytest.param("smk_00000001_" + "a" * 43, 0o600, "holds no key of a mesh", id="a tenant's key"),
-        pytest.param("", 0o600, "holds no key of a mesh", id="an empty file"),
-        pytest.param("schlüssel", 0o600, "cannot be read", id="other letters than keys have"),
+        pytest.param("smk_00000001_" + "a" * 43, 0o600, "holds no mesh key", id="a tenant's key"),
+        pytest.param("", 0o600, "holds no mesh key", id="an empty file"),
+        pytest.param("schlüssel", 0o600, "cannot read the key", id="other letters than keys have"),
     ],
 )
 def test_a_file_that_is_no_keys_file_is_refused_without_showing_it(tmp_path, ran, capsys, text, mode, words):
@@ -137,7 +137,7 @@ def test_a_file_that_is_no_keys_file_is_refused_without_showing_it(tmp_path, ran
 
 def test_a_file_that_is_not_there_is_told_so(tmp_path, ran, capsys):
     assert join(tmp_path / "missing", "--pool", "general=standard:cpu=1") == 1
-    assert "cannot be read" in capsys.readouterr().err
+    assert "cannot read the key" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_a_cluster_where_nobody_answers_is_told_before_the_root_is_asked(key_fil
     monkeypatch.setattr(joining, "check_answers", check_answers)
     monkeypatch.setattr(joining, "ask_terms", lambda *_: pytest.fail("nothing is to be asked of the root"))
     assert join(key_file, "--pool", "general=standard:cpu=1", ray="127.0.0.1:1") == 1
-    assert "nobody answers at 127.0.0.1:1 (" in " ".join(capsys.readouterr().err.split())
+    assert "no answer from 127.0.0.1:1 (" in " ".join(capsys.readouterr().err.split())
     assert ran == []
 
 

@@ -53,7 +53,7 @@ def test_no_word_is_broken_whatever_the_width(width, name):
     told = "\n".join(told_on(width, drained, a_mesh("west", alive=False, heartbeat_age_ms=725_000)))
     for word in words_of(drained):
         assert word in told
-    assert "last heard of" in told
+    assert "last heartbeat" in told
 
 
 def test_where_there_is_room_meshes_are_a_table():
@@ -87,7 +87,7 @@ def test_where_there_is_none_each_mesh_has_its_lines():
 def test_a_silent_mesh_tells_when_it_was_last_heard_of_and_the_process_that_may_hang(width):
     silent = a_mesh(alive=False, heartbeat_age_ms=725_000, last_heard_ms=AT_MS - 725_000, pid=4711)
     told = " ".join(" ".join(told_on(width, silent)).split())
-    for words in ("unreachable", "last heard of 12m05s", "22:02:45Z", "process 4711"):
+    for words in ("unreachable", "last heartbeat 12m05s", "22:02:45Z", "process 4711"):
         assert words in told
     assert "process" not in " ".join(told_on(width, a_mesh(pid=4711)))
 
@@ -101,4 +101,4 @@ def test_a_mesh_shows_what_keeps_work_away_from_it():
 
 
 def test_without_meshes_it_says_so():
-    assert told_on(80) == ["no mesh has joined that this key may use"]
+    assert told_on(80) == ["no mesh that this key may use has joined"]

@@ -133,13 +133,13 @@ def lines_of(*stages: StageView) -> list[str]:
 def test_a_stage_that_gave_way_says_so_and_for_what_in_place_of_why_it_was_there():
     fields = {"reason": "QUOTA_RECLAIMED", "slots": 2, "started_ms": NOW_MS, "why_here": "MOST_HEADROOM east/general"}
     (told,) = lines_of(a_stage(1, "east", StageState.STOPPED, **fields))
-    assert told.split() == ["1", "east", "STOPPED", "2", "gave", "way:", "QUOTA_RECLAIMED"]
+    assert told.split() == ["1", "east", "STOPPED", "2", "preempted:", "QUOTA_RECLAIMED"]
 
 
 def test_a_stage_that_never_started_was_taken_back_and_one_whose_mesh_fell_silent_was_lost():
     taken = a_stage(1, "east", StageState.STOPPED, reason="TENANT_HELD")
     lost = a_stage(2, "west", StageState.LOST, reason="LEASE_EXPIRED", started_ms=NOW_MS)
-    assert [line.split()[3:] for line in lines_of(taken, lost)] == [["taken", "back:", "TENANT_HELD"], ["lost:", "LEASE_EXPIRED"]]
+    assert [line.split()[3:] for line in lines_of(taken, lost)] == [["recalled:", "TENANT_HELD"], ["lost:", "LEASE_EXPIRED"]]
 
 
 def test_a_stage_that_was_planned_anew_before_anybody_heard_of_it_is_not_shown_nor_a_mesh_that_has_nothing_of_the_run():
@@ -236,7 +236,7 @@ def test_several_levers_are_told_as_needed_all_and_one_is_not():
         "why_here": "",
     }
     change = {"lever": "free", "tenant": "acme", "flavor": "standard", "resource": "cpu", "amount": amount(1), "words": "1 cpu came free"}
-    for changes, words in (([change], "it would start if\n"), ([change, change], "it would start if all of this were so\n")):
+    for changes, words in (([change], "it would start if\n"), ([change, change], "it would start if all of these were true\n")):
         view = StageExplanation(**stage, reason="QUOTA_EXHAUSTED", nodes=1, slot={}, position=1, tenant_position=1, changes=changes)
         told = "\n".join(line.rstrip() for line in text_of(stage_picture(view, NOW_MS)).splitlines())
         assert words in told
@@ -249,7 +249,7 @@ def test_a_run_shows_what_is_blocked_failed_and_skipped():
     told = text_of(run_panel(a_run(state="FAILED", blocked=blocked, failures=failures, counts={"SKIPPED": 4}), NOW_MS))
     assert "blocked LABEL_MISMATCH: 7 (a, b …): east: zone=moon is asked" in told
     assert "failed train on east: builtins.ValueError: [bad] lr" in told
-    assert "because of a failure elsewhere: 4" in told
+    assert "skipped because of another failure: 4" in told
 
 
 def test_a_result_shows_json_and_tells_where_the_rest_is():
@@ -300,7 +300,7 @@ def test_tenants_stand_below_their_parents_with_what_they_have():
     told = text_of(tenants_table(TenantsView(at_ms=0, tenants=tenants))).splitlines()
     assert told[0].split() == ["tenant", "flavor", "resource", "nominal", "used", "borrowed", "available"]
     assert [line[:12].rstrip() for line in told[1:4]] == ["acme", "  research", "    vision"]
-    assert "count all below it" in " ".join(told[4:])
+    assert "include the tenants below" in " ".join(told[4:])
     assert told[1].split()[-4:] == ["2", "3", "1", "0"]
 
 

@@ -20,9 +20,9 @@ def test_a_spec_is_what_stands_in_the_file(tmp_path: Path) -> None:
         pytest.param(b"", "is empty", id="nothing"),
         pytest.param(b'{\n "spec": "dag/1",\n "nodes": {,}\n}', "line 3, column 12", id="broken JSON"),
         pytest.param(b"\xff\xfe", "not UTF-8: byte 0", id="no text"),
-        pytest.param(b"[1]", "is no JSON object", id="a list"),
-        pytest.param(b'{"federation": {}}', "has no `spec`, `nodes` and `outputs`", id="another kind of file"),
-        pytest.param(b'{"spec": "dag/1", "params": [1]}', "`params` is no JSON object", id="parameters without names"),
+        pytest.param(b"[1]", "is not a JSON object", id="a list"),
+        pytest.param(b'{"federation": {}}', "has none of `spec`, `nodes` and `outputs`", id="another kind of file"),
+        pytest.param(b'{"spec": "dag/1", "params": [1]}', "`params` is not a JSON object", id="parameters without names"),
         pytest.param(b'{"spec": "dag/1", "spec": "dag/1"}', "spec", id="a key twice"),
     ],
 )
@@ -39,7 +39,7 @@ def test_what_is_no_spec_is_told_with_file_and_remedy_in_one_line(tmp_path: Path
 
 
 def test_a_folder_and_a_file_that_is_not_there_are_told_as_such(tmp_path: Path) -> None:
-    with pytest.raises(SpecFileError, match="is a folder; give the file in it"):
+    with pytest.raises(SpecFileError, match="is a folder; give a file"):
         load_spec(tmp_path)
     with pytest.raises(SpecFileError, match=r"gone\.json cannot be read: No such file"):
         load_spec(tmp_path / "gone.json")
@@ -48,7 +48,7 @@ def test_a_folder_and_a_file_that_is_not_there_are_told_as_such(tmp_path: Path) 
 def test_what_the_root_says_against_a_graph_is_told_with_its_file() -> None:
     problems = (("/spec", "must be 'dag/1'"),)
     with pytest.raises(ApiError) as told, named(Path("night.json")):
-        raise ApiError(422, "the graph was not accepted", problems, code="invalid_spec")
-    assert (str(told.value), told.value.status, told.value.problems) == ("night.json: the graph was not accepted", 422, problems)
+        raise ApiError(422, "the graph was refused", problems, code="invalid_spec")
+    assert (str(told.value), told.value.status, told.value.problems) == ("night.json: the graph was refused", 422, problems)
     with pytest.raises(ApiError, match=r"^no room$"), named(Path("night.json")):
         raise ApiError(503, "no room", code="store_full")

@@ -90,7 +90,7 @@ def test_a_store_that_is_away_at_the_start_is_told_by_file_line_and_key(tmp_path
     assert "secret" not in str(told.value)
 
 
-@pytest.mark.parametrize("words", ["redis: an embedded server", "ledger: 1 tenant", "cluster local: starting Ray"])
+@pytest.mark.parametrize("words", ["redis: embedded server", "ledger: 1 tenant", "cluster local: starting Ray"])
 def test_a_start_that_is_not_wanted_any_more_ends_with_the_step(tmp_path: Path, words: str) -> None:
     said: list[str] = []
     with StateFolder(tmp_path) as folder:

@@ -32,7 +32,7 @@ def test_a_file_without_a_token_is_told_with_its_key(tmp_path: Path, content: st
     if content is not None:
         file.write_text(content)
     with pytest.raises(
-        RuntimeDoorError, match=rf"cluster lab: the token file {file} {words}.*; `clusters\.lab\.token_file` names the file"
+        RuntimeDoorError, match=rf"cluster lab: the token file {file} {words}.*; set `clusters\.lab\.token_file` to the file"
     ):
         check_token_file(str(file), "clusters.lab.token_file", whose="cluster lab: ")
 
@@ -47,12 +47,12 @@ def test_a_cluster_that_lets_nobody_in_is_told_in_one_line_with_the_remedy(tmp_p
 
 @pytest.mark.parametrize("address", [NOBODY, "no.such.host.invalid:6379", "127.0.0.1", "[::1]:1"])
 def test_an_address_that_nobody_listens_at_is_told_with_the_key_that_names_it(address: str) -> None:
-    with pytest.raises(RuntimeDoorError, match=r"cluster lab: nobody answers at .*; `clusters\.lab\.address` is"):
+    with pytest.raises(RuntimeDoorError, match=r"cluster lab: no answer from .*; set `clusters\.lab\.address` to"):
         check_answers(address, "clusters.lab.address", whose="cluster lab: ")
 
 
 def test_a_port_that_is_none_is_told_like_one_that_nobody_listens_at() -> None:
-    with pytest.raises(RuntimeDoorError, match=r"^nobody answers at 127\.0\.0\.1:99999 .*; `--ray` is the one that"):
+    with pytest.raises(RuntimeDoorError, match=r"^no answer from 127\.0\.0\.1:99999 .*; set `--ray` to the address that"):
         check_answers("127.0.0.1:99999", "--ray")
 
 

@@ -106,5 +106,5 @@ def test_a_child_with_a_link_knows_nothing_of_redis():
     "ways", [{"store": None, "link": None}, {"store": StoreSettings(**STORE), "link": LINK}], ids=["no way", "two ways"]
 )
 def test_a_child_has_one_way_to_the_root(ways):
-    with pytest.raises(ValidationError, match="one of the two"):
+    with pytest.raises(ValidationError, match="exactly one of `store` and `link`"):
         ChildSettings(**CHILD, **ways)

@@ -65,7 +65,7 @@ def test_a_queue_tells_places_reason_levers_and_start(world):
     assert (first["stage"], first["position"], first["tenant_position"], first["reason"]) == ("night.1", 1, 1, "QUOTA_EXHAUSTED")
     (change,) = first["changes"]
     assert (change["lever"], change["tenant"], change["amount"]["amount"]) == ("free", ACME, 1)
-    assert change["words"] == "1 cpu of standard came free in acme"
+    assert change["words"] == "1 cpu of standard became free in acme"
     assert first["start_ms"] is None, "no stage has ended yet, so nobody knows how long the others run"
     assert (second["stage"], second["position"], second["tenant_position"]) == ("report-1.1", 2, 1)
 
@@ -189,7 +189,7 @@ def test_a_run_out_of_reach_and_a_stage_that_is_not_there_are_404(world):
     assert world.http(RIVAL).get("/v1/runs/night/explain").status_code == 404
     assert world.http(RIVAL).get("/v1/runs/night/stages/1/explain").status_code == 404
     answer = world.http(RESEARCH).get("/v1/runs/night/stages/9/explain")
-    assert (answer.status_code, answer.json()["error"]["message"]) == (404, "the run night has no stage 9")
+    assert (answer.status_code, answer.json()["error"]["message"]) == (404, "run night has no stage 9")
 
 
 # -- what if ---------------------------------------------------------------------------------------------------------------
@@ -476,7 +476,7 @@ def scene(borrowed):
 @pytest.mark.parametrize(
     ("borrowed", "said", "reason", "detail"),
     [
-        pytest.param(5, "CAPACITY_BUSY", "QUOTA_EXHAUSTED", "it would start if 1 cpu of standard came free in acme", id="lacks quota too"),
+        pytest.param(5, "CAPACITY_BUSY", "QUOTA_EXHAUSTED", "it would start if 1 cpu of standard became free in acme", id="no quota too"),
         pytest.param(4, "CAPACITY_BUSY", "CAPACITY_BUSY", "as the mesh says", id="lacks room alone"),
         pytest.param(5, "ROOM_RESERVED", "ROOM_RESERVED", "as the mesh says", id="knows best"),
     ],
@@ -503,7 +503,7 @@ def test_all_views_tell_that_others_give_way_once_the_planner_has_decided_so(sai
 def test_of_a_stage_that_its_mesh_has_not_looked_at_all_views_of_it_tell_what_the_quota_tree_knows():
     built, _ = scene(5)
     stage = get(built, "/v1/runs/night", RESEARCH)["stages"][0]
-    assert (stage["reason"], stage["detail"]) == ("QUOTA_EXHAUSTED", "it would start if 1 cpu of standard came free in acme")
+    assert (stage["reason"], stage["detail"]) == ("QUOTA_EXHAUSTED", "it would start if 1 cpu of standard became free in acme")
     assert [one["reason"] for one in get(built, "/v1/queues?limit=0", RESEARCH)["waiting"]] == ["QUOTA_EXHAUSTED"]
 
 

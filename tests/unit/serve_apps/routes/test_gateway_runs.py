@@ -364,7 +364,7 @@ def test_a_parameter_that_no_route_knows_is_refused_with_the_nearest_that_there_
     assert (answer.status_code, code_of(answer)) == (422, "invalid_parameters")
     assert answer.json()["error"]["problems"] == [{"place": "query/tenent", "problem": "there is no such parameter; did you mean tenant?"}]
     (problem,) = world.http().get("/v1/tenants?color=red").json()["error"]["problems"]
-    assert problem["problem"] == "there is no such parameter; it takes none"
+    assert problem["problem"] == "there is no such parameter; known parameters: none"
     assert world.http().get("/v1/runs?limit=1").status_code == 200
 
 
