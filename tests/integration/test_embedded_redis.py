@@ -90,7 +90,7 @@ def test_two_servers_run_side_by_side_and_know_nothing_of_each_other(tmp_path: P
 def test_a_second_server_in_the_same_folder_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(embedded, "LOCK_WAIT_MS_MAX", 50)
     with EmbeddedRedis.start(folder) as first:
-        with pytest.raises(RuntimeDoorError, match="another redis-server works in"):
+        with pytest.raises(RuntimeDoorError, match="another redis-server uses"):
             EmbeddedRedis.start(folder)
         assert first.client().ping()
 
