@@ -153,14 +153,14 @@ def test_it_keeps_an_append_only_file_and_never_evicts(folder: Path):
 def test_a_folder_that_others_may_write_is_refused(folder: Path):
     folder.mkdir()
     folder.chmod(0o777)
-    with pytest.raises(RuntimeDoorError, match="others may write"):
+    with pytest.raises(RuntimeDoorError, match="other users may write"):
         EmbeddedRedis.start(folder)
     assert list(folder.iterdir()) == []
 
 
 def test_a_file_where_the_folder_should_be_is_refused(folder: Path):
     folder.write_text("not a folder")
-    with pytest.raises(RuntimeDoorError, match="cannot be made"):
+    with pytest.raises(RuntimeDoorError, match="cannot be created"):
         EmbeddedRedis.start(folder)
 
 
