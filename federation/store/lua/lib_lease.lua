@@ -275,8 +275,8 @@ end
 -- ---- wants: slots that a mesh could use and was not granted
 
 -- WANTS has a row for each lease, priority and slot size that a mesh wants. The field is 'tenant|flavor|priority' and for each resource of
--- a slot, by name, '|resource|units'. The value is '<slots>|<LT since when>|<slots beyond what the mesh could hold>'. A heartbeat with wants
--- replaces all rows; grants and growth of leases reduce them. The mesh reports how long it waits: LT since when follows, to the second.
+-- a slot, by name, '|resource|units'. The value is '<slots>|<LT since when>|<slots beyond what the mesh could hold>'. A heartbeat with
+-- wants replaces all rows; grants and growth of leases reduce them. The mesh reports its wait, from which LT follows to the second.
 local WANTS_MAX, SAME_MS = 1000, 1000
 
 local function want_of(packed)
