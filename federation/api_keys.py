@@ -1,7 +1,7 @@
-"""Keys by which clients prove which tenant they are, and meshes which mesh; and the ring that keeps them.
+"""API keys that authenticate clients as tenants and meshes as themselves, and the port of the store that keeps the keys.
 
-Of a key's secret only the SHA-256 is kept. That is enough: a secret is 256 random bits, so there is no dictionary to try,
-and whoever reads the ring learns no key. (A slow password hash would protect words that people choose.)
+The store keeps only the SHA-256 of a key's secret. The secret is 256 random bits, so no dictionary attack exists and a leaked store
+reveals no key. A slow password hash would protect only passwords that people choose.
 """
 
 from dataclasses import dataclass, field
@@ -12,20 +12,20 @@ from mesh.ids import MeshId, TenantPath
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """One key, as it is kept."""
+    """Stored form of an API key."""
 
-    key: str  #: Its public name: 8 hex digits.
-    tenant: TenantPath  #: The key reaches this tenant and all below it. Empty: it is a mesh's.
+    key: str  #: Public name: 8 hex digits.
+    tenant: TenantPath  #: The key gives access to this tenant and all tenants below it. Empty for the key of a mesh.
     sha256: str = field(repr=False)  #: Hex digest of the secret.
     created_ms: int  #: Since the epoch.
     revoked: bool = False
-    mesh: MeshId | None = None  #: The mesh that the key speaks for; it reaches no tenant.
-    user: str = ""  #: Whose key it is: what is submitted with it is that user's. Empty: whoever uses it says who it is for.
+    mesh: MeshId | None = None  #: The mesh that the key authenticates; such a key gives access to no tenant.
+    user: str = ""  #: User of the key; submissions with the key belong to this user. Empty: the caller names the user.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKeyLine:
-    """A key as it may be shown: without the digest."""
+    """Public form of an API key, without the digest."""
 
     key: str
     tenant: TenantPath
@@ -36,26 +36,25 @@ class ApiKeyLine:
 
 
 class KeyRing(Protocol):
-    """The port. Raises (all): StoreUnavailable."""
+    """Port of the key store. All methods raise StoreUnavailable."""
 
     def add(self, key: ApiKey) -> bool:
-        """Keep the key; False (and nothing done) when there is one of this name, also a revoked one."""
+        """Add the key. Return False and change nothing if a key of this name exists, revoked or not."""
 
     def find(self, key: str) -> ApiKey | None:
-        """The key of this name, also when it is revoked."""
+        """Return the key of this name, revoked or not; None if there is none."""
 
     def revoke(self, key: str) -> bool:
-        """Refuse the key from now on; False when there is none of this name. Again is harmless, and there is no way back."""
+        """Refuse the key from now on; this cannot be undone. Return False if there is no such key. Safe to repeat."""
 
     def list(self) -> tuple[ApiKeyLine, ...]:
-        """All keys by mesh or tenant and age, also the revoked ones."""
+        """Return all keys by mesh or tenant and then by age, revoked keys included."""
 
 
 def line_of(key: ApiKey) -> ApiKeyLine:
-    """What may be shown of the key."""
     return ApiKeyLine(key=key.key, tenant=key.tenant, created_ms=key.created_ms, revoked=key.revoked, mesh=key.mesh, user=key.user)
 
 
 def lines_of(keys: list[ApiKey]) -> tuple[ApiKeyLine, ...]:
-    """The keys as a ring lists them: those of meshes, then those of tenants; by name, the older first."""
+    """Return the keys in listing order: keys of meshes first, then keys of tenants; by name, then oldest first."""
     return tuple(line_of(key) for key in sorted(keys, key=lambda key: (key.tenant, key.mesh or "", key.created_ms, key.key)))

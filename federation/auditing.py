@@ -1,9 +1,8 @@
-"""Does what a ledger has counted agree with the leases that it holds?
+"""Audit of a ledger: compare its sums of use with the leases that it holds.
 
-All at once, from the leases alone (`mismatches`); or a few tenants at each look, in turn (`Audit`), as one does beside other work.
-A tenant's use is what its own leases hold and what its children use beyond what they keep; where that is so at every tenant, all sums
-are those of the leases below. So each tenant can be looked at for itself, at another moment than the others. Where a sum is wrong the
-parent may be named beside it, as it was counted from it.
+`mismatches` compares all tenants at once. `Audit` compares some tenants per call, beside other work. A tenant uses what its own leases
+hold, and what each child uses beyond the quota that the child never lends. If this is true at each tenant, all sums are right. So tenants
+can be checked one by one at different times. A wrong sum may show at the parent too, because the parent's sum depends on it.
 """
 
 from __future__ import annotations
@@ -16,23 +15,23 @@ from itertools import islice
 from federation.snapshot import Snapshot
 from mesh.ids import FlavorName, TenantPath
 
-#: How many tenants are counted at one look. All that is in use is gone through for it, so fewer would hardly cost less.
+#: Tenants that are counted per call. Each call walks all use, so a lower number would hardly cost less.
 TENANTS_AT_ONCE = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mismatch:
-    """A node whose sum is not that of the leases below it."""
+    """Node whose sum differs from the sum of its leases."""
 
     tenant: TenantPath
     flavor: FlavorName
     resource: str
-    kept: int  #: What the ledger has counted, in units.
-    counted: int  #: What the leases add up to.
+    kept: int  #: The ledger's sum, in units.
+    counted: int  #: The sum of the leases.
 
 
 def mismatches(snapshot: Snapshot) -> tuple[Mismatch, ...]:
-    """Nodes whose use is not the sum of the leases below them, counted by `TenantTree`: a ledger is not checked by itself."""
+    """Return the nodes whose use is not the sum of the leases below them. `TenantTree` counts, so the ledger does not check itself."""
     counted = snapshot.tree.recompute(snapshot.leases)
     return tuple(
         Mismatch(tenant=key[0], flavor=key[1], resource=key[2], kept=snapshot.usage.get(key, 0), counted=counted.get(key, 0))
@@ -42,19 +41,19 @@ def mismatches(snapshot: Snapshot) -> tuple[Mismatch, ...]:
 
 
 class Audit:
-    """Goes through the tenants of a ledger, some at each look, and begins anew after the last.
+    """Audit of a ledger in rounds: each call checks the next tenants, and the first follows the last.
 
     Args:
-        at_once: Tenants that are counted at one look.
+        at_once: Tenants that are counted per call.
     """
 
     def __init__(self, at_once: int = TENANTS_AT_ONCE) -> None:
         self._at_once = at_once
-        self._place = 0  #: Of the first tenant that has not had its turn.
-        self._wrong: dict[TenantPath, frozenset[Mismatch]] = {}  #: What was found when it was looked at last.
+        self._place = 0  #: Index of the next tenant to check.
+        self._wrong: dict[TenantPath, frozenset[Mismatch]] = {}  #: Mismatches that the last check of each tenant found.
 
     def look(self, snapshot: Snapshot) -> tuple[Mismatch, ...]:
-        """Count the next tenants. What does not agree and was not told before; what stays wrong is told once."""
+        """Check the next tenants and return new mismatches. A mismatch that stays is returned once."""
         tenants = snapshot.tree.tenants
         if self._place >= len(tenants):
             self._place = 0
@@ -71,7 +70,7 @@ class Audit:
 
 
 def _wrong_at(snapshot: Snapshot, turn: AbstractSet[TenantPath]) -> dict[TenantPath, list[Mismatch]]:
-    """What does not agree at these tenants, each by its own leases and by what the ledger has counted for its children."""
+    """Return mismatches of these tenants: their own leases and their children's sums against the ledger's sum."""
     tree = snapshot.tree
     counted: Counter[tuple[TenantPath, FlavorName, str]] = Counter()
     kept: dict[tuple[TenantPath, FlavorName, str], int] = {}

@@ -1,4 +1,4 @@
-"""Small bytes that travel through the control store: pickled code and arguments, small values. Nobody here reads them."""
+"""Port for small opaque bytes in the control store: pickled code and arguments, small values."""
 
 from typing import Protocol
 
@@ -6,13 +6,13 @@ from mesh.ids import RunId
 
 
 class BlobStore(Protocol):
-    """Bytes of a run under their SHA-256. Raises (all): StoreUnavailable."""
+    """Bytes of a run under their SHA-256. All methods raise StoreUnavailable."""
 
     def put(self, run: RunId, sha256: str, data: bytes) -> None:
-        """Keep the bytes as long as the run is kept. Harmless when they are there."""
+        """Keep the bytes as long as the run is kept. Safe to repeat."""
 
     def get(self, run: RunId, hashes: tuple[str, ...]) -> dict[str, bytes]:
-        """Those of the hashes that are there."""
+        """Return the bytes of those hashes that are stored."""
 
     def keep_only(self, run: RunId, hashes: tuple[str, ...]) -> None:
-        """Drop all others of the run."""
+        """Drop all other blobs of the run."""

@@ -1,12 +1,11 @@
-"""Stages on their way to meshes: a queue per mesh, claims with fencing tokens, and an inbox for what comes back.
+"""Dispatch of stages to meshes: a queue per mesh, claims with fencing tokens, and an inbox for reports.
 
-The stage's record is the truth; queues are indexes of it. A stage is `queued`, then `claimed` under a live session and
-lease, then `ended`, `lost` or `cancelled`. A claim lives as long as its session: there is no visibility timeout, so a
-long stage is never handed out twice because of its age. Every message of a mesh about a stage carries the claim's token;
-under any other token it is refused, so the late word of a dead attempt changes nothing.
+The stage's record is the source of truth; queues are indexes of records. A stage is `queued`, then `claimed` under a live session and
+lease, then `ended`, `lost` or `cancelled`. A claim lives as long as its session. There is no visibility timeout, so a long stage is never
+dispatched twice because of its age. Every message of a mesh about a stage carries the claim's token. The store refuses any other token,
+so a late message of a dead attempt changes nothing.
 
-Mail tells a mesh that there is something to look at. It is a hint: a mesh that missed it finds the truth by `claims_of`
-and `queued`.
+Notifications are hints that something has changed. A mesh that missed one reads the truth with `claims_of` and `queued`.
 """
 
 import hashlib
@@ -23,28 +22,28 @@ from mesh.stages import StageSpec
 from mesh.values import StoredValue
 from mesh.wire import encode
 
-#: A mesh may have this many times as much claimed as its lease holds; an honest one never has more than once.
+#: A mesh may claim at most this multiple of what its lease holds; a correct mesh never exceeds 1.
 CLAIMS_PER_UNIT = 2
-#: Queued stages that a mesh asks about in one call.
+#: Queued stages per call of `heads_of` and `remembered`.
 HEADS_MAX = 1_000
-#: Claims that are asked about in one call.
+#: Claims per call of `resume`.
 RESUMED_MAX = 200
-#: Stages that are explained in one call.
+#: Stages per call of `explain`.
 EXPLAINED_MAX = 100
-#: How far into a queue is looked for the oldest.
+#: Entries of a queue that are searched for the oldest stage.
 LOOKED_AT_MAX = 1_000
-#: What `mesh.wire` encodes the body of a `stage` entry as, and decodes it from.
+#: Type with which `mesh.wire` encodes and decodes the body of a `stage` entry.
 STAGE_MESSAGES = list[STAGE_MESSAGE]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedStage:
-    """What a mesh must know of a stage to decide about it; the whole spec comes with the claim."""
+    """Facts about a queued stage that a mesh needs to decide; the whole spec comes with the claim."""
 
     stage: StageId
     run: RunId
     tenant: TenantPath
-    slot: dict[str, int]  #: Units; see `StageSpec.slot`.
+    slot: dict[str, int]  #: In units; see `StageSpec.slot`.
     width: int
     priority: int
     reason: Reason = Reason.WAITING_IN_QUEUE
@@ -53,7 +52,7 @@ class QueuedStage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """The right to run a stage and to speak about it."""
+    """Right to run a stage and to report about it."""
 
     stage: StageId
     mesh: MeshId
@@ -63,58 +62,58 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedStage:
-    """A claim with all that is needed to run: the spec, and the inputs that have been delivered so far."""
+    """Claim with everything that the run needs: the spec, and the inputs delivered so far."""
 
     claim: Claim
     spec: StageSpec
-    inputs: dict[NodeId, StoredValue | None]  #: None: the input will not come.
+    inputs: dict[NodeId, StoredValue | None]  #: None: the input will never come.
     cancelled: bool = False
 
     def blobs(self) -> tuple[str, ...]:
-        """The hashes of everything that the stage needs from the control store."""
+        """Return the hashes of all blobs that the stage needs from the control store."""
         return (*self.spec.blobs(), *(value.sha256 for value in self.inputs.values() if value is not None and value.uri is None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldClaim:
-    """A claim as its mesh knows it, and what a store has to know that may have lost it."""
+    """Claim as its mesh knows it, with the facts that a store needs if it has lost the claim."""
 
     claim: Claim
     spec: str  #: `digest_of` the stage's spec.
-    lease: Lease | None = None  #: That paid for it when it was made; None: it takes nothing.
-    is_whole: bool = False  #: All that was told under it can be told again.
-    has_ended: bool = False  #: Its end was told, or is about to be: it takes nothing any more.
+    lease: Lease | None = None  #: The lease that paid for the claim; None: the stage needs no resources.
+    is_whole: bool = False  #: The mesh can repeat every report made under the claim.
+    has_ended: bool = False  #: The end is reported, or is about to be: the claim uses no resources any more.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimStanding:
-    """What the store has of a claim."""
+    """Stored state of a claim."""
 
     is_current: bool
-    batch: int = 0  #: The last that was taken in, as the store counts.
-    may_come: bool = False  #: The stage is not known, and may be submitted again as long as the ledger learns.
+    batch: int = 0  #: Number of the last batch that the store accepted, as the store counts.
+    may_come: bool = False  #: The stage is unknown, and may be submitted again while the ledger recovers.
 
 
 class MailKind(str, Enum):
-    """What a mesh is told to look at."""
+    """Subject of a notification to a mesh."""
 
     STAGE = "stage"
-    """A stage was queued (`subject`: stage id), or room may have come for those that wait (no subject)."""
+    """A stage was queued (`subject`: stage id), or waiting stages may have room now (no subject)."""
     INPUT = "input"
     """An input was delivered to a stage (`subject`: stage id)."""
     CANCEL = "cancel"
-    """A stage is to be stopped (`subject`: stage id)."""
+    """A stage must stop (`subject`: stage id)."""
     LEASE = "lease"
-    """Others wait for quota: what lies idle is to be given back."""
+    """Other meshes wait for quota: return idle leases."""
     PLAN = "plan"
-    """A plan takes something back that the mesh holds; its next heartbeat tells what."""
+    """A plan reclaims part of the mesh's leases; the next heartbeat says which."""
     FORGET = "forget"
-    """A run has ended; its values may go (`subject`: run id)."""
+    """A run has ended; its values may be deleted (`subject`: run id)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mail:
-    """One letter."""
+    """Notification to a mesh."""
 
     kind: MailKind
     subject: str
@@ -122,9 +121,9 @@ class Mail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxEntry:
-    """A message about a run, in the order in which the store took it in."""
+    """Message about a run, in the order in which the store accepted it."""
 
-    entry: str  #: The store's id of the entry; later entries compare greater, as pairs of integers around the `-`.
+    entry: str  #: The store's id of the entry; ids grow, compared as pairs of integers around the `-`.
     run: RunId
     kind: str  #: `submitted`, `cancel` or `stage`.
     body: bytes  #: For `stage`: a JSON list of `StageMessage`.
@@ -132,84 +131,97 @@ class InboxEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageAges:
-    """For how long the oldest stages of a mesh are where they are; 0 where there is none."""
+    """Ages of the oldest stages of a mesh in their present state, ms; 0: no such stage."""
 
     queued_ms: int = 0
     claimed_ms: int = 0
-    claimed_ms_min: int = 0  #: The same of what was claimed last: all that runs does so for at least so long.
+    claimed_ms_min: int = 0  #: Age of the youngest claim: every claimed stage has run for at least this long.
 
 
 class OrphanKind(str, Enum):
-    """What an audit may find."""
+    """Kind of inconsistency that an audit may find."""
 
     CLAIMED_WITHOUT_SESSION = "CLAIMED_WITHOUT_SESSION"
-    """A mesh has claimed the stage and has no session any more, so no sweep will find it."""
+    """A mesh without a session has claimed the stage, so no sweep will find it."""
     INDEX_WITHOUT_RECORD = "INDEX_WITHOUT_RECORD"
-    """A queue names a stage of which there is no record."""
+    """A queue names a stage that has no record."""
     INDEX_DISAGREES = "INDEX_DISAGREES"
-    """A queue names a stage whose record says that it is elsewhere, or in another state."""
+    """A queue names a stage whose record names another mesh or state."""
     RECORD_WITHOUT_INDEX = "RECORD_WITHOUT_INDEX"
-    """A stage says that it is queued or claimed, and its mesh's queue does not name it: nobody will ever take it."""
+    """A stage's record says queued or claimed, and the queue of its mesh lacks the stage: no mesh will run it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphan:
-    """A record or an index entry that has lost its other half."""
+    """Record without its index entry, or index entry without its record."""
 
     kind: OrphanKind
     stage: StageId
     mesh: MeshId
-    detail: str  #: What the record says: state and mesh; or what is missing.
+    detail: str  #: State and mesh of the record, or what is missing.
 
 
 def digest_of(spec: StageSpec) -> str:
-    """Tells a spec from another of the same name: SHA-1 of it as it is stored, which a script can reckon too."""
+    """Return the SHA-1 of the stored form of the spec, to compare specs of one name. A Lua script computes the same."""
     return hashlib.sha1(encode(spec), usedforsecurity=False).hexdigest()
 
 
 class StageQueue(Protocol):
-    """The port; every method is atomic, and safe to repeat. Raises (all): StoreUnavailable."""
+    """Port of the stage queue. Every method is atomic and safe to repeat. All methods raise StoreUnavailable."""
 
     def submit(self, mesh: MeshId, spec: StageSpec) -> bool:
-        """Queue the stage at the mesh and tell the mesh; False (and nothing done) when the id was submitted before, or its run was
-        forgotten: the late word of a coordinator that slept."""
+        """Queue the stage at the mesh and notify the mesh.
+
+        Returns:
+            False, with no change, if the id was submitted before or its run was forgotten: a late call of a paused coordinator.
+        """
 
     def waiting(self, mesh: MeshId, limit: int = 64) -> tuple[QueuedStage, ...]:
-        """The mesh's queued stages: higher priority first, then earlier arrival. For whoever shows them; a mesh asks for `queued`."""
+        """Return the mesh's queued stages, higher priority first, then earlier arrival. For display; a mesh calls `queued`."""
 
     def queued(self, mesh: MeshId) -> tuple[StageId, ...]:
-        """All of the mesh's queued stages, in the order of `waiting`, by their names alone: who knows the rest of most of them sees the
-        whole queue in one short answer, however much of it is one tenant's."""
+        """Return the ids of all queued stages of the mesh, in the order of `waiting`.
+
+        Ids alone keep the response short: a caller that knows most of the stages sees the whole queue, even if one tenant fills it.
+        """
 
     def heads_of(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[QueuedStage, ...]:
-        """What the mesh must know of those of these stages, at most `HEADS_MAX`, that are queued at it; in the order in which they are
-        named."""
+        """Return what the mesh must know of those stages that are queued at it, in the order given. At most `HEADS_MAX` stages."""
 
     def remembered(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[StageId, ...]:
-        """Those of these stages, at most `HEADS_MAX`, that were sent to the mesh and whose runs were not forgotten, in whatever state they
-        are. What the others have left at the mesh nobody will ask for."""
+        """Return those stages that were sent to the mesh and whose runs are not forgotten, in any state. At most `HEADS_MAX` stages.
+
+        The mesh may delete whatever the other stages have left there.
+        """
 
     def explain(self, session: Session, stages: tuple[StageId, ...], reason: Reason, detail: str) -> None:
-        """Say why queued stages wait, of which at most `EXPLAINED_MAX` may be named. For each a change of its reason puts a `StageWaiting`
-        into the inbox; the same again does not."""
+        """Record why queued stages wait. At most `EXPLAINED_MAX` stages.
+
+        A changed reason puts a `StageWaiting` into the inbox; the same reason again does not.
+        """
 
     def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
-        """Take a queued stage; None when it is not queued at this mesh any more (taken, cancelled). Needs a live session, and the
-        lease that pays as the ledger has it; None pays only for a stage that takes nothing. Claimed by this very session
-        already: the same claim again.
+        """Claim a queued stage. A repeated call of the same session returns the same claim.
+
+        Args:
+            lease: The lease that pays, as the ledger has it; None only for a stage that needs no resources.
+
+        Returns:
+            None if the stage is not queued at this mesh any more (claimed or cancelled).
 
         Raises:
             SessionLost: The session is not live.
             LeaseLost: The lease is not held under this token.
-            TooManyClaims: What the mesh has claimed under the lease, a slot for each stage, would be more than `CLAIMS_PER_UNIT` times
-                what the lease holds.
-            LedgerLearning: Nothing new begins while the ledger learns.
+            TooManyClaims: Claims under the lease, one slot per stage, would exceed `CLAIMS_PER_UNIT` times what the lease holds.
+            LedgerLearning: The ledger recovers, so nothing new begins.
             EpochChanged: See `LeaseLedger`.
         """
 
     def resume(self, session: Session, claims: tuple[HeldClaim, ...]) -> tuple[ClaimStanding, ...]:
-        """How claims of the session stand, at most `RESUMED_MAX`, in their order. While the ledger learns, a claim that it has lost is made
-        again under its old token, when its stage waits there as it was and all that was told can be told again.
+        """Return the state of the session's claims, in the order given. At most `RESUMED_MAX` claims.
+
+        While the ledger recovers, it makes a lost claim again under the old token. The stage must wait there unchanged, and the mesh must
+        be able to repeat every report.
 
         Raises:
             SessionLost: The session is not live.
@@ -217,57 +229,66 @@ class StageQueue(Protocol):
         """
 
     def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...], *, after: int = 0) -> int:
-        """Put messages into the inbox. `batch` counts up from 1 per claim; a batch that was taken in already is dropped
-        silently. A `StageEnded` or `StageLost` among the messages ends the claim.
+        """Put messages into the inbox. A `StageEnded` or `StageLost` among the messages ends the claim.
 
         Args:
-            after: What this answered for the batch before; 0: none came before, or nobody knows.
+            batch: Counts up from 1 per claim. The store drops a batch that it has accepted already.
+            after: The value returned for the batch before; 0: there was none, or the value is unknown.
 
         Returns:
-            As what the store counts the batch, for `after` of the next one.
+            The store's number of this batch, for `after` of the next one.
 
         Raises:
-            StaleFence: The claim is not current: lost, ended, of another session, or its lease was revoked hard.
-            EarlierReportsLost: The store does not have the batch `after` any more.
+            StaleFence: The claim is not current: lost, ended, of another session, or under a lease that was revoked with `hard`.
+            EarlierReportsLost: The store has lost the batch `after`.
         """
 
     def deliver(self, stage: StageId, node: NodeId, value: StoredValue | None) -> None:
-        """Give the stage an input, once; the second delivery of the same node is dropped. None says that it will not come:
-        what waits for it is dropped from the stage. Tells the mesh. Harmless after the end."""
+        """Deliver an input to the stage and notify the mesh. The store drops a second delivery of the same node. Harmless after the end.
+
+        Args:
+            value: None: the input will never come, and the stage drops the nodes that depend on it.
+        """
 
     def inputs_of(self, stage: StageId) -> dict[NodeId, StoredValue | None]:
-        """What has been delivered to the stage so far."""
+        """Return the inputs that have been delivered to the stage so far."""
 
     def cancel(self, stage: StageId) -> None:
-        """Queued: gone at once, with a `StageEnded` in the inbox. Claimed: marked, and the mesh told. Ended: harmless."""
+        """Cancel the stage. Queued: it ends at once, with a `StageEnded` in the inbox. Claimed: the mesh is notified. Ended: no effect."""
 
     def claims_of(self, session: Session) -> tuple[ClaimedStage, ...]:
-        """What this session has claimed and not ended, as it stands now."""
+        """Return the current claims of this session that have not ended."""
 
     def take_back_overdue(self, limit: int = 200) -> tuple[StageId, ...]:
-        """End the claims on stages that took longer than their `deadline_ms`, each with a `StageLost` in the inbox and a letter to its
-        mesh; which they were. Nothing while the ledger learns.
+        """End claims on stages that ran longer than their `deadline_ms`, and return these stages. Each gets a `StageLost` in the inbox,
+        and its mesh a notification. While the ledger recovers, no claim ends.
 
         Raises:
-            LedgerUninitialised: There is no ledger, so nothing was ever claimed.
+            LedgerUninitialised: There is no ledger, so no claim was ever made.
         """
 
     def ages(self) -> dict[MeshId, StageAges]:
-        """How old the oldest stages are, of each mesh that has joined; of queues, the next `LOOKED_AT_MAX` stages count."""
+        """Return the ages of the oldest stages of each mesh that has joined. Only the first `LOOKED_AT_MAX` stages of a queue count."""
 
     def orphans(self) -> tuple[Orphan, ...]:
-        """What does not agree between records and indexes; an alarm, and never repaired silently. Looks at everything, in parts, so a
-        stage that moves meanwhile may be told that is none: look twice."""
+        """Return inconsistencies between records and indexes. They are alarms and are never repaired silently.
+
+        The scan reads everything in parts. A stage that moves meanwhile may be reported wrongly, so scan twice.
+        """
 
     def forget(self, run: RunId, meshes: tuple[MeshId, ...]) -> None:
-        """Drop the run's stages and tell the meshes that its values may go."""
+        """Drop the run's stages, and notify the meshes that its values may be deleted."""
 
     def mail(self, mesh: MeshId, cursor: str, wait_ms: int) -> tuple[str, tuple[Mail, ...]]:
-        """Letters after `cursor` (`""`: only what comes from now on is of interest, return at once with a cursor), waiting up to `wait_ms`
-        for the first; with the next cursor. About the last thousand are kept."""
+        """Return the next cursor and the notifications after `cursor`. The store keeps about the last thousand.
+
+        Args:
+            cursor: Empty: return at once with a cursor for notifications from now on.
+            wait_ms: Longest wait for the first notification.
+        """
 
     def inbox(self, wait_ms: int, limit: int = 512) -> tuple[InboxEntry, ...]:
-        """The oldest entries that were not acknowledged, waiting up to `wait_ms` for the first."""
+        """Return the oldest entries without acknowledgement; wait up to `wait_ms` for the first."""
 
     def acknowledge(self, entries: tuple[str, ...]) -> None:
-        """Remove entries that have been dealt with."""
+        """Remove processed entries."""

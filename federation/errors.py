@@ -3,37 +3,37 @@
 FederationError
 ├── ConfigError               the YAML is wrong; the message names file, line, path and remedy
 │   └── TenantCycle           a tenant would be its own ancestor
-├── UnknownTenant             no such path in the tenant tree
-├── UnknownMesh               no mesh of this name was ever seen
-├── MeshMisfit                a mesh tells of itself what the root's file rules out
-├── SessionLost               the ledger does not listen to this session any more: stop its work, join again
+├── UnknownTenant             the tenant tree has no such path
+├── UnknownMesh               no mesh of this name ever joined
+├── MeshMisfit                a mesh's record contradicts the root's file
+├── SessionLost               the ledger refuses this session: stop its work, join again
 │   ├── SessionUnknown        the ledger has no session of this mesh
 │   ├── SessionSuperseded     the mesh has joined again since
-│   ├── SessionExpired        its time has run out
-│   └── ForeignLedger         this is another ledger than the one that was joined
+│   ├── SessionExpired        the session was not renewed in time
+│   └── ForeignLedger         this is another ledger than the one that the session joined
 ├── LeaseLost                 a claim under a lease that is not held, or was revoked
-├── EpochChanged              the ledger may have lost writes: say again, with all that is held; work goes on
-├── HoldingsWanted            the ledger learns: a heartbeat has to tell all that is held
-├── StaleBeat                 a heartbeat that a later one has overtaken
-├── LedgerLearning            the ledger does not know yet what is held: no claims, no plans for now
+├── EpochChanged              the ledger may have lost writes: repeat the call with all leases held; work goes on
+├── HoldingsWanted            the ledger recovers: the heartbeat must report all leases held
+├── StaleBeat                 a later heartbeat has overtaken this one
+├── LedgerLearning            the ledger recovers and does not know all leases yet: no claims and no plans for now
 ├── LedgerUninitialised       the server holds no ledger
-├── LedgerMissing             the server holds no ledger where there was one
-├── LedgerUnsafe              the server is set up in a way that could lose or evict leases
-├── ForgedReceipt             somebody claims a lease that the root has not signed
-├── FutureToken               a token that no ledger can have given out yet
-├── UnfitName                 a name that could not be told from others in a row of the ledger
-├── BatchTooLarge             more rows in one call than others should wait for
+├── LedgerMissing             the server holds no ledger, but held one before
+├── LedgerUnsafe              the server's settings could lose or evict leases
+├── ForgedReceipt             a claimed lease without the root's signature
+├── FutureToken               a token that no ledger can have issued yet
+├── UnfitName                 a name that would be ambiguous in a row of the ledger
+├── BatchTooLarge             too many rows in one call
 ├── TreeChanged               the tenant tree is not the one that the change was made for
 ├── QuotaExceeded             a plan or a change of the tree would exceed a limit
-├── PlannerSuperseded         somebody else plans by now
+├── PlannerSuperseded         another planner is the leader now
 ├── StaleFence                a message under a claim that is not current: a late result of a dead attempt
-├── EarlierReportsLost        a report, and the store has lost what was reported before it: say that again first
-├── DurabilityUnreachable     more safety was asked for than the store can give
-├── TooManyClaims             a mesh has claimed far more than its leases pay for, and not ended it
-└── StoreUnavailable          the store does not answer, or no root that leads to it
-    ├── SchemaMismatch        the store holds data that another version of this program has laid out
-    └── LinkRefused           a root answers, and does not listen to this mesh: its key, its name or its version is wrong
-        └── CallRejected      a root answers, and will never take this one call
+├── EarlierReportsLost        the store has lost earlier reports: repeat them first
+├── DurabilityUnreachable     the store cannot reach the durability asked for
+├── TooManyClaims             a mesh has claimed far more than its leases pay for
+└── StoreUnavailable          neither the store nor a root that leads to it responds
+    ├── SchemaMismatch        another version of this program has written the store's data
+    └── LinkRefused           a root refuses this mesh: its key, its name or its version is wrong
+        └── CallRejected      a root will never accept this one call
 """
 
 from federation.located import Located
@@ -45,11 +45,11 @@ class FederationError(MeshError):
 
 
 class ConfigError(FederationError):
-    """The configuration is wrong. Each line of the message names file, line, path and what to write instead.
+    """Invalid configuration. Each line of the message names file, line, path and remedy.
 
     Args:
-        located: The same line by line, in parts; empty where it is about no file.
-        warnings: What is allowed and worth a look; empty as well where that cannot be told.
+        located: The same problems as values, one per line; empty if they concern no file.
+        warnings: Allowed settings that deserve a look; empty if they cannot be determined.
     """
 
     def __init__(self, message: str = "", *, located: tuple[Located, ...] = (), warnings: tuple[Located, ...] = ()) -> None:
@@ -63,19 +63,19 @@ class TenantCycle(ConfigError):
 
 
 class UnknownTenant(FederationError):
-    """No such path in the tenant tree."""
+    """The tenant tree has no such path."""
 
 
 class UnknownMesh(FederationError):
-    """No mesh of this name was ever seen by the federation."""
+    """No mesh of this name ever joined the federation."""
 
 
 class MeshMisfit(FederationError):
-    """A mesh tells of itself what the root's file rules out, and is not let in; the message says what to change, and where."""
+    """A mesh's record contradicts the root's file, so the mesh cannot join. The message names the remedy and its place."""
 
 
 class SessionLost(FederationError):
-    """The ledger does not listen to this session any more; its leases are gone, or run out. Stop its work and join again."""
+    """The ledger refuses this session; its leases are gone or expire. Stop its work and join again."""
 
 
 class SessionUnknown(SessionLost):
@@ -83,7 +83,7 @@ class SessionUnknown(SessionLost):
 
 
 class SessionSuperseded(SessionLost):
-    """The mesh has joined again since; only its latest session may speak."""
+    """The mesh has joined again since; only its latest session may call."""
 
 
 class SessionExpired(SessionLost):
@@ -91,67 +91,67 @@ class SessionExpired(SessionLost):
 
 
 class ForeignLedger(SessionLost):
-    """This is another ledger than the one that the session joined; a mesh drains before it joins another."""
+    """This is another ledger than the one that the session joined; drain a mesh before it joins another."""
 
 
 class LeaseLost(FederationError):
-    """The lease that was to pay is not held, or was revoked since; look at what the ledger tells next."""
+    """The lease that should pay is not held, or was revoked since; the next response of the ledger has the current leases."""
 
 
 class EpochChanged(FederationError):
-    """The ledger may have lost writes, and began an epoch: say again what was said, under this epoch and with all that is held.
+    """The ledger may have lost writes and began an epoch: repeat the call under this epoch, with all leases held.
 
-    Work goes on: the leases are as good as before.
+    Work goes on: the leases stay valid.
     """
 
     def __init__(self, message: str, *, epoch: int, learn_ms: int) -> None:
         super().__init__(message)
-        self.epoch = epoch  #: The one that holds now.
-        self.learn_ms = learn_ms  #: For how long nothing new is granted.
+        self.epoch = epoch  #: The current epoch.
+        self.learn_ms = learn_ms  #: How long the ledger grants nothing new, ms.
 
 
 class HoldingsWanted(FederationError):
-    """The ledger learns: a heartbeat has to tell all that the mesh holds."""
+    """The ledger recovers: the heartbeat must report all leases that the mesh holds."""
 
 
 class StaleBeat(FederationError):
-    """A heartbeat that a later one has overtaken; it changed nothing."""
+    """A later heartbeat has overtaken this one; it changed nothing."""
 
 
 class LedgerLearning(FederationError):
-    """The ledger does not know yet what is held, so nothing new begins; ask again later."""
+    """The ledger does not know all leases yet, so nothing new begins; retry later."""
 
 
 class LedgerUninitialised(FederationError):
-    """The server holds no ledger; who configures it founds one."""
+    """The server holds no ledger; `configure` creates one."""
 
 
 class LedgerMissing(FederationError):
-    """The server holds no ledger, and a root that starts knows that there was one: perhaps it is the wrong server."""
+    """The server holds no ledger, but the root that starts knows of an earlier one: this may be the wrong server."""
 
 
 class LedgerUnsafe(FederationError):
-    """The server is set up in a way that could lose or evict leases; each line of the message names a setting and the remedy."""
+    """The server's settings could lose or evict leases; each line of the message names a setting and the remedy."""
 
 
 class ForgedReceipt(FederationError):
-    """Somebody claims a lease that the root has not signed."""
+    """A mesh claims a lease that the root has not signed."""
 
 
 class FutureToken(FederationError):
-    """A token that no ledger can have given out yet: a clock is far ahead, or somebody makes tokens up."""
+    """A token that no ledger can have issued yet: a clock is far ahead, or the token is invented."""
 
 
 class UnfitName(FederationError):
-    """A tenant, flavor or resource has no name, or one that holds `|`, a control character or an end of line; nothing was done."""
+    """A tenant, flavor or resource name is empty, or holds `|`, a control character or a line end; nothing was changed."""
 
 
 class BatchTooLarge(FederationError):
-    """More rows in one call than others should wait for; send them in parts."""
+    """The call has too many rows and would block other callers; send them in parts."""
 
 
 class TreeChanged(FederationError):
-    """The tenant tree is not the one that the change was made for; look at it again."""
+    """The tenant tree is not the one that the change was made for; read the tree again."""
 
 
 class QuotaExceeded(FederationError):
@@ -159,45 +159,45 @@ class QuotaExceeded(FederationError):
 
 
 class PlannerSuperseded(FederationError):
-    """Somebody else plans by now, or nobody: the time of this planner is over."""
+    """Another planner is the leader now, or this planner's term has expired."""
 
 
 class StaleFence(FederationError):
-    """A message under a claim that is not current: the late word of a dead attempt. It was not applied."""
+    """A message under a claim that is not current: a late message of a dead attempt. It was not applied."""
 
 
 class EarlierReportsLost(FederationError):
-    """The store had taken in what was reported before this, and has lost it; nothing was taken in. Report that again, then this."""
+    """The store has lost reports that it had accepted before this one; nothing was applied. Repeat those reports, then this one."""
 
 
 class DurabilityUnreachable(FederationError):
-    """More safety was asked for than the store, as it is set up, can give. Nothing was accepted."""
+    """The store's present setup cannot reach the durability asked for. Nothing was accepted."""
 
 
 class TooManyClaims(FederationError):
-    """A mesh has claimed far more than its leases pay for, and has not ended it; it gets nothing more until it has."""
+    """A mesh has claimed far more than its leases pay for; it gets no more claims until it ends some."""
 
 
 class StoreUnavailable(FederationError, RuntimeDoorError):
-    """The store does not answer, or no root that leads to it; nothing is known about whether the last command took effect."""
+    """Neither the store nor a root that leads to it responds; the last command may or may not have taken effect."""
 
 
 class SchemaMismatch(StoreUnavailable):
-    """The store holds data that another version of this program has laid out; nothing was read into it, and nothing written.
+    """Another version of this program has written the store's data; nothing was read and nothing was written.
 
-    To those who ask it is a store that does not answer: work stops in its time, as when the store is down, until somebody acts.
+    Callers see an unavailable store: work stops at its deadline, as if the store were down, until an operator acts.
     """
 
 
 class LinkRefused(StoreUnavailable):
-    """A root answers, and does not listen to this mesh: the message says what about its key, its name or its words is wrong.
+    """A root refuses this mesh; the message says whether its key, its name or its request is wrong.
 
-    Somebody has to act, and a mesh may go on asking until then; so to those who ask it is a store that does not answer.
+    An operator has to act. The mesh may retry until then, so callers see an unavailable store.
     """
 
 
 class CallRejected(LinkRefused):
-    """A root answers, and will never take this call, whoever makes it: it is larger than any, or not what its verb takes.
+    """A root will never accept this call from any mesh: the call is too large, or does not fit its verb.
 
-    Other calls may well be taken; so whoever has more to say must not wait for this one.
+    Other calls may succeed, so a caller with further calls must not wait for this one.
     """

@@ -1,21 +1,20 @@
-"""Leases: what a tenant may use of a flavor on a mesh; held by the mesh, spent there without asking anybody.
+"""Leases: the quota of a tenant for a flavor on a mesh. The mesh holds a lease and spends it without a call to the root.
 
-There is one lease for each (mesh, tenant, flavor). It holds amounts of resources and aims at others: above them it has to
-shrink, below them it may grow. A mesh joins and gets a session (its `incarnation`); one heartbeat renews the session and
-with it every lease of the mesh, whatever their number.
+There is one lease per (mesh, tenant, flavor), with amounts held and target amounts. A lease above its target must shrink, a lease below
+may grow. A mesh joins and gets a session (its `incarnation`). One heartbeat renews the session and all leases of the mesh.
 
-**Never over-granted.** The ledger is the only writer; every change is one atomic step. What a lease holds is charged until
-it is provably not used any more: the mesh has given it back, has said that it obeys the present version of the lease, or
-its session was not renewed for `ttl_ms` on the ledger's clock and `grace_ms` more. A mesh stops its work by its own clock
-at `ttl_ms` after it *sent* the heartbeat that was last answered, so the grantor always outlasts the holder.
+**Never over-granted.** The ledger is the only writer; every change is one atomic step. The ledger charges what a lease holds until the
+use has provably ended: the mesh has returned it, or has acknowledged the current version of the lease, or its session was not renewed for
+`ttl_ms` plus `grace_ms` on the ledger's clock. A mesh stops its work on its own clock, `ttl_ms` after it *sent* the last heartbeat that
+was answered. So the ledger always outlasts the mesh.
 
-**Epochs.** A ledger that may have lost writes (a restart, another server, a clock set back) begins an epoch and learns: for
-one time to live and the grace it grants nothing new and takes nothing back; meshes tell what they hold, and go on working.
-No call of an earlier epoch is carried out. Source: references of the protocol (§2 to §4.3), ADR 0019.
+**Epochs.** A ledger that may have lost writes (a restart, another server, a clock set back) begins an epoch and recovers. For one time to
+live plus the grace it grants nothing and reclaims nothing; meshes report what they hold, and go on working. The ledger refuses every call
+of an earlier epoch. Source: ADR 0019.
 
-**Versions.** Tokens and versions are drawn from one counter that never repeats, even after lost writes. A mesh names the
-version that it has seen of a lease when it asks for more, gives back, or says that it obeys; under any other nothing is
-done and the lease is told instead. So every call may be repeated, and may arrive late.
+**Versions.** Tokens and versions come from one counter that never repeats, even after lost writes. A mesh that asks for more, returns
+quota or acknowledges a target names the version of the lease that it has seen. If this version is not current, the ledger changes nothing
+and responds with the lease. So every call may be repeated, and may arrive late.
 """
 
 from collections.abc import Collection, Mapping
@@ -31,17 +30,17 @@ from mesh.ids import FlavorName, LeaseId, MeshId, StageId, TenantPath, is_fit_na
 from mesh.reasons import Reason
 from mesh.resources import NOTHING, ResourceSet, format_units
 
-#: Rows in one call, at most: others wait for as long as it takes.
+#: Most rows in one call: a longer call would block other callers.
 ROWS_MAX = 100
-#: Leases or wants that one heartbeat may tell. A mesh holds no more leases: all of them have to be told at once to a ledger that learns.
+#: Most leases or wants in one heartbeat. A mesh holds no more leases, because a ledger that recovers needs all of them in one call.
 TOLD_MAX = 1_000
-#: A mesh is believed that work has waited for so long, ms, and no longer.
+#: Longest reported wait of work that the ledger believes, ms.
 WAITED_MS_MAX = 7 * 86_400_000
 
 
 def _fit(name: str) -> str:
     if not is_fit_name(name):
-        raise ValueError(f"{name[:100]!r} is no name; it must not be empty, nor hold `|` or what is no character to read")
+        raise ValueError(f"invalid name {name[:100]!r}: it must not be empty, and `|` and non-printable characters are not allowed")
     return name
 
 
@@ -51,7 +50,7 @@ def _fit_names(amounts: ResourceSet) -> ResourceSet:
     return amounts
 
 
-#: On the wire, names are such as rows of the ledger can hold.
+#: Names on the wire must fit into rows of the ledger.
 FitTenant = Annotated[TenantPath, AfterValidator(_fit)]
 FitFlavor = Annotated[FlavorName, AfterValidator(_fit)]
 FitAmounts = Annotated[ResourceSet, AfterValidator(_fit_names)]
@@ -59,175 +58,175 @@ FitAmounts = Annotated[ResourceSet, AfterValidator(_fit_names)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTerms:
-    """The times of a ledger, ms."""
+    """Times of a ledger, ms."""
 
-    ttl_ms: int  #: How long a session lives after each heartbeat.
-    grace_ms: int  #: How much longer the ledger waits before it takes back what a silent session holds.
-    max_step_ms: int = 2_000  #: Most that the lease clock moves between two calls; less than the grace.
+    ttl_ms: int  #: Life of a session after each heartbeat.
+    grace_ms: int  #: Further wait before the ledger reclaims what a silent session holds.
+    max_step_ms: int = 2_000  #: Longest step of the lease clock between two calls; less than the grace.
 
     @classmethod
     def of(cls, ttl_ms: int, grace_ms: int) -> "LeaseTerms":
-        """With the longest step that the grace makes safe, 2 s at most.
+        """Return terms with the longest step that the grace makes safe, at most 2 s.
 
-        A step by which the server's clock leaps takes as much off the time after which a silent session is over: a holder has stopped by
-        then only if the grace is longer. A third of it remains for the end of what the holder stops.
+        A leap of the server's clock shortens the time until a silent session expires by one step. The holder has stopped by then only if
+        the grace is longer than the step. A third of the grace remains for the end of the work that the holder stops.
         """
         return cls(ttl_ms=ttl_ms, grace_ms=grace_ms, max_step_ms=min(2_000, grace_ms * 2 // 3))
 
     @property
     def learn_ms(self) -> int:
-        """How long a ledger learns after it may have lost writes: until every lease it may have forgotten has run out."""
+        """Time in which a ledger that may have lost writes recovers: until every lease that it may have lost has expired."""
         return self.ttl_ms + self.grace_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """A grant to a tenant on a mesh, of one flavor."""
+    """Lease of one tenant on one mesh, for one flavor."""
 
     tenant: FitTenant
     mesh: MeshId
     flavor: FitFlavor
-    held: FitAmounts = NOTHING  #: What is charged, and may be used unless the target is lower.
-    target: FitAmounts = NOTHING  #: What the ledger aims at. Lower than held: give way, then acknowledge.
-    token: int = 0  #: Fencing token; a hard revoke changes it.
-    version: int = 0  #: Changes with everything that the ledger tells; 0: there is no such lease.
-    priority: int = 0  #: Of the most urgent work that it pays for, as its mesh told last: what a planner takes first is the least urgent.
-    shrink_ms: int | None = None  #: For how long what is above the target may still be used, counted from the sending of the question.
-    receipt: str = ""  #: The root's signature over it; goes back with a claim.
+    held: FitAmounts = NOTHING  #: Charged amounts; usable unless the target is lower.
+    target: FitAmounts = NOTHING  #: Amounts that the ledger aims at. If lower than held: preempt, then acknowledge.
+    token: int = 0  #: Fencing token; a revoke with `hard` changes it.
+    version: int = 0  #: Changes with every reported change of the lease; 0: the lease does not exist.
+    priority: int = 0  #: Of the most urgent work that the lease pays for, as last reported. A planner reclaims the least urgent first.
+    shrink_ms: int | None = None  #: How long amounts above the target stay usable, counted from the sending of the request.
+    receipt: str = ""  #: The root's signature over the lease; the mesh sends it back with a claim.
 
     @property
     def amounts(self) -> ResourceSet:
-        """What the tenant is charged."""
+        """Amounts that the tenant is charged."""
         return self.held
 
     @property
     def lease(self) -> LeaseId:
-        """A name for people."""
+        """Readable name of the lease."""
         return lease_name(self.mesh, self.tenant, self.flavor)
 
     @property
     def spendable(self) -> ResourceSet:
-        """What may be used: never more than is held, and no more than is aimed at."""
+        """Usable amounts: the lower of held and target."""
         return ResourceSet({resource: min(units, self.target[resource]) for resource, units in self.held.items()})
 
 
 def lease_name(mesh: MeshId, tenant: TenantPath, flavor: FlavorName) -> LeaseId:
-    """How people call the lease of a tenant on a mesh."""
+    """Return the readable name of the lease of a tenant on a mesh."""
     return LeaseId(f"{mesh}:{tenant}:{flavor}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Want:
-    """Slots that a mesh could use at once for a tenant, on top of what its lease holds: of one size, for work of one priority."""
+    """Slots of one size and priority that a mesh could use at once for a tenant, beyond what its lease holds."""
 
     tenant: FitTenant
     flavor: FitFlavor
-    slot: FitAmounts  #: Only whole slots are of use.
+    slot: FitAmounts  #: Only whole slots are useful.
     slots: int = 1
     priority: int = 0
-    version: Annotated[int, Field(ge=0)] = 0  #: That the mesh has seen of the lease; 0: it knows of none.
-    pays_for: int | None = None  #: Priority of the most urgent work that the lease pays for once it has grown; None: `priority`.
+    version: Annotated[int, Field(ge=0)] = 0  #: Version of the lease that the mesh has seen; 0: none.
+    pays_for: int | None = None  #: Priority of the most urgent work that the grown lease pays for; None: `priority`.
     waited_ms: Annotated[int, Field(ge=0)] | None = None
-    """How long the oldest of this work has waited, by the mesh's clock; None: the ledger counts from when it first heard of it."""
+    """Wait of the oldest of this work, on the mesh's clock; None: the ledger counts from the first report."""
     beyond: Annotated[int, Field(ge=0)] = 0
-    """Slots that more of this work waits for than the mesh could hold at once; as it was when the wants were told, and for people only."""
+    """Further slots that this work waits for, beyond what the mesh could hold at once, when last reported. For display only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What a mesh says of a lease that it has: `amounts` is what it still holds, or what it does not exceed any more."""
+    """Amounts of a lease that a mesh keeps: what it still holds, or a bound that it does not exceed any more."""
 
     tenant: FitTenant
     flavor: FitFlavor
-    version: Annotated[int, Field(ge=0)]  #: That the mesh has seen; under any other nothing is done.
+    version: Annotated[int, Field(ge=0)]  #: Version of the lease that the mesh has seen; under any other nothing changes.
     amounts: FitAmounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pays:
-    """For what a lease pays now: told when it has become something else than the ledger knows."""
+    """Priority of the work that a lease pays for, reported when it changes."""
 
     tenant: FitTenant
     flavor: FitFlavor
-    priority: int  #: Of the most urgent work.
+    priority: int  #: Priority of the most urgent work.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
-    """What a heartbeat tells besides the record."""
+    """Content of a heartbeat beside the mesh's record."""
 
-    number: int  #: Of the session's beats, counts up from 1. The same again is answered again and changes nothing.
+    number: int  #: Counts up from 1 per session. A repeated number gets the same response and changes nothing.
     acks: tuple[Kept, ...] = ()  #: Leases above their target that the mesh does not exceed any more.
-    wants: tuple[Want, ...] | None = None  #: All that the mesh wants, on top of what it held before this beat; None: as it told before.
-    claims: tuple[Lease, ...] | None = None  #: All that the mesh holds; the ledger needs it while it learns.
-    pays: tuple[Pays, ...] = ()  #: Of leases of which this has changed; what is not held is passed over.
+    wants: tuple[Want, ...] | None = None  #: All wants, beyond what the mesh held before this heartbeat; None: unchanged.
+    claims: tuple[Lease, ...] | None = None  #: All leases held; the ledger needs them while it recovers.
+    pays: tuple[Pays, ...] = ()  #: Changed priorities; leases that are not held are ignored.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What every answer to a session tells."""
+    """Part of every response to a session."""
 
     epoch: int = 0
-    learn_ms: int = 0  #: For how long the ledger grants nothing new; 0: it does not learn.
-    mark: int = 0  #: Version of the last change; a session that knows it knows every lease.
-    others_want: bool = False  #: Other meshes wait for quota: what lies idle is worth giving back.
+    learn_ms: int = 0  #: How long the ledger grants nothing new; 0: it does not recover.
+    mark: int = 0  #: Version of the last change; a session with this mark knows every lease.
+    others_want: bool = False  #: Other meshes wait for quota: return idle leases.
     leases: tuple[Lease, ...] = ()  #: Every lease of the mesh that changed since the session's mark.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """One life of a mesh in the ledger, with what it has seen of it so far."""
+    """Session of a mesh with the ledger, with the mark up to which the mesh has seen changes."""
 
     mesh: MeshId
-    incarnation: int  #: A token: greater than that of any earlier session of any mesh.
-    ttl_ms: int  #: Renew well within this, counted from the moment of sending.
+    incarnation: int  #: A token, greater than that of any earlier session of any mesh.
+    ttl_ms: int  #: Renew well within this time, counted from the moment of sending.
     epoch: int = 0
-    ledger: str = ""  #: The ledger's own id: a session speaks to no other.
+    ledger: str = ""  #: Id of the ledger; the session is valid at no other.
     mark: int = 0  #: See `Told.mark`.
-    told: Told = field(default_factory=Told, compare=False, repr=False)  #: The answer to the join: leases that were taken over.
+    told: Told = field(default_factory=Told, compare=False, repr=False)  #: Response to the join: leases that the session has recovered.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Granted:
-    """So many slots were added; the lease itself is among what was told."""
+    """Granted slots; the lease itself is in the response's leases."""
 
     slots: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookAgain:
-    """The lease is not as the mesh believed; it was told, and nothing was granted."""
+    """The mesh's version of the lease is old; nothing was granted, and the response has the lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRefused:
-    """Not now, or never as the quota stands."""
+    """Refusal for now, or for as long as the quota stays as it is."""
 
     reason: Reason  #: QUOTA_EXHAUSTED, QUOTA_TOO_SMALL, LEDGER_LEARNING or TENANT_UNKNOWN.
     tenant: TenantPath
     flavor: FlavorName
     resource: str = ""  #: The resource that is short.
-    wanted: int = 0  #: Units of it for one slot.
-    available: int = 0  #: Units of it that the tree would grant now.
+    wanted: int = 0  #: Units of the resource for one slot.
+    available: int = 0  #: Units of the resource that the tree would grant now.
 
     def in_words(self) -> str:
-        """For people."""
+        """Return the refusal as a message for people."""
         if self.reason is Reason.LEDGER_LEARNING:
-            return "the ledger has begun anew; it grants nothing before every mesh had the time to tell what it holds"
+            return "the ledger recovers; it grants nothing new until every mesh has had time to report its leases"
         if self.reason is Reason.TENANT_UNKNOWN:
             return (
-                f"there is no tenant {self.tenant} any more, so nothing pays for it; write it into the root's file "
-                "again and `schedulemesh apply` that, or cancel the run and submit it for another tenant"
+                f"tenant {self.tenant} does not exist any more, so no quota pays for its work; write it into the root's file "
+                "again and `schedulemesh apply` the file, or cancel the run and submit it for another tenant"
             )
         if not self.resource:
             return f"{self.tenant}: {self.reason.value}"
         available, wanted = (format_units(self.resource, units) for units in (max(0, self.available), self.wanted))
-        return f"{self.tenant} may take {available} {self.resource} of {self.flavor} now, one slot takes {wanted}"
+        return f"{self.tenant} may get {available} {self.resource} of {self.flavor} now, one slot needs {wanted}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acquired:
-    """The answers, in the order of the wants."""
+    """Results of `acquire`, in the order of the wants."""
 
     answers: tuple[Granted | LookAgain | LeaseRefused, ...]
     told: Told
@@ -235,38 +234,39 @@ class Acquired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
-    """What a sweep took back."""
+    """Sessions, leases and stages that a sweep has reclaimed."""
 
     meshes: tuple[MeshId, ...] = ()
     leases: int = 0
     stages: tuple[StageId, ...] = ()
     is_more_due: bool = False
-    learn_ms: int = 0  #: While the ledger learns nothing is taken back.
+    learn_ms: int = 0  #: While the ledger recovers, a sweep reclaims nothing.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configured:
-    """The tree is in force."""
+    """Result of `configure`: the tree is in force."""
 
     version: int
-    over: tuple[str, ...] = ()  #: `tenant|flavor|resource` of nodes above their limits: they are granted nothing until use has fallen.
+    over: tuple[str, ...] = ()  #: `tenant|flavor|resource` of nodes above their limits, which get no grants until their use has fallen.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aim:
-    """Where a plan wants a lease to be."""
+    """Change of a lease's target by a plan."""
 
     mesh: MeshId
     tenant: TenantPath
     flavor: FlavorName
     target: ResourceSet
-    before: ResourceSet | None = None  #: What the plan saw it aim at: what has changed since is kept, see `aimed`. None: whatever it was.
+    before: ResourceSet | None = None  #: Target when planned; later changes are merged, see `aimed`. None: overwrite.
     wait_ms: Annotated[int, Field(ge=0)] | None = None
-    """What runs may go on for so long before it has to give way; 0: it has to at once, also where an earlier plan let it wait. None: at
-    once, but where it waits already no sooner than it had to."""
+    """How long running work above the target may go on before it is preempted. 0: preempt at once, even if an earlier plan granted a
+    delay. None: preempt at once, but an earlier plan's delay stays.
+    """
 
     def from_now(self, now: Mapping[str, int]) -> "Aim":
-        """The same for a lease that aims at this now."""
+        """Return the change merged with the lease's present target."""
         if self.before is None:
             return self
         names = {*self.target, *self.before, *now}
@@ -274,10 +274,11 @@ class Aim:
 
 
 def aimed(now: int, before: int, target: int) -> int:
-    """The target of a lease of one resource, by a plan that saw `before` and wants `target`, where it is `now`.
+    """Merge a plan's target for one resource with changes since the plan.
 
-    What was granted since is not taken back by a plan that gives more, and what was released since is not given again: a plan moves a lease
-    by no more than it meant to, and never past where it meant to. What it did not mean to move stays.
+    The plan saw `before` and wants `target`; the lease is at `now`. A plan that raises a lease removes no later grant, and a plan that
+    lowers a lease restores nothing that was released since. A plan moves a lease by no more than planned, and never past the planned
+    target. A resource that the plan did not move keeps its value.
     """
     if target > before:
         return max(now, min(target, now + target - before))
@@ -288,86 +289,91 @@ def aimed(now: int, before: int, target: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chapter:
-    """One change of a lease, as the log tells it."""
+    """One change of a lease in the log."""
 
     at_ms: int  #: On the server's clock.
     verb: str  #: `grant`, `release`, `plan`, `shrink`, `grow`, `cut`, `revoke`, `expire`, `restore`, `epoch`, …
-    lease: Lease | None  #: As it was after the change; None for what is not about a lease.
+    lease: Lease | None  #: The lease after the change; None if the entry concerns no lease.
     why: str = ""
 
 
 class LeaseLedger(Protocol):
-    """The port; every method is atomic, and safe to repeat.
+    """Port of the ledger; every method is atomic and safe to repeat.
 
-    Raises (all): StoreUnavailable. All that take a session: EpochChanged, ForeignLedger, FutureToken.
+    Raises (all): StoreUnavailable. Methods with a session: EpochChanged, ForeignLedger, FutureToken.
     """
 
     def configure(self, tree: TenantTree, *, expected: int | None = None) -> Configured:
-        """Make `tree` the tree of the ledger. Leases are kept and their use is bubbled anew; a cut may leave a node over its
-        limits. A tenant that vanished but is still charged keeps its row with no quota.
+        """Put `tree` into force. Leases stay, and their use is counted again; a quota reduction may leave a node above its limits. A
+        removed tenant that is still charged keeps a row without quota.
 
         Args:
-            expected: Version of the tree that is replaced; None replaces any.
+            expected: Version of the tree to replace; None replaces any.
 
         Raises:
-            TreeChanged: Another one is in force than expected.
+            TreeChanged: Another version is in force than expected.
         """
 
     def reparent(self, tenant: TenantPath, parent: TenantPath | None, *, expected: int, force: bool = False) -> Configured:
-        """Move a tenant with all below it under another parent. `force`: even where that leaves a node over its limits.
+        """Move a tenant and all tenants below it under another parent.
+
+        Args:
+            force: Move even if a node is above its limits afterwards.
 
         Raises:
             TreeChanged: As for `configure`.
             TenantCycle: The parent is the tenant, or below it.
-            QuotaExceeded: A node would be over its limits that is not now.
-            UnknownTenant: One of them is not in the tree.
+            QuotaExceeded: The move would put a node above its limits.
+            UnknownTenant: The tenant or the parent is not in the tree.
         """
 
     def join(self, record: MeshRecord, *, adopt: int = 0, seen: int = 0) -> Session:
-        """Begin a session. Claims of an earlier one are reported lost at once; its leases stay charged until their own time is
-        over, for what they paid for may still run.
+        """Begin a session. Claims of an earlier session are reported lost at once. Its leases stay charged until they expire, because
+        their work may still run.
 
         Args:
-            adopt: Incarnation of the earlier session whose work is gone on with: its claims and leases are this session's as they
-                stand. Where that cannot be, nothing is done and an error tells why: stop the work, and join without.
-            seen: The highest token that the mesh ever got: a ledger that has lost writes learns from it that it has.
+            adopt: Incarnation of the earlier session to recover: the new session gets its claims and leases unchanged. If this is
+                impossible, an error says why and nothing changes: stop the work, and join without it.
+            seen: The highest token that the mesh ever got; it shows a ledger that the ledger has lost writes.
 
         Raises:
-            FutureToken: No ledger can have given out `seen`.
-            SessionLost: The session to go on with was never known, or superseded, or has run out.
-            LedgerLearning: What is known of it may be older than what others were granted since.
+            FutureToken: No ledger can have issued `seen`.
+            SessionLost: The session to recover is unknown, superseded or expired.
+            LedgerLearning: The ledger's record of that session may be older than grants to others.
         """
 
     def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> Told:
-        """Renew the session, store the mesh's present record, take in what it acknowledges, wants, and (learning) holds; let
-        leases grow to targets that a plan has raised: by as much less is wanted then, the most urgent first.
+        """Renew the session and store the mesh's record, acknowledgements and wants; and its leases, if the ledger recovers. Leases grow
+        to targets that a plan has raised, the most urgent first, and wants shrink by as much.
 
         Raises:
-            SessionLost: Swept, superseded by another join, or never known.
-            StaleBeat: A later beat has been taken in.
-            HoldingsWanted: The ledger learns, and the beat has no claims.
-            ForgedReceipt: A claim was not signed by the root.
-            UnfitName: As for `acquire`, of a want or a claim.
+            SessionLost: Swept, superseded by another join, or unknown.
+            StaleBeat: The ledger has accepted a later heartbeat.
+            HoldingsWanted: The ledger recovers, and the heartbeat has no claims.
+            ForgedReceipt: The root has not signed a claimed lease.
+            UnfitName: As for `acquire`, in a want or a claim.
             BatchTooLarge: More than `ROWS_MAX` acknowledgements, or more than `TOLD_MAX` wants, claims or payments.
         """
 
     def leave(self, session: Session) -> None:
-        """End the session in good order: nothing of it runs any more. Harmless when it has ended already."""
+        """End the session after all its work has ended. Harmless if the session has ended already."""
 
     def acquire(self, session: Session, wants: tuple[Want, ...]) -> Acquired:
-        """Grant of each want as many whole slots as the tree leaves, within nominal quota and by borrowing, but nothing that a
-        plan has set aside for others. What is not granted is noted as wanted beside what else is: of the same slots and priority no
-        less than was noted before, less what is granted. A mesh has `TOLD_MAX` wants at most, and further ones are not noted.
+        """Grant as many whole slots of each want as the tree allows, by nominal quota and by borrowing. Capacity that a plan reserves for
+        others is not granted.
+
+        The ledger records ungranted slots beside the mesh's other wants. For the same slots and priority it records no less than before,
+        minus what it grants. A mesh has at most `TOLD_MAX` wants; further ones are not recorded.
 
         Raises:
-            SessionLost: As for `heartbeat`, or its time has run out.
-            UnfitName: A want's tenant, flavor or resource has a name that no row can hold.
+            SessionLost: As for `heartbeat`, or the session has expired.
+            UnfitName: The name of a want's tenant, flavor or resource fits into no row.
             BatchTooLarge: More than `ROWS_MAX` wants.
             AmountError: A want of less than one slot.
         """
 
     def release(self, session: Session, parts: tuple[Kept, ...]) -> Told:
-        """Give back what leases hold above `amounts`. Some of the meshes that want of these flavors are told to look again.
+        """Return what leases hold above `amounts`. Some of the meshes that want these flavors are notified.
 
         Raises:
             SessionLost: As for `heartbeat`.
@@ -376,24 +382,29 @@ class LeaseLedger(Protocol):
         """
 
     def sweep(self, limit: int = 200) -> Swept:
-        """Take back what is overdue by more than the grace: of sessions, and above targets. About `limit` leases at most; where more is
-        due, sweep again. A mesh whose session was ended so is seen for a day; if it has not come back then, it is forgotten."""
+        """Reclaim what is overdue by more than the grace: expired sessions, and amounts above targets.
+
+        One call reclaims about `limit` leases; if `is_more_due`, sweep again. A mesh whose session was swept stays visible for a day;
+        then the ledger forgets it.
+        """
 
     def elect(self, name: str, ttl_ms: int) -> int | None:
-        """Be the planner for so long, or go on being it: the token for `plan_apply`. None while somebody else is."""
+        """Become the planner for `ttl_ms`, or renew it. Return the token for `plan_apply`; None while another planner leads."""
 
     def plan_apply(self, planner: int, version: int, aims: tuple[Aim, ...]) -> int:
-        """Set targets. What is lowered has to be given up within its session's time; what is raised grows by heartbeats, and
-        nobody else is granted it meanwhile. The number of the plan.
+        """Set targets and return the number of the plan.
+
+        A lowered lease must shrink within the time of its session. A raised lease grows by heartbeats, and no other lease is granted that
+        quota meanwhile.
 
         Args:
             planner: Token of `elect`.
-            version: Of the tree that the plan was made for.
+            version: Version of the tree that the plan was made for.
 
         Raises:
-            PlannerSuperseded: Somebody else plans, or the time is over.
+            PlannerSuperseded: Another planner leads, or the term has expired.
             TreeChanged: Another tree is in force.
-            LedgerLearning: What is held is not known yet.
+            LedgerLearning: The ledger does not know all leases yet.
             QuotaExceeded: The targets would exceed a limit; nothing was changed.
             SessionUnknown: A mesh has no session.
         """
@@ -401,17 +412,20 @@ class LeaseLedger(Protocol):
     def revoke(
         self, *, mesh: MeshId | None = None, tenant: TenantPath | None = None, flavor: FlavorName | None = None, hard: bool = False
     ) -> int:
-        """Aim leases at nothing; None stands for all. Hard: what was claimed under them may not report results any more.
-        How many leases it was."""
+        """Set the targets of leases to nothing, and return the number of leases. None stands for all.
+
+        Args:
+            hard: Claims under these leases may not report results any more.
+        """
 
     def epoch(self) -> int:
-        """The present one, as it was begun by whatever call came last: this one begins none, and costs next to nothing."""
+        """Return the current epoch. This cheap call never begins one."""
 
     def snapshot(self) -> Snapshot:
-        """Tenants with their use, meshes with their state, leases and wants, at one instant."""
+        """Return tenants with their use, meshes with their status, leases and wants, at one instant."""
 
     def audit(self) -> tuple[Mismatch, ...]:
-        """Nodes whose sums are not those of their leases; a mismatch is an alarm, and is never repaired silently."""
+        """Return nodes whose sums differ from those of their leases. A mismatch is an alarm and is never repaired silently."""
 
     def story(self, mesh: MeshId | None = None, tenants: Collection[TenantPath] | None = None, limit: int = 100) -> tuple[Chapter, ...]:
-        """The last changes of leases, oldest first; of one mesh, or of some tenants, when named. A hundred thousand or more are kept."""
+        """Return the last changes of leases, oldest first, of one mesh or of some tenants if named. The log keeps 100,000 or more."""

@@ -1,13 +1,12 @@
-"""The link of a mesh that has no key to the store: the child's verbs of three ports, said over HTTP to any replica of the root.
+"""Link of a mesh without a key to the store: the child's verbs of three ports over HTTP, at any replica of the root.
 
-One table holds every verb: which port and method it is, what is asked, what is answered, how long it may take. The root's
-routes and the child's adapters read the same table, so there is nothing that only one of them knows. Values are the ports'
-own; an argument has the name that the method gives it.
+One table holds every verb: its port and method, its arguments, its response and its time limit. The root's routes and the child's
+adapters read the same table, so they always agree. Values are those of the ports; an argument has the name that the method gives it.
 
-Only a child's verbs are here. What the root alone may do (the tree, plans, sweeps, revoking, submitting, cancelling) has no
-name on the link. Every verb may be repeated, at another replica as well: see `LeaseLedger` and `StageQueue`.
+The link has only verbs of a child. The root's own verbs (tree, plans, sweeps, revokes, submits, cancels) are absent. Every verb may be
+repeated, also at another replica: see `LeaseLedger` and `StageQueue`.
 
-Source: references of the protocol §7.1, §7.3, §7.11; ADR 0019.
+Source: ADR 0019.
 """
 
 from collections.abc import Iterator
@@ -48,24 +47,24 @@ from mesh.messages import STAGE_MESSAGE
 from mesh.reasons import Reason
 from mesh.values import StoredValue
 
-#: Where the routes stand.
+#: Path prefix of the routes.
 LINK_PATH = "/v1/link"
-#: Header of answers that tell tokens: the highest that the mesh was told, signed. It goes back with each call, the last one alone.
+#: Header of responses with tokens: the highest token that the mesh got, signed. The mesh sends the last one back with each call.
 PROOF_HEADER = "Mesh-Proof"
-#: Header of a blob that is put: the incarnation of the session that has claimed a stage of the blob's run.
+#: Header of a blob upload: incarnation of the session that has claimed a stage of the blob's run.
 SESSION_HEADER = "Mesh-Session"
-#: The largest call; blobs have a bound of their own.
+#: The largest call; blobs have a limit of their own.
 CALL_BYTES_MAX = 1 << 20
 #: The largest blob that a mesh may store; `inline_limit` allows no larger value.
 BLOB_BYTES_MAX = 8 << 20
-#: Entries of one list, or keys of one object.
+#: Most entries of one list, or keys of one object.
 LIST_MAX = 1_000
-#: The longest wait for mail in one call.
+#: The longest wait for notifications in one call.
 MAIL_WAIT_MS_MAX = 10_000
-#: Characters of a text, and of the few that may be longer: words for people, addresses of files, and what the root has signed.
+#: Most characters of a text. Some texts may be longer: messages for people, addresses of files, and values that the root has signed.
 TEXT_MAX = 256
 LONG_TEXTS = {"traceback": 65_536, "message": 65_536, "detail": 4_096, "uri": 4_096, "type_name": 1_024, "bases": 1_024, "address": 1_024}
-#: Of these, what the user's code words: it may hold any character, and is shown escaped. All else is a name.
+#: Long texts that the user's code writes: any character is allowed, and display escapes them. Every other text is a name.
 FREE_TEXTS = frozenset({"traceback", "message", "detail", "type_name", "bases", "uri"})
 
 A = TypeVar("A")
@@ -73,14 +72,14 @@ R = TypeVar("R")
 
 
 class Budget(Enum):
-    """What a verb is counted as: each mesh has so many of each kind in a second, and each kind has threads of its own."""
+    """Rate limit class of a verb: each mesh has a limit per second and class, and each class has its own threads."""
 
     BEAT = "beat"
-    """Keeps sessions alive; nothing else can use it up."""
+    """Keeps sessions alive; no other class can use up its limit."""
     CALL = "call"
-    """Everything that ends at once."""
+    """Calls that return at once."""
     MAIL = "mail"
-    """Waits."""
+    """Calls that wait for notifications."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,13 +95,11 @@ class Verb(Generic[A, R]):
     limit_ms: int = 5_000  #: How long the child waits for one replica.
 
 
-# -- what is asked -----------------------------------------------------------------------------------------------------
+# -- requests ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """See `LeaseLedger.join`."""
-
     record: MeshRecord
     adopt: int = 0
     seen: int = 0
@@ -110,8 +107,6 @@ class Join:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """See `LeaseLedger.heartbeat`."""
-
     session: Session
     record: MeshRecord
     beat: Beat
@@ -119,54 +114,40 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:
-    """See `LeaseLedger.leave`."""
-
     session: Session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acquire:
-    """See `LeaseLedger.acquire`."""
-
     session: Session
     wants: tuple[Want, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """See `LeaseLedger.release`."""
-
     session: Session
     parts: tuple[Kept, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queued:
-    """See `StageQueue.queued`."""
-
     mesh: MeshId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadsOf:
-    """See `StageQueue.heads_of`."""
-
     mesh: MeshId
     stages: tuple[StageId, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
-    """See `StageQueue.remembered`."""
-
     mesh: MeshId
     stages: tuple[StageId, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explain:
-    """See `StageQueue.explain`."""
-
     session: Session
     stages: tuple[StageId, ...]
     reason: Reason
@@ -175,8 +156,6 @@ class Explain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimStage:
-    """See `StageQueue.claim`."""
-
     session: Session
     stage: StageId
     lease: Lease | None
@@ -184,16 +163,12 @@ class ClaimStage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resume:
-    """See `StageQueue.resume`."""
-
     session: Session
     claims: tuple[HeldClaim, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """See `StageQueue.report`."""
-
     claim: Claim
     batch: Annotated[int, Field(ge=0)]
     messages: tuple[STAGE_MESSAGE, ...]
@@ -202,7 +177,9 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputsOf:
-    """See `StageQueue.inputs_of`. The claim proves that the stage is the mesh's; without one it has to wait at the mesh."""
+    """Arguments of `StageQueue.inputs_of`. The claim proves that the mesh has the stage; without a claim the stage must be queued at the
+    mesh.
+    """
 
     mesh: MeshId
     stage: StageId
@@ -211,15 +188,11 @@ class InputsOf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimsOf:
-    """See `StageQueue.claims_of`."""
-
     session: Session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwaitMail:
-    """See `StageQueue.mail`."""
-
     mesh: MeshId
     cursor: Annotated[str, Field(pattern="^([0-9]{1,19}-[0-9]{1,19})?$")]
     wait_ms: Annotated[int, Field(ge=0, le=MAIL_WAIT_MS_MAX)]
@@ -227,21 +200,21 @@ class AwaitMail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskTerms:
-    """What holds here for every mesh, and what does the root say to this record?"""
+    """Request for the terms of every mesh, and for the root's warnings about this record."""
 
     mesh: MeshId
-    record: MeshRecord | None = None  #: As it would join; None: only the terms are asked.
+    record: MeshRecord | None = None  #: The record that the mesh would join with; None: only the terms.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTerms:
-    """What a mesh has to know before it joins."""
+    """Settings that a mesh needs before it joins."""
 
     heartbeat_ms: int  #: How often to renew the session.
     inline_limit_bytes: int  #: Larger values go to the storage.
-    storage_url: str  #: fsspec URL of the folder for them.
-    ledger: str = ""  #: The id of the root's ledger: names what is the mesh's on a cluster that other federations use, too.
-    warnings: tuple[str, ...] = ()  #: Where the record that was asked about differs from the root's file, in words.
+    storage_url: str  #: fsspec URL of the folder for large values.
+    ledger: str = ""  #: Id of the root's ledger; it names this federation's processes on a Ray cluster that several federations share.
+    warnings: tuple[str, ...] = ()  #: Differences between the record and the root's file, as messages.
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
@@ -286,12 +259,12 @@ VERBS: tuple[Verb[Any, Any], ...] = (
 
 
 def arguments_of(asked: object) -> dict[str, Any]:
-    """What was asked as arguments of the port's method."""
+    """Return the request as arguments of the port's method."""
     return {part.name: getattr(asked, part.name) for part in fields(asked)}  # type: ignore[arg-type]  # a dataclass of the table
 
 
 def meshes_in(value: object) -> Iterator[MeshId]:
-    """Every mesh that a value speaks for: the fields `mesh` of it and of all dataclasses in it. Labels may be called anything."""
+    """Yield every mesh that a value names: the `mesh` fields of the value and of all dataclasses in it. Keys of labels do not count."""
     if isinstance(value, (tuple, list)):
         for part in value:
             yield from meshes_in(part)
@@ -307,13 +280,13 @@ def meshes_in(value: object) -> Iterator[MeshId]:
 
 @cache
 def _parts_of(kind: type) -> tuple[str, ...]:
-    """The fields of a dataclass; none of anything else."""
+    """Return the field names of a dataclass; nothing for other types."""
     return tuple(part.name for part in fields(kind)) if is_dataclass(kind) else ()
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------
 
-#: Errors of the ports that a child understands, by the code under which HTTP tells them. What is special stands first.
+#: Errors of the ports that a child understands, by their code in HTTP. Subclasses come before their base.
 CODES: dict[str, type[MeshError]] = {
     "session_unknown": SessionUnknown,
     "session_superseded": SessionSuperseded,
@@ -337,31 +310,31 @@ CODES: dict[str, type[MeshError]] = {
     "invalid_amount": AmountError,
 }
 
-#: Codes by which the root says that it does not listen to this child at all; repeating helps only after somebody has acted.
+#: Codes by which the root refuses this child; a retry helps only after an operator has acted.
 REFUSALS = frozenset({"unauthorized", "wrong_mesh", "mesh_misfit", "unsupported_media_type"})
-#: Codes by which it says that it will never take this one call; see `CallRejected`.
+#: Codes by which the root will never accept this one call; see `CallRejected`.
 REJECTIONS = frozenset({"malformed_call", "malformed_json", "body_too_large"})
 
-#: The code for a blob that is not there.
+#: Code for a missing blob.
 NO_BLOB = "unknown_blob"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkError:
-    """An error as it travels."""
+    """An error as it travels over the link."""
 
     code: str
     message: str
-    facts: dict[str, int] = field(default_factory=dict)  #: Numbers that the error carries besides its words.
+    facts: dict[str, int] = field(default_factory=dict)  #: Numbers that the error carries besides its message.
 
 
 def facts_of(error: Exception) -> dict[str, int]:
-    """Numbers that the error carries."""
+    """Return the numbers that the error carries."""
     return {"epoch": error.epoch, "learn_ms": error.learn_ms} if isinstance(error, EpochChanged) else {}
 
 
 def named_error(told: LinkError) -> MeshError | None:
-    """The port's error again; None when the code is no port's, or its numbers are missing."""
+    """Rebuild the port's error; None if no port has the code, or numbers are missing."""
     kind = CODES.get(told.code)
     if kind is EpochChanged:
         if not {"epoch", "learn_ms"} <= told.facts.keys():

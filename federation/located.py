@@ -1,4 +1,4 @@
-"""What is wrong with a file, with the place of it, for people and for programs."""
+"""Problems in a file, with their position, for people and programs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Located:
-    """One thing that is wrong with a file, or worth a look."""
+    """One problem in a file, or one setting that deserves a look."""
 
     source: str  #: The file.
     message: str
-    remedy: str = ""  #: What to do, where that is known.
+    remedy: str = ""  #: Empty if none is known.
     line: int | None = None  #: Counts from 1; None: the file as a whole.
     column: int | None = None  #: The same.
-    place: str = ""  #: Within what the file holds: `tenants.acme`, or a JSON pointer; empty: all of it.
+    place: str = ""  #: Place within the content: `tenants.acme`, or a JSON pointer; empty: the whole file.
 
     def __str__(self) -> str:
         """One line: `configs/x.yaml:12:5: tenants.acme: …`."""
@@ -24,6 +24,6 @@ class Located:
 
 
 def in_parts(words: str) -> tuple[str, str]:
-    """What is wrong, and what to do: by the style of this project the second stands behind the first semicolon."""
+    """Split a message into problem and remedy. In this project's messages the remedy follows the first semicolon."""
     message, _, remedy = words.partition("; ")
     return message, remedy

@@ -1,4 +1,4 @@
-"""A tenant tree with one tenant, and all below it, under another parent."""
+"""Tenant tree in which one tenant, with all tenants below it, has moved to another parent."""
 
 from federation.errors import TenantCycle
 from federation.tenants import TenantTree
@@ -6,12 +6,12 @@ from mesh.ids import TenantPath
 
 
 def moved(tree: TenantTree, tenant: TenantPath, parent: TenantPath | None) -> TenantTree:
-    """The tree after the move. Paths are names and stay.
+    """Return the tree after the move. Paths are names and stay.
 
     Raises:
-        UnknownTenant: One of them is not in the tree.
+        UnknownTenant: The tenant or the parent is not in the tree.
         TenantCycle: The parent is the tenant, or below it.
-        ConfigError: A root may have no limits, and neither may the moved tenant have them as one.
+        ConfigError: The tenant would become a root and has limits; a root may have none.
     """
     if parent is not None and tree.is_within(tree.tenant(parent).path, tree.tenant(tenant).path):
         raise TenantCycle(f"{tenant} would be its own ancestor under {parent}; choose a parent outside of it")

@@ -1,4 +1,4 @@
-"""What the pools of a mesh promise, held against what its Ray cluster has."""
+"""Comparison of the capacity of a mesh's pools with the resources of its Ray cluster."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from mesh.resources import NOTHING, ResourceSet, format_units
 
 
 def broken_promises(pools: Iterable[PoolRecord], nodes: Iterable[ResourceSet]) -> tuple[str, ...]:
-    """What pools promise beyond all that the nodes have, in words, by resource: such work is admitted, and then waits in Ray.
+    """Return a message per resource whose capacity in pools exceeds the nodes' total. Such work is admitted and then waits in Ray.
 
-    Nobody is refused for it, since nodes may be on their way, as with an autoscaler.
+    No work is refused for this, because nodes may still join, as with an autoscaler.
 
     Args:
-        nodes: All that each node of the mesh has, by this project's names of resources.
+        nodes: Total resources of each node of the mesh, by this project's resource names.
     """
     promised, there = sum((pool.capacity for pool in pools), NOTHING), sum(nodes, NOTHING)
     return tuple(
-        f"its pools promise {format_units(name, units)} {name}, its nodes have {format_units(name, there[name])}; "
-        "the rest would wait in Ray: promise less, or add nodes"
+        f"its pools declare {format_units(name, units)} {name}, its nodes have {format_units(name, there[name])}; "
+        "work beyond the nodes would wait in Ray: reduce the pools' capacity, or add nodes"
         for name, units in promised.items()
         if units > there[name]
     )

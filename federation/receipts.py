@@ -1,10 +1,9 @@
-"""Receipts: the root's signature over a lease, so that a ledger that has lost it can believe the mesh that brings it back.
+"""Receipts: the root's signature over a lease. A ledger that has lost the lease can verify a mesh's claim to it.
 
-Proofs: the same over a token that a mesh was told, so that a ledger that has lost it can believe that it was given out.
+Proofs: the root's signature over a token of a mesh. A ledger that has lost the token can verify that it was issued.
 
-HMAC-SHA-256 over ledger, mesh, tenant, flavor, token, version and amounts, under a key that only roots have. A mesh
-carries its receipts and cannot make any, so it can claim after a loss what it was granted, and nothing else.
-Source: references of the protocol §4 (claims in learning), §7.15.
+The signature is HMAC-SHA-256 over ledger, mesh, tenant, flavor, token, version and amounts. Only roots have the key. A mesh carries its
+receipts and cannot make any, so after a loss it can claim what it was granted, and nothing else. Source: ADR 0019.
 """
 
 import hmac
@@ -17,36 +16,36 @@ from federation.leases import Lease
 from mesh.ids import MeshId
 
 _DOT = "."
-#: Of a proof: token, version of the key, signature, ledger.
+#: Parts of a proof: token, version of the key, signature, ledger.
 _PARTS = 4
 _TOKEN, _NUMBER = re.compile(r"[0-9]{1,16}"), re.compile(r"[0-9]{1,9}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiptKeys:
-    """Keys by version: the highest signs, all verify, so a key can be replaced while old receipts are about."""
+    """Keys by version. The highest signs and all verify, so a key can be replaced while old receipts are in use."""
 
     keys: dict[int, bytes]
 
     def signed(self, ledger: str, lease: Lease) -> Lease:
-        """The lease with its receipt: `<version of the key>.<signature>`."""
+        """Return the lease with its receipt: `<version of the key>.<signature>`."""
         return replace(lease, receipt=self._sign(_said_by(ledger, lease)))
 
     def check(self, ledger: str, lease: Lease) -> None:
-        """Was this very lease signed here?
+        """Verify the lease's receipt.
 
         Raises:
-            ForgedReceipt: No, or under a key that is not in use any more.
+            ForgedReceipt: No key in use has signed this lease.
         """
         if not self._is_signed(lease.receipt, _said_by(ledger, lease)):
-            raise ForgedReceipt(f"{lease.mesh} claims {lease.held} for {lease.tenant} under a receipt that is not ours")
+            raise ForgedReceipt(f"{lease.mesh} claims {lease.held} for {lease.tenant} under a receipt that this root has not signed")
 
     def proof(self, ledger: str, mesh: MeshId, token: int) -> str:
-        """That the mesh was told the token, or a higher one: `<token>.<version of the key>.<signature>.<ledger>`."""
+        """Return a proof that the mesh got this token or a higher one: `<token>.<version of the key>.<signature>.<ledger>`."""
         return f"{token}.{self._sign([ledger, mesh, token])}.{ledger}"
 
     def proven(self, mesh: MeshId, proof: str, *, ledger: str | None = None) -> int:
-        """The token that a proof is of; 0 when it is none of ours, of another mesh, or of another ledger than is named."""
+        """Return the token of a valid proof; 0 if the signature is invalid or names another mesh or another ledger."""
         parts = proof.split(_DOT, 3)
         if len(parts) != _PARTS or not _TOKEN.fullmatch(parts[0]) or ledger not in (None, parts[3]):
             return 0

@@ -1,13 +1,13 @@
-"""A URL of Redis: of one server, of sentinels that know the master, or of a cluster.
+"""URLs of Redis: one server, sentinels that know the master, or a cluster.
 
     redis://user:secret@host:6379/0?…                            one server
-    unix:///path/redis.sock?…                                    one server of this machine
+    unix:///path/redis.sock?…                                    one server on this machine
     redis+sentinel://user:secret@one:26379,two:26379/service?…   the master that the sentinels name
     redis+cluster://user:secret@one:6379,two:6379?…              a cluster, by some of its nodes
 
-`rediss` in the place of `redis` means TLS, on the way to the sentinels too. User and secret are those of the servers. What may
-stand after the `?` are options of a connection in redis-py's own words, `ssl_ca_certs=/path/ca.pem` and `db=1` among them;
-`sentinel_username` and `sentinel_password` are for sentinels that ask for one of their own.
+`rediss` instead of `redis` means TLS, also to the sentinels. User and secret are those of the servers. The part after `?` holds options
+of a redis-py connection, such as `ssl_ca_certs=/path/ca.pem` and `db=1`. `sentinel_username` and `sentinel_password` are for sentinels
+with credentials of their own.
 """
 
 from dataclasses import dataclass, field
@@ -20,37 +20,37 @@ SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redi
 
 
 class Form(str, Enum):
-    """How the servers stand to each other."""
+    """Topology of the servers."""
 
     SINGLE = "single"
-    """One server, which may have replicas that nobody here knows of."""
+    """One server; it may have replicas that this project does not know."""
     SENTINEL = "sentinel"
-    """A master that sentinels watch and replace."""
+    """A master that sentinels monitor and replace."""
     CLUSTER = "cluster"
     """Several masters that share the keys."""
 
 
-#: Where nobody says.
+#: Default ports.
 _PORTS = {Form.SENTINEL: 26_379, Form.CLUSTER: 6_379}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisUrl:
-    """A URL, taken apart as far as redis-py does not do it itself. Of one server only `form` is told."""
+    """A URL, parsed as far as redis-py does not parse it. For one server only `form` is set."""
 
     form: Form
     hosts: tuple[tuple[str, int], ...] = ()
-    service: str = ""  #: The name under which the sentinels know the master.
+    service: str = ""  #: The sentinels' name for the master.
     username: str = ""
     password: str = field(default="", repr=False)
-    connection: str = field(default="", repr=False)  #: A URL without hosts, for redis-py: TLS or not, and the options.
+    connection: str = field(default="", repr=False)  #: URL without hosts for redis-py: with or without TLS, and the options.
 
 
 def read_redis_url(url: str) -> RedisUrl:
-    """Take the URL apart.
+    """Parse the URL.
 
     Raises:
-        ConfigError: It is none; the words do not repeat it, for it may hold a password.
+        ConfigError: The URL is invalid; the message does not repeat the URL, because it may hold a password.
     """
     try:
         parts = urlsplit(url)
@@ -72,7 +72,7 @@ def read_redis_url(url: str) -> RedisUrl:
             password=unquote(secret),
             connection=f"{transport}://?{parts.query}",
         )
-    except ValueError:  # A port that is no number, a bracket that is never closed.
+    except ValueError:  # A port that is not a number, or an unclosed bracket.
         raise ConfigError("must be a URL whose hosts are written host:port,host:port") from None
 
 

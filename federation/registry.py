@@ -1,8 +1,7 @@
-"""The registry of meshes: which are drained, how steady each is, how fast. The ledger says who is there; this says how to take it.
+"""Registry of meshes: drains, flap detection and run times. It outlives sessions, which the ledger keeps.
 
-Sessions come and go with processes; what stands here does not. A drain is written by a person and by nobody else; steadiness
-and pace are written by whoever coordinates. The two never touch the same field, and of two coordinators the one that read
-before the other wrote is refused and looks again.
+Only people write drains. Only coordinators write flap detection and run times. The two never write the same field. A coordinator that
+writes after another has written since its read is refused, and reads again.
 """
 
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from federation.standing import NEWCOMER, Drain, Standing
 from federation.steadiness import Sighting, Steadiness, SteadinessRules, changed, watch
 from mesh.ids import MeshId
 
-#: That somebody looked is written down this often; more often nobody needs to know.
+#: Least time between two notes that only say that a coordinator watches, ms.
 NOTE_MS = 1_000
 
 
@@ -25,37 +24,37 @@ class Standings:
     """The whole registry at one instant."""
 
     meshes: dict[MeshId, Standing] = field(default_factory=dict)
-    watched_ms: int = 0  #: When a coordinator last noted that it looks; 0: never.
-    version: int = 0  #: Counted up by each note.
+    watched_ms: int = 0  #: When a coordinator last noted that it watches; 0: never.
+    version: int = 0  #: Increases with each note.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What a coordinator has seen, to be written down."""
+    """Observations of a coordinator, to be stored."""
 
     watched_ms: int
-    steadiness: dict[MeshId, Steadiness] = field(default_factory=dict)  #: Those that changed.
-    paces: dict[MeshId, Pace] = field(default_factory=dict)  #: The same.
+    steadiness: dict[MeshId, Steadiness] = field(default_factory=dict)  #: Only meshes that changed.
+    paces: dict[MeshId, Pace] = field(default_factory=dict)  #: Only meshes that changed.
 
 
 class MeshRegistry(Protocol):
-    """The port; every method is atomic, and safe to repeat. Raises (all): StoreUnavailable."""
+    """Port of the registry; every method is atomic and safe to repeat. All methods raise StoreUnavailable."""
 
     def drain(self, mesh: MeshId, drain: Drain) -> None:
-        """From now on the mesh gets nothing new. Drained already: the later word counts."""
+        """Stop new work for the mesh. A later drain replaces an earlier one."""
 
     def undrain(self, mesh: MeshId) -> bool:
-        """Take the drain back; False when there was none."""
+        """Remove the drain; return False if there was none."""
 
     def standings(self) -> Standings:
-        """All that is remembered."""
+        """Return the whole registry."""
 
     def note(self, note: Note, version: int) -> bool:
-        """Write down what was seen, if nobody has since `standings` gave this `version`; False (and nothing done) when somebody has."""
+        """Store the observations if `version` is still current; otherwise return False and store nothing."""
 
 
 def enrolled(snapshot: Snapshot, standings: Standings, roster: Roster = NO_ROSTER) -> Snapshot:
-    """The snapshot with what is remembered of each mesh, and with those that are known and not there."""
+    """Return the snapshot with each mesh's stored status, and with known meshes that have no session."""
     views = tuple(replace(view, standing=standings.meshes.get(view.record.mesh, NEWCOMER)) for view in snapshot.meshes)
     away = (roster.meshes.keys() | standings.meshes.keys()) - {view.record.mesh for view in snapshot.meshes}
     absent = tuple(_absent(mesh, standings.meshes.get(mesh, NEWCOMER), roster) for mesh in sorted(away))
@@ -63,7 +62,7 @@ def enrolled(snapshot: Snapshot, standings: Standings, roster: Roster = NO_ROSTE
 
 
 def _absent(mesh: MeshId, standing: Standing, roster: Roster) -> AbsentMesh:
-    """The ledger forgets at once whoever leaves in good order; nobody may have looked since, to note it."""
+    """Describe a mesh without a session. The ledger forgets a mesh that leaves in order, perhaps before a coordinator notes it."""
     seen = standing.steadiness
     was_lost = seen is not None and not seen.alive and not seen.excused
     whereabouts = Whereabouts.NOT_JOINED if seen is None else Whereabouts.LOST if was_lost else Whereabouts.LEFT
@@ -74,10 +73,10 @@ def _absent(mesh: MeshId, standing: Standing, roster: Roster) -> AbsentMesh:
 def look(
     snapshot: Snapshot, standings: Standings, run_times_ms: Mapping[MeshId, tuple[int, ...]], rules: SteadinessRules
 ) -> tuple[Standings, Note | None]:
-    """What is known after a look at the ledger, and what of it is to be written down; None when nothing is. Pure.
+    """Return the registry after a look at the ledger, and the note to store, or None. Pure.
 
     Args:
-        run_times_ms: How long stages ran that have ended since the last look, by mesh.
+        run_times_ms: Run times of stages that have ended since the last look, by mesh.
     """
     known = {mesh: kept.steadiness for mesh, kept in standings.meshes.items() if kept.steadiness is not None}
     seen = {view.record.mesh: Sighting(incarnation=view.incarnation, alive=view.alive) for view in snapshot.meshes}

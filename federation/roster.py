@@ -1,9 +1,8 @@
-"""The meshes and flavors that the root's file names, and what a mesh that comes is held against there.
+"""Meshes and flavors in the root's file, and the checks of a mesh's record against them.
 
-Meshes that `up` starts tell what the file says of them, which was checked with the file. Those that come by themselves tell what they like,
-at every join and heartbeat: a flavor that is none would attract no work or the wrong work, and nobody would hear why. So what cannot be is
-refused by name; who may use a mesh is for the root's file to say, and a mesh may narrow that only; everything else is the mesh's own to
-know, and where it differs from the file somebody is told.
+Meshes that `up` starts report records from the checked file. Other meshes report any record, at every join and heartbeat. A wrong flavor
+would attract no work or the wrong work, without a message. So the root refuses impossible records by name. The root's file decides which
+tenants may use a mesh; a mesh may only narrow this. All other facts come from the mesh, and differences from the file become warnings.
 """
 
 from __future__ import annotations
@@ -21,25 +20,25 @@ from mesh.labels import mismatch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roster:
-    """What a root's file names. It is taken at the start of the root, and kept to its end: `apply` changes tenants and rules only."""
+    """Meshes and flavors of the root's file, fixed when the root starts: `apply` changes tenants and rules only."""
 
     flavors: dict[FlavorName, dict[str, str]] = field(
         default_factory=dict
-    )  #: The labels that a mesh needs to offer each; empty: not known.
-    meshes: dict[MeshId, MeshRecord] = field(default_factory=dict)  #: As the file has them.
-    root_cluster: str = ""  #: Ray's own id of the root's cluster, where it has that for itself; empty: not known, or it is shared.
+    )  #: Labels that a mesh needs to offer each flavor; empty: unknown.
+    meshes: dict[MeshId, MeshRecord] = field(default_factory=dict)  #: Records as the file has them.
+    root_cluster: str = ""  #: Ray's id of the root's cluster, if the root has its own; empty: unknown or shared.
 
 
-#: Of a root without a file: every mesh is taken as it tells itself.
+#: For a root without a file: it accepts every mesh's record as reported.
 NO_ROSTER = Roster()
 
 
 def admitted(record: MeshRecord, roster: Roster) -> MeshRecord:
-    """The record as it counts at the root: open to no tenant that the file keeps out, and on a shared cluster if the file says so.
+    """Return the record as the root uses it: without tenants that the file excludes, and `shared` as the file says.
 
     Raises:
-        MeshMisfit: A pool is of a flavor that the file does not have, or that the mesh's labels do not fit; or no tenant is left; or it is
-            on the root's own cluster.
+        MeshMisfit: The file lacks a pool's flavor, the mesh's labels do not match the flavor, no tenant is left, or the mesh is on the
+            root's own cluster.
     """
     if roster.root_cluster and record.cluster == roster.root_cluster:
         raise MeshMisfit(
@@ -49,8 +48,8 @@ def admitted(record: MeshRecord, roster: Roster) -> MeshRecord:
     for pool in record.pools if roster.flavors else ():
         if pool.flavor not in roster.flavors:
             raise MeshMisfit(
-                f"the pool {pool.pool} of the mesh {record.mesh} is of the flavor {pool.flavor!r}, which the root's file does not have"
-                f"{_near(pool.flavor, roster.flavors)}; name one of those, or write it into the root's file and start the root again"
+                f"the pool {pool.pool} of the mesh {record.mesh} has the flavor {pool.flavor!r}, which the root's file does not define"
+                f"{_near(pool.flavor, roster.flavors)}; use one of these flavors, or add it to the root's file and restart the root"
             )
         lacking = mismatch(roster.flavors[pool.flavor], record.labels)
         if lacking is not None:
@@ -64,14 +63,14 @@ def admitted(record: MeshRecord, roster: Roster) -> MeshRecord:
     tenants = narrowed(record.tenants, known.tenants)
     if not tenants:
         raise MeshMisfit(
-            f"nobody could use the mesh {record.mesh}: it opens itself to {_listed(record.tenants)}, and the root's file opens it to "
-            f"{_listed(known.tenants)}; join without --tenant, or change `meshes.{record.mesh}.tenants` there and start the root again"
+            f"no tenant could use the mesh {record.mesh}: it allows {_listed(record.tenants)}, and the root's file allows "
+            f"{_listed(known.tenants)}; join without --tenant, or change `meshes.{record.mesh}.tenants` there and restart the root"
         )
     return replace(record, tenants=tenants, shared=known.shared)
 
 
 def differences(record: MeshRecord, roster: Roster) -> tuple[str, ...]:
-    """Where a mesh tells itself otherwise than the root's file does, in words; nothing where the root has no file."""
+    """Return messages on how a mesh's record differs from the root's file; nothing if the root has no file."""
     known = roster.meshes.get(record.mesh)
     if known is not None:
         return tuple(_differences(record, known))
@@ -83,11 +82,11 @@ def _differences(record: MeshRecord, known: MeshRecord) -> Iterator[str]:
         yield f"its labels are {_pairs(record.labels)}; the root's file says {_pairs(known.labels)}"
     if set(record.tenants) != set(known.tenants):
         left = narrowed(record.tenants, known.tenants)
-        yield f"it opens itself to {_listed(record.tenants)}; the root's file says {_listed(known.tenants)}: it is open to {_listed(left)}"
+        yield f"it allows {_listed(record.tenants)}; the root's file allows {_listed(known.tenants)}: tenants in force are {_listed(left)}"
     told, expected = ({pool.pool: _pool(pool) for pool in each.pools} for each in (record, known))
     for name in sorted(told.keys() | expected.keys()):
         if told.get(name) != expected.get(name):
-            yield f"its pool {name} is {told.get(name, 'not there')}; the root's file says {expected.get(name, 'nothing of it')}"
+            yield f"its pool {name} is {told.get(name, 'missing')}; the root's file says {expected.get(name, 'no such pool')}"
 
 
 def _pool(pool: PoolRecord) -> str:

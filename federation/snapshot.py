@@ -1,4 +1,4 @@
-"""Tenants, leases and meshes at one instant: all that routing and people look at."""
+"""Tenants, leases and meshes at one instant, for routing and display."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from mesh.resources import NOTHING, ResourceSet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolRecord:
-    """A pool as its mesh tells it."""
+    """Pool of a mesh, as its mesh reports it."""
 
     pool: PoolName
     flavor: FlavorName
@@ -22,91 +22,91 @@ class PoolRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeshRecord:
-    """A child mesh as it tells itself at join and with each heartbeat."""
+    """Child mesh, as it describes itself at join and with each heartbeat."""
 
     mesh: MeshId
     labels: dict[str, str]
     pools: tuple[PoolRecord, ...]
-    cluster: str  #: Ray's own id of the cluster.
-    address: str = ""  #: Ray address of the cluster, for people.
-    tenants: tuple[str, ...] = ("*",)  #: Who may use it: tenant paths (with all below them), or `*`.
-    cluster_answers: bool = True  #: Where it does not, the mesh starts nothing.
-    shared: bool = False  #: Tenants of several top-level tenants may meet on its Ray cluster: somebody said that they trust each other.
-    waiting_for_ray: int = 0  #: Stages that it runs, and for which Ray has no room.
-    leases_full: bool = False  #: It holds as many leases as it may, and all of them pay for something: it can get none of another pair.
+    cluster: str  #: Ray's id of the cluster.
+    address: str = ""  #: Ray address of the cluster, for display.
+    tenants: tuple[str, ...] = ("*",)  #: Tenants that may use the mesh: paths (with all tenants below), or `*`.
+    cluster_answers: bool = True  #: False: the mesh starts nothing.
+    shared: bool = False  #: Several top-level tenants may share its Ray cluster: an operator declared that they trust each other.
+    waiting_for_ray: int = 0  #: Stages that it runs, but that wait in Ray for resources.
+    leases_full: bool = False  #: It holds as many leases as it may, all in use: it can get no lease for another tenant and flavor.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeshView:
-    """A mesh as the ledger sees it."""
+    """Mesh as the ledger sees it."""
 
     record: MeshRecord
     incarnation: int
     alive: bool  #: The session is within its time to live.
     heartbeat_age_ms: int
     waiting: int = 0  #: Stages in its queue.
-    claimed: int = 0  #: Stages it runs.
-    standing: Standing = NEWCOMER  #: What is remembered of it; see `federation.registry.enrolled`.
+    claimed: int = 0  #: Stages that it runs.
+    standing: Standing = NEWCOMER  #: Stored status; see `federation.registry.enrolled`.
 
     @property
     def is_draining(self) -> bool:
-        """Whether it finishes what it has and takes nothing new, by somebody's word."""
+        """Whether an operator drains the mesh: it finishes its work and gets nothing new."""
         return self.standing.drain is not None
 
     @property
     def can_start(self) -> bool:
-        """Whether what waits for it could begin there at all."""
+        """Whether queued work could start there at all."""
         return self.alive and self.record.cluster_answers
 
     def unsteady_ms(self, now_ms: int) -> int:
-        """For how much longer it is on probation because it was lost; 0 when it is steady."""
+        """Return the rest of the probation after a loss, ms; 0 if the mesh is not on probation."""
         return self.standing.steadiness.remaining_ms(now_ms) if self.standing.steadiness is not None else 0
 
 
 def resources_of(records: Iterable[MeshRecord]) -> frozenset[str]:
-    """Every resource that a pool of these meshes has."""
+    """Return every resource that a pool of these meshes has."""
     return frozenset(name for record in records for pool in record.pools for name in pool.capacity)
 
 
 class Whereabouts(str, Enum):
-    """Where a mesh is that the federation knows of and the ledger does not. The value is the word on the wire."""
+    """Status of a known mesh without a session. The value is the word on the wire."""
 
     NOT_JOINED = "not_joined"
-    """The root's file names it, and it has not come yet."""
+    """The root's file names the mesh, and it has not joined yet."""
     LEFT = "left"
-    """It has left in good order, and may come back."""
+    """The mesh has left in order, and may come back."""
     LOST = "lost"
-    """It was lost, and has not been heard of for so long that the ledger has forgotten it."""
+    """The mesh was lost, so long ago that the ledger has forgotten it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbsentMesh:
-    """A mesh that the federation knows of, and that has no session."""
+    """Known mesh without a session."""
 
-    record: MeshRecord  #: As the root's file has it; without pools: the file does not have it.
+    record: MeshRecord  #: As the root's file has it; without pools if the file lacks it.
     whereabouts: Whereabouts
     standing: Standing = NEWCOMER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseView:
-    """One lease, for people."""
+    """Lease for display."""
 
     lease: str
     tenant: TenantPath
     mesh: MeshId
     flavor: FlavorName
-    amounts: ResourceSet  #: What it holds: what the tenant is charged.
+    amounts: ResourceSet  #: Held amounts, which the tenant is charged.
     token: int
-    target: ResourceSet = NOTHING  #: What the ledger aims at.
+    target: ResourceSet = NOTHING  #: Amounts that the ledger aims at.
     version: int = 0
     priority: int = 0
-    incarnation: int | None = None  #: Of the earlier session whose leases run out; None: of the present one.
+    incarnation: int | None = None  #: Incarnation of the earlier session whose leases expire; None: the current session.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantView:
-    """What a mesh could use for a tenant and was not granted."""
+    """Slots that a mesh could use for a tenant and was not granted."""
 
     mesh: MeshId
     tenant: TenantPath
@@ -114,8 +114,8 @@ class WantView:
     slot: ResourceSet
     slots: int
     priority: int
-    waiting_ms: int  #: The oldest work behind it, on the lease clock.
-    beyond: int = 0  #: Slots that wait for room beside, more than the mesh could hold at once.
+    waiting_ms: int  #: Wait of the oldest work behind it, on the lease clock.
+    beyond: int = 0  #: Further waiting slots, beyond what the mesh could hold at once.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,11 +128,11 @@ class Snapshot:
     meshes: tuple[MeshView, ...] = ()  #: By id.
     absent: tuple[AbsentMesh, ...] = ()  #: By id; see `federation.registry.enrolled`.
     leases: tuple[LeaseView, ...] = ()
-    wants: tuple[WantView, ...] = ()  #: By mesh, tenant, flavor and priority as words.
-    version: int = 0  #: Of the tree.
-    epoch: int = 0  #: Of the ledger.
-    learn_ms: int = 0  #: For how long the ledger grants nothing new.
+    wants: tuple[WantView, ...] = ()  #: By mesh, tenant, flavor and priority, compared as strings.
+    version: int = 0  #: Version of the tree.
+    epoch: int = 0  #: Epoch of the ledger.
+    learn_ms: int = 0  #: How long the ledger grants nothing new.
 
     def resources(self) -> frozenset[str]:
-        """Every resource that a pool of a mesh has, of those that are not there too."""
+        """Return every resource that a pool of a mesh has, absent meshes included."""
         return resources_of((*(view.record for view in self.meshes), *(away.record for away in self.absent)))

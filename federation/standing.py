@@ -1,4 +1,4 @@
-"""What the federation remembers of a mesh beside what the mesh tells of itself: it outlives every process."""
+"""Stored status of a mesh, beside the mesh's own record; it outlives every process."""
 
 from dataclasses import dataclass
 
@@ -8,21 +8,21 @@ from federation.steadiness import Steadiness
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drain:
-    """Somebody wants the mesh to finish what it has and to get nothing new."""
+    """Drain of a mesh: it finishes its work and gets nothing new."""
 
-    reason: str = ""  #: In that person's words.
-    by: str = ""  #: The id of the API key.
+    reason: str = ""  #: Written by the operator.
+    by: str = ""  #: Id of the operator's API key.
     since_ms: int = 0  #: Milliseconds since the epoch.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """All of it, for one mesh. None: nothing is known, which speaks for the mesh."""
+    """Stored status of one mesh. None: unknown, which counts in the mesh's favor."""
 
     drain: Drain | None = None
     steadiness: Steadiness | None = None
     pace: Pace | None = None
 
 
-#: The standing of a mesh that nobody knows anything about.
+#: Status of a mesh without stored facts.
 NEWCOMER = Standing()

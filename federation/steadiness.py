@@ -1,19 +1,19 @@
-"""Whether a mesh stays: one that was lost and came back gets nothing new until it has been there for a while.
+"""Flap detection: a mesh that was lost and came back gets nothing new until its probation ends.
 
-A mesh that comes and goes costs more than one that is away: whatever it is given is lost, and computed again elsewhere.
-So its return is believed late, and later each time: `probation_ms` after the first loss, twice that after the second within
-`window_ms`, and so on up to `probation_ms_max`. Losses older than the window are forgotten, so trust comes back by itself.
+A flapping mesh costs more than an absent one, because work sent to it is lost and repeated elsewhere. So the probation grows with each
+loss: `probation_ms` after the first loss, twice that after the second within `window_ms`, and so on up to `probation_ms_max`. Losses
+older than the window are forgotten.
 
     first seen ──► there ──lost──► away ──back──► on probation ──steady_ms──► there
-                     └─ left in good order, or lost with everybody ─► away, excused ──back──► there
+                     └─ left in order, or lost with all others ─► away, excused ──back──► there
 
-Two things are no fault of the mesh. Who leaves in good order is not lost. And when whoever watches was away itself, or
-when every mesh (two at least) is lost in one look, it was most likely the store or the watcher's own network.
+Two cases are excused. A mesh that leaves in order is not lost. If the watcher itself was away, or if every mesh (two at least) is lost in
+one look, the cause was most likely the store or the watcher's network.
 
-A probation never gets shorter once it is told: not by a decay, not by an excuse, not by another return.
+A probation never gets shorter: no decay, excuse or return ends it early.
 
-Source: exponential probation and decay as BGP's route flap damping (RFC 2439) and Envoy's outlier ejection; loss as durable
-state that a restart of the watcher does not forget, from MultiKueue's issues; "the arbiter was away" from Armada #315.
+Source: exponential probation and decay as in BGP's route flap damping (RFC 2439) and Envoy's outlier ejection; losses that survive a
+restart of the watcher, from MultiKueue's issues; the excuse for an absent watcher from Armada #315.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,22 +21,22 @@ from dataclasses import dataclass, replace
 
 from mesh.ids import MeshId
 
-#: Losses that are kept of one mesh; more of them double the probation no further than `probation_ms_max` anyway.
+#: Losses kept per mesh; `probation_ms_max` is reached before more losses would matter.
 LOSSES_KEPT = 16
-#: Who looks less often than this was away, and blames nobody for what changed meanwhile.
+#: A watcher with a longer gap between looks was away, and excuses all changes meanwhile.
 WATCH_GAP_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteadinessRules:
-    """How long a mesh that came back is on probation."""
+    """Probation of meshes that came back."""
 
     probation_ms: int = 5_000  #: After the first loss within the window; 0: never on probation.
-    probation_ms_max: int = 600_000  #: However often it was lost.
+    probation_ms_max: int = 600_000  #: Upper limit, whatever the number of losses.
     window_ms: int = 1_800_000  #: Losses older than this are forgotten.
 
     def probation_of(self, losses: int) -> int:
-        """The probation in ms after so many losses within the window; at least one."""
+        """Return the probation in ms after this many losses within the window; zero losses count as one."""
         return min(self.probation_ms_max, self.probation_ms << min(max(0, losses - 1), 2 * LOSSES_KEPT))
 
 
@@ -50,33 +50,33 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steadiness:
-    """What is remembered of a mesh's comings and goings. Times are of the store's clock, ms since the epoch."""
+    """Presence of a mesh over time. Times are on the store's clock, ms since the epoch."""
 
     incarnation: int  #: Of the session that was seen last.
     alive: bool
-    excused: bool = False  #: It is away, and its return costs nothing.
-    losses_ms: tuple[int, ...] = ()  #: When it was found lost, oldest first; those within the window of the last one.
-    back_ms: int = 0  #: When it was found back; 0: it was never away.
-    steady_ms: int = 0  #: It gets nothing new before this; 0: it was never on probation.
+    excused: bool = False  #: Absent, and its return causes no probation.
+    losses_ms: tuple[int, ...] = ()  #: When losses were seen, oldest first, within the window of the last one.
+    back_ms: int = 0  #: When its return was seen; 0: it was never away.
+    steady_ms: int = 0  #: End of the probation; 0: it was never on probation.
 
     def remaining_ms(self, now_ms: int) -> int:
-        """How much longer it is on probation; 0 when it is steady."""
+        """Return the rest of the probation, ms; 0 if there is none."""
         return max(0, self.steady_ms - now_ms)
 
     def losses_within(self, window_ms: int, now_ms: int) -> int:
-        """How often it was found lost in the last `window_ms`."""
+        """Return the number of losses in the last `window_ms`."""
         return len(_recent(self.losses_ms, window_ms, now_ms))
 
 
 def watch(
     known: Mapping[MeshId, Steadiness], seen: Mapping[MeshId, Sighting], *, now_ms: int, watched_ms: int, rules: SteadinessRules
 ) -> dict[MeshId, Steadiness]:
-    """What is known after one look at all meshes. Pure; a look that shows nothing new changes nothing.
+    """Return the presence of all meshes after one look. Pure; a look without news changes nothing.
 
     Args:
-        known: After the look before; a mesh that has left stays in it.
-        seen: By the ledger now; a mesh that is not in it has left in good order, or never joined.
-        watched_ms: When somebody last looked; 0: never.
+        known: Result of the look before; meshes that have left stay in it.
+        seen: Meshes in the ledger now; a missing mesh has left in order, or never joined.
+        watched_ms: When a coordinator last looked; 0: never.
     """
     was_away = now_ms - watched_ms > WATCH_GAP_MS
     lost = {mesh for mesh, sighting in seen.items() if mesh in known and _is_loss(known[mesh], sighting)}
@@ -93,7 +93,7 @@ def watch(
 
 
 def changed(before: Mapping[MeshId, Steadiness], after: Mapping[MeshId, Steadiness]) -> dict[MeshId, Steadiness]:
-    """What of `after` is new, to be written down."""
+    """Return the entries of `after` that changed."""
     return {mesh: kept for mesh, kept in after.items() if before.get(mesh) != kept}
 
 
@@ -102,14 +102,14 @@ def _is_loss(kept: Steadiness, sighting: Sighting) -> bool:
 
 
 def _meet(sighting: Sighting, now_ms: int, *, excused: bool) -> Steadiness:
-    """A mesh that is seen for the first time; one that is away then was lost before anybody looked."""
+    """Describe a mesh that is seen for the first time; an absent one was lost before the first look."""
     if sighting.alive or excused:
         return Steadiness(incarnation=sighting.incarnation, alive=sighting.alive, excused=not sighting.alive)
     return Steadiness(incarnation=sighting.incarnation, alive=False, losses_ms=(now_ms,))
 
 
 def _leave(kept: Steadiness) -> Steadiness:
-    """It is gone from the ledger. Who was lost before stays lost: a late good-bye excuses nothing."""
+    """Describe a mesh that the ledger does not list any more. A lost mesh stays lost: a late leave excuses nothing."""
     return replace(kept, alive=False, excused=True) if kept.alive else kept
 
 
@@ -129,7 +129,7 @@ def _recent(losses_ms: Iterable[int], window_ms: int, now_ms: int) -> tuple[int,
 
 
 def _reanchored(kept: Steadiness, now_ms: int) -> Steadiness:
-    """The store's clock fell back behind what it said before: the probation is counted from now, else it might last for years."""
+    """Restart the probation now if the store's clock fell back; otherwise the probation might last for years."""
     if now_ms >= kept.back_ms:
         return kept
     return replace(kept, back_ms=now_ms, steady_ms=now_ms + max(0, kept.steady_ms - kept.back_ms))

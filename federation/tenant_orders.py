@@ -1,8 +1,7 @@
-"""What holds for tenants beside their limits, as it is kept: what a file says, and whom somebody has stopped since.
+"""Stored settings of tenants beside their limits: the settings of the root's file, and the stops that operators have set since.
 
-The two are written by different people and never touch each other: `apply` replaces what the file says and leaves the stops of
-the day alone; a hold outlives every restart and every `apply`, until it is taken back. Where both say something, the stronger word
-counts.
+The two never overwrite each other: `apply` replaces the file's settings and leaves the stops alone. A stop outlives every restart and
+every `apply`, until an operator removes it. If both stop a tenant, the stronger stop counts.
 """
 
 from __future__ import annotations
@@ -19,24 +18,24 @@ _STRENGTH = {Stop.NONE: 0, Stop.HOLD: 1, Stop.DRAIN: 2}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantStop:
-    """Somebody wants nothing new of the tenant, and of all below it, to start."""
+    """Stop of a tenant: nothing new of the tenant, and of all tenants below it, starts."""
 
     stop: Stop = Stop.HOLD
-    reason: str = ""  #: In that person's words.
-    by: str = ""  #: The id of the API key.
-    authority: str = "*"  #: How far that key reaches: nobody who reaches less far takes the stop back.
+    reason: str = ""  #: Written by the operator.
+    by: str = ""  #: Id of the operator's API key.
+    authority: str = "*"  #: Tenant path that the key covers; a key with a smaller range cannot remove the stop.
     since_ms: int = 0  #: Milliseconds since the epoch.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrdersInForce:
-    """All of it at one instant."""
+    """Settings and stops at one instant."""
 
-    filed: StandingOrders = field(default_factory=StandingOrders)  #: What the file says.
+    filed: StandingOrders = field(default_factory=StandingOrders)  #: Settings of the file.
     stops: Mapping[TenantPath, TenantStop] = field(default_factory=dict)
 
     def merged(self) -> StandingOrders:
-        """The orders with the stops among the settings."""
+        """Return the file's settings with the stops merged in."""
         settings = dict(self.filed.settings)
         for tenant, stopped in self.stops.items():
             known = settings.get(tenant, QueueSettings())
@@ -45,16 +44,16 @@ class OrdersInForce:
 
 
 class TenantOrders(Protocol):
-    """The port; every method is atomic, and safe to repeat. Raises (all): StoreUnavailable."""
+    """Port of the stored settings; every method is atomic and safe to repeat. All methods raise StoreUnavailable."""
 
     def publish(self, filed: StandingOrders) -> None:
-        """From now on this is what the file says."""
+        """Replace the file's settings."""
 
     def stop(self, tenant: TenantPath, stopped: TenantStop) -> None:
-        """From now on nothing new of the tenant starts. Stopped already: the later word counts."""
+        """Stop the tenant: nothing new starts. A later stop replaces an earlier one."""
 
     def release(self, tenant: TenantPath) -> bool:
-        """Take the stop back; False when there was none. What a file says of the tenant stands."""
+        """Remove the stop; return False if there was none. The file's settings of the tenant stay."""
 
     def in_force(self) -> OrdersInForce:
-        """All that holds. The same object as long as nothing has changed."""
+        """Return the settings and stops in force; the same object while nothing changes."""

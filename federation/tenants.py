@@ -1,24 +1,24 @@
 """The tenant tree and its quota arithmetic.
 
-Every tenant has, for each (flavor, resource): a nominal quota, a borrowing limit (what it may use above its own) and a
-lending limit (what siblings may use of its own). Quantities bubble up as in Kueue's cohorts: a node charges its parent
-only with what exceeds the part of its quota that it never lends.
+Every tenant has, for each (flavor, resource): a nominal quota, a borrowing limit (use above its own quota) and a lending limit (own quota
+that siblings may use). Quantities bubble up as in Kueue's cohorts: a node charges its parent only with the use that exceeds the quota it
+never lends.
 
     own quota(n)       = nominal(n) + sum over children of (own quota(c) - kept(c))
     kept(n)            = max(0, own quota(n) - lending limit(n)) if it has one, else 0
     use(n)             = leases of n itself + sum over children of max(0, use(c) - kept(c))
-    available(root)    = own quota - use                              # negative after a cut
+    available(root)    = own quota - use                              # negative after a quota reduction
     available(n)       = max(0, kept - use) + min(available(parent), cap)              # where kept > use: max(0, available(parent))
       cap              = (own quota - kept) - max(0, use - kept) + borrowing limit     # no cap without a limit
     potential(root)    = own quota
     potential(n)       = min(kept + potential(parent), own quota + borrowing limit)    # no second term without a limit
 
-A deficit above, left by a cut, takes nothing of what a node keeps and does not use (ADR 0018, `keeps_local`; the planner's
-`quota/ledger.py` reckons likewise, and a test compares the two).
+A deficit above, after a quota reduction, takes nothing that a node keeps and does not use (ADR 0018, `keeps_local`). The planner's
+`quota/ledger.py` computes the same, and a test compares the two.
 
-Unlike a Kueue ClusterQueue, any tenant may hold leases, also one with children. A tree may have several roots; they share
-nothing. Quotas depend on the tree alone and are counted once, when it is built; each question after that costs one walk
-to the root. The Redis ledger does the same sums in `store/lua/lib_tree.lua`, and a test drives both side by side.
+Unlike a Kueue ClusterQueue, any tenant may hold leases, also one with children. A tree may have several roots, which share nothing.
+Quotas depend on the tree alone and are counted once, when it is built; each query then costs one walk to the root. The Redis ledger
+computes the same sums in `store/lua/lib_tree.lua`, and a test runs both side by side.
 Source: Kueue `pkg/cache/scheduler/resource_node.go`, read as arithmetic.
 """
 
@@ -38,16 +38,16 @@ from mesh.ids import FlavorName, TenantPath
 from mesh.resources import AMOUNT_MAX, ResourceSet
 
 FlavorResource = tuple[FlavorName, str]
-#: Bubbled use of each node, in units; what is not there is 0.
+#: Bubbled use of each node, in units; a missing row is 0.
 Usage = MutableMapping[tuple[TenantPath, FlavorName, str], int]
 
-#: Stands between the parts of a row's name in the ledger, so no part may hold it.
+#: Separates the parts of a row's name in the ledger, so no part may contain it.
 SEPARATOR = "|"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """The limits of one tenant for one (flavor, resource), in units; None means no limit."""
+    """Limits of one tenant for one (flavor, resource), in units; None means no limit."""
 
     nominal: int = 0
     borrowing_limit: int | None = None
@@ -56,36 +56,36 @@ class Quota:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenant:
-    """A node of the tree."""
+    """Node of the tenant tree."""
 
     path: TenantPath
     parent: TenantPath | None
     quotas: Mapping[FlavorResource, Quota] = field(default_factory=dict)
-    functions: tuple[str, ...] = ()  #: Allow-list of `module:qualname` patterns for JSON specs; inherited when empty.
-    pickled_code: bool = False  #: May its clients send pickled functions? They run in the tenant's own workers only.
+    functions: tuple[str, ...] = ()  #: Allowed `module:qualname` patterns of JSON specs; empty: inherited.
+    pickled_code: bool = False  #: Whether its clients may send pickled functions, which run only in the tenant's own workers.
 
 
 def top_level_of(path: str) -> TenantPath:
-    """The first name of the path. Keys and rights go by paths, so whoever acts for it may act for all that begin with it."""
+    """Return the first name of the path. Keys and rights follow paths, so a key for it covers all paths that begin with it."""
     return TenantPath(path.partition("/")[0])
 
 
 class Charge(Protocol):
-    """What a lease costs: `Lease` and `LeaseView` both say it."""
+    """Charge of a lease: tenant, flavor and amounts. `Lease` and `LeaseView` both have these."""
 
     @property
     def tenant(self) -> TenantPath:
-        """Who pays."""
+        """Tenant that pays."""
         ...
 
     @property
     def flavor(self) -> FlavorName:
-        """Of what kind of capacity."""
+        """Flavor of the lease."""
         ...
 
     @property
     def amounts(self) -> ResourceSet:
-        """How much."""
+        """Charged amounts."""
         ...
 
 
@@ -93,8 +93,8 @@ class TenantTree:
     """All tenants with their limits; immutable.
 
     Raises:
-        ConfigError: A path twice, a parent that is missing, a circle, a negative number, a limit where there is no parent
-            to borrow from or lend to, a sum that a ledger could not hold; all that was found, a line each.
+        ConfigError: A duplicate path, a missing parent, a cycle, a negative number, a limit of a root, or a sum too large for a ledger.
+            The message has one line per problem.
     """
 
     __slots__ = ("_children", "_kept", "_keys", "_own", "_tenants", "_top", "_vanished")
@@ -108,12 +108,12 @@ class TenantTree:
         self._children: dict[TenantPath, tuple[TenantPath, ...]] = _children_of(listed)
         self._own: dict[tuple[TenantPath, FlavorName, str], int] = {}
         self._kept: dict[tuple[TenantPath, FlavorName, str], int] = {}
-        self._vanished: frozenset[TenantPath] = frozenset()  #: That were added later, and bring nothing.
+        self._vanished: frozenset[TenantPath] = frozenset()  #: Removed tenants, added back without quota because they are charged.
         self._top: tuple[TenantPath, ...] | None = None
         self._count_quotas()
 
     def _count_quotas(self) -> None:
-        """Own and kept quota of every node, leaves first."""
+        """Count own and kept quota of every node, leaves first."""
         own, kept = self._own, self._kept
         self._keys: frozenset[FlavorResource] = frozenset(key for tenant in self._tenants.values() for key in tenant.quotas)
         for tenant in self._leaves_first():
@@ -131,35 +131,35 @@ class TenantTree:
                         own[above] = own.get(above, 0) + lent
 
     def _leaves_first(self) -> Iterator[Tenant]:
-        """Every tenant after all of its children."""
+        """Return every tenant after all of its children."""
         roots_first: list[TenantPath] = [tenant.path for tenant in self._tenants.values() if tenant.parent is None]
-        for path in roots_first:  # The list grows while it is read: breadth first.
+        for path in roots_first:  # The list grows during iteration: breadth first.
             roots_first.extend(self._children[path])
         return (self._tenants[path] for path in reversed(roots_first))
 
     @property
     def tenants(self) -> Mapping[TenantPath, Tenant]:
-        """All tenants, by path in order."""
+        """All tenants, ordered by path."""
         return self._tenants
 
     def first_names(self, within: TenantPath | None = None) -> tuple[TenantPath, ...]:
-        """What the paths begin with, in order: runs and keys, which go by paths, all stand below one of these, whoever is whose parent.
+        """Return the first names of the tenants' paths, in order. Runs and keys follow paths, so each is below one of these names.
 
         Args:
-            within: Only of this tenant and those below it; None: of all.
+            within: Only this tenant and those below it; None: all.
         """
         paths = self._tenants if within is None else [path for path in self._tenants if self.is_within(path, within)]
         return tuple(sorted(set(map(top_level_of, paths))))
 
     @property
     def top_level(self) -> tuple[TenantPath, ...]:
-        """The top-level tenants, as `top_level_of` has them, of all that are in the tree and have not vanished."""
+        """The first names of the tenants' paths, as `top_level_of` returns them, without removed tenants."""
         if self._top is None:
             self._top = tuple(sorted({top_level_of(path) for path in self._tenants if path not in self._vanished}))
         return self._top
 
     def tenant(self, path: TenantPath) -> Tenant:
-        """The tenant.
+        """Return the tenant.
 
         Raises:
             UnknownTenant: Not in the tree; the message names the nearest paths that are.
@@ -172,42 +172,42 @@ class TenantTree:
         return found
 
     def children(self, path: TenantPath) -> tuple[TenantPath, ...]:
-        """The tenants right below, in order. Raises UnknownTenant."""
+        """Return the tenants directly below, in order. Raises UnknownTenant."""
         return self._children[self.tenant(path).path]
 
     def ancestors(self, path: TenantPath) -> tuple[TenantPath, ...]:
-        """The parent, its parent, … up to the root. Raises UnknownTenant."""
+        """Return the parent, its parent, … up to the root. Raises UnknownTenant."""
         return tuple(self._way_up(path))[1:]
 
     def is_within(self, path: TenantPath, ancestor: TenantPath) -> bool:
-        """Is `path` that tenant, or below it? False when the tree does not know `path`."""
+        """Return whether `path` is that tenant or below it; False if the tree lacks `path`."""
         return path in self._tenants and ancestor in self._way_up(path)
 
     def _way_up(self, path: TenantPath) -> Iterator[TenantPath]:
-        """The tenant itself, then its ancestors."""
+        """Yield the tenant itself, then its ancestors."""
         above: TenantPath | None = self.tenant(path).path
         while above is not None:
             yield above
             above = self._tenants[above].parent
 
     def flavor_resources(self) -> frozenset[FlavorResource]:
-        """Every (flavor, resource) that some tenant has a quota for."""
+        """Return every (flavor, resource) that some tenant has a quota for."""
         return self._keys
 
     def quota(self, path: TenantPath, key: FlavorResource) -> Quota:
-        """The limits as written; nominal 0 and no limits where nothing is. Raises UnknownTenant."""
+        """Return the limits as configured; nominal 0 and no limits by default. Raises UnknownTenant."""
         return self.tenant(path).quotas.get(key, Quota())
 
     def own_quota(self, path: TenantPath, key: FlavorResource) -> int:
-        """Units that the node brings: its nominal quota and what its children lend. Raises UnknownTenant."""
+        """Return the node's own quota in units: its nominal quota and what its children lend. Raises UnknownTenant."""
         return self._own.get((self.tenant(path).path, *key), 0)
 
     def kept(self, path: TenantPath, key: FlavorResource) -> int:
-        """Units of the own quota that are never lent. Raises UnknownTenant."""
+        """Return the units of the own quota that are never lent. Raises UnknownTenant."""
         return self._kept.get((self.tenant(path).path, *key), 0)
 
     def available(self, usage: Mapping[tuple[TenantPath, FlavorName, str], int], path: TenantPath, key: FlavorResource) -> int:
-        """Units that the node could still be granted; negative where a cut left it above its limits. Raises UnknownTenant."""
+        """Return the units that the node could still be granted; negative after a quota reduction. Raises UnknownTenant."""
         root, *below = reversed(tuple(self._way_up(path)))
         room = self.own_quota(root, key) - usage.get((root, *key), 0)
         for node in below:
@@ -222,15 +222,20 @@ class TenantTree:
     def borrowing_level(
         self, usage: Mapping[tuple[TenantPath, FlavorName, str], int], path: TenantPath, key: FlavorResource, units: int
     ) -> tuple[int, bool]:
-        """How many steps up the first tenant stands whose own quota covers so much more, and whether what it owns may be reclaimed:
-        it has tenants beside it, or above it, that may have borrowed it.
+        """Return the borrowing level of `units` more: the steps up to the first tenant whose own quota covers them.
 
-        0: the tenant itself, so nothing is borrowed. When no own quota covers it, the steps to the root, and False.
+        The level is 0 if the tenant's own quota covers them, so nothing is borrowed. If no own quota covers them, the level is the number
+        of steps to the root.
+
+        Returns:
+            The level, and whether the covering tenant may reclaim its quota: tenants beside or above it may have borrowed it. False if no
+                own
+            quota covers the units.
 
         Raises:
             UnknownTenant: Not in the tree.
         Source:
-            Kueue's height of the lowest subtree that fits; along one way up, steps and heights compare alike.
+            Kueue's height of the lowest subtree that fits; on one path to the root, steps and heights compare alike.
         """
         way = tuple(self._way_up(path))
         for steps, node in enumerate(way):
@@ -241,7 +246,7 @@ class TenantTree:
         return len(way) - 1, False
 
     def potential(self, path: TenantPath, key: FlavorResource) -> int:
-        """Units that the node could hold if nobody else held any. Raises UnknownTenant."""
+        """Return the units that the node could hold if no other tenant held any. Raises UnknownTenant."""
         root, *below = reversed(tuple(self._way_up(path)))
         most = self.own_quota(root, key)
         for node in below:
@@ -252,16 +257,16 @@ class TenantTree:
         return most
 
     def charge(self, usage: Usage, path: TenantPath, key: FlavorResource, by: int) -> None:
-        """Add `by` units (negative: give back) to the node's use in `usage`, and to its ancestors what exceeds the kept parts.
+        """Add `by` units (negative: return) to the node's use in `usage`; ancestors get what exceeds the kept quota.
 
         Rows that fall to 0 are removed, so equal uses are equal mappings.
 
         Raises:
             UnknownTenant: Not in the tree; nothing was charged.
-            LedgerError: More would be given back than the node uses; nothing was charged.
+            LedgerError: The node uses less than is returned; nothing was charged.
         """
         if usage.get((self.tenant(path).path, *key), 0) + by < 0:
-            raise LedgerError(f"{path} uses {usage.get((path, *key), 0)} of {key}, {-by} cannot be given back")
+            raise LedgerError(f"{path} uses {usage.get((path, *key), 0)} of {key}, so {-by} cannot be returned")
         for node in self._way_up(path):
             before = usage.get((node, *key), 0)
             after = before + by
@@ -275,10 +280,10 @@ class TenantTree:
                 return
 
     def recompute(self, leases: Iterable[Charge]) -> dict[tuple[TenantPath, FlavorName, str], int]:
-        """The usage of these leases from scratch, by its definition.
+        """Compute the usage of these leases from scratch.
 
         Raises:
-            UnknownTenant: A lease of a tenant that is not in the tree.
+            UnknownTenant: The tree lacks the tenant of a lease.
         """
         usage: defaultdict[tuple[TenantPath, FlavorName, str], int] = defaultdict(int)
         keys: set[FlavorResource] = set()
@@ -296,13 +301,14 @@ class TenantTree:
     def with_vanished(
         self, parents: Mapping[TenantPath, TenantPath | None], usage: Mapping[tuple[TenantPath, FlavorName, str], int]
     ) -> TenantTree:
-        """This tree and those of `parents` (tenants that were taken out of it) that are still charged: without quota, and
-        unable to borrow, under the parents they had."""
+        """Return this tree plus those removed tenants (`parents`) that are still charged: without quota, unable to borrow, under their
+        former parents.
+        """
         charged: defaultdict[TenantPath, dict[FlavorResource, Quota]] = defaultdict(dict)
         for path, flavor, resource in usage:
             if path in parents:
                 charged[path][flavor, resource] = Quota(borrowing_limit=None if parents[path] is None else 0)
-        for path in tuple(charged):  # What is kept is not charged above, and yet has a place there.
+        for path in tuple(charged):  # A tenant's kept use is not charged above, but the parent must be in the tree.
             above = parents[path]
             while above is not None and above in parents:
                 charged.setdefault(above, {})
@@ -310,10 +316,10 @@ class TenantTree:
         return self._with([Tenant(path=path, parent=parents[path], quotas=quotas) for path, quotas in charged.items()]) if charged else self
 
     def _with(self, vanished: list[Tenant]) -> TenantTree:
-        """With tenants that bring nothing, lend nothing and have no others below them: what was counted of the others stands.
+        """Return the tree plus tenants without quota, lending or other tenants below them, so all counted quotas stay valid.
 
         Raises:
-            ConfigError: As of a whole tree: one of them is there already, or hangs on nothing.
+            ConfigError: A tenant exists already, or its parent is missing.
         """
         known = {path for tenant in vanished for path in (tenant.path, tenant.parent) if path is not None and path in self._tenants}
         problems = list(_shape_problems([*vanished, *(Tenant(path=path, parent=None) for path in known)]))
@@ -332,12 +338,12 @@ class TenantTree:
         return tree
 
     def with_parent(self, path: TenantPath, parent: TenantPath | None) -> TenantTree:
-        """This tree with the tenant, and all below it, under another parent, which is not below it. Only what is brought to the nodes
-        above the two places is counted anew.
+        """Return this tree with the tenant, and all tenants below it, under another parent, which must not be below it. Only quotas of
+        nodes above the two places are counted again.
 
         Raises:
-            UnknownTenant: One of them is not in the tree.
-            ConfigError: A root may have no limits.
+            UnknownTenant: The tenant or the parent is not in the tree.
+            ConfigError: The tenant would become a root and has limits.
         """
         before = self.tenant(path)
         if parent is not None:
@@ -361,7 +367,7 @@ class TenantTree:
         return tree
 
     def _bring(self, path: TenantPath | None, key: FlavorResource, by: int) -> None:
-        """So much more is brought to a tenant by those below it."""
+        """Add to the quota that a tenant's children lend it, and propagate upwards."""
         while path is not None and by:
             row, lending_limit = (path, *key), self.quota(path, key).lending_limit
             self._own[row] = self._own.get(row, 0) + by
@@ -372,14 +378,14 @@ class TenantTree:
             path = self._tenants[path].parent
 
     def covers(self, other: TenantTree) -> bool:
-        """Is it the other tree, or that with more `with_vanished`? Then what was made of this one serves for the other, too.
+        """Return whether this tree is the other tree plus further `with_vanished` tenants; results for this tree then hold for the other.
 
-        Equal trees that were read apart are not compared, and are not told to cover each other.
+        Trees that were built separately never cover each other, even if equal.
         """
         return self._own is other._own and self._vanished >= other._vanished
 
     def over(self, usage: Mapping[tuple[TenantPath, FlavorName, str], int]) -> tuple[str, ...]:
-        """`tenant|flavor|resource` of nodes that use more than their limits allow, as after a cut."""
+        """Return `tenant|flavor|resource` of nodes above their limits, as after a quota reduction."""
         found = []
         for (path, flavor, resource), use in usage.items():
             limit = 0 if self.tenant(path).parent is None else self.quota(path, (flavor, resource)).borrowing_limit
@@ -405,18 +411,18 @@ def _children_of(listed: Iterable[Tenant]) -> dict[TenantPath, tuple[TenantPath,
 
 
 def _shape_problems(listed: list[Tenant]) -> Iterator[str]:
-    """Is it a tree, and can its rows be named?"""
+    """Yield problems with paths, parents and names."""
     parents = {tenant.path: tenant.parent for tenant in listed}
     for path, times in Counter(tenant.path for tenant in listed).items():
         if times > 1:
-            yield f"{path}: stands {times} times in the tree; a tenant has one row"
+            yield f"{path}: is listed {times} times; list each tenant once"
     fit = {part for part in {part for key in {key for tenant in listed for key in tenant.quotas} for part in key} if _is_name(part)}
     for tenant in listed:
         if tenant.parent is not None and tenant.parent not in parents:
             yield f"{tenant.path}: its parent {tenant.parent} is missing; add it, or name another parent"
         for name in (tenant.path, *(part for key in tenant.quotas for part in key)):
             if name not in fit and not _is_name(name):
-                yield f"{tenant.path}: {name!r} is no name; it must not be empty or hold {SEPARATOR!r}"
+                yield f"{tenant.path}: invalid name {name!r}; it must not be empty or contain {SEPARATOR!r}"
     yield from _circles(parents)
 
 
@@ -425,7 +431,7 @@ def _is_name(name: str) -> bool:
 
 
 def _circles(parents: Mapping[TenantPath, TenantPath | None]) -> Iterator[str]:
-    """Each circle once, node by node."""
+    """Yield each cycle once, node by node."""
     seen: set[TenantPath] = set()
     for start in parents:
         way: dict[TenantPath, None] = {}
@@ -442,21 +448,21 @@ def _circles(parents: Mapping[TenantPath, TenantPath | None]) -> Iterator[str]:
 
 
 def _number_problems(listed: Iterable[Tenant]) -> Iterator[str]:
-    """Can a ledger hold the numbers, and is there somebody to borrow from and to lend to?"""
+    """Yield numbers that a ledger cannot hold, and limits of roots, which have no parent to borrow from or lend to."""
     nominal_sums: Counter[FlavorResource] = Counter()
     for tenant in listed:
         for key, quota in tenant.quotas.items():
             nominal_sums[key] += quota.nominal
             if quota.nominal >= 0 and quota.borrowing_limit is None and quota.lending_limit is None:
-                continue  # As most are, and there are many.
+                continue  # The common case.
             limits = {"borrowing limit": quota.borrowing_limit, "lending limit": quota.lending_limit}
             for name, units in {"nominal": quota.nominal, **limits}.items():
                 if units is not None and units < 0:
-                    yield f"{tenant.path}: {name} of {'/'.join(key)} is negative: {units}"
+                    yield f"{tenant.path}: {name} of {'/'.join(key)} is negative: {units}; write 0 or more"
                 if units is not None and name in limits and tenant.parent is None:
-                    yield f"{tenant.path}: {name} of {'/'.join(key)} needs a parent; leave it out at a root"
+                    yield f"{tenant.path}: {name} of {'/'.join(key)} needs a parent; remove it from the root"
     for tenant in listed:
         for key, quota in tenant.quotas.items():
-            # No own quota exceeds the sum of all nominal ones, so no sum of the arithmetic exceeds this one.
+            # No own quota exceeds the sum of all nominal quotas, so no sum of the arithmetic exceeds this one.
             if nominal_sums[key] + (quota.borrowing_limit or 0) > AMOUNT_MAX:
                 yield f"{tenant.path}: quotas of {'/'.join(key)} could add up to more than {AMOUNT_MAX} units; use smaller numbers"

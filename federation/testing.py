@@ -1,4 +1,4 @@
-"""For tests: a mesh that talks to a ledger by hand."""
+"""For tests: a mesh that calls a ledger by hand."""
 
 from dataclasses import replace
 
@@ -10,10 +10,10 @@ from mesh.resources import NOTHING, ResourceSet
 
 
 class HandMesh:
-    """Joins at once, and keeps what it is told; it obeys nothing by itself.
+    """Mesh that joins at once and stores the ledger's responses; it acts only when told by the test.
 
     Args:
-        told: As for `LeaseLedger.join`.
+        told: Keyword arguments of `LeaseLedger.join`.
     """
 
     def __init__(self, ledger: LeaseLedger, record: MeshRecord, **told: int) -> None:
@@ -32,13 +32,13 @@ class HandMesh:
         return told
 
     def lease(self, tenant: TenantPath, flavor: FlavorName) -> Lease:
-        """As it was last told; an empty one when it never was."""
+        """Return the lease as last reported; an empty one if there was none."""
         return self.leases.get((tenant, flavor)) or Lease(tenant=tenant, mesh=self.record.mesh, flavor=flavor)
 
     def acquire(
         self, tenant: TenantPath, flavor: FlavorName, slot: ResourceSet, slots: int = 1, priority: int = 0
     ) -> Granted | LookAgain | LeaseRefused:
-        """Ask for slots, under the version that was last told."""
+        """Ask for slots, under the version last reported."""
         version = self.lease(tenant, flavor).version
         want = Want(tenant=tenant, flavor=flavor, slot=slot, slots=slots, priority=priority, version=version)
         acquired = self.ledger.acquire(self.session, (want,))
@@ -46,13 +46,13 @@ class HandMesh:
         return acquired.answers[0]
 
     def release(self, tenant: TenantPath, flavor: FlavorName, held: ResourceSet = NOTHING) -> Told:
-        """Keep no more than `held`."""
+        """Release all but `held`."""
         kept = Kept(tenant=tenant, flavor=flavor, version=self.lease(tenant, flavor).version, amounts=held)
         self._forget_given_back(kept)
         return self._take_in(self.ledger.release(self.session, (kept,)))
 
     def obey(self, tenant: TenantPath, flavor: FlavorName) -> Told:
-        """Say that the lease's target is not exceeded any more."""
+        """Acknowledge that the lease's target is not exceeded any more."""
         lease = self.lease(tenant, flavor)
         kept = Kept(tenant=tenant, flavor=flavor, version=lease.version, amounts=lease.spendable)
         self._forget_given_back(kept)
@@ -70,13 +70,13 @@ class HandMesh:
         claims: tuple[Lease, ...] | None = None,
         pays: tuple[Pays, ...] = (),
     ) -> Told:
-        """The next heartbeat."""
+        """Send the next heartbeat."""
         self.number += 1
         beat = Beat(number=self.number, acks=acks, wants=wants, claims=claims, pays=pays)
         return self._take_in(self.ledger.heartbeat(self.session, self.record, beat))
 
     def claim_all(self) -> Told:
-        """What a mesh does when the ledger has begun another epoch: the same under it, with all that is held."""
+        """Report all leases, as a mesh does after an epoch change: under the new epoch."""
         try:
             return self.beat(claims=tuple(self.leases.values()))
         except EpochChanged as changed:

@@ -1,7 +1,7 @@
-"""The federation file: YAML text in; checked configuration, or everything that is wrong with it, out. Reads no file itself.
+"""The federation file: YAML text in, validated configuration or all its problems out. This folder reads no files.
 
-yaml_source  text to values that know their line               shape          is every key known, and of its kind
-models       what may stand in a file, put together            sections       the same, key by key
-checks       does it make sense as a whole                     tenant_forest  tenants in one shape, with their paths
-trust        who shares a Ray cluster, and may    loading        all of it, and on to the federation's own values
+yaml_source  text to values that know their line      shape          unknown keys and wrong types
+models       the model of the whole file              sections       models of its parts, key by key
+checks       checks across keys                       tenant_forest  tenants of both forms, with their paths
+trust        tenants and root on a shared cluster     loading        all steps, and conversion to the federation's values
 """

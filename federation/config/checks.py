@@ -1,6 +1,6 @@
-"""Does a federation file make sense as a whole? Every check looks at all of it and tells all that it finds.
+"""Checks of a federation file across keys. Every check reads the whole file and reports all its problems.
 
-Each check yields `Problem`s; `WARNINGS` hold what is allowed and yet likely a mistake.
+Each check yields `Problem`s; `WARNINGS` find allowed settings that are likely mistakes.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ Check = Callable[[FederationConfig, Forest], Iterator[Problem]]
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _ID_WORDS = "a name is 1 to 64 of a-z, 0-9, `.`, `_` and `-`, and begins with a letter or a digit"
 _RESOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
-_RAY_NAMES = {"cpus": "cpu", "num_cpus": "cpu", "gpus": "gpu", "num_gpus": "gpu", "mem": "memory"}  #: And `CPU`, `GPU`, by case.
+_RAY_NAMES = {"cpus": "cpu", "num_cpus": "cpu", "gpus": "gpu", "num_gpus": "gpu", "mem": "memory"}  #: Also `CPU`, `GPU`, by case.
 
 
 def problems_of(config: FederationConfig, forest: Forest, *, left_out: tuple[Path, ...] = ()) -> tuple[Problem, ...]:
-    """All that must be put right.
+    """Return all problems that must be fixed.
 
     Args:
-        left_out: Values that were wrong, and for which others stand: nothing is said that could follow from that.
+        left_out: Paths of wrong values with substitutes; problems that could follow from these are dropped.
     """
     checks = CHECKS_ALONE if left_out else (*CHECKS_ALONE, *CHECKS_TOGETHER)
-    is_made_up = any(tenant.path == STAND_IN for tenant in forest.tenants)  # Perhaps it is the one whose lack would be told.
+    is_made_up = any(tenant.path == STAND_IN for tenant in forest.tenants)  # The missing value may be in the substituted tenant.
     found = (*(() if is_made_up else forest.problems), *(problem for check in checks for problem in check(config, forest)))
     told_of = [(problem, (problem.path, *problem.because)) for problem in found]
     return tuple(problem for problem, values in told_of if not any(value[: len(path)] == path for value in values for path in left_out))
 
 
 def warnings_of(config: FederationConfig, forest: Forest) -> tuple[Problem, ...]:
-    """All that is worth a look."""
+    """Return allowed settings that are likely mistakes."""
     return tuple(problem for check in WARNINGS for problem in check(config, forest))
 
 
@@ -63,11 +63,11 @@ def _ids(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
     named += [(tenant.place, part) for tenant in forest.tenants for part in _own_parts(tenant)]
     for place, name in named:
         if not _ID.fullmatch(name):
-            yield Problem(path=place, text=f"{name!r} is no name; {_ID_WORDS}")
+            yield Problem(path=place, text=f"invalid name {name!r}; {_ID_WORDS}")
 
 
 def _own_parts(tenant: PlacedTenant) -> list[str]:
-    """The parts of the path that are told here and not at another tenant."""
+    """Return the parts of the path that this entry defines, not another tenant."""
     entry = tenant.rights
     if not isinstance(entry, TenantEntry):
         return [str(tenant.place[-1])]
@@ -80,7 +80,7 @@ def _timing(config: FederationConfig, _: Forest) -> Iterator[Problem]:
     ttl_ms, heartbeat_ms = config.federation.lease_ttl_ms, config.federation.heartbeat_ms
     if not 2 * heartbeat_ms < ttl_ms:
         text = f"must be less than half of lease_ttl (got {format_duration(heartbeat_ms)} and {format_duration(ttl_ms)})"
-        yield Problem(path=("federation", "heartbeat"), text=f"{text}, so that one lost heartbeat costs nothing")
+        yield Problem(path=("federation", "heartbeat"), text=f"{text}, so that one lost heartbeat has no effect")
 
 
 def _routing(config: FederationConfig, _: Forest) -> Iterator[Problem]:
@@ -91,11 +91,11 @@ def _routing(config: FederationConfig, _: Forest) -> Iterator[Problem]:
 
 
 def _mesh_labels(config: FederationConfig, _: Forest) -> Iterator[Problem]:
-    """A mesh says what it is; wishes are for work and flavors."""
+    """Check that labels of meshes are plain values; selectors belong to work and flavors."""
     for mesh, section in config.meshes.items():
         for key, value in section.labels.items():
             if value.startswith(("!", "in(")):
-                text = f"{value!r} is a wish, and a mesh has labels; write what it is, and the wish where work or a flavor asks"
+                text = f"{value!r} is a selector, but labels of a mesh are plain values; put the selector on work or a flavor"
                 yield Problem(path=("meshes", mesh, "labels", key), text=text)
 
 
@@ -125,7 +125,7 @@ def _clusters(config: FederationConfig, _: Forest) -> Iterator[Problem]:
         if not mesh.cluster:
             if mesh.link is not MeshLink.JOINS:
                 because = (("meshes", name, "link"),)
-                yield Problem(path=("meshes", name, "cluster"), text="is missing; the cluster that the mesh is in", because=because)
+                yield Problem(path=("meshes", name, "cluster"), text="is missing; name the cluster that the mesh runs on", because=because)
             continue
         if _is_unknown(mesh.cluster, config.clusters):
             yield Problem(path=("meshes", name, "cluster"), text=_unknown("cluster", mesh.cluster, config.clusters))
@@ -139,7 +139,7 @@ def _users(config: FederationConfig, _: Forest) -> Iterator[Problem]:
             text = "the root on this cluster holds the federation's keys and runs as the user of `up`; give the root a cluster of its own"
             yield Problem(path=("clusters", name, "user"), text=text, because=(("root", "cluster"),))
         elif config.storage.url is None:
-            text = "no other user reaches the state folder, where large values lie; name a folder for them in `storage.url`"
+            text = "another user has no access to large values in the state folder; name a folder for them in `storage.url`"
             yield Problem(path=("clusters", name, "user"), text=text)
 
 
@@ -149,7 +149,8 @@ def _node_labels(config: FederationConfig, _: Forest) -> Iterator[Problem]:
         nodes = cluster.nodes if cluster is not None else None
         if nodes is not None and not any(_carries(node.labels, mesh.node_labels) for node in nodes):
             yield Problem(
-                path=("meshes", name, "node_labels"), text=f"no node of the cluster {mesh.cluster} carries {_labels(mesh.node_labels)}"
+                path=("meshes", name, "node_labels"),
+                text=f"no node of the cluster {mesh.cluster} has the labels {_labels(mesh.node_labels)}",
             )
 
 
@@ -170,7 +171,7 @@ def _offers(config: FederationConfig, _: Forest) -> Iterator[Problem]:
         for pool, declared in section.pools.items():
             flavor = config.flavors.get(declared.flavor)
             if flavor is None or any(_misread(flavor.labels, key) for key in flavor.labels):
-                continue  # Told where the pool, and where the flavor is.
+                continue  # Reported at the pool and at the flavor.
             if (missing := mismatch(flavor.labels, section.labels)) is not None:
                 place = ("meshes", mesh, "pools", pool, "flavor")
                 yield Problem(path=place, text=f"the mesh {mesh} cannot offer {declared.flavor}: {missing}; add the label")
@@ -185,8 +186,8 @@ def _tenant_names(config: FederationConfig, forest: Forest) -> Iterator[Problem]
     depths: dict[str | None, int] = {None: 0}
     for tenant in forest.tenants:
         depths[tenant.path] = depths[tenant.parent] + 1
-        if depths[tenant.path] == TENANT_DEPTH_MAX + 1:  # the first one that is too deep; those below it need no telling
-            yield Problem(path=tenant.place, text=f"tenants may stand at most {TENANT_DEPTH_MAX} deep")
+        if depths[tenant.path] == TENANT_DEPTH_MAX + 1:  # Only the first tenant that is too deep is reported.
+            yield Problem(path=tenant.place, text=f"tenants may be at most {TENANT_DEPTH_MAX} levels deep")
 
 
 def _quotas(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
@@ -206,7 +207,7 @@ def _quota(tenant: PlacedTenant, resource: str, quota: QuotaSection, place: Path
         if amount is not None and (wrong := _wrong(resource, amount)) is not None:
             yield Problem(path=(*place, limit), text=wrong)
         if amount is not None and limit != "nominal" and tenant.parent is None:
-            text = f"{tenant.path} is at the top of the tree and has nobody to borrow from or lend to; leave it out"
+            text = f"{tenant.path} is at the top of the tree, with no tenant to borrow from or lend to; remove the limit"
             yield Problem(path=(*place, limit), text=text)
 
 
@@ -218,7 +219,7 @@ def _flavor_orders(config: FederationConfig, forest: Forest) -> Iterator[Problem
             if flavor not in config.flavors:
                 yield Problem(path=place, text=_unknown("flavor", flavor, config.flavors))
             elif flavor in named[:number]:
-                yield Problem(path=place, text=f"{flavor} is named twice; leave one of them out")
+                yield Problem(path=place, text=f"{flavor} is named twice; remove one of them")
 
 
 def _windows(_: FederationConfig, forest: Forest) -> Iterator[Problem]:
@@ -230,18 +231,20 @@ def _windows(_: FederationConfig, forest: Forest) -> Iterator[Problem]:
                 yield Problem(path=(*place, "opens"), text=text)
             if window.lasts_ms >= window.every_ms:
                 text = f"must be less than `every` (got {format_duration(window.lasts_ms)} and {format_duration(window.every_ms)})"
-                yield Problem(path=(*place, "lasts"), text=f"{text}; without the window work may always start")
+                yield Problem(path=(*place, "lasts"), text=f"{text}; without the window work may start at any time")
 
 
 def _sums(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
-    """What a ledger adds up stays below 2^53, where Redis' numbers end to be exact."""
+    """Check that sums of a ledger stay below 2^53, the largest exact integer in Redis' numbers."""
     nominal: Counter[tuple[str, str]] = Counter()
     for tenant in forest.tenants:
         for flavor, resource, quota, place in _each_quota(tenant):
             nominal[flavor, resource] += _units(resource, quota.nominal)
             borrowing = _units(resource, quota.borrowing_limit or 0)
             if nominal[flavor, resource] + borrowing > AMOUNT_MAX:
-                yield Problem(path=place, text=f"with it the quotas for {resource} of {flavor} add up to more than 2^53 units; write less")
+                yield Problem(
+                    path=place, text=f"with this value the quotas for {resource} of {flavor} add up to more than 2^53 units; write less"
+                )
     capacity: Counter[tuple[str, str]] = Counter()
     for mesh, section in config.meshes.items():
         for pool, declared in section.pools.items():
@@ -249,7 +252,9 @@ def _sums(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
                 capacity[declared.flavor, resource] += _units(resource, amount)
                 if capacity[declared.flavor, resource] > AMOUNT_MAX:
                     place = ("meshes", mesh, "pools", pool, "capacity", resource)
-                    yield Problem(path=place, text=f"with it the pools of {declared.flavor} add up to more than 2^53 units; write less")
+                    yield Problem(
+                        path=place, text=f"with this value the pools of {declared.flavor} add up to more than 2^53 units; write less"
+                    )
 
 
 def _unoffered(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
@@ -263,7 +268,7 @@ def _unoffered(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
 
 
 def _oversold(config: FederationConfig, _: Forest) -> Iterator[Problem]:
-    """A pool that promises more CPUs or GPUs than the started nodes have: work would be admitted and then wait in Ray."""
+    """Find pools with more CPUs or GPUs than the started nodes have: work would be admitted and then wait in Ray."""
     for name, mesh in config.meshes.items():
         cluster = config.clusters.get(mesh.cluster)
         nodes = [node for node in (cluster.nodes if cluster else None) or () if _carries(node.labels, mesh.node_labels)]
@@ -276,12 +281,12 @@ def _oversold(config: FederationConfig, _: Forest) -> Iterator[Problem]:
             place = _first_beyond(parts, to_units(resource, has))
             if nodes and place is not None:
                 promised = format_units(resource, sum(units for units, _ in parts))
-                text = f"the pools of {name} promise {promised} {resource}, its nodes have {has}; the rest would wait in Ray"
+                text = f"the pools of {name} declare {promised} {resource}, its nodes have {has}; work beyond the nodes would wait in Ray"
                 yield Problem(path=place, text=text)
 
 
 def _unbacked(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
-    """Quota that no pool of the file could ever fill: told once for each kind, where most of it is given away."""
+    """Find quota that no pool of the file could fill. Each kind is reported once, at the quota with the largest share."""
     held: Counter[tuple[str, str]] = Counter()
     for mesh in config.meshes.values():
         for pool in mesh.pools.values():
@@ -294,13 +299,13 @@ def _unbacked(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
         total, pools = sum(units for units, _ in parts), held[flavor, resource]
         beyond = _first_beyond(parts, pools)
         if pools and beyond is not None:
-            told = f"tenants own {format_units(resource, total)} {resource} of {flavor} in all, the pools of this file hold "
-            text = f"{told}{format_units(resource, pools)}; only a mesh that joins could bring the rest"
+            told = f"tenants own {format_units(resource, total)} {resource} of {flavor} in total, the pools of this file have "
+            text = f"{told}{format_units(resource, pools)}; only a mesh that joins could add the rest"
             yield Problem(path=(*beyond, "nominal"), text=text)
 
 
 def _first_beyond(parts: Sequence[tuple[int, Path]], most: int) -> Path | None:
-    """The place of the number that is too large by itself, else of the first with which the sum is; None: it is not."""
+    """Return the place of the largest number above `most`, else of the first with which the sum exceeds it; None: no excess."""
     alone = [part for part in parts if part[0] > most]
     if alone:
         return max(alone, key=lambda part: part[0])[1]
@@ -309,7 +314,7 @@ def _first_beyond(parts: Sequence[tuple[int, Path]], most: int) -> Path | None:
 
 
 def _unheld(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
-    """Quota of a resource that no pool of the flavor has, as `TPU` where they have `tpu`: nothing could ever be charged to it."""
+    """Find quota of a resource that no pool of the flavor has, such as `TPU` instead of `tpu`; it could never be used."""
     held: defaultdict[str, set[str]] = defaultdict(set)
     for mesh in config.meshes.values():
         for pool in mesh.pools.values():
@@ -321,7 +326,7 @@ def _unheld(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
 
 
 def _lent_beyond(_: FederationConfig, forest: Forest) -> Iterator[Problem]:
-    """A tenant lends no more than its own, which is what it and all below it are given."""
+    """Find lending limits above a tenant's own quota, which is the nominal quota of the tenant and all tenants below it."""
     parents = {tenant.path: tenant.parent for tenant in forest.tenants}
     own: Counter[tuple[str, str, str]] = Counter()
     for tenant in forest.tenants:
@@ -334,11 +339,11 @@ def _lent_beyond(_: FederationConfig, forest: Forest) -> Iterator[Problem]:
         for flavor, resource, quota, place in _each_quota(tenant):
             has = own[tenant.path, flavor, resource]
             if quota.lending_limit is not None and _units(resource, quota.lending_limit) > has:
-                text = f"is more than the {format_units(resource, has)} that there are to lend; leave it out to lend all"
+                text = f"is more than the {format_units(resource, has)} that the tenant owns; remove the limit to lend all"
                 yield Problem(path=(*place, "lending_limit"), text=text)
 
 
-#: Of names, and of values that stand for themselves.
+#: Checks of names and of single values.
 CHECKS_ALONE: tuple[Check, ...] = (
     _ids,
     _mesh_labels,
@@ -350,7 +355,7 @@ CHECKS_ALONE: tuple[Check, ...] = (
     _quotas,
     _flavor_orders,
 )
-#: Of values against each other: a default in the place of a wrong one could bring complaints that are not true.
+#: Checks of values against each other; with a substituted default these could report false problems.
 CHECKS_TOGETHER: tuple[Check, ...] = (_timing, _routing, _users, _node_labels, _offers, _windows, _sums, domains_apart)
 WARNINGS: tuple[Check, ...] = (_unoffered, _oversold, _unbacked, _unheld, _lent_beyond, root_among_tenants)
 
@@ -367,7 +372,7 @@ def _resource_name(resource: str, place: Path) -> Iterator[Problem]:
     if resource != meant and meant in {"cpu", "gpu", *BYTE_RESOURCES}:
         yield Problem(path=place, text=f"unknown resource; did you mean {meant}?")
     elif not _RESOURCE.fullmatch(resource):
-        yield Problem(path=place, text=f"{resource!r} is no resource; write cpu, gpu, memory or the name of a custom one")
+        yield Problem(path=place, text=f"{resource!r} is not a resource; write cpu, gpu, memory or the name of a custom resource")
 
 
 def _wrong(resource: str, amount: Amount) -> str | None:
@@ -381,7 +386,7 @@ def _wrong(resource: str, amount: Amount) -> str | None:
 
 
 def _units(resource: str, amount: Amount) -> int:
-    """As `to_units`; 0 for what is wrong, which `_wrong` has told."""
+    """Return the amount in units; 0 for a wrong amount, which `_wrong` has reported."""
     return to_units(resource, amount) if _wrong(resource, amount) is None else 0
 
 
@@ -392,7 +397,7 @@ def _each_quota(tenant: PlacedTenant) -> Iterator[tuple[str, str, QuotaSection, 
 
 
 def _misread(selector: Mapping[str, str], key: str) -> str | None:
-    """Why the wish for this label cannot be read; None when it can."""
+    """Return why the selector of this label is invalid; None if it is valid."""
     try:
         wishes_of({key: selector[key]})
     except SelectorError as wrong:
@@ -409,12 +414,12 @@ def _labels(labels: Mapping[str, str]) -> str:
 
 
 def _is_unknown(name: str, known: Container[str]) -> bool:
-    """Not where something that is wrong or missing was to tell what there is."""
+    """Return whether the name is unknown; False if a wrong or missing part of the file may define it."""
     return name not in known and STAND_IN not in known
 
 
 def _unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """Names the known ones, the nearest first."""
+    """Return a message that lists the known names, the nearest first."""
     near = get_close_matches(name, sorted(known), n=3, cutoff=0.5)
     others = [other for other in sorted(known) if other not in near]
     shown = [*near, *others]

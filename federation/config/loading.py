@@ -1,6 +1,6 @@
-"""From the text of a federation file to checked configuration, and from that to the federation's own values.
+"""Text of a federation file to validated configuration, and configuration to the federation's values.
 
-Reading the file is a door and stands in `serve_apps.configuration.config_file`.
+`serve_apps.configuration.config_file` reads the file.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ __all__ = [
 
 
 def load_config(text: str, *, source: str, is_folder: Callable[[str], bool] = lambda _path: True) -> FederationConfig:
-    """The configuration that `text` holds; `source` is the name that complaints about it begin with.
+    """Return the configuration in `text`. Messages begin with the name `source`.
 
     Args:
-        is_folder: Whether a folder that the file names is there; without it that is not asked.
+        is_folder: Whether a folder that the file names exists; the default skips this check.
+
     Raises:
-        ConfigError: One line per problem, in the order of the file: `configs/x.yaml:12:5: tenants.acme: …`; with the warnings, unless
-            these could follow from values that are wrong by themselves.
+        ConfigError: One line per problem, in the order of the file: `configs/x.yaml:12:5: tenants.acme: …`. Includes the warnings, unless
+            these could follow from wrong values.
     """
     shape = shape_of(parse(text, source=source))
     config, document = shape.config, shape.document
@@ -59,17 +60,17 @@ def load_config(text: str, *, source: str, is_folder: Callable[[str], bool] = la
 
 
 def tenants_of(config: FederationConfig) -> tuple[Tenant, ...]:
-    """The tenants, parents first; quotas in units, rights inherited from above where a tenant says nothing of its own."""
+    """Return the tenants, parents first; quotas in units, rights inherited where a tenant sets none."""
     return tuple(_tenant(placed) for placed in forest_of(config.tenants).tenants)
 
 
 def default_tenant_of(config: FederationConfig) -> TenantPath:
-    """The first tenant in the file without tenants below it: whose work is whose tenant nobody names."""
+    """Return the default tenant for work without a tenant: the file's first tenant without tenants below it."""
     return _leaves_of(config)[0]
 
 
 def default_within(config: FederationConfig, *, within: TenantPath) -> TenantPath | None:
-    """As `default_tenant_of`, of those alone that a key of the tenant `within` reaches, which goes by paths; None where there is none."""
+    """Return the default tenant among those that a key of the tenant `within` covers (by path); None if there is none."""
     return next((path for path in _leaves_of(config) if may_use((within,), path)), None)
 
 
@@ -77,13 +78,17 @@ def _leaves_of(config: FederationConfig) -> list[TenantPath]:
     placed = forest_of(config.tenants).tenants
     parents = {tenant.parent for tenant in placed}
     leaves = [tenant for tenant in placed if tenant.path not in parents]
-    if isinstance(config.tenants, tuple):  # The forest has the list by levels.
+    if isinstance(config.tenants, tuple):  # The forest orders the list by levels.
         leaves.sort(key=lambda tenant: int(tenant.place[-1]))
     return [tenant.path for tenant in leaves]
 
 
 def mesh_record_of(config: FederationConfig, mesh: str, *, cluster: str, address: str = "") -> MeshRecord:
-    """What the mesh tells at join. `cluster` is Ray's own id of the cluster, `address` where it runs.
+    """Return the record with which the mesh joins.
+
+    Args:
+        cluster: Ray's id of the cluster.
+        address: Ray address of the cluster.
 
     Raises:
         ConfigError: The configuration has no such mesh.
@@ -108,7 +113,7 @@ def mesh_record_of(config: FederationConfig, mesh: str, *, cluster: str, address
 
 
 def roster_of(config: FederationConfig) -> Roster:
-    """What meshes that come are held against."""
+    """Return the meshes and flavors against which the root checks joining meshes."""
     return Roster(
         flavors={FlavorName(flavor): dict(section.labels) for flavor, section in config.flavors.items()},
         meshes={MeshId(mesh): mesh_record_of(config, mesh, cluster="") for mesh in config.meshes},
@@ -116,7 +121,7 @@ def roster_of(config: FederationConfig) -> Roster:
 
 
 def cost_rules_of(config: FederationConfig) -> CostRules:
-    """What waiting and moving are reckoned with."""
+    """Return the parameters of the estimates of waiting and transfer."""
     return CostRules(
         bandwidth_bytes_per_s=config.routing.bandwidth_bytes_per_s,
         run_ms_unknown=config.routing.run_time_ms,
@@ -126,7 +131,7 @@ def cost_rules_of(config: FederationConfig) -> CostRules:
 
 
 def steadiness_rules_of(config: FederationConfig) -> SteadinessRules:
-    """How long a mesh that came back is on probation."""
+    """Return the probation of meshes that came back."""
     section = config.routing
     return SteadinessRules(probation_ms=section.probation_ms, probation_ms_max=section.probation_max_ms, window_ms=section.loss_window_ms)
 
@@ -134,7 +139,7 @@ def steadiness_rules_of(config: FederationConfig) -> SteadinessRules:
 def _without_folder(config: FederationConfig, is_folder: Callable[[str], bool]) -> Iterator[Problem]:
     for index, path in enumerate(config.import_paths):
         if not is_folder(path):
-            text = f"there is no folder {path}; paths are taken from the folder of this file"
+            text = f"the folder {path} does not exist; paths are relative to the folder of this file"
             yield Problem(path=("import_paths", index), text=text)
 
 

@@ -1,4 +1,4 @@
-"""What may stand in a federation file. Meaning across keys is checked in `federation.config.checks`."""
+"""Model of a federation file. `federation.config.checks` checks across keys."""
 
 from __future__ import annotations
 
@@ -22,36 +22,34 @@ from federation.located import Located
 
 
 class FederationConfig(Section):
-    """What one file describes."""
+    """Content of a federation file."""
 
     _warnings: tuple[Located, ...] = PrivateAttr(default=())
     _document: Document | None = PrivateAttr(default=None)
 
-    federation: FederationSection = Field(description="What holds for the whole federation.")
-    redis: RedisSection = Field(default=RedisSection(), description="Where the truth is kept.")
-    storage: StorageSection = Field(default=StorageSection(), description="Where large results are kept.")
-    root: RootSection = Field(description="Where the root answers.")
-    routing: RoutingSection = Field(default=RoutingSection(), description="How a mesh is chosen for a piece of work.")
-    dispatch: DispatchSection = Field(
-        default=DispatchSection(), description="How much is taken in, how safely, and how often what failed is tried again."
-    )
-    telemetry: TelemetrySection = Field(default=TelemetrySection(), description="What is told to the outside.")
+    federation: FederationSection = Field(description="Settings of the whole federation.")
+    redis: RedisSection = Field(default=RedisSection(), description="Redis, the store of the federation's state.")
+    storage: StorageSection = Field(default=StorageSection(), description="Storage of large results.")
+    root: RootSection = Field(description="HTTP address and cluster of the root.")
+    routing: RoutingSection = Field(default=RoutingSection(), description="Choice of the mesh for each stage.")
+    dispatch: DispatchSection = Field(default=DispatchSection(), description="Limits of submissions, their durability, and retries.")
+    telemetry: TelemetrySection = Field(default=TelemetrySection(), description="Export of traces.")
     import_paths: tuple[str, ...] = Field(
-        default=(".",), description="Folders, relative to this file, that functions named in JSON specs are imported from."
+        default=(".",), description="Folders, relative to this file, from which functions in JSON specs are imported."
     )
     clusters: dict[str, ClusterSection] = Field(min_length=1, description="Ray clusters by name.")
     flavors: dict[str, FlavorSection] = Field(min_length=1, description="Kinds of capacity by name.")
     meshes: dict[str, MeshSection] = Field(min_length=1, description="Scheduling domains by name.")
-    quota: RulesSection = Field(default=RulesSection(), description="By which rules quota is given.")
+    quota: RulesSection = Field(default=RulesSection(), description="Rules of quota.")
     tenants: Tenants = Field(description="The tenant tree, by name; or a list of tenants that name their parents.")
 
     @property
     def warnings(self) -> tuple[Located, ...]:
-        """What is allowed and yet likely a mistake."""
+        """Allowed settings that are likely mistakes."""
         return self._warnings
 
     def told_at(self, path: Path, text: str) -> str:
-        """What turned out wrong with a value later on, with its place: `configs/x.yaml:12:5: redis.url: …`."""
+        """Return a message about a value that failed later, with its place: `configs/x.yaml:12:5: redis.url: …`."""
         if self._document is None:
             return f"{dotted(path)}: {text}"
         return str(self._document.located(Problem(path=path, text=text)))

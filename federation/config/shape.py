@@ -1,6 +1,6 @@
-"""Is every key known and every value of its kind? Answers in words a person can act on, all of them at once.
+"""Unknown keys and wrong types in a federation file, all reported at once with remedies.
 
-A misspelt key is told once and then read as the key it most likely means, so that it does not drag other complaints along.
+A misspelt key is reported once and then read as the key that it most likely means, so no further problems follow from it.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ _KINDS = {
     "tuple_type": "must be a list",
 }
 _BOUNDS = {"greater_than_equal": ("ge", "must be at least"), "less_than_equal": ("le", "must be at most")}
-#: The name of what stands for something that is wrong or missing: no name of a file is like it.
+#: Name of a substitute for a wrong or missing value; no valid name equals it.
 STAND_IN = "…"
-_REPAIRS_MAX = 10  #: A repaired key can bring unknown keys below it to light; ten levels of them are enough to tell.
+_REPAIRS_MAX = 10  #: A repaired key can reveal unknown keys below it; ten levels are enough.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What a document holds, as far as it could be read, and all that is wrong with its shape."""
+    """Content of a document as far as it is readable, with all problems of its shape."""
 
-    config: FederationConfig | None  #: None where nothing could be found to stand for what is wrong.
+    config: FederationConfig | None  #: None if no substitutes for the wrong values exist.
     problems: tuple[Problem, ...]
-    document: Document  #: Knows the places of misspelt keys under their right names too.
-    left_out: tuple[Path, ...] = ()  #: Wrong values for which others stand in `config`: their defaults, or any of their kind.
+    document: Document  #: Has the positions of misspelt keys under their right names too.
+    left_out: tuple[Path, ...] = ()  #: Paths of wrong values; `config` has their defaults, or other values of their types.
 
 
 def shape_of(document: Document) -> Shape:
@@ -78,12 +78,12 @@ def shape_of(document: Document) -> Shape:
 
 
 def _is_above(path: Path, others: Iterable[Path]) -> bool:
-    """Whether what is said of this value may follow from one in it, or is said of it already."""
+    """Return whether a problem at this path may follow from one below it, or repeats it."""
     return any(other[: len(path)] == path for other in others)
 
 
 def _replace(value: dict[str, Any], path: Path) -> bool:
-    """Put the default, or another value of its kind, in the place of a wrong one, so that the rest is looked at; False: there is none."""
+    """Replace a wrong value by its default, or by another value of its type, so that checks can go on. False: there is none."""
     parent: Any = value
     try:
         for part in path[:-1]:
@@ -98,7 +98,7 @@ def _replace(value: dict[str, Any], path: Path) -> bool:
 
 
 def _stand_in(form: JsonSchema) -> Any:
-    """The least value of this form; never shown to anybody. Raises KeyError for a form that it does not know."""
+    """Return the least value of this form, which is never shown. Raises KeyError for an unknown form."""
     if "examples" in form:
         return copy.deepcopy(form["examples"][0])
     if form["type"] == "object":
@@ -116,12 +116,12 @@ def _has_default(path: Path) -> bool:
 
 @cache
 def schema() -> JsonSchema:
-    """The JSON schema of a federation file."""
+    """Return the JSON schema of a federation file."""
     return FederationConfig.model_json_schema()
 
 
 def resolved(part: JsonSchema) -> tuple[JsonSchema, ...]:
-    """The forms that a part of the schema allows, references followed."""
+    """Return the forms that a part of the schema allows, with references resolved."""
     if "$ref" in part:
         return resolved(schema()["$defs"][part["$ref"].rsplit("/", 1)[1]])
     forms = part.get("anyOf") or part.get("oneOf")
@@ -129,7 +129,7 @@ def resolved(part: JsonSchema) -> tuple[JsonSchema, ...]:
 
 
 def _schemas_at(path: Path) -> tuple[JsonSchema, ...]:
-    """What may stand at `path`; nothing when the path is unknown."""
+    """Return the forms allowed at `path`; none if the path is unknown."""
     forms = resolved(schema())
     for key in path:
         below = (form.get("items") if isinstance(key, int) else _below(form, key) for form in forms)
@@ -147,12 +147,12 @@ def _path(error: ErrorDetails) -> Path:
 
 
 def _follows_from_others(error: ErrorDetails) -> bool:
-    """Items that are wrong are not counted, so a list of them seems empty."""
+    """Return whether the error follows from others: pydantic does not count wrong items, so their list seems empty."""
     return error["type"] == "too_short" and bool(error["input"])
 
 
 def _repair(value: dict[str, Any], path: Path) -> tuple[str | None, Problem]:
-    """Take the unknown key out of `value`, or rename it to the known one that it resembles and that is not there yet."""
+    """Remove the unknown key from `value`, or rename it to the similar known key if that key is absent."""
     *above, key = path
     parent: Any = value
     for part in above:
@@ -163,7 +163,7 @@ def _repair(value: dict[str, Any], path: Path) -> tuple[str | None, Problem]:
     if not near:
         return None, Problem(path=path, text=f"unknown key; known here: {', '.join(known)}")
     if near[0] in parent:
-        return None, Problem(path=path, text=f"unknown key; did you mean {near[0]}, which is there already?")
+        return None, Problem(path=path, text=f"unknown key; did you mean {near[0]}, which is present already?")
     parent[near[0]] = content
     return near[0], Problem(path=path, text=f"unknown key; did you mean {near[0]}?")
 
@@ -186,7 +186,7 @@ def _words(path: Path, error: ErrorDetails) -> str:
 
 
 def _description(path: Path) -> str:
-    """What a key means; pydantic leaves it at the section where the two say the same."""
+    """Return the description of a key; pydantic puts it at the section if both are equal."""
     for form in _schemas_at(path[:-1]):
         entry = form.get("properties", {}).get(path[-1])
         if entry is not None:
@@ -195,7 +195,7 @@ def _description(path: Path) -> str:
 
 
 def _shown(path: Path, bound: int | str) -> str:
-    """A number as one writes it there; the bounds of an optional value are checked beside its reading, so what was got is text still."""
+    """Format a number as the file writes it. Bounds of an optional value are checked before parsing, so `bound` may be text."""
     if isinstance(bound, str):
         return bound
     formats = {form.get("format") for form in _schemas_at(path)}

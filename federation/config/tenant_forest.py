@@ -1,10 +1,10 @@
-"""Tenants as a file tells them, in one shape: each with its path, its parent's path and its place in the file.
+"""Tenants of both forms of a federation file, each with its path, its parent's path and its place in the file.
 
-The path is a tenant's name. Whose quota it shares is its parent: the tenant that the path names, unless `parent` says another. So a
-tenant with work can be moved to another parent, and is still the same.
+The path is a tenant's name. The parent shares its quota: the tenant that the path names, unless `parent` names another. So a tenant with
+work can move to another parent and keep its identity.
 
-In the list form an entry with a `name` has its path from its parent, which it may name by its full path, or by its name alone
-where only one tenant has it. Parents that name each other in a circle never get a path; the circle is told name by name.
+In the list form an entry with a `name` gets its path from its parent. The entry names the parent by its full path, or by its name alone
+if only one tenant has this name. Parents that form a cycle never get a path; the message lists the cycle name by name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TENANT_DEPTH_MAX = 32  #: Levels; each costs a ledger script one step per resour
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedTenant:
-    """A tenant of the file; `functions` and `pickled_code` are what it has after inheriting."""
+    """Tenant of the file; `functions` and `pickled_code` include inherited values."""
 
     path: TenantPath
     parent: TenantPath | None
@@ -37,14 +37,14 @@ class PlacedTenant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forest:
-    """All tenants that have a path, parents before children, and what is wrong with the others."""
+    """All tenants that have a path, parents before children, and the problems of the others."""
 
     tenants: tuple[PlacedTenant, ...]
     problems: tuple[Problem, ...] = ()
 
 
 def forest_of(tenants: Mapping[str, TenantSection] | tuple[TenantEntry, ...]) -> Forest:
-    """Both forms of `tenants:`; rights are handed down from parent to child."""
+    """Return the tenants of both forms of `tenants:`; children inherit rights from their parents."""
     forest = _hung(_from_list(tenants) if isinstance(tenants, tuple) else Forest(tenants=tuple(_from_tree(tenants))))
     inherited: dict[str | None, PlacedTenant] = {}
     for tenant in forest.tenants:
@@ -60,14 +60,14 @@ def forest_of(tenants: Mapping[str, TenantSection] | tuple[TenantEntry, ...]) ->
 def _from_tree(
     tenants: Mapping[str, TenantSection], parent: TenantPath | None = None, place: Path = ("tenants",)
 ) -> Iterator[PlacedTenant]:
-    for name, section in tenants.items():  # nested no deeper than the file may be
+    for name, section in tenants.items():  # The file's depth limit bounds the recursion.
         path = TenantPath(f"{parent}/{name}" if parent else name)
         yield PlacedTenant(path=path, parent=parent, place=(*place, name), rights=section)
         yield from _from_tree(section.tenants, path, (*place, name, "tenants"))
 
 
 def _hung(forest: Forest) -> Forest:
-    """Each tenant below the parent that it names itself, parents before children again."""
+    """Put each tenant below the parent that it names, parents before children again."""
     known = {tenant.path: tenant for tenant in forest.tenants}
     named = {path: TenantPath(parent) for path, tenant in known.items() if (parent := _named_parent(tenant)) is not None}
     if not named:
@@ -82,7 +82,7 @@ def _hung(forest: Forest) -> Forest:
             problems.append(Problem(path=place, text=f"there is no tenant {parent!r}{_near(parent, known)}"))
         if path in (circle := _circle_from(path, above)):
             problems.append(Problem(path=place, text=_circle_words(circle)))
-            above[path] = None  # Told once; the rest is looked at as if it stood at the top.
+            above[path] = None  # Reported once; the other checks treat it as a top-level tenant.
     placed: dict[TenantPath, PlacedTenant] = {}
     for path in known:
         way = [path]
@@ -93,7 +93,7 @@ def _hung(forest: Forest) -> Forest:
 
 
 def _named_parent(tenant: PlacedTenant) -> str | None:
-    """The parent that the file names beside the path."""
+    """Return the parent that the file names beside the path."""
     rights = tenant.rights
     return None if isinstance(rights, TenantEntry) and rights.path is None else rights.parent
 
@@ -117,12 +117,12 @@ def _from_list(entries: tuple[TenantEntry, ...]) -> Forest:
 
 
 def _settled(entries: tuple[TenantEntry, ...]) -> dict[int, str]:
-    """Index of the entry to its path, for all that have one."""
+    """Return the paths by index of the entry, for all entries that have a path."""
     by_name: dict[str, list[int]] = {}
     for index, entry in enumerate(entries):
         by_name.setdefault(_name(entry), []).append(index)
     paths: dict[int, str] = {}
-    for _ in range(TENANT_DEPTH_MAX + 1):  # each round settles one more level of the tree, and one too deep so that it can be told
+    for _ in range(TENANT_DEPTH_MAX + 1):  # Each round finds the paths of one more level, plus one level that is too deep, to report it.
         known = frozenset(paths.values())
         for index, entry in enumerate(entries):
             path = None if index in paths else _path_of(entry, known, [paths.get(other) for other in by_name.get(str(entry.parent), [])])
@@ -132,7 +132,7 @@ def _settled(entries: tuple[TenantEntry, ...]) -> dict[int, str]:
 
 
 def _path_of(entry: TenantEntry, known: frozenset[str], namesakes: list[str | None]) -> str | None:
-    """The path of an entry, once that of its parent is known; `namesakes`: paths of all tenants called as the parent is."""
+    """Return the path of an entry once its parent's path is known. `namesakes`: paths of all tenants with the parent's name."""
     if entry.path is not None:
         return entry.path
     if entry.parent is None:
@@ -147,7 +147,7 @@ def _name(entry: TenantEntry) -> str:
 
 
 def _without_path(entries: Mapping[int, TenantEntry], known: tuple[str, ...]) -> Iterator[Problem]:
-    """Why these have no path: a circle (told once), a parent that is in a circle (not told again), or an unknown parent."""
+    """Report why these have no path: a cycle (once), a parent in a cycle (not again), or an unknown parent."""
     by_name = {_name(entry): index for index, entry in entries.items()}
     above = {index: by_name.get(str(entry.parent).rpartition("/")[2]) for index, entry in entries.items()}
     told: set[int] = set()
@@ -156,8 +156,8 @@ def _without_path(entries: Mapping[int, TenantEntry], known: tuple[str, ...]) ->
         if len(namesakes) > 1:
             text = f"several tenants are called {entry.parent}; write the whole path: {' or '.join(sorted(namesakes))}"
             yield Problem(path=("tenants", index, "parent"), text=text)
-        elif above[index] is None and entry.parent not in known and not namesakes:  # else: too deep, which the checks tell
-            near = _near(str(entry.parent), known) or "; add it, or leave `parent` out"
+        elif above[index] is None and entry.parent not in known and not namesakes:  # else: too deep, which the checks report
+            near = _near(str(entry.parent), known) or "; add it, or remove `parent`"
             yield Problem(path=("tenants", index, "parent"), text=f"there is no tenant {entry.parent!r}{near}")
         circle = _circle_from(index, above)
         if circle and not told.intersection(circle):
@@ -166,11 +166,11 @@ def _without_path(entries: Mapping[int, TenantEntry], known: tuple[str, ...]) ->
 
 
 def _circle_words(names: Sequence[str]) -> str:
-    return f"tenants in a circle: {' -> '.join((*names, names[0]))}; one of them needs another parent"
+    return f"tenants form a cycle: {' -> '.join((*names, names[0]))}; give one of them another parent"
 
 
 def _circle_from(start: T, above: Mapping[T, T | None]) -> tuple[T, ...]:
-    """The circle that the way up from `start` ends in; empty when it ends otherwise."""
+    """Return the cycle in which the path up from `start` ends; empty if it ends otherwise."""
     way: list[T] = []
     step: T | None = start
     while step is not None and step not in way:

@@ -1,8 +1,8 @@
-"""YAML text to plain values that remember where they stood, so that every later complaint can name line and column.
+"""YAML text to plain values that know their positions, so that later messages can name line and column.
 
-Only the plain part of YAML is read: mappings with text keys, lists, text, whole numbers, decimals, true, false, null.
-`no`, `on`, `1:30` and `2026-11-20` stay text, as whoever writes a label or a name means them. Text is bounded in size,
-depth and (aliases counted as often as they are used) in the number of values, so no file can exhaust the reader.
+Only the plain part of YAML is read: mappings with text keys, lists, text, whole numbers, decimals, true, false, null. `no`, `on`, `1:30`
+and `2026-11-20` stay text, as authors of labels and names intend. Size, depth and number of values are bounded, with aliases counted per
+use, so no file can exhaust the reader.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ DEPTH_MAX = 100
 VALUES_MAX = 200_000
 NUMBER_DIGITS_MAX = 40
 
-#: Keys of mappings and indexes of lists from the top of the file.
+#: Keys of mappings and indexes of lists, from the top of the file.
 Path = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """Where something stands; both count from 1."""
+    """Position in the file; both numbers count from 1."""
 
     line: int
     column: int
@@ -37,40 +37,40 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """What is wrong with one value, and what to write instead."""
+    """Problem of one value, with its remedy."""
 
     path: Path
     text: str
-    because: tuple[Path, ...] = ()  #: Other values from which this was concluded.
-    at: Position | None = None  #: Where it stands, when the path alone does not tell (a key that appears twice).
+    because: tuple[Path, ...] = ()  #: Other values that cause the problem.
+    at: Position | None = None  #: Position, if the path alone is ambiguous (a duplicate key).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A file's value, and where each part of it stands."""
+    """Content of a file, with the position of each part."""
 
     source: str
     value: dict[str, Any]
     positions: Mapping[Path, Position]
-    problems: tuple[Problem, ...] = ()  #: What of it could not be read, or stands there twice; the value goes without.
+    problems: tuple[Problem, ...] = ()  #: Unreadable parts and duplicate keys; `value` omits them.
 
     def located(self, problem: Problem, *, has_remedy: bool = True) -> Located:
-        """The problem with its place: `configs/x.yaml:12:5: tenants.acme: …`.
+        """Return the problem with its place: `configs/x.yaml:12:5: tenants.acme: …`.
 
         Args:
-            has_remedy: Its text ends with what to do, if it has several parts.
+            has_remedy: Whether the text after the first semicolon is the remedy.
         """
         at, place = self._position(problem), dotted(problem.path)
         message, remedy = in_parts(problem.text) if has_remedy else (problem.text, "")
         return Located(source=self.source, line=at.line, column=at.column if place else None, place=place, message=message, remedy=remedy)
 
     def in_order(self, problems: tuple[Problem, ...], *, have_remedies: bool = True) -> tuple[Located, ...]:
-        """The problems, first line of the file first, none twice. Arguments as of `located`."""
+        """Return the problems in the order of the file, without duplicates. Arguments as for `located`."""
         ordered = sorted(problems, key=lambda problem: (self._position(problem), dotted(problem.path)))
         return tuple(dict.fromkeys(self.located(problem, has_remedy=have_remedies) for problem in ordered))
 
     def renamed(self, path: Path, key: str) -> Document:
-        """The same with `path` known under another last key as well; its value is left as it is."""
+        """Return the document with positions of `path` under another last key as well; values are unchanged."""
         here = len(path)
         moved = {(*path[:-1], key, *below[here:]): at for below, at in self.positions.items() if below[:here] == path}
         return replace(self, positions={**moved, **self.positions})
@@ -78,7 +78,7 @@ class Document:
     def _position(self, problem: Problem) -> Position:
         if problem.at is not None:
             return problem.at
-        for length in range(len(problem.path), 0, -1):  # a missing key is told at what should hold it
+        for length in range(len(problem.path), 0, -1):  # A missing key is reported at its parent.
             found = self.positions.get(problem.path[:length])
             if found is not None:
                 return found
@@ -86,21 +86,21 @@ class Document:
 
 
 def dotted(path: Path) -> str:
-    """`tenants.acme.quotas` and `tenants[2].name`."""
+    """Return the path as `tenants.acme.quotas` or `tenants[2].name`."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{escaped(part)}" for part in path).removeprefix(".").replace("\n", r"\n")
 
 
 def parse(text: str, *, source: str) -> Document:
-    """Read `text`, which stands in `source`.
+    """Parse `text`, the content of `source`.
 
     Raises:
-        ConfigError: Not YAML, too large, empty, or no mapping: there is nothing that could be looked at further.
+        ConfigError: Not YAML, too large, empty, or no mapping.
     """
     if len(text) > TEXT_CHARACTERS_MAX:
-        raise _unread(source, 1, f"the file has more than {TEXT_CHARACTERS_MAX} characters; that is no configuration")
+        raise _unread(source, 1, f"the file has more than {TEXT_CHARACTERS_MAX} characters; a configuration must be smaller")
     root = _compose(text, source)
     if root is None:
-        raise _unread(source, 1, "the file is empty; configs/quickstart.yaml shows what belongs in it")
+        raise _unread(source, 1, "the file is empty; see configs/quickstart.yaml for an example")
     if not isinstance(root, yaml.MappingNode):
         raise _unread(source, root.start_mark.line + 1, "the file must be a mapping (`federation:`, `clusters:`, …)")
     reader = _Reader(source)
@@ -128,7 +128,7 @@ def _compose(text: str, source: str) -> yaml.Node | None:
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes to a bounded depth, and takes only what is written like a number for a number."""
+    """Loader that composes nodes to a bounded depth, and reads only plain decimal numbers as numbers."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012  PyYAML's own class attribute, filled below
     depth = 0
@@ -155,7 +155,7 @@ _Loader.add_implicit_resolver(
 
 
 class _Reader:
-    """Turns nodes into values, and notes where they stand."""
+    """Converter of nodes into values, with their positions."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -165,7 +165,7 @@ class _Reader:
 
     def read(self, node: yaml.Node, path: Path) -> Any:
         self._values += 1
-        if self._values > VALUES_MAX or len(path) > DEPTH_MAX:  # aliases are followed, so both can grow beyond the text
+        if self._values > VALUES_MAX or len(path) > DEPTH_MAX:  # Aliases are followed, so both can grow beyond the text.
             line = node.start_mark.line + 1
             raise _unread(self._source, line, f"unfolds to too many values (more than {VALUES_MAX}, or {DEPTH_MAX} deep)")
         self.positions.setdefault(path, _position(node))
@@ -206,7 +206,7 @@ class _Reader:
             try:
                 return int(text) if node.tag == _WHOLE else float(text)
             except ValueError:
-                pass  # `!!int seven`: told below, like every value that is not what its tag says
+                pass  # `!!int seven`: reported below, like every value that does not match its tag.
         self.problems.append(Problem(path=path, text=f"{text[:40]!r} with the tag {node.tag} cannot be read; write plain text or a number"))
         return None
 

@@ -1,7 +1,7 @@
-"""Cases that others made, run against the quota core: `python -m federation.conformance quota FILE.json`.
+"""Cases of other projects, run against the quota core: `python -m federation.conformance quota FILE.json`.
 
-__main__     the command: reads, runs, tells which pass
-judging      a file's text to a verdict on each case
-quota_cases  what the core makes of a case
-fields       keys of a stranger's JSON, read strictly
+__main__     the command: read and run cases, report which pass
+judging      the text of a file to a verdict on each case
+quota_cases  runs of cases with the core
+fields       strict reader of JSON objects
 """

@@ -1,7 +1,7 @@
-"""`python -m federation.conformance quota FILE.json … [--rules kueue|mesh] [--json]`: run cases and tell which pass.
+"""`python -m federation.conformance quota FILE.json … [--rules kueue|mesh] [--json]`: run cases and report which pass.
 
-One line of JSON per case, then `N passed, M failed` (with `--json` as JSON, too). Exit code 0: all passed; 1: some failed, or
-there are none; 2: a file could not be read, and the message says where and what to do.
+The output is one line of JSON per case, then `N passed, M failed` (also as JSON with `--json`). Exit code 0: all passed; 1: some failed,
+or there are no cases; 2: a file could not be read, and the message says where and what to do.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ RULES = {"kueue": KUEUE, "mesh": MESH}
 
 
 def main(arguments: Sequence[str], out: TextIO, errors: TextIO) -> int:
-    """Run the files that `arguments` name; the exit code."""
+    """Run the files named in `arguments`; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m federation.conformance", description="Run cases against the quota core.")
     parser.add_argument("subject", choices=["quota"], help="what the cases are about")
     parser.add_argument(
         "files",
         nargs="+",
         metavar="FILE.json",
-        help="cases; keys, units, words and an example stand in docs/quota.md, at the end",
+        help="files of cases; docs/quota.md describes keys, units and words at its end, with an example",
     )
-    parser.add_argument("--rules", choices=sorted(RULES), default="kueue", help="whose rules; the cases expect Kueue's")
-    parser.add_argument("--json", action="store_true", help="write the last line as JSON, too")
+    parser.add_argument("--rules", choices=sorted(RULES), default="kueue", help="rules to apply; the cases expect Kueue's")
+    parser.add_argument("--json", action="store_true", help="also write the last line as JSON")
     options = parser.parse_args(arguments)
     judge = Judge(read=read_cases, judge=partial(judge_all, run=partial(run_case, RULES[options.rules])))
     return judge_files(options.files, judge, as_json=options.json, out=out, errors=errors)

@@ -1,4 +1,4 @@
-"""From the text of a file of cases to a verdict on each. A case that breaks has failed, and is told why; it stops nothing."""
+"""Verdicts on the cases of a file. A case that raises an error has failed, with the reason; the other cases still run."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from federation.conformance.fields import Fields
 from mesh.conformance.fields import CaseError
 from mesh.conformance.program import parsed
 
-#: Of a case and what is asked about it (of the expectation only its keys may be read) to what the core says.
+#: Runs a case; gets the case and its expectation, of which only the keys may be read, and returns the core's results.
 Run = Callable[[Fields, Mapping[str, Any]], dict[str, Any]]
 
-#: Lists that are sets: their order in an expectation says nothing.
+#: Lists that are sets: their order in an expectation is irrelevant.
 SETS = frozenset({"victims", "already_evicted", "admitted", "pending", "preempted", "parked"})
-#: Objects that are compared whole: a key that the expectation does not have is one too many.
+#: Objects that are compared as a whole: a key outside the expectation is an error.
 WHOLE = frozenset({"reasons", "assignments", "lendable", "flavors"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What came of one case."""
+    """Result of one case."""
 
     id: str
     passed: bool
     expected: Any
-    got: Any  #: `{"broken": why}` when the case could not be run.
+    got: Any  #: `{"broken": why}` if the case could not run.
 
 
 def read_cases(text: str) -> list[Any]:
-    """The cases of a file: a list, or an object that holds it as `cases`.
+    """Return the cases of a file: a list, or an object with the list under `cases`.
 
     Raises:
-        CaseError: It is no such file; the message begins with the line.
+        CaseError: The file has another form; the message begins with the line.
     """
     written = parsed(text)
     cases = written.get("cases") if isinstance(written, dict) else written
@@ -44,9 +44,9 @@ def read_cases(text: str) -> list[Any]:
 
 
 def judge_all(cases: list[Any], run: Run) -> Iterator[Verdict]:
-    """A verdict on each case, in their order; an id that came before fails, and so does a list without cases."""
+    """Yield a verdict on each case, in order. A repeated id fails, and so does an empty list."""
     if not cases:
-        yield Verdict(id="", passed=False, expected=None, got={"broken": "the list of cases is empty; what checks nothing passes nothing"})
+        yield Verdict(id="", passed=False, expected=None, got={"broken": "the list of cases is empty; add a case"})
     seen: set[str] = set()
     for place, case in enumerate(cases):
         name = str(case.get("id") or f"case {place}") if isinstance(case, dict) else f"case {place}"
@@ -60,7 +60,7 @@ def judge_all(cases: list[Any], run: Run) -> Iterator[Verdict]:
 def _judge(case: Any, name: str, run: Run) -> Verdict:
     expected = case.get("expect") if isinstance(case, dict) else None
     try:
-        got = json.loads(json.dumps(run(_checked(case, name), expected or {})))  # As it is shown: two that look alike are alike.
+        got = json.loads(json.dumps(run(_checked(case, name), expected or {})))  # In its printed form: values that look alike are equal.
         return Verdict(id=name, passed=_meets(got, expected), expected=expected, got=_shown(got, expected))
     except CaseError as wrong:
         return Verdict(id=name, passed=False, expected=expected, got={"broken": str(wrong)})
@@ -72,18 +72,18 @@ def _checked(case: Any, name: str) -> Fields:
     fields = Fields(case, name)
     fields.require("id", "kind", "expect")
     if not fields.inner("expect").keys:
-        raise CaseError(f"{name}: `expect` is empty: nothing would be checked")
+        raise CaseError(f"{name}: `expect` is empty, so nothing would be checked")
     return fields
 
 
 def _meets(got: Any, expected: Any, name: str = "") -> bool:
-    """Of objects only the keys of the expectation count, down to where it holds lists and values."""
+    """Compare. In objects only the keys of the expectation count, at every level down to lists and values."""
     if isinstance(expected, dict) and isinstance(got, dict):
         if name in WHOLE:
             return got.keys() == expected.keys() and all(_meets(got[key], value, key) for key, value in expected.items())
         unknown = sorted(expected.keys() - got.keys())
         if unknown:
-            raise CaseError(f"`expect` asks for {', '.join(unknown)}, of which nothing is known")
+            raise CaseError(f"`expect` asks for {', '.join(unknown)}, which the core does not return")
         return all(_meets(got[key], value, key) for key, value in expected.items())
     if name in SETS and isinstance(expected, list):
         return isinstance(got, list) and sorted(map(_text, got)) == sorted(map(_text, expected))
@@ -91,12 +91,12 @@ def _meets(got: Any, expected: Any, name: str = "") -> bool:
 
 
 def _shown(got: Any, expected: Any, name: str = "") -> Any:
-    """The part of `got` that `_meets` compares: a verdict that failed shows where the two differ."""
+    """Return the part of `got` that `_meets` compares, so a failed verdict shows the difference."""
     if isinstance(got, dict) and isinstance(expected, dict) and name not in WHOLE:
         return {key: _shown(got[key], expected[key], key) for key in got if key in expected}
     return got
 
 
 def _text(value: Any) -> str:
-    """JSON in one form, as a verdict shows it: `1`, `1.0` and `true` are three values, and what looks alike is alike."""
+    """Return the JSON form of a value: `1`, `1.0` and `true` are three values, and values that look alike are equal."""
     return json.dumps(value, sort_keys=True)

@@ -1,7 +1,7 @@
-"""A case of a file of quota cases, run: what the core makes of what is given. Nothing here reads what is expected.
+"""Runs of quota cases with the core. This module reads only the keys of expectations, never their values.
 
-The core knows leaves and inner nodes by one name space; a case may call a cohort as a queue. Cohorts are known inside as
-`cohort:NAME`, which no queue is called. Times of cases are seconds.
+The core has one namespace for leaves and inner nodes, but a case may give a cohort and a queue the same name. So cohorts are stored as
+`cohort:NAME`. Times of cases are seconds.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from mesh.reasons import Reason
 
 NOW_MS = 1_000_000  #: A case's `now`: 1,000 s.
 COHORT = "cohort:"
-REPLICAS_OF_PODS = "pods"  #: A queue that covers this resource counts one of it for each pod.
+REPLICAS_OF_PODS = "pods"  #: A queue with a quota for this resource counts one unit per pod.
 
-#: The cases' words for the rules by which a victim gives way.
+#: The cases' words for the rules by which a victim is preempted.
 REASONS = {
     Reason.LOWER_IN_QUEUE: "InClusterQueue",
     Reason.QUOTA_RECLAIMED: "InCohortReclamation",
@@ -53,17 +53,17 @@ REASONS = {
 
 
 class Queueing(str, Enum):
-    """The cases' words for what a queue does with a head that cannot start."""
+    """The cases' words for how a queue treats a head that cannot start."""
 
     BEST_EFFORT = "BestEffortFIFO"
     STRICT = "StrictFIFO"
 
 
 class QuotaCase:
-    """What is given in a case, as the core's own values.
+    """Input of a case, as values of the core.
 
     Raises:
-        CaseError: A key that is missing or not of its kind, an amount that is negative, a name that is not there.
+        CaseError: A missing key, a wrong type, a negative amount, or an unknown name.
     """
 
     def __init__(self, fields: Fields, rules: Rules) -> None:
@@ -75,18 +75,18 @@ class QuotaCase:
         queues = [self._node(each, each.text("name"), "cohort", is_queue=True) for each in fields.each("queues")]
         self.forest = QuotaForest([*cohorts, *queues])
         self.settings = {self.forest.index[each.text("name")]: _settings(each) for each in fields.each("queues")}
-        self.names: dict[str, str] = {}  #: Workload to the name it has in the case.
+        self.names: dict[str, str] = {}  #: Workload to its name in the case.
         self.admitted = tuple(self._running(each) for each in fields.each("admitted"))
 
     def snapshot(self, *, with_use: bool = True) -> QuotaSnapshot:
-        """With the admitted work, or empty."""
+        """Return a snapshot with the admitted work, or an empty one."""
         snapshot = QuotaSnapshot(self.forest, self.rules, self.settings, now_ms=NOW_MS)
         for running in self.admitted if with_use else ():
             snapshot.add(running)
         return snapshot
 
     def workload(self, fields: Fields) -> Workload:
-        """A workload of the case; `uid` breaks ties where it is given."""
+        """Return a workload of the case; `uid`, if given, breaks ties."""
         name = fields.text("name")
         node = _queue(self.forest, fields)
         identity = fields.get("uid", str, default=name)
@@ -99,7 +99,7 @@ class QuotaCase:
         )
 
     def pending(self, fields: Fields) -> Workload:
-        """A workload that waits, with its replica sets."""
+        """Return a waiting workload, with its replica sets."""
         workload = self.workload(fields)
         groups = self.settings[self.forest.index[workload.queue]].groups
         covered = {resource for group in groups for resource in group.resources}
@@ -134,7 +134,7 @@ def _ms(fields: Fields, name: str) -> int:
 
 
 def amounts_of(fields: Fields) -> dict[FlavorResource, int]:
-    """`requests` by flavor and resource, in units."""
+    """Return `requests` by flavor and resource, in units."""
     requests = fields.inner("requests")
     return {
         (FlavorName(flavor), resource): min(UNLIMITED, requests.inner(flavor).amount(resource))
@@ -180,7 +180,7 @@ def _policies(fields: Fields) -> Policies:
 
 
 def _require_keys(fields: Fields, kind: str) -> None:
-    """A key that is missing is an error, not a default: a case must not pass because of what it does not say."""
+    """Refuse missing keys instead of using defaults, so no case passes because of an omission."""
     fields.require("cohorts", "queues", "admitted")
     is_work = kind in ("preempt", "admit")
     if is_work:
@@ -207,21 +207,21 @@ def _require_keys(fields: Fields, kind: str) -> None:
 
 
 def _require_one_each(listed: Iterable[Fields]) -> None:
-    """Workloads are told apart by `uid`, or by name where there is none."""
+    """Check that workloads differ in `uid`, or by default in their names."""
     seen: set[str] = set()
     for each in listed:
         identity = each.get("uid", str, default=None) or each.text("name")
         if identity in seen:
-            raise CaseError(f"{each.place}: another one is called {identity!r}")
+            raise CaseError(f"{each.place}: another workload is called {identity!r}")
         seen.add(identity)
 
 
 def run_available(case: QuotaCase, asked: Iterable[str]) -> dict[str, Any]:
-    """Kind `available`: for each key of the expectation what the ledger says; the values that are expected stay unread."""
+    """Run kind `available`: return the ledger's numbers for each key of the expectation; expected values stay unread."""
     full, empty = case.snapshot(), case.snapshot(with_use=False)
     charges = [(full.node_of(running), running.amounts) for running in case.admitted]
     if full.ledger.usage() != recompute(case.forest, charges):
-        raise CaseError("the use counted step by step is not the use counted from scratch")
+        raise CaseError("the use counted step by step differs from the use counted from scratch")
     history = case.fields.inner("history")
     if history.keys:
         full = _replayed(case, history)
@@ -230,7 +230,7 @@ def run_available(case: QuotaCase, asked: Iterable[str]) -> dict[str, Any]:
         if not history.keys:
             full.remove(running)
     if not history.keys and full.ledger.usage():
-        raise CaseError("all work is gone and yet there is use")
+        raise CaseError("all work has ended, but some use remains")
     return got
 
 
@@ -242,7 +242,7 @@ def _figures(forest: QuotaForest, full: QuotaSnapshot, empty: QuotaSnapshot, nam
     key = (FlavorName(parts[-1]), resource)
     node = _node(forest, "/".join(parts[:-1]) or node_name)
     if node in forest.queues and empty.ledger.available(node, key) != forest.rows(key).potential[node]:
-        raise CaseError(f"{name}: with nothing in use, not all that it could hold is available")
+        raise CaseError(f"{name}: with nothing in use, less is available than it could hold")
     return {
         "available": full.ledger.available(node, key),
         "potential": forest.rows(key).potential[node],
@@ -258,7 +258,7 @@ def _node(forest: QuotaForest, name: str) -> int:
 
 
 def _queue(forest: QuotaForest, fields: Fields) -> int:
-    """The queue that a workload names."""
+    """Return the queue that a workload names."""
     name = fields.text("queue")
     if name not in forest.index or forest.index[name] not in forest.queues:
         raise CaseError(f"{fields.place}: there is no queue {name!r}")
@@ -266,7 +266,7 @@ def _queue(forest: QuotaForest, fields: Fields) -> int:
 
 
 def _replayed(case: QuotaCase, history: Fields) -> QuotaSnapshot:
-    """The snapshot after work came and went."""
+    """Return the snapshot after the history's additions and removals."""
     known = history.inner("requests")
     for name in known.keys:
         known.inner(name).require("queue", "requests")
@@ -286,7 +286,7 @@ def _replayed(case: QuotaCase, history: Fields) -> QuotaSnapshot:
 
 
 def run_share(case: QuotaCase, asked: Iterable[str]) -> dict[str, Any]:
-    """Kind `share`: for each node that is asked about, its share."""
+    """Run kind `share`: return the share of each node in the expectation."""
     snapshot = case.snapshot()
     incoming = case.fields.inner("incoming")
     extra = amounts_of(incoming) if incoming.keys else {}
@@ -307,7 +307,7 @@ def run_share(case: QuotaCase, asked: Iterable[str]) -> dict[str, Any]:
 
 
 def run_preempt(case: QuotaCase) -> dict[str, Any]:
-    """Kind `preempt`: flavors are chosen; who gives way, and in which order all would be asked."""
+    """Run kind `preempt`: for given flavors, return the victims, and the order of all candidates."""
     incoming = case.fields.inner("incoming")
     workload, snapshot = case.workload(incoming), case.snapshot()
     needed = frozenset((FlavorName(flavor), resource) for flavor, resource in incoming.pairs("preempt_on"))
@@ -327,7 +327,7 @@ def _names(case: QuotaCase, victims: Iterable[Victim]) -> list[str]:
 
 
 def run_admit(case: QuotaCase) -> dict[str, Any]:
-    """Kind `admit`: one pass over the heads of all queues; what waits behind a head is pending."""
+    """Run kind `admit`: one pass over the heads of all queues; work behind a head is pending."""
     waiting = sorted(map(case.pending, case.fields.each("incoming")), key=lambda one: (-one.priority, one.created_ms, one.workload))
     heads: dict[str, Workload] = {}
     for one in waiting:
@@ -357,7 +357,10 @@ def run_admit(case: QuotaCase) -> dict[str, Any]:
 
 
 def run_case(rules: Rules, fields: Fields, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What the core makes of a case; `asked` is the expectation, of which only the keys are read.
+    """Run a case and return the core's results.
+
+    Args:
+        asked: The expectation, of which only the keys are read.
 
     Raises:
         CaseError: The case cannot be read, or its kind is unknown.

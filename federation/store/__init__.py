@@ -1,30 +1,30 @@
-"""The ports of `federation`, opened: on Redis, where each decision is one script; in memory, for tests and worlds; and over HTTP.
+"""Adapters of the ports of `federation`: on Redis, with one script per decision; in memory, for tests and simulations; over HTTP.
 
 On Redis:
 
-    redis_ledger      leases and sessions, each decision one script     redis_queue        stages, claims, mail and the inbox
-    redis_registry    what is known of meshes: one hash                 redis_orders       what the file says of tenants, and who is stopped
-    redis_key_ring    the keys of clients and meshes: one hash          redis_blobs        a run's bytes: a hash per run
-    redis_durability  a synced write, or one that replicas have         redis_seat         one process at a time, to save work
-    redis_safety      is this server fit to hold leases                 redis_client       calls that end within a known time
-    redis_scripts     the verbs of `lua`, called; their errors told     lua                the verbs, a file each
-    keys              every key, in one place                           embedded           a server of our own, beside this process
+    redis_ledger      leases and sessions, one script per decision  redis_queue        stages, claims, notifications and the inbox
+    redis_registry    the registry of meshes: one hash              redis_orders       settings of tenants, and stops
+    redis_key_ring    keys of clients and meshes: one hash          redis_blobs        blobs of a run: one hash per run
+    redis_durability  waits for disk or replicas                    redis_seat         leader election for coordinators
+    redis_safety      checks whether a server may hold leases       redis_client       calls with a bounded time
+    redis_scripts     calls of the Lua verbs, and their errors      lua                the verbs, one file each
+    keys              every key, in one place                       embedded           a Redis server beside this process
 
-Rows that go there and come back:
+Rows of the ledger:
 
-    lease_rows        leases, wants and sessions                        tree_rows          a tenant tree
-    amendment         few rows, where few tenants have changed          known_rows         rows once read; read again when changed
-    known_tree        the tree in force, read once                      session_calls      what all scripts of a session are told first
-    report_parts      how the messages of a batch are numbered          stage_letters      what both stage queues check and write
-    orders_given      what tells an older copy of a server from itself
+    lease_rows        leases, wants and sessions                    tree_rows          a tenant tree
+    amendment         changed rows of a tree with few changes       known_rows         cache of parsed rows
+    known_tree        cache of the tree in force                    session_calls      common arguments of a session's scripts
+    report_parts      numbers of the parts of a large batch         stage_letters      checks and messages of both stage queues
+    orders_given      detects an older copy of a server's data
 
 In memory:
 
-    memory            ledger, stage queue and blobs in one process      memory_ledger      leases, by the same decisions as the scripts
-    memory_book       clock, tokens, epochs, and who may speak          memory_sessions    tenants and sessions: joined, renewed, ended
-    memory_wants      what was wanted and not granted                   memory_rows        what sessions and leases are made of
-    memory_registry   what is known of meshes                           memory_orders      what holds for tenants, and who is stopped
-    memory_key_ring   the keys of clients and meshes                    memory_durability  the word for where there is no disk
+    memory            ledger, stage queue and blobs in one process  memory_ledger      leases, with the decisions of the scripts
+    memory_book       clock, tokens, epochs, and session checks     memory_sessions    tenants and sessions
+    memory_wants      recorded wants                                memory_rows        rows of sessions and leases
+    memory_registry   the registry of meshes                        memory_orders      settings of tenants, and stops
+    memory_key_ring   keys of clients and meshes                    memory_durability  durability without a disk
 
-    http_link         the child's ports, with no key but to the root    testing            a real Redis, its time moved by hand
+    http_link         the child's ports over HTTP, with a mesh key  testing            a real Redis with a manual clock
 """

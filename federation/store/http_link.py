@@ -1,8 +1,8 @@
-"""The child's ports over HTTP: no key to the store, only one to the root. Source: `federation.link`.
+"""The child's ports over HTTP, with a mesh key for the root and no key to the store. Source: `federation.link`.
 
-A call goes to the replica that answered last, and on to the next address when that one is away; each address is tried once and for a
-bounded time, of those that hang as many as there is time for, and nothing is repeated beyond that: the child's own loop repeats. What is
-no answer of a root (a proxy's page, half a body, other types than agreed) counts as no answer.
+A call goes to the replica that answered last, and then to the next addresses. Each address is tried once, for a bounded time, until the
+call's own time limit. There are no further retries: the child's own loop retries. An invalid response (a proxy's page, half a body, other
+types than agreed) counts as no response.
 """
 
 from __future__ import annotations
@@ -79,28 +79,28 @@ from mesh.reasons import Reason
 from mesh.values import StoredValue
 from mesh.wire import decode, encode
 
-#: Idle connections are dropped before servers drop them (uvicorn after 5 s), so that no call meets one that is closing.
+#: The client drops idle connections before servers do (uvicorn after 5 s), so no call meets a closing connection.
 KEEP_IDLE_S = 4.0
 CONNECT_S_MAX = 1.0
-#: After so long no further address is tried: the caller has one thread, and a heartbeat waits.
+#: After this time no further address is tried: the caller has one thread, and a heartbeat waits.
 CALL_S_MAX = 10.0
-#: No answer of a root is larger.
+#: Largest response of a root.
 ANSWER_BYTES_MAX = 64 << 20
 BLOB_LIMIT_MS = 10_000
 JSON, BYTES = "application/json", "application/octet-stream"
-#: As `federation.receipts` writes it.
+#: The format of `federation.receipts`.
 _PROOF = re.compile(r"(?P<token>[0-9]{1,16})\.[^.]+\.[^.]+\.(?P<ledger>.+)")
 
 
 class HttpLink:
-    """Calls of one mesh to the root's replicas; safe to use from many threads.
+    """Calls of one mesh to the root's replicas; thread-safe.
 
     Args:
-        roots: Addresses like `https://root.example:8000`, tried in turn.
+        roots: Addresses like `https://root.example:8000`, tried in order.
         key: The mesh's key: `smm_<id>_<secret>`.
-        verify: Whom to believe to be a root, for `https`.
+        verify: Trusted certificates, for `https`.
         http: Another `httpx.Client`, for tests; its headers are used as they are.
-        patience: How many times the usual limit an answer may take.
+        patience: Factor on the time limits of responses.
     """
 
     def __init__(
@@ -114,36 +114,36 @@ class HttpLink:
     ) -> None:
         self._patience = patience
         self._roots = tuple(root.rstrip("/") for root in roots)
-        self._first = 0  #: The replica that answered last.
-        self._incarnation: int | None = None  #: Of the last session that was begun through it.
-        self._proof = ""  #: Of the highest token that the root has told; see `PROOF_HEADER`.
+        self._first = 0  #: Index of the replica that answered last.
+        self._incarnation: int | None = None  #: Incarnation of the last session that began through this link.
+        self._proof = ""  #: Proof of the highest token from the root; see `PROOF_HEADER`.
         self._http = http or httpx.Client(
             headers={"Authorization": f"Bearer {key}", "Accept-Encoding": "identity"},
             limits=httpx.Limits(keepalive_expiry=KEEP_IDLE_S),
-            verify=verify if any(root.startswith("https:") for root in roots) else False,  # Loading certificates takes a while.
+            verify=verify if any(root.startswith("https:") for root in roots) else False,  # Loading certificates is slow.
         )
 
     def call(self, verb: Verb[A, R], asked: A, *, wait_ms: int = 0) -> R:
-        """What the root answers to the verb.
+        """Call the verb at the root and return its response.
 
         Args:
-            wait_ms: How long the root may take on purpose.
+            wait_ms: Time that the root may wait on purpose.
 
         Raises:
-            StoreUnavailable: No root does, or LinkRefused.
-            MeshError: Any that the port's method raises.
+            StoreUnavailable: No root responds, or LinkRefused.
+            MeshError: Any error of the port's method.
         """
         data = self.send("POST", f"/{verb.name}", encode(asked), limit_ms=verb.limit_ms + wait_ms)
         try:
             answer: R = decode(verb.answered, data)
         except RuntimeDoorError as garbage:
             raise StoreUnavailable(
-                f"the root's answer to {verb.name} cannot be read; is it of another version? {str(garbage)[:200]}"
+                f"the root's response to {verb.name} cannot be parsed; check that the root has the same version: {str(garbage)[:200]}"
             ) from None
         return answer
 
     def send(self, method: str, path: str, body: bytes, *, limit_ms: int, kind: str = JSON) -> bytes:
-        """The body of an answer that is a success; each replica has `limit_ms`. Raises as `call`."""
+        """Send a request and return the body of a successful response. Each replica has `limit_ms`. Raises as `call`."""
         away: list[str] = []
         latest = time.monotonic() + self._patience * CALL_S_MAX
         for turn in range(len(self._roots)):
@@ -157,16 +157,15 @@ class HttpLink:
                 continue
             self._first = place
             return data
-        # The next call begins with one that was not tried; else at least not with the one that made this one late.
+        # The next call begins with an address that was not tried; if all were tried, with another one than this call.
         self._first = (self._first + (len(away) if len(away) < len(self._roots) else 1)) % len(self._roots)
-        raise StoreUnavailable(f"no root answers ({'; '.join(away)})")
+        raise StoreUnavailable(f"no root responds ({'; '.join(away)})")
 
     def speak_for(self, session: Session) -> None:
-        """What comes from now on is of this session."""
+        """Send the session's incarnation with all later calls."""
         self._incarnation = session.incarnation
 
     def close(self) -> None:
-        """Close the connections."""
         self._http.close()
 
     def _ask(self, url: str, method: str, body: bytes, limit_s: float, kind: str) -> bytes:
@@ -188,7 +187,7 @@ class HttpLink:
 
 
 def _higher(known: str, told: str) -> str:
-    """Of two proofs that of the higher token; of two ledgers that of the one which answered last."""
+    """Return the proof with the higher token; for two ledgers the proof of the one that answered last."""
     before, after = _PROOF.fullmatch(known), _PROOF.fullmatch(told)
     if before is None or after is None:
         return told if after is not None else known
@@ -196,7 +195,7 @@ def _higher(known: str, told: str) -> str:
 
 
 class _Away(Exception):
-    """This replica does not answer now; another one may."""
+    """This replica does not respond now; another one may."""
 
 
 class _NotThere(Exception):
@@ -204,22 +203,22 @@ class _NotThere(Exception):
 
 
 def _read(answer: httpx.Response, deadline: float) -> bytes:
-    """The whole body. A peer that sends a byte now and then keeps nobody longer than one that sends none."""
+    """Read the whole body. A peer that sends slowly cannot exceed the deadline."""
     data = bytearray()
     for chunk in answer.iter_bytes():
         data += chunk
         if len(data) > ANSWER_BYTES_MAX:
-            raise _Away("the answer is larger than any of a root")
+            raise _Away("the response is larger than any of a root")
         if time.monotonic() > deadline:
-            raise _Away("the answer did not end in time")
+            raise _Away("the response did not end in time")
     return bytes(data)
 
 
 def _error_in(status: int, data: bytes) -> Exception:
-    """What an answer that is no success stands for."""
+    """Return the error that an unsuccessful response stands for."""
     told = _told_error(data)
     if told is None:
-        return _Away(f"HTTP {status} from something that is no root")
+        return _Away(f"HTTP {status} from a server that is not a root")
     error = named_error(told)
     if error is not None:
         return error
@@ -233,7 +232,7 @@ def _error_in(status: int, data: bytes) -> Exception:
 
 
 def _told_error(data: bytes) -> LinkError | None:
-    """The error, if a root wrote it."""
+    """Return the error if a root wrote the response."""
     try:
         error = json.loads(data)["error"]
         facts = error.get("facts") or {}
@@ -251,35 +250,30 @@ class HttpLedger:
         self._link = link
 
     def join(self, record: MeshRecord, *, adopt: int = 0, seen: int = 0) -> Session:
-        """See `LeaseLedger.join`."""
         session = self._link.call(JOIN, Join(record=record, adopt=adopt, seen=seen))
         self._link.speak_for(session)
         return session
 
     def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> Told:
-        """See `LeaseLedger.heartbeat`."""
         for rows in (beat.wants or (), beat.claims or (), beat.pays):
             if len(rows) > TOLD_MAX:
                 raise BatchTooLarge(f"{counted(len(rows), 'row')} in one call; send at most {TOLD_MAX}")
         return self._link.call(HEARTBEAT, Heartbeat(session=_bare(session), record=record, beat=beat))
 
     def leave(self, session: Session) -> None:
-        """See `LeaseLedger.leave`."""
         self._link.call(LEAVE, Leave(session=_bare(session)))
 
     def acquire(self, session: Session, wants: tuple[Want, ...]) -> Acquired:
-        """See `LeaseLedger.acquire`."""
         return self._link.call(ACQUIRE, Acquire(session=_bare(session), wants=wants))
 
     def release(self, session: Session, parts: tuple[Kept, ...]) -> Told:
-        """See `LeaseLedger.release`."""
         return self._link.call(RELEASE, Release(session=_bare(session), parts=parts))
 
 
 class HttpStageQueue:
     """The child's verbs of `StageQueue`.
 
-    It remembers what was claimed through it: the root tells the inputs of a stage only to whoever proves that it is his.
+    It remembers claims made through it: the root returns a stage's inputs only with proof that the mesh has the stage.
     """
 
     def __init__(self, link: HttpLink, mesh: MeshId) -> None:
@@ -288,74 +282,64 @@ class HttpStageQueue:
         self._claims: dict[StageId, Claim] = {}
 
     def queued(self, mesh: MeshId) -> tuple[StageId, ...]:
-        """See `StageQueue.queued`."""
         return self._link.call(QUEUED, Queued(mesh=mesh))
 
     def heads_of(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[QueuedStage, ...]:
-        """See `StageQueue.heads_of`."""
         return self._link.call(HEADS_OF, HeadsOf(mesh=mesh, stages=stages))
 
     def remembered(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[StageId, ...]:
-        """See `StageQueue.remembered`."""
         return self._link.call(REMEMBERED, Remembered(mesh=mesh, stages=stages))
 
     def explain(self, session: Session, stages: tuple[StageId, ...], reason: Reason, detail: str) -> None:
-        """See `StageQueue.explain`."""
         told = detail[: LONG_TEXTS["detail"]]
         self._link.call(EXPLAIN, Explain(session=_bare(session), stages=stages, reason=reason, detail=told))
 
     def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
-        """See `StageQueue.claim`."""
         claimed = self._link.call(CLAIM, ClaimStage(session=_bare(session), stage=stage, lease=lease))
         if claimed is not None:
             self._claims[stage] = claimed.claim
         return claimed
 
     def resume(self, session: Session, claims: tuple[HeldClaim, ...]) -> tuple[ClaimStanding, ...]:
-        """See `StageQueue.resume`."""
         refuse_many(claims)
         return self._link.call(RESUME, Resume(session=_bare(session), claims=claims))
 
     def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...], *, after: int = 0) -> int:
-        """See `StageQueue.report`. A large batch goes in parts, each of which is taken in once."""
+        """Report as `StageQueue.report`. A large batch is sent in parts, each of which the store accepts once."""
         for number, part in parts_of(batch, messages):
             after = self._link.call(REPORT, Report(claim=claim, batch=number, messages=part, after=after))
         return after
 
     def inputs_of(self, stage: StageId) -> dict[NodeId, StoredValue | None]:
-        """See `StageQueue.inputs_of`."""
         return self._link.call(INPUTS_OF, InputsOf(mesh=self._mesh, stage=stage, claim=self._claims.get(stage)))
 
     def claims_of(self, session: Session) -> tuple[ClaimedStage, ...]:
-        """See `StageQueue.claims_of`."""
         claims = self._link.call(CLAIMS_OF, ClaimsOf(session=_bare(session)))
         self._claims = {claimed.claim.stage: claimed.claim for claimed in claims}
         return claims
 
     def mail(self, mesh: MeshId, cursor: str, wait_ms: int) -> tuple[str, tuple[Mail, ...]]:
-        """See `StageQueue.mail`."""
         wait_ms = min(wait_ms, MAIL_WAIT_MS_MAX)
         return self._link.call(MAIL, AwaitMail(mesh=mesh, cursor=cursor, wait_ms=wait_ms), wait_ms=wait_ms)
 
 
 class HttpBlobs:
-    """The child's verbs of `BlobStore`; each blob is a call of its own, its bytes as they are."""
+    """The child's verbs of `BlobStore`; each blob is one call with its raw bytes."""
 
     def __init__(self, link: HttpLink) -> None:
         self._link = link
 
     def put(self, run: RunId, sha256: str, data: bytes) -> None:
-        """See `BlobStore.put`.
+        """Store the bytes as `BlobStore.put`.
 
         Raises:
             BatchTooLarge: More bytes than a mesh may store at once.
         """
         if len(data) > BLOB_BYTES_MAX:
-            raise BatchTooLarge(f"a blob of {counted(len(data), 'byte')}; the root takes at most {BLOB_BYTES_MAX}")
+            raise BatchTooLarge(f"a blob of {counted(len(data), 'byte')}; the root accepts at most {BLOB_BYTES_MAX}")
         self._link.send("PUT", _place_of(run, sha256), data, limit_ms=BLOB_LIMIT_MS, kind=BYTES)
 
     def get(self, run: RunId, hashes: tuple[str, ...]) -> dict[str, bytes]:
-        """See `BlobStore.get`."""
         found = {sha256: self._get(run, sha256) for sha256 in hashes}
         return {sha256: data for sha256, data in found.items() if data is not None}
 
@@ -365,20 +349,20 @@ class HttpBlobs:
         except _NotThere:
             return None
         if hashlib.sha256(data).hexdigest() != sha256:
-            raise StoreUnavailable(f"the bytes that came for {sha256} are others")
+            raise StoreUnavailable(f"the received bytes do not match the hash {sha256}")
         return data
 
 
 def ask_terms(link: HttpLink, mesh: MeshId, record: MeshRecord | None = None) -> LinkTerms:
-    """What holds for every mesh of the root, and what it says to the record. Raises as `HttpLink.call`."""
+    """Return the terms of the root, with its warnings about the record. Raises as `HttpLink.call`."""
     return link.call(TERMS, AskTerms(mesh=mesh, record=record))
 
 
 def trusted(ca_file: str | None) -> ssl.SSLContext | bool:
-    """Whom to believe to be a root: those that the file's certificates have signed; without one, whom this machine believes.
+    """Return the trusted certificates: those of the file, or without a file those of this machine.
 
     Raises:
-        StoreUnavailable: The file cannot be read as certificates.
+        StoreUnavailable: The file has no readable certificates.
     """
     if ca_file is None:
         return True
@@ -389,7 +373,7 @@ def trusted(ca_file: str | None) -> ssl.SSLContext | bool:
 
 
 def _bare(session: Session) -> Session:
-    """The session without what its join was told, which the root knows."""
+    """Return the session without the response to its join, which the root knows."""
     return replace(session, told=Told())
 
 

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 from mesh.ids import MeshId, RunId, StageId
 
-#: The layout of everything below the keys: one more with each change that a program of the layout before would misread.
+#: Version of the stored layout: increases with each change that an older program would misread.
 SCHEMA = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of one shard."""
+    """Keys of one shard."""
 
     shard: str = "main"
 
@@ -19,12 +19,12 @@ class Keys:
 
     @property
     def prefix(self) -> str:
-        """What all keys begin with."""
+        """Prefix of all keys."""
         return self._key("")
 
     @property
     def meta(self) -> str:
-        """Hash: who the ledger is, its clock, epoch, terms and last token; see `lua/lib_clock.lua`. `arrivals`: stages ever queued."""
+        """Hash: the ledger's id, clock, epoch, terms and last token; see `lua/lib_clock.lua`. `arrivals`: stages ever queued."""
         return self._key("meta")
 
     @property
@@ -34,16 +34,16 @@ class Keys:
 
     @property
     def use(self) -> str:
-        """Hash: `tenant|flavor` to what the node is charged; see `lua/lib_tree.lua`."""
+        """Hash: `tenant|flavor` to the node's charged use; see `lua/lib_tree.lua`."""
         return self._key("use")
 
     @property
     def gone(self) -> str:
-        """Hash: tenant that is not in the tree any more, and still charged, to the parent it had."""
+        """Hash: removed tenant that is still charged, to its former parent."""
         return self._key("gone")
 
     def draft(self, name: str) -> str:
-        """Hash: rows of a tree that is not in force yet; gone by itself when nothing comes of it."""
+        """Hash: rows of a tree that is not in force yet; expires if it never takes effect."""
         return self._key("draft", name)
 
     @property
@@ -58,32 +58,32 @@ class Keys:
 
     @property
     def due(self) -> str:
-        """Sorted set: holders of leases by the lease clock's time after which they may lose them: see `lua/lib_session.lua`."""
+        """Sorted set: holders of leases, by the time on the lease clock when these may expire: see `lua/lib_session.lua`."""
         return self._key("due")
 
     @property
     def cuts(self) -> str:
-        """Sorted set: `holder|tenant|flavor` of leases that shrink, by the time after which they lose what is above the target."""
+        """Sorted set: `holder|tenant|flavor` of leases that shrink, by the time when amounts above the target are reclaimed."""
         return self._key("cuts")
 
     @property
     def marks(self) -> str:
-        """Hash: mesh to the version of the last change of its leases, `<mesh>|grow` and others about it; see `lua/lib_lease.lua`."""
+        """Hash: mesh to the version of the last change of its leases, `<mesh>|grow` and similar; see `lua/lib_lease.lua`."""
         return self._key("marks")
 
     @property
     def wanting(self) -> str:
-        """Set: meshes that want what they were not granted."""
+        """Set: meshes with recorded wants."""
         return self._key("wanting")
 
     @property
     def plan(self) -> str:
-        """Hash: who plans, under which token, until when; the number of the last plan."""
+        """Hash: the leading planner, its token and term; the number of the last plan."""
         return self._key("plan")
 
     @property
     def lease_log(self) -> str:
-        """Stream: every change of a lease and every epoch: the last hundred thousand entries or so, of five changes at most."""
+        """Stream: every change of a lease and every epoch: about the last 100,000 entries of at most five changes."""
         return self._key("lease-log")
 
     def leases(self, holder: MeshId | str) -> str:
@@ -91,7 +91,7 @@ class Keys:
         return self._key("leases", holder)
 
     def wants(self, mesh: MeshId | str) -> str:
-        """Hash: `tenant|flavor` to what the mesh wants, as JSON."""
+        """Hash: `tenant|flavor` to the mesh's want, as JSON."""
         return self._key("wants", mesh)
 
     def stage(self, stage: StageId | str) -> str:
@@ -99,23 +99,23 @@ class Keys:
         return self._key("stage", stage)
 
     def inputs(self, stage: StageId | str) -> str:
-        """Hash: node to the stored value that was delivered, as JSON."""
+        """Hash: node to the delivered stored value, as JSON."""
         return self._key("inputs", stage)
 
     def ready(self, mesh: MeshId | str) -> str:
-        """Sorted set: queued stages of a mesh as `<arrival, 16 digits>:<stage>` by the priority, negated: the next one first."""
+        """Sorted set: queued stages of a mesh as `<arrival, 16 digits>:<stage>` by negated priority: the next one first."""
         return self._key("ready", mesh)
 
     def claimed(self, mesh: MeshId | str) -> str:
-        """Sorted set: stages that the mesh's session has claimed, by when, milliseconds by the server's clock."""
+        """Sorted set: stages that the mesh's session has claimed, by the time of the claim, ms on the server's clock."""
         return self._key("claimed", mesh)
 
     def stages_of(self, run: RunId | str) -> str:
-        """Set: stages that were submitted for a run and not forgotten."""
+        """Set: submitted stages of a run that are not forgotten."""
         return self._key("stages-of", run)
 
     def mail(self, mesh: MeshId | str) -> str:
-        """Stream: letters to the mesh."""
+        """Stream: notifications to the mesh."""
         return self._key("mail", mesh)
 
     @property
@@ -125,17 +125,18 @@ class Keys:
 
     @property
     def overdue(self) -> str:
-        """Sorted set: claimed stages that have a deadline, by the lease clock's time of it."""
+        """Sorted set: claimed stages with a deadline, by its time on the lease clock."""
         return self._key("overdue")
 
     def taken(self, mesh: MeshId | str) -> str:
-        """Hash: `tenant|flavor|resource` to the units that the mesh's claims take of its lease, a slot for each stage."""
+        """Hash: `tenant|flavor|resource` to the units that the mesh's claims use of its lease, one slot per stage."""
         return self._key("taken", mesh)
 
     @property
     def scripted(self) -> tuple[str, ...]:
-        """`KEYS` of every script of the ledger and the queue, in the order that `lua/lib_keys.lua` names them. Those that end
-        in `:` are families: the script appends the id, for which meshes a sweep touches is known only inside it."""
+        """`KEYS` of every script of the ledger and the queue, in the order of `lua/lib_keys.lua`. Keys that end in `:` are families: the
+        script appends the id, because only the script knows which meshes a sweep touches.
+        """
         single = (self.meta, self.tree, self.sessions, self.meshes, self.inbox)
         ledger = (self.due, self.cuts, self.marks, self.wanting, self.plan, self.lease_log)
         families = (self.leases, self.wants, self.stage, self.inputs, self.ready, self.claimed, self.stages_of, self.mail)
@@ -167,16 +168,16 @@ class Keys:
         return self._key("active-runs")
 
     def runs_of(self, tenant: str) -> str:
-        """Sorted set: runs of a tenant and of all below it, by creation."""
+        """Sorted set: runs of a tenant and of all tenants below it, by creation."""
         return self._key("runs-of", tenant)
 
     @property
     def ended_runs(self) -> str:
-        """Sorted set: ended runs by the time of their end, for retention."""
+        """Sorted set: ended runs by end time, for retention."""
         return self._key("ended-runs")
 
     def dead_of(self, run: RunId | str) -> str:
-        """Hash: node of a run that failed for good to its dead letter, as JSON."""
+        """Hash: node of a run that failed for good, to its dead letter, as JSON."""
         return self._key("dead-of", run)
 
     @property
@@ -186,20 +187,20 @@ class Keys:
 
     @property
     def touched(self) -> str:
-        """Text: written so that a connection has something to wait for; see `redis_durability`."""
+        """Text: a small write for which a connection can then wait; see `redis_durability`."""
         return self._key("touched")
 
     def backlog(self, tenant: str) -> str:
-        """Hash: `runs` and `bytes` that a tenant and all below it have open."""
+        """Hash: open `runs` and `bytes` of a tenant and of all tenants below it."""
         return self._key("backlog", tenant)
 
     def idempotency(self, tenant: str) -> str:
-        """Hash: idempotency key to the run that was submitted under it."""
+        """Hash: idempotency key to the run submitted under it."""
         return self._key("idempotency", tenant)
 
     @property
     def api_keys(self) -> str:
-        """Hash: key id to its record (tenant, SHA-256 of the secret, when created), as JSON."""
+        """Hash: key id to its record (tenant, SHA-256 of the secret, creation time), as JSON."""
         return self._key("api-keys")
 
     @property
@@ -209,15 +210,15 @@ class Keys:
 
     @property
     def coordinator(self) -> str:
-        """Hash, as `plan`: who coordinates runs at present, and until when."""
+        """Hash, as `plan`: the leading coordinator and its term."""
         return self._key("coordinator")
 
     @property
     def tenant_orders(self) -> str:
-        """Hash: `filed` (what the federation file says of tenants) and `stop|<tenant>`, as JSON."""
+        """Hash: `filed` (settings of the federation file) and `stop|<tenant>`, as JSON."""
         return self._key("tenant-orders")
 
     @property
     def orders_given(self) -> str:
-        """Hash: `count`, how many orders for tenants, drains of meshes and revocations of API keys there were."""
+        """Hash: `count`, the number of tenant orders, drains of meshes and revocations of API keys so far."""
         return self._key("orders-given")

@@ -1,7 +1,7 @@
-"""Rows of a ledger on Redis as they were at the last look, each with what it means: what has not changed is not read again.
+"""Cache of a Redis ledger's rows with their parsed values, so unchanged rows are not parsed again.
 
-A look at a thousand leases is a thousand rows of which hardly one is new a second later. Safe to call from many threads: each look
-leaves another whole, and one that is lost to another thread's costs work and nothing else.
+A snapshot of a thousand leases reads a thousand rows, of which hardly any has changed a second later. Thread-safe: each read replaces the
+cache as a whole, and an update lost to another thread costs only work.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ Charged = dict[tuple[TenantPath, FlavorName, str], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ChargedRows:
-    """All that is charged."""
+    """All charged use."""
 
-    flat: list[bytes]  #: As it came.
-    nodes: dict[bytes, tuple[bytes, Charged, Charged]]  #: Each with its row, and what of it belongs to each of the two below.
+    flat: list[bytes]  #: Raw rows.
+    nodes: dict[bytes, tuple[bytes, Charged, Charged]]  #: Per node its row, and the row's part of `held` and of `aimed`.
     held: Charged
     aimed: Charged
 
 
 class KnownRows:
-    """Of one ledger."""
+    """Cache of the rows of one ledger."""
 
     def __init__(self) -> None:
-        self._holders: dict[bytes, tuple[list[bytes], dict[bytes, tuple[bytes, LeaseView]]]] = {}  #: Each with its rows as they came.
+        self._holders: dict[bytes, tuple[list[bytes], dict[bytes, tuple[bytes, LeaseView]]]] = {}  #: Raw and parsed rows by holder.
         self._charged = _ChargedRows(flat=[], nodes={}, held={}, aimed={})
         self._records: dict[bytes, MeshRecord] = {}
 
     def leases(self, holders: list[Any]) -> tuple[LeaseView, ...]:
-        """Of all holders, in the order in which they were granted."""
+        """Return the leases of all holders, in the order of their grants."""
         before = self._holders
         now = {name: _views(name, flat, before.get(name)) for name, flat in holders}
         self._holders = now
@@ -48,7 +48,7 @@ class KnownRows:
         return tuple(sorted(views, key=attrgetter("token")))
 
     def charged(self, flat: list[bytes]) -> tuple[Charged, Charged]:
-        """What each node is charged, and nodes that are charged nothing yet, for which something is aimed at."""
+        """Return the charged use of each node, and nodes without use that have a target."""
         known = self._charged
         if known.flat != flat:
             known = _charged(flat, known.nodes)
@@ -56,7 +56,7 @@ class KnownRows:
         return dict(known.held), known.aimed
 
     def meshes(self, rows: list[list[Any]]) -> tuple[MeshView, ...]:
-        """By their ids."""
+        """Return the meshes by id."""
         before = self._records
         now = {row[1]: before.get(row[1]) or decode(MeshRecord, row[1]) for row in rows}
         self._records = now
@@ -81,7 +81,7 @@ def _charged(flat: list[bytes], before: dict[bytes, tuple[bytes, Charged, Charge
 def _views(
     holder: bytes, flat: list[bytes], known: tuple[list[bytes], dict[bytes, tuple[bytes, LeaseView]]] | None
 ) -> tuple[list[bytes], dict[bytes, tuple[bytes, LeaseView]]]:
-    """The leases of a holder, by the names of their rows."""
+    """Return the leases of a holder, by the names of their rows."""
     if known is not None and known[0] == flat:
         return known
     before = known[1] if known is not None else {}

@@ -1,8 +1,7 @@
-"""The tenant tree of a ledger on Redis, read once and kept for as long as it is the one in force.
+"""Cache of the tenant tree of a Redis ledger while that tree is in force.
 
-Each tree that is put in force has a name that no other ever has, whatever the server loses: a tree that is known by its name is
-that tree, where one of the same version need not be. What tenants are charged is read with the name, in one script, so it is
-never held against another tree.
+Each tree in force has a unique name, even after lost writes. So the name identifies the tree; a version does not. One script reads use
+and name together, so use is never combined with another tree.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from federation.store.tree_rows import tree_of
 from federation.tenants import TenantTree
 from mesh.ids import FlavorName, TenantPath
 
-#: Rows that one script looks at, about: others wait for a millisecond or two.
+#: Approximate rows per script; other callers wait a millisecond or two.
 _PAGE_ROWS = 2_000
-#: How often a tree may be replaced while it is read before that is told as what it is.
+#: Replacements of the tree during one read after which the read fails.
 LOOKS_MAX = 10
 
 
 class KnownTree:
-    """What this process knows of the tree. Safe to call from many threads.
+    """Cache of the tree in this process. Thread-safe.
 
     Args:
         call: Calls a verb of the ledger with arguments.
@@ -33,24 +32,24 @@ class KnownTree:
 
     def __init__(self, call: Callable[..., Any]) -> None:
         self._call = call
-        self._reading = threading.Lock()  #: One reads for all.
-        self._kept: tuple[bytes, TenantTree] = (b"", TenantTree())  #: With its name.
-        self._extended: tuple[TenantTree, object, TenantTree] | None = None  #: With what it was made of.
+        self._reading = threading.Lock()  #: One thread reads for all.
+        self._kept: tuple[bytes, TenantTree] = (b"", TenantTree())  #: Name and tree.
+        self._extended: tuple[TenantTree, object, TenantTree] | None = None  #: Tree, inputs and result of `extended`.
 
     @property
     def kept(self) -> tuple[bytes, TenantTree]:
-        """The tree that was in force when it was last read or written, and its name; empty before."""
+        """Name and tree in force at the last read or write; empty before."""
         return self._kept
 
     def keep(self, name: bytes, tree: TenantTree) -> None:
-        """This tree was put in force under this name."""
+        """Store the tree that was put in force under this name."""
         self._kept = name, tree
 
     def in_force(self) -> tuple[int, TenantTree]:
-        """The configured tenants and their version, of one instant.
+        """Return the version and the configured tenants, at one instant.
 
         Raises:
-            StoreUnavailable: Redis does not answer, or the tree is replaced again and again.
+            StoreUnavailable: Redis does not respond, or the tree is replaced again and again.
         """
         for _ in range(LOOKS_MAX):
             _, version, name, *_ = self._call("tree", self._kept[0], 0, 1)
@@ -60,10 +59,10 @@ class KnownTree:
         raise not_whole()
 
     def named(self, name: bytes) -> TenantTree | None:
-        """The configured tenants of the tree of this name; None when it is not in force any more, or was not read whole: look anew.
+        """Return the tree of this name; None if it is not in force any more or was not read completely: read again.
 
         Raises:
-            StoreUnavailable: Redis does not answer.
+            StoreUnavailable: Redis does not respond.
         """
         known, tree = self._kept
         if known == name:
@@ -77,7 +76,7 @@ class KnownTree:
             return self._kept[1]
 
     def _rows(self, name: bytes) -> dict[bytes, bytes]:
-        """Some may be missing: the tree is another one meanwhile, or another server goes on, for which the cursor means another place."""
+        """Read the rows. Rows may be missing if the tree was replaced, or if another server took over and the cursor is invalid."""
         rows: dict[bytes, bytes] = {}
         cursor: bytes | int = 0
         while True:
@@ -95,7 +94,7 @@ class KnownTree:
         gone: Mapping[TenantPath, TenantPath | None],
         charged: Mapping[tuple[TenantPath, FlavorName, str], int],
     ) -> TenantTree:
-        """The tree with those of `gone` that are still charged; the same object as long as these are the same."""
+        """Return the tree plus those of `gone` that are still charged; the same object while these are the same."""
         what = gone, frozenset(key for key in charged if key[0] in gone)
         known = self._extended
         if known is None or known[0] is not tree or known[1] != what:
@@ -105,15 +104,14 @@ class KnownTree:
 
 
 def new_name(tree: TenantTree) -> str:
-    """A name for the tree once it is in force: it tells how many tenants there are to read, and no other tree ever has it."""
+    """Return a unique name for the tree in force; the name begins with the number of tenants."""
     return f"{len(tree.tenants)}-{secrets.token_hex(16)}"
 
 
 def tenants_in(name: bytes) -> int:
-    """How many tenants the tree of this name has."""
+    """Return the number of tenants in the tree of this name."""
     return int(name.partition(b"-")[0] or 0)
 
 
 def not_whole() -> StoreUnavailable:
-    """Look after look."""
-    return StoreUnavailable(f"the tenant tree could not be read whole in {LOOKS_MAX} looks: it is replaced again and again; look later")
+    return StoreUnavailable(f"the tenant tree could not be read in {LOOKS_MAX} attempts: it is replaced again and again; retry later")

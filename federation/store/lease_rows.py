@@ -1,4 +1,4 @@
-"""Leases, wants and sessions as rows of the ledger, as `lua/lib_lease.lua` writes them; and as people look at them."""
+"""Leases, wants and sessions as rows of the ledger (written by `lua/lib_lease.lua`), and as views."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -10,17 +10,17 @@ from federation.tenants import SEPARATOR
 from mesh.ids import FlavorName, MeshId, TenantPath, is_fit_name
 from mesh.resources import AMOUNT_MAX, ResourceSet
 
-#: Stands in a holder's name between a mesh and the incarnation of an earlier session of it.
+#: Separates a mesh from the incarnation of an earlier session in a holder's name.
 EARLIER = "~"
 
 
 def lease_of(mesh: MeshId, tenant: str, flavor: str, row: str) -> Lease:
-    """From `token|version|priority|cut` and then resource, held, target, …"""
+    """Parse `token|version|priority|cut` followed by resource, held, target, …"""
     return _lease(mesh, [tenant, flavor, "", *row.split(SEPARATOR, 4)])
 
 
 def _lease(mesh: MeshId, parts: list[str]) -> Lease:
-    """From tenant, flavor, ms until the cut or nothing, token, version, priority, cut, and the amounts, if there are any."""
+    """Parse tenant, flavor, ms until the deadline or nothing, token, version, priority, deadline, and optional amounts."""
     tenant, flavor, left, token, version, priority, _, *amounts = parts
     held, target = _held_and_target(amounts[0] if amounts else "")
     return Lease(
@@ -38,7 +38,7 @@ def _lease(mesh: MeshId, parts: list[str]) -> Lease:
 
 @lru_cache(maxsize=4096)
 def _held_and_target(amounts: str) -> tuple[ResourceSet, ResourceSet]:
-    """From resource, held, target, …; kept, since leases are of few sizes and every answer tells many of them."""
+    """Parse resource, held, target, … Cached, because leases have few sizes and every response has many leases."""
     parts = amounts.split(SEPARATOR) if amounts else []
     names = parts[::3]
     held, target = (ResourceSet(dict(zip(names, map(int, parts[first::3]), strict=True))) for first in (1, 2))
@@ -46,17 +46,17 @@ def _held_and_target(amounts: str) -> tuple[ResourceSet, ResourceSet]:
 
 
 def told_leases(mesh: MeshId, lines: str) -> tuple[Lease, ...]:
-    """From what `lua/lib_lease.lua` tells a mesh, a line for each lease; in the order of the ledger's fields."""
+    """Parse the leases that `lua/lib_lease.lua` sends to a mesh, one per line; in the order of the ledger's fields."""
     leases = [_lease(mesh, line.split(SEPARATOR, 7)) for line in lines.splitlines()]
     leases.sort(key=lambda lease: f"{lease.tenant}{SEPARATOR}{lease.flavor}")
     return tuple(leases)
 
 
 def refuse_unfit(tenant: str, flavor: str, *amounts: ResourceSet) -> None:
-    """What is set apart by `|` and by lines may not hold them: a name with a bar would be other fields, of another's lease.
+    """Refuse names with `|` or a line end, the separators of rows: such a name could address a field of another lease.
 
     Raises:
-        UnfitName: The tenant, the flavor or a resource has such a name, or none.
+        UnfitName: The name of the tenant, the flavor or a resource is invalid or empty.
     """
     for name in (tenant, flavor):
         _refuse_unfit(name)
@@ -67,11 +67,11 @@ def refuse_unfit(tenant: str, flavor: str, *amounts: ResourceSet) -> None:
 @lru_cache(maxsize=4096)
 def _refuse_unfit(name: str) -> None:
     if not is_fit_name(name):
-        raise UnfitName(f"{name[:100]!r} is no name of a tenant, flavor or resource: it must not be empty, nor hold `|` or an end of line")
+        raise UnfitName(f"invalid name {name[:100]!r} of a tenant, flavor or resource: it must not be empty, nor contain `|` or a line end")
 
 
 def ask_line(want: Want) -> str:
-    """As `acquire.lua` reads it. Raises as `refuse_unfit`."""
+    """Format for `acquire.lua`. Raises as `refuse_unfit`."""
     refuse_unfit(want.tenant, want.flavor)
     slots = min(want.slots, AMOUNT_MAX)
     pays_for = want.priority if want.pays_for is None else want.pays_for
@@ -79,7 +79,7 @@ def ask_line(want: Want) -> str:
 
 
 def kept_line(part: Kept) -> str:
-    """As `release.lua` reads it. Raises as `refuse_unfit`."""
+    """Format for `release.lua`. Raises as `refuse_unfit`."""
     refuse_unfit(part.tenant, part.flavor)
     return f"{part.tenant}|{part.flavor}|{part.version}{_amounts(part.amounts)}"
 
@@ -92,18 +92,18 @@ def _amounts(amounts: ResourceSet) -> str:
 
 
 def lines_of(rows: Iterable[str]) -> str:
-    """Each with its newline."""
+    """Join the rows, each with its newline."""
     return "\n".join([*rows, ""])
 
 
 def holder_of(name: str) -> tuple[MeshId, int | None]:
-    """The mesh, and the incarnation when its leases are those of an earlier session."""
+    """Return the mesh; and the incarnation if the leases belong to an earlier session."""
     mesh, _, incarnation = name.partition(EARLIER)
     return MeshId(mesh), int(incarnation) if incarnation else None
 
 
 def view_of(lease: Lease, incarnation: int | None = None) -> LeaseView:
-    """The lease for people."""
+    """Return the lease for display."""
     return LeaseView(
         lease=lease.lease,
         tenant=lease.tenant,
@@ -119,29 +119,29 @@ def view_of(lease: Lease, incarnation: int | None = None) -> LeaseView:
 
 
 def pays_row(pays: Pays) -> list[object]:
-    """As `heartbeat.lua` reads it. Raises as `refuse_unfit`."""
+    """Format for `heartbeat.lua`. Raises as `refuse_unfit`."""
     refuse_unfit(pays.tenant, pays.flavor)
     return [pays.tenant, pays.flavor, pays.priority]
 
 
 def want_field(want: Want) -> str:
-    """Under which the ledger keeps it: what one want has to itself. Raises as `refuse_unfit`."""
+    """Return the ledger's field for the want, unique per want of a mesh. Raises as `refuse_unfit`."""
     refuse_unfit(want.tenant, want.flavor)
     return f"{want.tenant}|{want.flavor}|{want.priority}{_amounts(want.slot)}"
 
 
 def want_row(want: Want) -> list[object]:
-    """As `heartbeat.lua` reads it. Raises as `refuse_unfit`."""
+    """Format for `heartbeat.lua`. Raises as `refuse_unfit`."""
     return [want_field(want), min(want.slots, AMOUNT_MAX), _waited(want), min(want.beyond, AMOUNT_MAX)]
 
 
 def _waited(want: Want) -> int:
-    """For how long the mesh is believed that it waits, ms; -1: it does not say."""
+    """Return the believed wait, ms; -1: the mesh reports none."""
     return -1 if want.waited_ms is None else min(want.waited_ms, WAITED_MS_MAX)
 
 
 def want_view(mesh: MeshId, field: str, row: str, now_lt: int) -> WantView:
-    """From `tenant|flavor|priority|resource|units…` and `slots|since when on the lease clock|slots beyond`."""
+    """Parse `tenant|flavor|priority|resource|units…` and `slots|since when on the lease clock|slots beyond`."""
     tenant, flavor, priority, *amounts = field.split(SEPARATOR)
     slots, since, beyond = map(int, row.split(SEPARATOR))
     return WantView(
@@ -157,7 +157,7 @@ def want_view(mesh: MeshId, field: str, row: str, now_lt: int) -> WantView:
 
 
 def mesh_view(row: list[bytes | int], record: MeshRecord) -> MeshView:
-    """From `snapshot.lua`, and the record that is packed in it."""
+    """Parse a row of `snapshot.lua` with the mesh's record."""
     _, _, incarnation, alive, age_ms, waiting, claimed = row
     return MeshView(
         record=record,

@@ -1,7 +1,7 @@
-"""Ledger, stage queue and blobs in one process: for tests, simulation, and a federation of one.
+"""Ledger, stage queue and blobs in one process: for tests, simulations, and a federation in one process.
 
-It answers as the Redis stores do; one contract suite runs over both. What they would write as JSON is written as JSON here
-too, so what cannot cross there cannot cross here.
+The memory store behaves as the Redis stores; one contract suite runs on both. It encodes as JSON what they encode as JSON, so values that
+cannot be stored there cannot be stored here.
 """
 
 from __future__ import annotations
@@ -56,37 +56,37 @@ _LETTERS_KEPT = 1000
 
 @dataclass(slots=True, kw_only=True)
 class _Stage:
-    """A stage's record."""
+    """Record of a stage."""
 
     mesh: MeshId
     head: QueuedStage
     spec: bytes
     arrival: int
     state: str = "queued"  #: `queued`, `claimed`, `ended`, `lost`, `cancelled`.
-    claim: Claim | None = None  #: The last; there is at most one in a stage's life.
+    claim: Claim | None = None  #: The last claim; a stage has at most one in its life.
     paid_by: Lease | None = None  #: The lease that the claim was made under.
-    batch: int = 0  #: The last that was taken in under the claim.
+    batch: int = 0  #: The last batch accepted under the claim.
     cancelled: bool = False
-    since_ms: int = 0  #: When it came to be where it is, by the wall clock: for people.
-    deadline_ms: int | None = None  #: How long after its claim it is taken back.
-    overdue: int | None = None  #: When that is, on the lease clock; None while it is not claimed, or has no deadline.
+    since_ms: int = 0  #: When the stage came into its present state and queue, on the wall clock: for display.
+    deadline_ms: int | None = None  #: Limit from the claim to the take-back.
+    overdue: int | None = None  #: Time of the take-back on the lease clock; None if the stage is not claimed or has no deadline.
     inputs: dict[NodeId, bytes] = field(default_factory=dict)
 
 
 class MemoryStore(MemoryLedger):
-    """`LeaseLedger`, `StageQueue` and `BlobStore` at once; safe to call from many threads.
+    """`LeaseLedger`, `StageQueue` and `BlobStore` in one; thread-safe.
 
     Args:
-        clock: The ledger's time. Waiting for mail is in real time whatever the clock says.
-        ttl_ms: How long a session lives after each heartbeat.
-        grace_ms: How much longer the ledger waits before it takes back what a silent session holds.
-        max_step_ms: Most that the lease clock moves at once; as it likes, since nobody sets the clock of a test by accident.
+        clock: The ledger's time. Waits for notifications use real time.
+        ttl_ms: Life of a session after each heartbeat.
+        grace_ms: Further wait before the ledger reclaims what a silent session holds.
+        max_step_ms: Longest step of the lease clock. The default is unlimited, because tests set their clock on purpose.
     """
 
     def __init__(self, *, clock: Clock, ttl_ms: int, grace_ms: int, max_step_ms: int = 2**53) -> None:
         super().__init__(clock=clock, terms=LeaseTerms(ttl_ms=ttl_ms, grace_ms=grace_ms, max_step_ms=max_step_ms))
-        self._entries = 0  #: Letters, inbox entries and arrivals ever counted.
-        self._claims: defaultdict[MeshId, dict[StageId, Claim]] = defaultdict(dict)  #: In the order in which they were made.
+        self._entries = 0  #: Count of notifications, inbox entries and arrivals.
+        self._claims: defaultdict[MeshId, dict[StageId, Claim]] = defaultdict(dict)  #: In the order of the claims.
         self._stages: dict[StageId, _Stage] = {}
         self._forgotten: set[RunId] = set()  #: Runs whose late stages are refused.
         self._mail: defaultdict[MeshId, deque[tuple[int, Mail]]] = defaultdict(lambda: deque(maxlen=_LETTERS_KEPT))
@@ -96,7 +96,6 @@ class MemoryStore(MemoryLedger):
     # ---- the ledger's other half
 
     def snapshot(self) -> Snapshot:
-        """See `LeaseLedger.snapshot`."""
         with self._changed:
             self._tick()
             return Snapshot(
@@ -148,7 +147,6 @@ class MemoryStore(MemoryLedger):
     # ---- the stage queue
 
     def submit(self, mesh: MeshId, spec: StageSpec) -> bool:
-        """See `StageQueue.submit`."""
         with self._changed:
             if spec.stage in self._stages or spec.run in self._forgotten:
                 return False
@@ -164,23 +162,19 @@ class MemoryStore(MemoryLedger):
             return True
 
     def waiting(self, mesh: MeshId, limit: int = 64) -> tuple[QueuedStage, ...]:
-        """See `StageQueue.waiting`."""
         with self._changed:
             return tuple(stage.head for stage in self._queued(mesh)[:limit])
 
     def queued(self, mesh: MeshId) -> tuple[StageId, ...]:
-        """See `StageQueue.queued`."""
         with self._changed:
             return tuple(stage.head.stage for stage in self._queued(mesh))
 
     def heads_of(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[QueuedStage, ...]:
-        """See `StageQueue.heads_of`."""
         with self._changed:
             named = (self._stages[stage] for stage in stages if stage in self._stages)
             return tuple(stage.head for stage in named if stage.mesh == mesh and stage.state == "queued")
 
     def remembered(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[StageId, ...]:
-        """See `StageQueue.remembered`."""
         with self._changed:
             return tuple(stage for stage in stages if stage in self._stages and self._stages[stage].mesh == mesh)
 
@@ -189,7 +183,7 @@ class MemoryStore(MemoryLedger):
         return sorted(queued, key=lambda stage: (-stage.head.priority, stage.arrival))
 
     def explain(self, session: Session, stages: tuple[StageId, ...], reason: Reason, detail: str) -> None:
-        """See `StageQueue.explain`. The word of a session that has ended is dropped."""
+        """Explain as `StageQueue.explain`. Calls of an ended session are ignored."""
         with self._changed:
             for stage in stages if self._is_current(session) else ():
                 record = self._stages.get(stage)
@@ -199,7 +193,6 @@ class MemoryStore(MemoryLedger):
                     self.post(record.head.run, "stage", waiting_for(stage, reason, detail))
 
     def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
-        """See `StageQueue.claim`."""
         with self._changed:
             self._admit(session)
             self._seat_of(session, live=True)
@@ -210,9 +203,9 @@ class MemoryStore(MemoryLedger):
                 return None
             if not mine:
                 if self._learn_left():
-                    raise LedgerLearning(f"the ledger learns for another {self._learn_left()} ms; claim then")
+                    raise LedgerLearning(f"the ledger recovers for another {self._learn_left()} ms; claim then")
                 if not self._pays(session.mesh, lease) and (lease is not None or record.head.slot):
-                    raise LeaseLost(f"mesh {session.mesh} holds no such lease for {stage}")
+                    raise LeaseLost(f"mesh {session.mesh} does not hold the lease for {stage}")
                 self._check_claims(session.mesh, record, lease)
                 claim = Claim(stage=stage, mesh=session.mesh, incarnation=session.incarnation, token=self._next_token())
                 self._make_claim(claim, record, lease)
@@ -242,13 +235,13 @@ class MemoryStore(MemoryLedger):
         return row is not None and lease is not None and row.token == lease.token != 0
 
     def _is_revoked(self, record: _Stage) -> bool:
-        """Was the lease that the claim was made under revoked hard?"""
+        """Return whether the lease of the claim was revoked with `hard`."""
         lease = record.paid_by
         row = self._rows.get(record.mesh, {}).get((lease.tenant, lease.flavor)) if lease is not None else None
         return row is not None and lease is not None and row.version > 0 and row.token != lease.token
 
     def resume(self, session: Session, claims: tuple[HeldClaim, ...]) -> tuple[ClaimStanding, ...]:
-        """See `StageQueue.resume`, and lua/resume.lua."""
+        """Resume as `StageQueue.resume`; see lua/resume.lua."""
         refuse_many(claims)
         with self._changed:
             self._admit(session)
@@ -281,7 +274,6 @@ class MemoryStore(MemoryLedger):
         return True
 
     def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...], *, after: int = 0) -> int:
-        """See `StageQueue.report`."""
         refuse_foreign(claim, messages)
         with self._changed:
             record = self._stages.get(claim.stage)
@@ -293,7 +285,7 @@ class MemoryStore(MemoryLedger):
             if state != "lost" and self._is_revoked(record):
                 raise StaleFence(f"the lease under which {claim.mesh} runs {claim.stage} was revoked")
             if record.batch < after:
-                raise EarlierReportsLost(f"of {claim.stage} the store has lost what was reported before batch {batch}; report it again")
+                raise EarlierReportsLost(f"the store has lost reports of {claim.stage} before batch {batch}; report them again")
             record.batch = batch
             if messages:
                 self.post(record.head.run, "stage", encode(list(messages), STAGE_MESSAGES))
@@ -303,7 +295,6 @@ class MemoryStore(MemoryLedger):
             return batch
 
     def deliver(self, stage: StageId, node: NodeId, value: StoredValue | None) -> None:
-        """See `StageQueue.deliver`."""
         with self._changed:
             record = self._stages.get(stage)
             if record is not None and record.state in ("queued", "claimed") and node not in record.inputs:
@@ -311,12 +302,10 @@ class MemoryStore(MemoryLedger):
                 self._post_mail(record.mesh, MailKind.INPUT, stage)
 
     def inputs_of(self, stage: StageId) -> dict[NodeId, StoredValue | None]:
-        """See `StageQueue.inputs_of`."""
         with self._changed:
             return _inputs(self._stages[stage]) if stage in self._stages else {}
 
     def cancel(self, stage: StageId) -> None:
-        """See `StageQueue.cancel`."""
         with self._changed:
             record = self._stages.get(stage)
             if record is not None and record.state == "queued":
@@ -327,13 +316,12 @@ class MemoryStore(MemoryLedger):
                 self._post_mail(record.mesh, MailKind.CANCEL, stage)
 
     def claims_of(self, session: Session) -> tuple[ClaimedStage, ...]:
-        """See `StageQueue.claims_of`; in the order of the claims."""
+        """Return claims as `StageQueue.claims_of`, in the order of the claims."""
         with self._changed:
             claims = self._claims[session.mesh].items() if self._is_current(session) else ()
             return tuple(_claimed(claim, self._stages[stage]) for stage, claim in claims)
 
     def take_back_overdue(self, limit: int = 200) -> tuple[StageId, ...]:
-        """See `StageQueue.take_back_overdue`."""
         with self._changed:
             self._tick()
             if self._learn_left():
@@ -350,7 +338,6 @@ class MemoryStore(MemoryLedger):
             return taken
 
     def ages(self) -> dict[MeshId, StageAges]:
-        """See `StageQueue.ages`."""
         with self._changed:
             now_ms = self._clock.wall_ms()
             found: dict[MeshId, dict[str, list[int]]] = {mesh: {"queued": [], "claimed": []} for mesh in self._seats}
@@ -367,7 +354,7 @@ class MemoryStore(MemoryLedger):
             }
 
     def orphans(self) -> tuple[Orphan, ...]:
-        """See `StageQueue.orphans`; here a stage's record is its place in the queue, so only claims can be lost."""
+        """Audit as `StageQueue.orphans`. A stage's record is also its queue entry here, so only claims can become orphans."""
         with self._changed:
             found = []
             for mesh, claims in self._claims.items():
@@ -384,7 +371,6 @@ class MemoryStore(MemoryLedger):
             return tuple(found)
 
     def forget(self, run: RunId, meshes: tuple[MeshId, ...]) -> None:
-        """See `StageQueue.forget`."""
         with self._changed:
             for stage in [stage for stage, record in self._stages.items() if record.head.run == run]:
                 record = self._stages.pop(stage)
@@ -395,12 +381,11 @@ class MemoryStore(MemoryLedger):
                 self._post_mail(mesh, MailKind.FORGET, run)
 
     def release_id(self, run: RunId) -> None:
-        """The run is retired: another one may have its id."""
+        """Allow another run to use the id of this removed run."""
         with self._changed:
             self._forgotten.discard(run)
 
     def mail(self, mesh: MeshId, cursor: str, wait_ms: int) -> tuple[str, tuple[Mail, ...]]:
-        """See `StageQueue.mail`."""
         with self._changed:
             letters = self._mail[mesh]
             if cursor == "":
@@ -411,19 +396,17 @@ class MemoryStore(MemoryLedger):
             return (f"{newer[-1][0]}-0" if newer else cursor), tuple(letter for _, letter in newer)
 
     def inbox(self, wait_ms: int, limit: int = 512) -> tuple[InboxEntry, ...]:
-        """See `StageQueue.inbox`."""
         with self._changed:
             self._wait(wait_ms, lambda: bool(self._inbox))
             return tuple(self._inbox.values())[:limit]
 
     def acknowledge(self, entries: tuple[str, ...]) -> None:
-        """See `StageQueue.acknowledge`."""
         with self._changed:
             for entry in entries:
                 self._inbox.pop(entry, None)
 
     def post(self, run: RunId, kind: str, body: bytes) -> None:
-        """Put an entry into the inbox; a run store in this process says `submitted` and `cancel` with it."""
+        """Put an entry into the inbox. A run store in this process posts `submitted` and `cancel`."""
         with self._changed:
             entry = f"{self._next_entry()}-0"
             self._inbox[entry] = InboxEntry(entry=entry, run=run, kind=kind, body=body)
@@ -452,25 +435,22 @@ class MemoryStore(MemoryLedger):
 
     @staticmethod
     def _close(record: _Stage, state: str) -> None:
-        """What a late or repeated report is checked against stays; the bulk goes."""
+        """Keep what late or repeated reports are checked against; drop the rest."""
         record.state, record.spec, record.overdue = state, b"", None
         record.inputs.clear()
 
     # ---- blobs
 
     def put(self, run: RunId, sha256: str, data: bytes) -> None:
-        """See `BlobStore.put`."""
         with self._changed:
             self._blobs[run].setdefault(sha256, data)
 
     def get(self, run: RunId, hashes: tuple[str, ...]) -> dict[str, bytes]:
-        """See `BlobStore.get`."""
         with self._changed:
             there = self._blobs.get(run, {})
             return {sha256: there[sha256] for sha256 in hashes if sha256 in there}
 
     def keep_only(self, run: RunId, hashes: tuple[str, ...]) -> None:
-        """See `BlobStore.keep_only`."""
         with self._changed:
             self._blobs[run] = self.get(run, hashes)
 

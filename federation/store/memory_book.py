@@ -1,6 +1,6 @@
-"""The book of the ledger in memory: its clock, tokens and epochs, who may speak, and the rows, written in one place.
+"""State of the ledger in memory: clock, tokens, epochs, session checks, and rows with their writers.
 
-What a stage queue has to do when a session ends or room comes is left to the subclass.
+Subclasses implement the effects on the stage queue when a session ends or capacity becomes free.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _SKEW_US_MAX = 60_000_000
 _SET_BACK_US = 50_000
 _LOG_KEPT = 100_000
 _WAKES_MAX, _WAKE_LOOKS_MAX = 8, 64
-#: What is not data.
+#: Attributes that are not stored data.
 _NEVER_LOST = ("_clock", "_changed", "_terms", "_uid")
 
 
 class MemoryBook(ABC):
-    """All that the ledger knows; every change of a row goes through `_set` and `_keep`.
+    """State of the ledger; every change of a row goes through `_set` and `_keep`.
 
     Args:
         clock: The server's clock: tokens and the lease clock follow its wall time.
-        terms: In force.
-        uid: Who the ledger is.
+        terms: Times in force.
+        uid: Id of the ledger.
     """
 
     def __init__(self, *, clock: Clock, terms: LeaseTerms, uid: str = "memory") -> None:
@@ -51,18 +51,18 @@ class MemoryBook(ABC):
         self._version = 0
         self._configured = TenantTree()
         self._vanished: dict[TenantPath, TenantPath | None] = {}
-        self._tree = TenantTree()  #: The configured tree and the vanished tenants: what is charged.
+        self._tree = TenantTree()  #: The configured tree plus removed tenants that are still charged.
         self._usage: dict[tuple[TenantPath, FlavorName, str], int] = {}
         self._aims: dict[tuple[TenantPath, FlavorName, str], int] = {}
         self._seats: dict[MeshId, Seat] = {}
         self._rows: dict[str, dict[LeaseKey, Row]] = {}
         self._due: dict[str, int] = {}
         self._marks: dict[MeshId, int] = {}
-        self._learn_since = 0  #: The epoch in which the last learning began.
-        self._before_loss: dict[MeshId, tuple[int, int]] = {}  #: `_learn_since`, and the mark that the mesh had then.
+        self._learn_since = 0  #: The epoch in which the last recovery began.
+        self._before_loss: dict[MeshId, tuple[int, int]] = {}  #: `_learn_since`, and the mesh's mark at that time.
         self._growing: set[MeshId] = set()
         self._wants = MemoryWants()
-        self._planner: tuple[str, int, int] | None = None  #: Name, token, until when.
+        self._planner: tuple[str, int, int] | None = None  #: Name, token, end of the term.
         self._plans = 0
         self._log: list[tuple[Chapter, MeshId | None]] = []
 
@@ -70,31 +70,31 @@ class MemoryBook(ABC):
 
     @abstractmethod
     def _lose_stages(self, seat: Seat, reason: Reason = Reason.LEASE_EXPIRED) -> tuple[StageId, ...]:
-        """Report what the session has claimed as lost; which stages it was."""
+        """Report the session's claims as lost, and return their stages."""
 
     @abstractmethod
     def _hand_over_stages(self, seat: Seat) -> None:
-        """What the mesh has claimed is claimed by this session from now on."""
+        """Transfer the mesh's claims to this session."""
 
     @abstractmethod
     def _wake_all(self) -> None:
-        """What could never fit may fit now."""
+        """Wake meshes whose queued stages could never fit before and may fit now."""
 
     @abstractmethod
     def _wake(self, mesh: MeshId) -> None:
-        """Room may have come for what the mesh wants."""
+        """Notify the mesh that capacity for its wants may be free."""
 
     @abstractmethod
     def _drop_mail(self, mesh: MeshId) -> None:
-        """The mesh is forgotten."""
+        """Delete the notifications of a forgotten mesh."""
 
     @abstractmethod
     def _ask_for_idle(self, mesh: MeshId) -> None:
-        """Somebody wants what the mesh may hold idle."""
+        """Ask the mesh to return idle leases that others want."""
 
     @abstractmethod
     def _tell_of_plan(self, mesh: MeshId) -> None:
-        """The mesh has to give something up."""
+        """Notify the mesh that a plan reclaims part of its leases."""
 
     # ---- clock, tokens, epochs: see lua/lib_clock.lua
 
@@ -130,52 +130,51 @@ class MemoryBook(ABC):
         self._note(Chapter(at_ms=self._clock.wall_ms(), verb="epoch", lease=None, why=why))
 
     def epoch(self) -> int:
-        """See `LeaseLedger.epoch`."""
         with self._changed:
             return self._epoch
 
     def restart(self) -> None:
-        """What a restart of the server does: writes may have been lost, so an epoch begins."""
+        """Begin an epoch as after a restart of the server, which may have lost writes."""
         with self._changed:
             self._tick()
             self._begin_epoch("the server restarted or another was promoted")
 
     def copied(self) -> dict[str, object]:
-        """All that a server would have written, as it is now."""
+        """Return a copy of all stored data."""
         with self._changed:
             return copy.deepcopy({name: value for name, value in vars(self).items() if name not in _NEVER_LOST})
 
     def lose_writes(self, kept: dict[str, object]) -> None:
-        """What a restart does that loses what was written since the copy."""
+        """Restart with the data of the copy, so later writes are lost."""
         with self._changed:
             for name, value in copy.deepcopy(kept).items():
                 setattr(self, name, value)
             self.restart()
 
     def _hear(self, known: int) -> None:
-        """A token that somebody has."""
+        """Check a token that a caller has."""
         if known > max(self._token, self._now_us() + _SKEW_US_MAX):
-            raise FutureToken(f"token {known} is from the future; is the clock of a server far ahead?")
+            raise FutureToken(f"token {known} is from the future; check the clocks of the servers")
         if known > self._token:
             self._begin_epoch("a mesh has seen a token that was not given out: writes were lost", known)
 
     def _admit(self, session: Session) -> None:
-        """What every verb of a session does first: see lua/lib_caller.lua."""
+        """Check the session's ledger, tokens and epoch, as every verb does first: see lua/lib_caller.lua."""
         self._tick()
         if session.ledger != self._uid:
             raise ForeignLedger(f"mesh {session.mesh}: this is another ledger than the one it joined")
         self._hear(max(session.mark, session.incarnation))
         if session.epoch != self._epoch:
-            raise EpochChanged("the ledger began another epoch; say it again", epoch=self._epoch, learn_ms=self._learn_left())
+            raise EpochChanged("the ledger began another epoch; repeat the call", epoch=self._epoch, learn_ms=self._learn_left())
 
     def _seat_of(self, session: Session, *, live: bool = False) -> Seat:
         seat = self._seats.get(session.mesh)
         if seat is None:
             raise SessionUnknown(f"mesh {session.mesh}: it has no session; join")
         if seat.incarnation != session.incarnation:
-            raise SessionSuperseded(f"mesh {session.mesh}: it has joined again since; only its latest session may speak")
+            raise SessionSuperseded(f"mesh {session.mesh}: it has joined again since; only its latest session may call")
         if seat.expires == 0 or (live and seat.expires <= self._lt):
-            raise SessionExpired(f"mesh {session.mesh}: its session has run out; join again")
+            raise SessionExpired(f"mesh {session.mesh}: its session has expired; join again")
         return seat
 
     def _is_current(self, session: Session) -> bool:
@@ -198,7 +197,7 @@ class MemoryBook(ABC):
         return rows.get(key) or rows.setdefault(key, Row(tenant=key[0], flavor=key[1]))
 
     def _keep(self, holder: str, row: Row, verb: str) -> None:
-        """The lease was changed."""
+        """Give a changed lease a new version, and log it."""
         row.version = self._next_token()
         row.token = row.token or row.version
         self._log_row(holder, row, verb)
@@ -213,7 +212,7 @@ class MemoryBook(ABC):
             self._rows[holder].pop((row.tenant, row.flavor), None)
 
     def _mark_before_loss(self, mesh: MeshId) -> int:
-        """Of a mesh when the ledger began to learn, or now: nothing up to it can have been lost. See lua/lib_lease.lua."""
+        """Return the mesh's mark at the start of the recovery; nothing up to it can have been lost. See lua/lib_lease.lua."""
         since, mark = self._before_loss.get(mesh, (-1, 0))
         if since != self._learn_since:
             mark = self._marks.get(mesh, 0)
@@ -268,7 +267,7 @@ class MemoryBook(ABC):
         return {flavor for _, flavor in self._rows.get(holder, {})}
 
     def _wake_wanting(self, flavors: set[FlavorName]) -> None:
-        """Meshes that want what was given back look again, a few of them: see lua/lib_lease.lua."""
+        """Notify a few of the meshes that want these flavors: see lua/lib_lease.lua."""
         wanting = list(self._wants.wanting())
         first = self._now_us() % max(1, len(wanting))
         looked = [*wanting[first:], *wanting[:first]][:_WAKE_LOOKS_MAX]

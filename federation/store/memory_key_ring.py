@@ -1,4 +1,4 @@
-"""The key ring in memory, for tests and a federation of one process."""
+"""The key store in memory, for tests and a federation in one process."""
 
 import threading
 from dataclasses import replace
@@ -7,24 +7,21 @@ from federation.api_keys import ApiKey, ApiKeyLine, lines_of
 
 
 class MemoryKeyRing:
-    """`KeyRing` in this process; safe to call from many threads."""
+    """`KeyRing` in this process; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._keys: dict[str, ApiKey] = {}
 
     def add(self, key: ApiKey) -> bool:
-        """See `KeyRing.add`."""
         with self._lock:
             return self._keys.setdefault(key.key, key) is key
 
     def find(self, key: str) -> ApiKey | None:
-        """See `KeyRing.find`."""
         with self._lock:
             return self._keys.get(key)
 
     def revoke(self, key: str) -> bool:
-        """See `KeyRing.revoke`."""
         with self._lock:
             found = self._keys.get(key)
             if found is not None:
@@ -32,6 +29,5 @@ class MemoryKeyRing:
             return found is not None
 
     def list(self) -> tuple[ApiKeyLine, ...]:
-        """See `KeyRing.list`."""
         with self._lock:
             return lines_of(list(self._keys.values()))

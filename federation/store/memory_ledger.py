@@ -1,8 +1,8 @@
 """The lease ledger in one process: the same decisions as the Redis scripts, in Python.
 
-The quota arithmetic is `TenantTree`'s here and Lua's there, and a test drives both side by side. What the ledger holds stands in
-`memory_rows`, how that is written in `memory_book`, tenants and sessions in `memory_sessions`; leases, planning and looking are
-here. Verbs stand in the order of the port.
+The quota arithmetic is in `TenantTree` here and in Lua there, and a test runs both side by side. `memory_rows` defines the rows,
+`memory_book` writes them, `memory_sessions` has tenants and sessions. This module has leases, planning and reads, in the order of the
+port.
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ _FORGET_MS = 86_400_000
 
 
 class MemoryLedger(MemorySessions):
-    """`LeaseLedger` in one process, but for what the stage queue does; safe to call from many threads."""
+    """`LeaseLedger` in one process, without the effects on the stage queue; thread-safe."""
 
     # ---- leases
 
     def acquire(self, session: Session, wants: tuple[Want, ...]) -> Acquired:
-        """See `LeaseLedger.acquire`."""
         for want in bounded(wants, ROWS_MAX):
             if want.slots < 1:
                 raise AmountError(f"{counted(want.slots, 'slot was', 'slots were')} asked for; ask for at least 1")
@@ -63,7 +62,7 @@ class MemoryLedger(MemorySessions):
         return Granted(slots=slots)
 
     def _free_for(self, row: Row, resource: str) -> int:
-        """Units that could be added: there is room for them, and no plan has set it aside for others."""
+        """Return the units that could be added: capacity is free, and no plan has reserved it for others."""
         held, target = row.held.get(resource, 0), row.target.get(resource, 0)
         if held > target:
             return 0
@@ -71,7 +70,7 @@ class MemoryLedger(MemorySessions):
         return min(max(0, self._room(self._usage, row, resource)), unplanned)
 
     def _refusal(self, want: Want, free: dict[str, int]) -> LeaseRefused:
-        """Named after a resource that could never do, else after one that is short now; the first by name."""
+        """Return the refusal. It names the first resource that could never fit, else the first that is short now."""
         short = [resource for resource in sorted(want.slot) if free[resource] < want.slot[resource]]
         never = [resource for resource in short if self._tree.potential(want.tenant, (want.flavor, resource)) < want.slot[resource]]
         resource = (never or short)[0]
@@ -85,7 +84,7 @@ class MemoryLedger(MemorySessions):
         )
 
     def _settle(self, mesh: MeshId, answers: Iterable[tuple[Want, Granted | LookAgain | LeaseRefused]]) -> None:
-        """Note what is wanted still; whoever may hold it idle is asked when nobody knew of it."""
+        """Record remaining wants. If a want is new, ask other meshes for idle leases."""
         is_news = False
         for want, answer in answers:
             granted = answer.slots if isinstance(answer, Granted) else 0
@@ -97,7 +96,6 @@ class MemoryLedger(MemorySessions):
                     self._ask_for_idle(other)
 
     def release(self, session: Session, parts: tuple[Kept, ...]) -> Told:
-        """See `LeaseLedger.release`."""
         for part in bounded(parts, ROWS_MAX):
             refuse_unfit(part.tenant, part.flavor, part.amounts)
         with self._changed:
@@ -118,7 +116,6 @@ class MemoryLedger(MemorySessions):
             return self._told(session)
 
     def sweep(self, limit: int = 200) -> Swept:
-        """See `LeaseLedger.sweep`."""
         with self._changed:
             self._tick()
             if self._learn_left():
@@ -161,7 +158,6 @@ class MemoryLedger(MemorySessions):
     # ---- planning
 
     def elect(self, name: str, ttl_ms: int) -> int | None:
-        """See `LeaseLedger.elect`."""
         with self._changed:
             self._tick()
             held = self._planner if self._planner is not None and self._planner[2] > self._lt else None
@@ -171,7 +167,6 @@ class MemoryLedger(MemorySessions):
             return self._planner[1]
 
     def plan_apply(self, planner: int, version: int, aims: tuple[Aim, ...]) -> int:
-        """See `LeaseLedger.plan_apply`."""
         bounded(aims, ROWS_MAX)
         with self._changed:
             self._tick()
@@ -180,7 +175,7 @@ class MemoryLedger(MemorySessions):
             if version != self._version:
                 raise TreeChanged(f"version {self._version} of the tenant tree is in force, not {version}; plan again")
             if self._learn_left():
-                raise LedgerLearning(f"the ledger learns for another {self._learn_left()} ms; plan then")
+                raise LedgerLearning(f"the ledger recovers for another {self._learn_left()} ms; plan then")
             aims = tuple([aim.from_now(self._aimed_at(aim)) for aim in aims])
             self._check_plan(aims)
             shrinking = {aim.mesh for aim in aims if self._aim(aim)}
@@ -190,7 +185,7 @@ class MemoryLedger(MemorySessions):
             return self._plans
 
     def _check_plan(self, aims: tuple[Aim, ...]) -> None:
-        """Would all targets be within the limits, when everything is lowered before anything is raised?"""
+        """Check that all targets stay within the limits, if all reductions come before all increases."""
         sums = dict(self._aims)
         raised: list[tuple[Aim, str, int]] = []
         for aim in aims:
@@ -211,12 +206,12 @@ class MemoryLedger(MemorySessions):
             self._tree.charge(sums, aim.tenant, key, by)
 
     def _aimed_at(self, aim: Aim) -> Mapping[str, int]:
-        """The target of the lease as it is."""
+        """Return the lease's present target."""
         row = self._rows.get(aim.mesh, {}).get((aim.tenant, aim.flavor))
         return row.target if row is not None else {}
 
     def _aim(self, aim: Aim) -> bool:
-        """Set the target of a lease; does its mesh have to give something up?"""
+        """Set the target of a lease; return whether its mesh must give up part of it."""
         row = self._row_of(aim.mesh, (aim.tenant, aim.flavor))
         before = {resource: units for resource, units in row.target.items() if units}
         expires = self._seats[aim.mesh].expires
@@ -227,7 +222,7 @@ class MemoryLedger(MemorySessions):
         for resource in sorted({*row.target, *aim.target}):
             self._set(row, resource, row.held.get(resource, 0), aim.target[resource])
         latest = self._lt + 2 * self._terms.ttl_ms + aim.wait_ms if aim.wait_ms else expires
-        # Who gets some of it back has as long for the rest as before.
+        # A lease that gets part of its target back keeps its former deadline for the rest.
         row.give_way_by(latest if is_lowered or is_hurried or not row.cut else row.cut)
         if row.grows:
             self._growing.add(aim.mesh)
@@ -237,7 +232,6 @@ class MemoryLedger(MemorySessions):
     def revoke(
         self, *, mesh: MeshId | None = None, tenant: TenantPath | None = None, flavor: FlavorName | None = None, hard: bool = False
     ) -> int:
-        """See `LeaseLedger.revoke`."""
         with self._changed:
             self._tick()
             revoked = 0
@@ -257,16 +251,13 @@ class MemoryLedger(MemorySessions):
     # ---- looking
 
     def audit(self) -> tuple[Mismatch, ...]:
-        """See `LeaseLedger.audit`."""
         with self._changed:
             return mismatches(self.snapshot())
 
     @abstractmethod
-    def snapshot(self) -> Snapshot:
-        """See `LeaseLedger.snapshot`."""
+    def snapshot(self) -> Snapshot: ...
 
     def story(self, mesh: MeshId | None = None, tenants: Collection[TenantPath] | None = None, limit: int = 100) -> tuple[Chapter, ...]:
-        """See `LeaseLedger.story`."""
         with self._changed:
             about = [
                 chapter

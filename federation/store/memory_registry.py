@@ -1,4 +1,4 @@
-"""The registry of meshes in memory, for tests, simulation and a federation of one process."""
+"""The registry of meshes in memory, for tests, simulations and a federation in one process."""
 
 import threading
 from dataclasses import replace
@@ -9,19 +9,17 @@ from mesh.ids import MeshId
 
 
 class MemoryRegistry:
-    """`MeshRegistry` in this process; safe to call from many threads."""
+    """`MeshRegistry` in this process; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._standings = Standings()
 
     def drain(self, mesh: MeshId, drain: Drain) -> None:
-        """See `MeshRegistry.drain`."""
         with self._lock:
             self._put(mesh, replace(self._of(mesh), drain=drain))
 
     def undrain(self, mesh: MeshId) -> bool:
-        """See `MeshRegistry.undrain`."""
         with self._lock:
             kept = self._of(mesh)
             if kept.drain is None:
@@ -30,13 +28,11 @@ class MemoryRegistry:
             return True
 
     def standings(self) -> Standings:
-        """See `MeshRegistry.standings`."""
         with self._lock:
             known = {mesh: kept for mesh, kept in self._standings.meshes.items() if kept != NEWCOMER}
             return replace(self._standings, meshes=known)
 
     def note(self, note: Note, version: int) -> bool:
-        """See `MeshRegistry.note`."""
         with self._lock:
             if self._standings.version != version:
                 return False

@@ -1,4 +1,4 @@
-"""What the ledger in memory is made of: sessions and leases, as `lua/lib_lease.lua` and `lua/lib_session.lua` have them."""
+"""Rows of the ledger in memory: sessions and leases, as in `lua/lib_lease.lua` and `lua/lib_session.lua`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True, kw_only=True)
 class Seat:
-    """A mesh's place in the ledger: its present session, or its last. Times are on the lease clock."""
+    """The present or last session of a mesh. Times are on the lease clock."""
 
     record: MeshRecord
     incarnation: int
@@ -25,52 +25,52 @@ class Seat:
     expires: int = 0  #: 0: swept.
     heartbeat: int = 0
     beat: int = 0
-    heir_of: int = 0  #: Incarnation of the session whose work this one went on with; 0: of none.
+    heir_of: int = 0  #: Incarnation of the session that this one has recovered; 0: none.
 
 
 @dataclass(slots=True, kw_only=True)
 class Row:
-    """A lease, as `lua/lib_lease.lua` has it."""
+    """A lease, as in `lua/lib_lease.lua`."""
 
     tenant: TenantPath
     flavor: FlavorName
     token: int = 0
     version: int = 0
     priority: int = 0
-    cut: int = 0  #: Time on the lease clock until which what is above the target may be used; 0: nothing is.
+    cut: int = 0  #: Time on the lease clock until which amounts above the target stay usable; 0: there are none.
     held: dict[str, int] = field(default_factory=dict)
     target: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is held, and nothing is to be."""
+        """Whether the lease holds nothing and has no target."""
         return not any(self.held.values()) and not any(self.target.values())
 
     @property
     def shrinks(self) -> bool:
-        """Of some resource less is to be held than is."""
+        """Whether the lease holds more of some resource than its target."""
         return any(units > self.target.get(resource, 0) for resource, units in self.held.items())
 
     @property
     def grows(self) -> bool:
-        """Of some resource more is to be held than is."""
+        """Whether the lease holds less of some resource than its target."""
         return any(units > self.held.get(resource, 0) for resource, units in self.target.items())
 
     def give_way_by(self, latest: int) -> None:
-        """What is above the target may be used until then; a time that is running already is not made longer."""
+        """Set the deadline for amounts above the target; a running deadline is never extended."""
         self.cut = min(self.cut or latest, latest) if self.shrinks else 0
 
 
 def by_field(item: tuple[LeaseKey, Row]) -> str:
-    """In the order in which the scripts go through leases."""
+    """Sort key: the order in which the scripts iterate over leases."""
     return SEPARATOR.join(item[0])
 
 
 def bounded(rows: tuple[T, ...], most: int) -> tuple[T, ...]:
-    """Rows of one call.
+    """Return the rows of one call.
 
     Raises:
-        BatchTooLarge: There are more.
+        BatchTooLarge: More than `most` rows.
     """
     if len(rows) > most:
         raise BatchTooLarge(f"{counted(len(rows), 'row')} in one call; send at most {most}")

@@ -1,4 +1,4 @@
-"""Tenants and sessions of the ledger in memory: the tree is replaced; meshes join, renew, tell what they hold, and leave."""
+"""Tenants and sessions of the ledger in memory: changes of the tree; joins, heartbeats and leaves of meshes."""
 
 from __future__ import annotations
 
@@ -19,25 +19,23 @@ from mesh.resources import ResourceSet
 
 
 class MemorySessions(MemoryBook):
-    """The verbs about the tenant tree and about sessions."""
+    """Verbs of the tenant tree and of sessions."""
 
     # ---- tenants
 
     def configure(self, tree: TenantTree, *, expected: int | None = None) -> Configured:
-        """See `LeaseLedger.configure`."""
         with self._changed:
             self._tick()
             return self._replace_tree(tree, expected, is_strict=False)
 
     def reparent(self, tenant: TenantPath, parent: TenantPath | None, *, expected: int, force: bool = False) -> Configured:
-        """See `LeaseLedger.reparent`."""
         with self._changed:
             self._tick()
             return self._replace_tree(moved(self._configured, tenant, parent), expected, is_strict=not force)
 
     def _replace_tree(self, tree: TenantTree, expected: int | None, *, is_strict: bool) -> Configured:
         if expected is not None and expected != self._version:
-            raise TreeChanged(f"version {self._version} of the tenant tree is in force, not {expected}; look at it again")
+            raise TreeChanged(f"version {self._version} of the tenant tree is in force, not {expected}; read it again")
         vanished: dict[TenantPath, TenantPath | None] = {}
         for row in self._all_rows():
             path: TenantPath | None = row.tenant
@@ -49,7 +47,7 @@ class MemorySessions(MemoryBook):
         over = charged.over(usage)
         newly = set(over) - set(self._tree.over(self._usage))
         if is_strict and newly:
-            raise QuotaExceeded(f"over their limits would be: {', '.join(sorted(newly))}")
+            raise QuotaExceeded(f"these nodes would be above their limits: {', '.join(sorted(newly))}")
         self._configured, self._vanished, self._tree, self._usage, self._aims = tree, vanished, charged, usage, aims
         self._version += 1
         self._wake_all()
@@ -66,7 +64,6 @@ class MemorySessions(MemoryBook):
     # ---- sessions
 
     def join(self, record: MeshRecord, *, adopt: int = 0, seen: int = 0) -> Session:
-        """See `LeaseLedger.join`."""
         with self._changed:
             self._tick()
             self._hear(seen)
@@ -89,16 +86,16 @@ class MemorySessions(MemoryBook):
             return replace(session, mark=told.mark, told=told)
 
     def _check_heir(self, mesh: MeshId, adopt: int) -> None:
-        """May a new session go on with the work of the one that it names? See lua/join.lua."""
+        """Check that a new session may recover the work of the named one. See lua/join.lua."""
         if self._learn_left():
-            raise LedgerLearning(f"the ledger learns for another {self._learn_left()} ms; nothing can be taken over")
+            raise LedgerLearning(f"the ledger recovers for another {self._learn_left()} ms; no session can be recovered until then")
         before = self._seats.get(mesh)
         is_repeat = before is not None and before.beat == 0 and before.heir_of == adopt
         named = before.incarnation if is_repeat and before is not None else adopt
         self._seat_of(Session(mesh=mesh, incarnation=named, ttl_ms=0), live=True)
 
     def _end(self, before: Seat) -> int:
-        """Its stages are lost, and its leases run out in their own time; how many gave up what a plan had promised them."""
+        """Lose the session's stages and let its leases expire; return how many leases lost planned growth."""
         mesh = before.record.mesh
         self._lose_stages(before)
         self._prune(mesh)
@@ -120,23 +117,22 @@ class MemorySessions(MemoryBook):
         self._due[seat.record.mesh] = seat.expires + self._terms.grace_ms
 
     def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> Told:
-        """See `LeaseLedger.heartbeat`."""
         _check_beat(beat)
         with self._changed:
             self._admit(session)
-            is_known = session.mesh in self._seats  # By the ledger, not by the mesh's own word.
+            is_known = session.mesh in self._seats  # By the ledger's record, not by the mesh's word.
             if not is_known and session.incarnation and self._learn_left() and beat.claims is not None:
                 self._seats[session.mesh] = Seat(
                     record=record, incarnation=session.incarnation, ttl_ms=self._terms.ttl_ms, expires=max(1, self._lt)
                 )
             seat = self._seat_of(session)
             if beat.number < seat.beat:
-                raise StaleBeat(f"mesh {session.mesh}: a later heartbeat was taken in")
+                raise StaleBeat(f"mesh {session.mesh}: a later heartbeat was accepted")
             if beat.number == seat.beat:
                 return self._told(session)
             if self._learn_left():
                 if beat.claims is None:
-                    raise HoldingsWanted(f"mesh {session.mesh}: the ledger learns; tell all that is held")
+                    raise HoldingsWanted(f"mesh {session.mesh}: the ledger recovers; report all leases held")
                 seen = max(self._mark_before_loss(session.mesh), session.incarnation if is_known else 0)
                 self._reconcile(session.mesh, beat.claims, seen)
             freed = [self._obey(session.mesh, ack) for ack in beat.acks]
@@ -165,7 +161,7 @@ class MemorySessions(MemoryBook):
     def _restore(self, mesh: MeshId, claim: Lease, seen: int) -> None:
         row = self._row_of(mesh, (claim.tenant, claim.flavor))
         if not row.version and claim.version <= seen:
-            return  # The ledger itself has seen it given back: an old receipt.
+            return  # The ledger itself has seen the return of this lease: an old receipt.
         if claim.tenant not in self._tree.tenants:
             self._vanished[claim.tenant] = None
             self._tree = TenantTree([*self._tree.tenants.values(), Tenant(path=claim.tenant, parent=None)])
@@ -173,7 +169,7 @@ class MemorySessions(MemoryBook):
             for resource in {*row.held, *claim.held}:
                 self._set(row, resource, claim.held[resource], claim.held[resource])
             row.token, row.priority, row.cut = claim.token, claim.priority, 0
-            self._keep(mesh, row, "restore")  # A version of its own, so that it is told: the mesh may know it under another target.
+            self._keep(mesh, row, "restore")  # A new version, so the lease is reported: the mesh may know it with another target.
 
     def _obey(self, mesh: MeshId, ack: Kept) -> bool:
         row = self._row_of(mesh, (ack.tenant, ack.flavor))
@@ -186,7 +182,7 @@ class MemorySessions(MemoryBook):
     def _note_pays(self, mesh: MeshId, pays: Pays) -> None:
         row = self._rows.get(mesh, {}).get((pays.tenant, pays.flavor))
         if row is not None and row.version:
-            row.priority = pays.priority  # No version of its own: the mesh knows it.
+            row.priority = pays.priority  # No new version: the mesh knows the priority.
 
     def _grow(self, mesh: MeshId) -> None:
         for row in [row for _, row in sorted(self._rows.get(mesh, {}).items(), key=by_field) if row.grows]:
@@ -205,7 +201,6 @@ class MemorySessions(MemoryBook):
             self._growing.discard(mesh)
 
     def leave(self, session: Session) -> None:
-        """See `LeaseLedger.leave`."""
         with self._changed:
             self._tick()
             seat = self._seats.get(session.mesh)
@@ -220,7 +215,7 @@ class MemorySessions(MemoryBook):
                 self._wake_wanting(flavors)
 
     def _forget(self, seat: Seat) -> None:
-        """Nothing is known of the mesh any more but its mark: what the session held is an old receipt now."""
+        """Forget the mesh except for its mark, so receipts of the session count as old."""
         mesh = seat.record.mesh
         self._marks[mesh] = max(self._marks.get(mesh, 0), seat.incarnation)
         self._before_loss.pop(mesh, None)

@@ -1,4 +1,4 @@
-"""What meshes want and were not granted, in memory: the same decisions as the last part of `lua/lib_lease.lua`."""
+"""Wants of meshes in memory: the same decisions as the last part of `lua/lib_lease.lua`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from federation.store.lease_rows import want_field
 from federation.store.memory_rows import LeaseKey
 from mesh.ids import FlavorName, MeshId
 
-_SAME_MS = 1_000  #: What differs by less is not written again.
+_SAME_MS = 1_000  #: Smaller differences are not written.
 
 
 @dataclass(slots=True, kw_only=True)
 class Wanted:
-    """What a mesh could use at once of a lease, in slots of one size for work of one priority."""
+    """Recorded want of a mesh: slots of one size and priority, for one lease."""
 
     want: Want
     slots: int
@@ -26,28 +26,28 @@ class Wanted:
 
 @dataclass(slots=True)
 class MemoryWants:
-    """Of all meshes, each by the field under which the scripts keep it. Times are on the lease clock, ms."""
+    """Wants of all meshes, by the field that the scripts use. Times are on the lease clock, ms."""
 
     _rows: dict[MeshId, dict[str, Wanted]] = field(default_factory=dict)
 
     def of(self, mesh: MeshId) -> dict[str, Wanted]:
-        """Of one mesh, by field."""
+        """Return the wants of one mesh, by field."""
         return self._rows.get(mesh, {})
 
     def wanting(self) -> Iterator[MeshId]:
-        """The meshes that want anything, by name."""
+        """Return the meshes that want anything, by name."""
         return (mesh for mesh, rows in sorted(self._rows.items()) if rows)
 
     def flavors_of(self, mesh: MeshId) -> set[FlavorName]:
-        """Of which the mesh wants something."""
+        """Return the flavors that the mesh wants."""
         return {row.want.flavor for row in self.of(mesh).values()}
 
     def drop(self, mesh: MeshId) -> None:
-        """It wants nothing any more."""
+        """Drop all wants of the mesh."""
         self._rows.pop(mesh, None)
 
     def replace(self, mesh: MeshId, wants: Iterable[Want], now: int) -> None:
-        """All that the mesh wants, as it tells it."""
+        """Replace the wants of the mesh."""
         before = self.of(mesh)
         told = {want_field(want): want for want in wants}
         self._rows[mesh] = {
@@ -57,7 +57,7 @@ class MemoryWants:
         }
 
     def settle(self, mesh: MeshId, want: Want, granted: int, missing: int, now: int) -> bool:
-        """After a question: what is granted is wanted no more, what is missing is. True when nobody knew of it."""
+        """Update a want after `acquire`: remove granted slots, record missing ones. Return whether the want was unknown."""
         rows = self._rows.setdefault(mesh, {})
         name = want_field(want)
         before = rows.get(name)
@@ -66,15 +66,16 @@ class MemoryWants:
         slots = max(before.slots - granted if before is not None else 0, missing)
         if slots:
             beyond = before.beyond if before is not None else 0
-            since = _since(want, before, now)  # Of all that is behind it the oldest counts, whoever asks.
+            since = _since(want, before, now)  # The oldest work behind the want counts, whoever asks.
             rows[name] = Wanted(want=want, slots=slots, since=min(since, before.since) if before is not None else since, beyond=beyond)
         else:
             del rows[name]
         return before is None
 
     def meet(self, mesh: MeshId, key: LeaseKey, grown: dict[str, int]) -> int | None:
-        """The lease has grown by so much: that is wanted no more, the most urgent first, then the oldest. The highest priority that was
-        met; None when none was."""
+        """Remove wants that the growth of a lease has met, the most urgent first, then the oldest. Return the highest priority met; None
+        if none was.
+        """
         rows = self.of(mesh)
         found = [(-row.want.priority, row.since, name) for name, row in rows.items() if (row.want.tenant, row.want.flavor) == key]
         most = None
@@ -92,7 +93,6 @@ class MemoryWants:
         return most
 
     def views(self, now: int) -> Iterator[WantView]:
-        """For whoever looks."""
         for mesh, rows in sorted(self._rows.items()):
             for _, row in sorted(rows.items()):
                 want = row.want
@@ -109,7 +109,7 @@ class MemoryWants:
 
 
 def _since(want: Want, before: Wanted | None, now: int) -> int:
-    """Since when it waits, by what is told now and was noted before."""
+    """Return since when the want waits, from the report and the record."""
     since = None if want.waited_ms is None else now - min(want.waited_ms, WAITED_MS_MAX)
     if before is not None and (since is None or abs(since - before.since) < _SAME_MS):
         return before.since

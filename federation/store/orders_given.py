@@ -1,7 +1,7 @@
-"""How many orders and revocations a server has taken: what tells an older copy of it from the server itself.
+"""Count of orders and revocations on a server, to detect an older copy of the server's data.
 
-The count is raised in the transaction that gives the order, and by nothing else; so a server with a lower count than it once had
-has forgotten an order, though its tenant tree may be the one of then.
+Only the transaction that gives an order increases the count. So a server with a lower count than before has lost an order, even if its
+tenant tree is unchanged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _COUNT = "count"
 
 
 class OrdersGiven:
-    """The count of one shard. Whoever calls it turns what the client raises into `StoreUnavailable`.
+    """Count of one shard. Callers convert the client's errors to `StoreUnavailable`.
 
     Args:
         client: With `decode_responses=False`; its timeouts bound every call.
@@ -29,10 +29,10 @@ class OrdersGiven:
         self._given = keys.orders_given
 
     def give(self, order: Callable[[Any], object]) -> Any:
-        """Carry one command out and count it, both or neither; its reply.
+        """Run one command and count it in one transaction; return the command's reply.
 
         Args:
-            order: Puts the command into the pipeline that it is given.
+            order: Adds the command to the given pipeline.
         """
         with self._client.pipeline(transaction=True) as both:
             order(both)
@@ -40,11 +40,11 @@ class OrdersGiven:
             return both.execute()[0]
 
     def count(self) -> int:
-        """How many; 0 on an empty server."""
+        """Return the count; 0 on an empty server."""
         return int(cast("bytes | None", self._client.hget(self._given, _COUNT)) or 0)
 
     def raise_to(self, count: int) -> None:
-        """It is no lower than this from now on."""
+        """Increase the count to at least this number."""
         missing = count - self.count()
         if missing > 0:
             self._client.hincrby(self._given, _COUNT, missing)

@@ -1,4 +1,4 @@
-"""Blobs on Redis: a hash per run."""
+"""Blobs on Redis: one hash per run."""
 
 from typing import cast
 
@@ -10,7 +10,7 @@ from mesh.ids import RunId
 
 
 class RedisBlobs:
-    """`BlobStore` by plain commands; each is atomic by itself.
+    """`BlobStore` with plain commands; each is atomic by itself.
 
     Args:
         client: With `decode_responses=False`; its timeouts bound every call.
@@ -22,12 +22,10 @@ class RedisBlobs:
         self._keys = keys
 
     def put(self, run: RunId, sha256: str, data: bytes) -> None:
-        """See `BlobStore.put`."""
         with redis_answers("put a blob"):
-            self._client.hsetnx(self._keys.blobs(run), sha256, cast(str, data))  # redis-py's type leaves out bytes, its code takes them
+            self._client.hsetnx(self._keys.blobs(run), sha256, cast(str, data))  # redis-py accepts bytes, but its types lack them
 
     def get(self, run: RunId, hashes: tuple[str, ...]) -> dict[str, bytes]:
-        """See `BlobStore.get`."""
         if not hashes:
             return {}
         with redis_answers("get blobs"):
@@ -35,9 +33,9 @@ class RedisBlobs:
         return {sha256: data for sha256, data in zip(hashes, found, strict=True) if data is not None}
 
     def keep_only(self, run: RunId, hashes: tuple[str, ...]) -> None:
-        """See `BlobStore.keep_only`. What is put between reading the names and dropping them stays."""
+        """Drop other blobs as `BlobStore.keep_only`. Blobs that are put between the read and the delete stay."""
         with redis_answers("drop blobs"):
             there = cast(list[bytes], self._client.hkeys(self._keys.blobs(run)))
             surplus = [name for name in there if name.decode() not in hashes]
             if surplus:
-                self._client.hdel(self._keys.blobs(run), *cast(list[str], surplus))  # the same
+                self._client.hdel(self._keys.blobs(run), *cast(list[str], surplus))  # as above

@@ -1,7 +1,7 @@
-"""A Redis client whose every call ends within a known time: one server, Sentinel, or a cluster, by URL (`federation.redis_url`).
+"""Redis clients with bounded calls: one server, Sentinel, or a cluster, by URL (`federation.redis_url`).
 
-redis-py does the work; this only says what it does not read itself, and bounds the time. All keys of a shard share a slot, so on a
-cluster every script runs on one node.
+This module adds time limits and URL forms that redis-py lacks. All keys of a shard share a slot, so on a cluster every script runs on one
+node.
 """
 
 from typing import Any, cast
@@ -25,18 +25,18 @@ from federation.store.redis_scripts import redis_answers
 
 
 def connect(url: str, *, timeout_ms: int = 2000) -> "redis.Redis":
-    """A client for `url`; it connects at the first call, that of a cluster at once.
+    """Return a client for `url`. It connects at the first call; a cluster's client connects at once.
 
-    redis-py's own defaults may hold a call for ten seconds and more. Whoever calls here repeats by itself, so the client
-    repeats once and at once, for a connection that the server closed while it was idle.
+    redis-py's defaults may block a call for ten seconds and more. Callers retry themselves, so the client retries once and at once, for a
+    connection that the server closed while idle.
 
     Args:
         url: Without `decode_responses`: the stores read bytes.
-        timeout_ms: For connecting, and for each answer.
+        timeout_ms: For the connection, and for each response.
 
     Raises:
-        ConfigError: It is no URL of Redis.
-        StoreUnavailable: No node of the cluster answers.
+        ConfigError: The URL is not a URL of Redis.
+        StoreUnavailable: No node of the cluster responds.
     """
     bounds = _bounds(timeout_ms)
     many = read_redis_url(url)
@@ -52,10 +52,10 @@ def connect(url: str, *, timeout_ms: int = 2000) -> "redis.Redis":
 
 
 def connect_async(url: str, *, timeout_ms: int = 2000) -> "redis.asyncio.Redis":
-    """As `connect`, for an event loop; that of a cluster connects at the first call, too.
+    """Return a client as `connect`, for an event loop; a cluster's client also connects at the first call.
 
     Raises:
-        ConfigError: It is no URL of Redis.
+        ConfigError: The URL is not a URL of Redis.
     """
     bounds = _bounds(timeout_ms)
     many = read_redis_url(url)
@@ -71,7 +71,7 @@ def connect_async(url: str, *, timeout_ms: int = 2000) -> "redis.asyncio.Redis":
 
 
 class _PoolWithSentinels(AsyncSentinelPool):
-    """Closes the clients of the sentinels with itself; redis-py leaves them open."""
+    """Pool that closes the sentinels' clients with itself; redis-py leaves them open."""
 
     async def aclose(self) -> None:
         await super().aclose()
@@ -80,8 +80,7 @@ class _PoolWithSentinels(AsyncSentinelPool):
 
 
 def home_of(client: "redis.Redis", key: str) -> "redis.Redis":
-    """A client of the very server that holds the key: for what is asked of a server rather than of a key. Of a cluster, the
-    node that is known to hold it at present."""
+    """Return a client of the server that holds the key, for server commands. On a cluster: the node that is known to hold the key now."""
     if not isinstance(client, RedisCluster):
         return client
     with redis_answers("look for the node"):
@@ -89,8 +88,8 @@ def home_of(client: "redis.Redis", key: str) -> "redis.Redis":
 
 
 def answer_s_max(client: "redis.Redis | redis.asyncio.Redis") -> float | None:
-    """How long the client waits for an answer, in seconds; None: for ever."""
-    of: Any = client  # A cluster's client keeps it elsewhere, and is no `Redis` for a type checker.
+    """Return how long the client waits for a response, in seconds; None: no limit."""
+    of: Any = client  # A cluster's client has another attribute, and is no `Redis` for a type checker.
     pool = of.nodes_manager if isinstance(client, (RedisCluster, AsyncRedisCluster)) else of.connection_pool
     found: float | None = pool.connection_kwargs.get("socket_timeout", 5)
     return found
@@ -104,14 +103,14 @@ def _bounds(timeout_ms: int) -> dict[str, Any]:
 
 
 def _options_of(many: RedisUrl, bounds: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """For connections to the servers, and for those to the sentinels. Raises ConfigError."""
+    """Return the options of connections to the servers, and to the sentinels. Raises ConfigError."""
     try:
         options: dict[str, Any] = dict(parse_url(many.connection))  # type: ignore[no-untyped-call]
-    except ValueError as wrong:  # It names the option, not its value.
+    except ValueError as wrong:  # The message names the option, not its value.
         raise ConfigError(str(wrong)) from None
     tls = {"ssl": True} if options.pop("connection_class", None) is SSLConnection else {}
     own = {key.removeprefix("sentinel_"): options.pop(key) for key in ("sentinel_username", "sentinel_password") if key in options}
-    # Sentinels are asked in turn, and again at most by who asks for the master: all of them may take as long as one answer.
+    # Sentinels are asked one after another, so together they may take as long as one response.
     share = {key: value / len(many.hosts) for key, value in bounds.items() if key in _TIMEOUTS}
     trust = {key: value for key, value in options.items() if key.startswith("ssl_")}
     login = {key: value for key, value in (("username", many.username), ("password", many.password)) if value}

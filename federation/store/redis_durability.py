@@ -1,8 +1,7 @@
-"""Durability on Redis: by a server that syncs every write, or by waiting for the sync of this one (WAITAOF, 7.2 and later); and
-by waiting for a replica that has it too (WAIT, or WAITAOF for its disk as well).
+"""Durability on Redis. D1: the server syncs every write, or WAITAOF (7.2 and later) waits for the sync. D2: also WAIT for a replica's
+memory, or WAITAOF for its disk.
 
-All are asked of the connection that has just written something: they tell of what their own connection wrote, so a key is
-touched first, and with it everything is there that was written before.
+These commands cover only writes of their own connection. So the code writes a small key first; all earlier writes are then covered too.
 
 Source: redis.io/commands/waitaof and /wait; ADR 0022.
 """
@@ -20,33 +19,33 @@ from federation.store.keys import Keys
 from federation.store.redis_client import home_of
 from federation.store.redis_scripts import redis_answers
 
-#: The first version of Redis that has WAITAOF.
+#: The first version of Redis with WAITAOF.
 _WAITAOF_SINCE = (7, 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Means:
-    """What a server has, as it is set up now."""
+    """Durability features of a server in its present setup."""
 
-    syncs_always: bool  #: What it has answered is on its disk.
-    can_wait: bool  #: It tells when one write is on its disk, and on a replica's.
-    has_replica: bool  #: One keeps up, and without any it would take no writes.
+    syncs_always: bool  #: Every answered write is on its disk.
+    can_wait: bool  #: It can report when a write is on its disk, and on a replica's.
+    has_replica: bool  #: A replica keeps up, and without one the server refuses writes.
 
     @property
     def level(self) -> Durability:
-        """The best that they reach. A replica's copy adds to a disk and replaces none: both machines may lose power together."""
+        """The best reachable level. A replica's copy does not replace a disk: both machines may lose power together."""
         if not (self.syncs_always or self.can_wait):
             return Durability.D0
         return Durability.D2 if self.has_replica else Durability.D1
 
 
 class RedisDurability:
-    """`DurableStore` on a server. A user who may not read its settings reaches D0.
+    """`DurableStore` on a server. A user without the right to read its settings reaches D0.
 
     Args:
         client: Its timeouts bound every call.
         keys: The shard.
-        wait_ms: How long a sync is waited for; less than the client's own timeout.
+        wait_ms: Longest wait for a sync; less than the client's own timeout.
     """
 
     def __init__(self, client: redis.Redis, keys: Keys, *, wait_ms: int = 1_000) -> None:
@@ -55,11 +54,9 @@ class RedisDurability:
         self._wait_ms = wait_ms
 
     def reachable(self) -> Durability:
-        """See `DurableStore.reachable`."""
         return self._means(home_of(self._client, self._keys.touched)).level
 
     def confirm(self, wanted: Durability) -> Durability:
-        """See `DurableStore.confirm`."""
         if wanted is Durability.D0:
             return Durability.D0
         server = home_of(self._client, self._keys.touched)
@@ -72,7 +69,7 @@ class RedisDurability:
         return self._copied(server, aim)
 
     def _synced(self, server: redis.Redis, aim: Durability) -> Durability:
-        """Touch a key and wait until this server's disk has it, and for D2 a replica's as well."""
+        """Write a key and wait until this server's disk has it, and for D2 a replica's disk as well."""
         with redis_answers("wait for the disk"), server.pipeline(transaction=False) as calls:
             calls.set(self._keys.touched, 1)
             calls.waitaof(1, int(aim is Durability.D2), self._wait_ms)
@@ -82,7 +79,7 @@ class RedisDurability:
         return aim if int(of_replicas) >= 1 else Durability.D1
 
     def _copied(self, server: redis.Redis, aim: Durability) -> Durability:
-        """Touch a key, which is on the disk when that is answered; for D2 wait until a replica has it."""
+        """Write a key, which is on the disk when the server responds; for D2 wait until a replica has it."""
         if aim is Durability.D2:
             return aim if await_copy(server, self._keys, self._wait_ms) else Durability.D1
         with redis_answers("wait for the disk"):
@@ -100,16 +97,16 @@ class RedisDurability:
         return _Means(
             syncs_always=settings.get("appendfsync") == "always",
             can_wait=(major, minor) >= _WAITAOF_SINCE,
-            # Told only where `min-replicas-to-write` and `min-replicas-max-lag` are set: how many keep up.
+            # The server reports this number only if `min-replicas-to-write` and `min-replicas-max-lag` are set.
             has_replica=int(replication.get("min_slaves_good_slaves", 0)) >= 1,
         )
 
 
 def await_copy(server: redis.Redis, keys: Keys, wait_ms: int) -> bool:
-    """Has a replica within that time all that this server has now? Of the stream of changes, what is written later comes later.
+    """Return whether a replica gets all present data of this server in that time. Replication is in order, so later writes follow.
 
     Raises:
-        StoreUnavailable: The server does not answer.
+        StoreUnavailable: The server does not respond.
     """
     with redis_answers("wait for a replica"), server.pipeline(transaction=False) as calls:
         calls.set(keys.touched, 1)

@@ -1,4 +1,4 @@
-"""The key ring on Redis: one hash, a field per key."""
+"""The key store on Redis: one hash, one field per key."""
 
 from dataclasses import replace
 from typing import cast
@@ -13,10 +13,10 @@ from mesh.wire import decode, encode
 
 
 class RedisKeyRing:
-    """`KeyRing` by plain commands.
+    """`KeyRing` with plain commands.
 
-    A key is added once and revoked at most once after that, and nothing else writes its field; so to read a key, and to
-    write it back as revoked, undoes nobody's change, and needs no script.
+    A key is added once and revoked at most once, and nothing else writes its field. So a read followed by a write as revoked overwrites
+    no other change, and needs no script.
 
     Args:
         client: With `decode_responses=False`; its timeouts bound every call.
@@ -29,18 +29,15 @@ class RedisKeyRing:
         self._given = OrdersGiven(client, keys)
 
     def add(self, key: ApiKey) -> bool:
-        """See `KeyRing.add`."""
         with redis_answers("add an API key"):
-            return bool(self._client.hsetnx(self._ring, key.key, cast(str, encode(key))))  # redis-py's type leaves out bytes
+            return bool(self._client.hsetnx(self._ring, key.key, cast(str, encode(key))))  # redis-py's types lack bytes
 
     def find(self, key: str) -> ApiKey | None:
-        """See `KeyRing.find`."""
         with redis_answers("find an API key"):
             row = cast(bytes | None, self._client.hget(self._ring, key))
         return cast(ApiKey, decode(ApiKey, row)) if row is not None else None
 
     def revoke(self, key: str) -> bool:
-        """See `KeyRing.revoke`."""
         found = self.find(key)
         if found is None:
             return False
@@ -49,7 +46,6 @@ class RedisKeyRing:
         return True
 
     def list(self) -> tuple[ApiKeyLine, ...]:
-        """See `KeyRing.list`."""
         with redis_answers("list API keys"):
             rows = cast(list[bytes], self._client.hvals(self._ring))
         return lines_of([decode(ApiKey, row) for row in rows])

@@ -1,4 +1,4 @@
-"""The lease ledger on Redis. Every decision is one script; this file carries arguments there and replies back."""
+"""The lease ledger on Redis. Every decision is one script; this module converts arguments and replies."""
 
 import json
 import secrets
@@ -72,28 +72,28 @@ from mesh.ids import FlavorName, MeshId, StageId, TenantPath
 from mesh.reasons import Reason
 from mesh.wire import encode
 
-#: Of the log that is read at once in search of a story.
+#: Entries of the log per read in a search of the history.
 _PAGE = 1000
-#: For how long a draft is kept between two of its parts.
+#: How long a draft is kept between two of its parts, s.
 _DRAFT_S = 600
-#: How often a tree is brought anew of which the server has lost a part.
+#: How often a tree is sent again after the server has lost a part.
 _DRAFTS_MAX = 3
 _GRANTED = f"GRANTED{SEPARATOR}"
 
 
 class RedisLedger:
-    """`LeaseLedger` by scripts.
+    """`LeaseLedger` with scripts.
 
     Args:
         client: With `decode_responses=False`; its timeouts bound every call.
         keys: The shard.
-        terms: In force from the next `configure` on, or from the founding.
-        uid: Who the ledger is; None makes an id up when one has to be founded. With an id that lasts, meshes bring their leases
-            back after the server has lost everything.
-        founding: No lease of this ledger can exist before it is founded, so it need not learn then; a second time it does.
-        receipts: Sign what is told and check what is claimed; None: callers are trusted.
-        copy_wait_ms: How long the answer to a grant waits for a replica that has it, at most; 0: there is none. That makes it
-            rare that a failover forgets a grant, and proves nothing: learning is what makes it harmless (ADR 0019).
+        terms: In force from the next `configure` on, or from the creation of the ledger.
+        uid: Id of the ledger; None creates an id for a new ledger. With a persistent id, meshes can restore their leases after the server
+            has lost everything.
+        founding: No lease of this ledger can exist yet, so the first creation needs no recovery; a second creation recovers.
+        receipts: Signs reported leases and verifies claims; None: callers are trusted.
+        copy_wait_ms: Longest wait of a grant for a copy on a replica; 0: no replica. The wait makes lost grants after a failover rare,
+            but does not exclude them: recovery makes them harmless (ADR 0019).
         functions: See `Scripts`.
     """
 
@@ -119,24 +119,22 @@ class RedisLedger:
         self._copy_wait_ms = copy_wait_ms
         self._tree = KnownTree(self._call)
         self._rows = KnownRows()
-        self._packed: tuple[MeshRecord | None, bytes] = (None, b"")  #: Of the last heartbeat: a mesh says the same record many times.
+        self._packed: tuple[MeshRecord | None, bytes] = (None, b"")  #: Of the last heartbeat: a mesh sends the same record many times.
 
     # ---- tenants
 
     def configure(self, tree: TenantTree, *, expected: int | None = None) -> Configured:
-        """See `LeaseLedger.configure`."""
         return self._configure(tree, expected, is_strict=False)
 
     def reparent(self, tenant: TenantPath, parent: TenantPath | None, *, expected: int, force: bool = False) -> Configured:
-        """See `LeaseLedger.reparent`."""
         return self._configure(moved(self.configured(), tenant, parent), expected, is_strict=not force)
 
     def configured(self) -> TenantTree:
-        """The tree that was configured last, without tenants that are gone and still charged."""
+        """Return the tree that was configured last, without removed tenants that are still charged."""
         return self.configured_at()[1]
 
     def configured_at(self) -> tuple[int, TenantTree]:
-        """The same, and its version: both of one instant."""
+        """Return the version and the configured tree, at one instant."""
         return self._tree.in_force()
 
     def _configure(self, tree: TenantTree, expected: int | None, *, is_strict: bool) -> Configured:
@@ -148,13 +146,15 @@ class RedisLedger:
         for _ in range(_DRAFTS_MAX):
             done = done or self._put(tree, rows_of(tree), expected, "", is_strict=is_strict)
         if done is None:
-            raise StoreUnavailable(f"configure: Redis has lost parts of the tenant tree {_DRAFTS_MAX} times before it was whole; try again")
+            raise StoreUnavailable(
+                f"configure: Redis has lost parts of the tenant tree {_DRAFTS_MAX} times before all were written; try again"
+            )
         return done
 
     def _put(
         self, tree: TenantTree, rows: Iterable[tuple[str, str]], expected: int | None, amended: str | bytes, *gone: str, is_strict: bool
     ) -> Configured | None:
-        """Put the tree in force; None when not all of it was there, or the one that it amends is not in force."""
+        """Put the tree into force; None if rows are missing, or if the amended tree is not in force."""
         draft, terms = new_name(tree), (self._terms.ttl_ms, self._terms.grace_ms, self._terms.max_step_ms)
         count = 0
         for part in parts_of(rows):
@@ -163,9 +163,9 @@ class RedisLedger:
         how = "" if expected is None else expected, *terms, int(is_strict)
         code, *rest = self._call("configure", *how, draft, count, amended, *gone)
         if code == b"VERSION":
-            raise TreeChanged(f"version {int(rest[0])} of the tenant tree is in force, not {expected}; look at it again")
+            raise TreeChanged(f"version {int(rest[0])} of the tenant tree is in force, not {expected}; read it again")
         if code == b"QUOTA":
-            raise QuotaExceeded(f"over their limits would be: {', '.join(node.decode() for node in rest[0])}")
+            raise QuotaExceeded(f"these nodes would be above their limits: {', '.join(node.decode() for node in rest[0])}")
         if code != b"OK":
             return None
         self._tree.keep(draft.encode(), tree)
@@ -174,10 +174,9 @@ class RedisLedger:
     # ---- sessions
 
     def join(self, record: MeshRecord, *, adopt: int = 0, seen: int = 0) -> Session:
-        """See `LeaseLedger.join`."""
         reply = self._call("join", record.mesh, encode(record), adopt, seen)
         if reply[0] == b"LEARN":
-            raise LedgerLearning(f"the ledger learns for another {int(reply[1])} ms; nothing can be taken over")
+            raise LedgerLearning(f"the ledger recovers for another {int(reply[1])} ms; no session can be recovered until then")
         raise_named(reply, record.mesh)
         uid, incarnation, ttl_ms = reply[6:]
         session = Session(mesh=record.mesh, incarnation=int(incarnation), ttl_ms=int(ttl_ms), epoch=int(reply[1]), ledger=uid.decode())
@@ -185,7 +184,6 @@ class RedisLedger:
         return replace(session, mark=told.mark, told=told)
 
     def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> Told:
-        """See `LeaseLedger.heartbeat`."""
         about = self._packed_of(record), beat.number
         if not beat.acks and not beat.pays and beat.wants is None and beat.claims is None:
             reply = self._call_for(session, "renew", *about)
@@ -203,7 +201,7 @@ class RedisLedger:
         return self._copied(self._told(session, self._call_for(session, "heartbeat", *about, json.dumps(news) if news else "")))
 
     def _packed_of(self, record: MeshRecord) -> bytes:
-        known, packed = self._packed  # Both at once: another thread may be here.
+        known, packed = self._packed  # Read both at once: another thread may write them.
         if known is not record:
             packed = encode(record)
             self._packed = record, packed
@@ -216,13 +214,11 @@ class RedisLedger:
         return [lease.tenant, lease.flavor, lease.token, lease.version, lease.priority, dict(lease.held.items())]
 
     def leave(self, session: Session) -> None:
-        """See `LeaseLedger.leave`."""
         self._call("leave", session.mesh, session.incarnation)
 
     # ---- leases
 
     def acquire(self, session: Session, wants: tuple[Want, ...]) -> Acquired:
-        """See `LeaseLedger.acquire`."""
         for want in wants:
             if want.slots < 1:
                 raise AmountError(f"{counted(want.slots, 'slot was', 'slots were')} asked for; ask for at least 1")
@@ -231,11 +227,9 @@ class RedisLedger:
         return Acquired(answers=answers, told=self._copied(self._told(session, reply)))
 
     def release(self, session: Session, parts: tuple[Kept, ...]) -> Told:
-        """See `LeaseLedger.release`."""
         return self._told(session, self._call_for(session, "release", lines_of(map(kept_line, _bounded(parts, ROWS_MAX)))))
 
     def sweep(self, limit: int = 200) -> Swept:
-        """See `LeaseLedger.sweep`."""
         _, _, learn_ms, leases, meshes, stages, more, _ = self._call("sweep", limit)
         return Swept(
             meshes=tuple(MeshId(mesh.decode()) for mesh in meshes),
@@ -248,12 +242,10 @@ class RedisLedger:
     # ---- planning
 
     def elect(self, name: str, ttl_ms: int) -> int | None:
-        """See `LeaseLedger.elect`."""
         code, token = self._call("elect", name, ttl_ms)
         return int(token) if code == b"OK" else None
 
     def plan_apply(self, planner: int, version: int, aims: tuple[Aim, ...]) -> int:
-        """See `LeaseLedger.plan_apply`."""
         rows = [_aim_row(aim) for aim in _bounded(aims, ROWS_MAX)]
         code, *rest = self._call("plan_apply", planner, version, json.dumps(rows))
         if code == b"PLANNER":
@@ -261,7 +253,7 @@ class RedisLedger:
         if code == b"VERSION":
             raise TreeChanged(f"version {int(rest[0])} of the tenant tree is in force, not {version}; plan again")
         if code == b"LEARN":
-            raise LedgerLearning(f"the ledger learns for another {int(rest[0])} ms; plan then")
+            raise LedgerLearning(f"the ledger recovers for another {int(rest[0])} ms; plan then")
         if code == b"QUOTA":
             raise QuotaExceeded(f"the targets exceed a limit at {'/'.join(part.decode() for part in rest)}")
         if code == b"UNKNOWN":
@@ -271,13 +263,11 @@ class RedisLedger:
     def revoke(
         self, *, mesh: MeshId | None = None, tenant: TenantPath | None = None, flavor: FlavorName | None = None, hard: bool = False
     ) -> int:
-        """See `LeaseLedger.revoke`."""
         return int(self._call("revoke", mesh or "", tenant or "", flavor or "", int(hard))[1])
 
     # ---- looking
 
     def epoch(self) -> int:
-        """See `LeaseLedger.epoch`."""
         with redis_answers("read the epoch"):
             found = cast("bytes | None", self._client.hget(self._keys.meta, "epoch"))
         if found is None:
@@ -285,7 +275,6 @@ class RedisLedger:
         return int(found)
 
     def snapshot(self) -> Snapshot:
-        """See `LeaseLedger.snapshot`."""
         for _ in range(LOOKS_MAX):
             _, epoch, learn_ms, lt, now_ms, version, name, gone, use, meshes, leases, wants = self._call("snapshot")
             configured = self._tree.named(name)
@@ -312,11 +301,10 @@ class RedisLedger:
         )
 
     def audit(self) -> tuple[Mismatch, ...]:
-        """See `LeaseLedger.audit`. Counted by `TenantTree`, so the scripts are not checked by themselves."""
+        """Audit as `LeaseLedger.audit`. `TenantTree` counts, so the scripts do not check themselves."""
         return mismatches(self.snapshot())
 
     def story(self, mesh: MeshId | None = None, tenants: Collection[TenantPath] | None = None, limit: int = 100) -> tuple[Chapter, ...]:
-        """See `LeaseLedger.story`."""
         found: list[Chapter] = []
         before = "+"
         while len(found) < limit:
@@ -332,14 +320,14 @@ class RedisLedger:
     # ---- calling
 
     def _call(self, verb: str, *arguments: str | bytes | int) -> Any:
-        """The reply; a ledger is founded where there is none."""
+        """Call the verb and return its reply; create the ledger if there is none."""
         try:
             reply = self._scripts.call(verb, *arguments)
         except LedgerUninitialised:
             terms = (self._terms.ttl_ms, self._terms.grace_ms, self._terms.max_step_ms)
             self._scripts.call("init", self._uid or secrets.token_hex(8), *terms, int(self._founding))
             reply = self._scripts.call(verb, *arguments)
-        self._founding = False  # From now on leases may exist, whatever the server still knows of them.
+        self._founding = False  # From now on leases may exist, even if the server loses them.
         return reply
 
     def _call_for(self, session: Session, verb: str, *arguments: str | bytes | int) -> Any:
@@ -349,7 +337,7 @@ class RedisLedger:
         return reply
 
     def _copied(self, told: Told) -> Told:
-        """Leases that have changed are told when a replica has them, or has not said so in time."""
+        """Wait until a replica has the changed leases, or until the wait ends."""
         if told.leases and self._copy_wait_ms:
             with suppress(StoreUnavailable):
                 await_copy(home_of(self._client, self._keys.touched), self._keys, self._copy_wait_ms)
@@ -371,12 +359,12 @@ class RedisLedger:
 
 @lru_cache(maxsize=1024)
 def _nothing_new(epoch: bytes, learn_ms: bytes, mark: bytes, others_want: bytes) -> Told:
-    """What most heartbeats are answered; kept, as it is the same again and again."""
+    """Return the reply of most heartbeats; cached, because it repeats."""
     return Told(epoch=int(epoch), learn_ms=int(learn_ms), mark=int(mark), others_want=others_want == b"1")
 
 
 def _aim_row(aim: Aim) -> list[object]:
-    """As `lua/plan_apply.lua` takes it."""
+    """Format for `lua/plan_apply.lua`."""
     amounts = [dict(some.items()) for some in (aim.target, aim.before) if some is not None]
     return [aim.mesh, aim.tenant, aim.flavor, -1 if aim.wait_ms is None else aim.wait_ms, *amounts]
 
@@ -403,12 +391,12 @@ def _answer(want: Want, answer: str) -> Granted | LookAgain | LeaseRefused:
 
 @lru_cache(maxsize=1024)
 def _granted(answer: str) -> Granted:
-    """Kept, as most answers of a call are the same."""
+    """Parse a grant; cached, because most replies of a call are equal."""
     return Granted(slots=int(answer.removeprefix(_GRANTED)))
 
 
 def _chapters(entry: bytes, fields: dict[bytes, bytes]) -> list[Chapter]:
-    """The changes of one call, in order; or the beginning of an epoch."""
+    """Return the changes of one call, in order; or the beginning of an epoch."""
     told = _texts(fields)
     at_ms = int(entry.partition(b"-")[0])
     if "verb" in told:

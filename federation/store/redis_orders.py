@@ -1,4 +1,4 @@
-"""What holds for tenants, on Redis: one hash, a field for what the file says and one for each tenant that was stopped."""
+"""Settings of tenants on Redis: one hash, with a field for the file's settings and one per stopped tenant."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ _FILED, _STOP = b"filed", b"stop|"
 
 
 class RedisTenantOrders:
-    """`TenantOrders` by plain commands: each field is written whole, by one person at a time, and counted with it. Safe to call from
-    many threads.
+    """`TenantOrders` with plain commands: one operator at a time writes a whole field, with the count. Thread-safe.
 
     Args:
         client: With `decode_responses=False`; its timeouts bound every call.
@@ -32,26 +31,22 @@ class RedisTenantOrders:
         self._orders = keys.tenant_orders
         self._given = OrdersGiven(client, keys)
         self._lock = threading.Lock()
-        self._read: tuple[dict[bytes, bytes], OrdersInForce] = ({}, OrdersInForce())  #: Rows are decoded only when they have changed.
+        self._read: tuple[dict[bytes, bytes], OrdersInForce] = ({}, OrdersInForce())  #: Cache: rows are decoded only after a change.
 
     def publish(self, filed: StandingOrders) -> None:
-        """See `TenantOrders.publish`."""
-        with redis_answers("publish what a file says of tenants"):
+        with redis_answers("publish tenant settings of the file"):
             self._given.give(lambda calls: calls.hset(self._orders, _FILED, encode(filed)))
 
     def stop(self, tenant: TenantPath, stopped: TenantStop) -> None:
-        """See `TenantOrders.stop`."""
         with redis_answers("stop a tenant"):
             self._given.give(lambda calls: calls.hset(self._orders, _STOP + tenant.encode(), encode(stopped)))
 
     def release(self, tenant: TenantPath) -> bool:
-        """See `TenantOrders.release`."""
         with redis_answers("release a tenant"):
             return bool(self._given.give(lambda calls: calls.hdel(self._orders, _STOP + tenant.encode())))
 
     def in_force(self) -> OrdersInForce:
-        """See `TenantOrders.in_force`."""
-        with redis_answers("read what holds for tenants"):
+        with redis_answers("read tenant settings"):
             rows = cast(dict[bytes, bytes], self._client.hgetall(self._orders))
         with self._lock:
             if rows != self._read[0]:

@@ -1,4 +1,4 @@
-"""The stage queue on Redis: scripts for what must be decided, streams for mail and the inbox."""
+"""The stage queue on Redis: scripts for decisions, streams for notifications and the inbox."""
 
 import contextlib
 from dataclasses import replace
@@ -37,17 +37,17 @@ from mesh.stages import StageSpec
 from mesh.values import StoredValue
 from mesh.wire import decode, encode
 
-#: Blocking for longer than this part of the client's own timeout could be cut off by it.
+#: Share of the client's own timeout for which a read may block without a timeout error.
 _SHARE_OF_TIMEOUT = 0.8
-#: Records that one script of an audit looks at.
+#: Records per script of an audit.
 _AUDITED_AT_ONCE = 200
 
 
 class RedisStageQueue:
-    """`StageQueue` by scripts and streams.
+    """`StageQueue` with scripts and streams.
 
-    `mail` and `inbox` block on a connection that they take from the client's pool for that long, so they hold up nobody
-    else; they wait no longer than the client's socket timeout allows, and then answer with nothing.
+    `mail` and `inbox` block on a connection from the client's pool, so other calls go on. They wait no longer than the client's socket
+    timeout allows, and then return nothing.
 
     Args:
         client: With `decode_responses=False`; its timeouts bound every call.
@@ -60,48 +60,41 @@ class RedisStageQueue:
         self._scripts = Scripts(client, keys.scripted)
 
     def submit(self, mesh: MeshId, spec: StageSpec) -> bool:
-        """See `StageQueue.submit`."""
         deadline = "" if spec.deadline_ms is None else spec.deadline_ms
         queued = self._scripts.call("submit", mesh, spec.stage, spec.run, encode(spec), encode(head_of(spec)), -spec.priority, deadline)
         return bool(queued == 1)
 
     def waiting(self, mesh: MeshId, limit: int = 64) -> tuple[QueuedStage, ...]:
-        """See `StageQueue.waiting`."""
         return _heads(self._scripts.call("waiting", mesh, limit))
 
     def queued(self, mesh: MeshId) -> tuple[StageId, ...]:
-        """See `StageQueue.queued`."""
         return tuple(StageId(member.split(b":", 1)[1].decode()) for member in self._scripts.call("queued", mesh))
 
     def heads_of(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[QueuedStage, ...]:
-        """See `StageQueue.heads_of`."""
         return _heads(self._scripts.call("heads_of", mesh, *stages))
 
     def remembered(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[StageId, ...]:
-        """See `StageQueue.remembered`."""
         return tuple(StageId(stage.decode()) for stage in self._scripts.call("remembered", mesh, *stages))
 
     def explain(self, session: Session, stages: tuple[StageId, ...], reason: Reason, detail: str) -> None:
-        """See `StageQueue.explain`. The word of a session that has ended is dropped."""
+        """Explain as `StageQueue.explain`. Calls of an ended session are ignored."""
         told = (part for stage in stages for part in (stage, waiting_for(stage, reason, detail)))
         with contextlib.suppress(LedgerUninitialised):
             self._scripts.call("explain", session.mesh, session.incarnation, reason.value, *told)
 
     def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
-        """See `StageQueue.claim`."""
         paid = (lease.tenant, lease.flavor, lease.token) if lease is not None else ("", "", 0)
         reply = self._scripts.call("claim", *of_session(session), stage, *paid, CLAIMS_PER_UNIT)
         raise_named(reply, session.mesh)
         if reply[0] == b"NO_LEASE":
-            raise LeaseLost(f"mesh {session.mesh} holds no such lease for {stage}")
+            raise LeaseLost(f"mesh {session.mesh} does not hold the lease for {stage}")
         if reply[0] == b"MANY":
             raise TooManyClaims(f"mesh {session.mesh} has claimed {CLAIMS_PER_UNIT} times what its lease holds; end some of it")
         if reply[0] == b"LEARN":
-            raise LedgerLearning(f"the ledger learns for another {int(reply[1])} ms; claim then")
+            raise LedgerLearning(f"the ledger recovers for another {int(reply[1])} ms; claim then")
         return None if reply[0] == b"GONE" else _claimed(session, reply[1:])
 
     def resume(self, session: Session, claims: tuple[HeldClaim, ...]) -> tuple[ClaimStanding, ...]:
-        """See `StageQueue.resume`."""
         refuse_many(claims)
         told = (part for held in claims for part in _told(held))
         reply = self._scripts.call("resume", *of_session(session), CLAIMS_PER_UNIT, *told)
@@ -109,34 +102,28 @@ class RedisStageQueue:
         return tuple(standing_of(int(batch)) for batch in reply[1:])
 
     def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...], *, after: int = 0) -> int:
-        """See `StageQueue.report`."""
         refuse_foreign(claim, messages)
         body = encode(list(messages), STAGE_MESSAGES) if messages else b""
         state = closing_state(messages) or "claimed"
         answer = self._scripts.call("report", claim.stage, claim.mesh, claim.incarnation, claim.token, batch, body, state, after)
         if answer == b"GAP":
-            raise EarlierReportsLost(
-                f"of {claim.stage} the store has lost what {claim.mesh} reported before batch {batch}; report it again"
-            )
+            raise EarlierReportsLost(f"the store has lost reports of {claim.mesh} on {claim.stage} before batch {batch}; report them again")
         if answer != b"OK":
             raise StaleFence(f"claim {claim.token} of {claim.mesh} on {claim.stage} is not current")
         return batch
 
     def deliver(self, stage: StageId, node: NodeId, value: StoredValue | None) -> None:
-        """See `StageQueue.deliver`."""
         self._scripts.call("deliver", stage, node, encode(value, StoredValue | None))
 
     def inputs_of(self, stage: StageId) -> dict[NodeId, StoredValue | None]:
-        """See `StageQueue.inputs_of`."""
         with redis_answers("read inputs"):
             return _inputs(cast(dict[bytes, bytes], self._client.hgetall(self._keys.inputs(stage))))
 
     def cancel(self, stage: StageId) -> None:
-        """See `StageQueue.cancel`."""
         self._scripts.call("cancel", stage, ended(stage))
 
     def claims_of(self, session: Session) -> tuple[ClaimedStage, ...]:
-        """See `StageQueue.claims_of`; in the order of the claims."""
+        """Return claims as `StageQueue.claims_of`, in the order of the claims."""
         try:
             rows = self._scripts.call("claims_of", session.mesh, session.incarnation)
         except LedgerUninitialised:
@@ -144,12 +131,10 @@ class RedisStageQueue:
         return tuple(sorted((_claimed(session, row) for row in rows), key=lambda claimed: claimed.claim.token))
 
     def take_back_overdue(self, limit: int = 200) -> tuple[StageId, ...]:
-        """See `StageQueue.take_back_overdue`."""
         _, taken = self._scripts.call("take_back_overdue", limit)
         return tuple(StageId(stage.decode()) for stage in taken)
 
     def ages(self) -> dict[MeshId, StageAges]:
-        """See `StageQueue.ages`."""
         rows = self._scripts.call("ages", LOOKED_AT_MAX)
         return {
             MeshId(mesh.decode()): StageAges(queued_ms=int(queued), claimed_ms=int(oldest), claimed_ms_min=int(newest))
@@ -157,7 +142,7 @@ class RedisStageQueue:
         }
 
     def orphans(self) -> tuple[Orphan, ...]:
-        """See `StageQueue.orphans`. What is there is found by SCAN: a trace of a mesh that nobody knows any more is an orphan too."""
+        """Audit as `StageQueue.orphans`. SCAN finds the keys, because keys of a forgotten mesh are orphans too."""
         meshes = sorted({*self._named(self._keys.ready("")), *self._named(self._keys.claimed(""))})
         rows = [row for mesh in meshes for row in self._scripts.call("orphans", "indexes", mesh)]
         stages = sorted(self._named(self._keys.stage("")))
@@ -169,16 +154,14 @@ class RedisStageQueue:
         )
 
     def _named(self, family: str) -> list[str]:
-        """The ids of a family's keys."""
+        """Return the ids of a family's keys."""
         with redis_answers("look for keys"):
             return [key.decode().removeprefix(family) for key in self._client.scan_iter(f"{family}*", count=1_000)]
 
     def forget(self, run: RunId, meshes: tuple[MeshId, ...]) -> None:
-        """See `StageQueue.forget`."""
         self._scripts.call("forget", run, *meshes)
 
     def mail(self, mesh: MeshId, cursor: str, wait_ms: int) -> tuple[str, tuple[Mail, ...]]:
-        """See `StageQueue.mail`."""
         stream = self._keys.mail(mesh)
         if cursor == "":
             with redis_answers("read mail"):
@@ -190,21 +173,22 @@ class RedisStageQueue:
         )
 
     def inbox(self, wait_ms: int, limit: int = 512) -> tuple[InboxEntry, ...]:
-        """See `StageQueue.inbox`."""
         return tuple(
             InboxEntry(entry=entry, run=RunId(message[b"run"].decode()), kind=message[b"kind"].decode(), body=message[b"body"])
             for entry, message in self._entries(self._keys.inbox, "0-0", wait_ms, limit)
         )
 
     def acknowledge(self, entries: tuple[str, ...]) -> None:
-        """See `StageQueue.acknowledge`."""
         if entries:
             with redis_answers("acknowledge"):
                 self._client.xdel(self._keys.inbox, *entries)
 
     def _entries(self, stream: str, after: str, wait_ms: int, limit: int | None) -> list[tuple[str, dict[bytes, bytes]]]:
-        """Entries of a stream after an id. XREAD only tells that there is something: its reply has another shape in every
-        protocol and version of redis-py, that of XRANGE has one."""
+        """Return entries of a stream after an id.
+
+        XREAD only shows that entries exist: its reply differs between protocols and versions of redis-py, while the reply of XRANGE does
+        not.
+        """
         with redis_answers("read a stream"):
             found = self._client.xrange(stream, min=f"({after}", count=limit)
             if not found and wait_ms > 0 and self._client.xread({stream: after}, count=1, block=self._bounded(wait_ms)):
@@ -228,7 +212,7 @@ def _claimed(session: Session, row: list[bytes | list[bytes]]) -> ClaimedStage:
 
 
 def _told(held: HeldClaim) -> tuple[str | int, ...]:
-    """A claim among the arguments of `lua/resume.lua`."""
+    """Return a claim as arguments of `lua/resume.lua`."""
     paid = (held.lease.tenant, held.lease.flavor, held.lease.token) if held.lease is not None else ("", "", 0)
     return (held.claim.stage, held.claim.token, *paid, held.spec, int(held.is_whole), int(held.has_ended))
 
@@ -242,13 +226,12 @@ def _inputs(stored: dict[bytes, bytes]) -> dict[NodeId, StoredValue | None]:
 
 
 class ChildStageQueue(RedisStageQueue):
-    """As a mesh with a key to the store calls it: its batches go in the parts, under the numbers, that they have over HTTP.
+    """Stage queue of a mesh with a key to the store. It splits batches into the same numbered parts as HTTP.
 
-    So a mesh whose `link` was changed goes on where it was, and the store takes none of its reports for one that it has.
+    So a mesh whose `link` was changed continues its numbers, and the store takes no report for an earlier one.
     """
 
     def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...], *, after: int = 0) -> int:
-        """See `StageQueue.report`."""
         for number, part in parts_of(batch, messages):
             after = super().report(claim, number, part, after=after)
         return after

@@ -1,4 +1,4 @@
-"""The registry of meshes on Redis: one hash, a field per mesh and kind of knowledge."""
+"""The registry of meshes on Redis: one hash, one field per mesh and kind of value."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from federation.store.redis_scripts import Scripts, redis_answers
 from mesh.ids import MeshId
 from mesh.wire import decode, encode
 
-#: What a field holds, by the word before the `|`.
+#: Type of a field, by the word before the `|`.
 _KINDS: dict[str, Any] = {"drain": Drain, "steadiness": Steadiness, "pace": Pace}
 
 
 class RedisRegistry:
-    """`MeshRegistry` by plain commands for drains, which one person writes whole and which are counted with it, and a script for
-    what coordinators see.
+    """`MeshRegistry` on Redis: plain commands for drains, which one operator writes whole, with the count; a script for notes of
+    coordinators.
 
     Args:
         client: With `decode_responses=False`; its timeouts bound every call.
@@ -36,17 +36,14 @@ class RedisRegistry:
         self._scripts = Scripts(client, (keys.registry, keys.meta))
 
     def drain(self, mesh: MeshId, drain: Drain) -> None:
-        """See `MeshRegistry.drain`."""
         with redis_answers("drain a mesh"):
             self._given.give(lambda calls: calls.hset(self._registry, f"drain|{mesh}", encode(drain)))
 
     def undrain(self, mesh: MeshId) -> bool:
-        """See `MeshRegistry.undrain`."""
         with redis_answers("undrain a mesh"):
             return bool(self._given.give(lambda calls: calls.hdel(self._registry, f"drain|{mesh}")))
 
     def standings(self) -> Standings:
-        """See `MeshRegistry.standings`."""
         with redis_answers("read the registry"):
             rows = cast(dict[bytes, bytes], self._client.hgetall(self._registry))
         found: dict[MeshId, dict[str, Any]] = {}
@@ -61,7 +58,6 @@ class RedisRegistry:
         )
 
     def note(self, note: Note, version: int) -> bool:
-        """See `MeshRegistry.note`."""
         rows = [(f"steadiness|{mesh}", encode(kept)) for mesh, kept in note.steadiness.items()]
         rows += [(f"pace|{mesh}", encode(pace)) for mesh, pace in note.paces.items()]
         return bool(self._scripts.call("note", version, note.watched_ms, *(part for row in rows for part in row)) == 1)

@@ -1,8 +1,8 @@
-"""Is this server fit to hold leases? Asked once, when a root starts.
+"""Checks of a Redis server at the start of a root: whether it may hold leases.
 
-A ledger on a server that may evict keys, forget them at a restart, or lose what a replica never got, breaks promises that
-no protocol can keep for it. What a restart may lose is bounded by learning; what these settings may lose is not.
-Source: references of the protocol §4 (start-up refusals); ADR 0019.
+Unsafe servers may evict keys, forget them at a restart, or lose writes that never reached a replica; no protocol can repair such losses.
+Recovery bounds what a restart may lose, but not what these settings may lose.
+Source: ADR 0019.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,52 +20,52 @@ from federation.store.keys import SCHEMA, Keys
 from federation.store.redis_client import home_of
 from federation.store.redis_scripts import redis_answers, schema_words
 
-#: What a replica may lag behind before the master notices: it asks once a second, and then takes a moment.
+#: Lag of a replica until the master notices: the master asks once a second, and then needs a moment.
 _NOTICE_MS = 2_000
 _WORD_BITS = 64
-#: Of sentinels: for how long a master is silent before they replace it, ms.
+#: Setting of sentinels: silence of a master until they replace it, ms.
 _DOWN_AFTER = "down-after-milliseconds"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """What the server says of itself, as far as it matters here."""
+    """Relevant settings of the server."""
 
     maxmemory_policy: str
     append_only: bool
-    replicas: int  #: That are connected now.
+    replicas: int  #: Connected now.
     min_replicas_to_write: int
     min_replicas_max_lag_ms: int
-    takeover: tuple[str, int] | None = None  #: What says when a silent master is replaced, and after how many ms; None: by nothing.
-    word_bits: int = _WORD_BITS  #: Of the server's program; scripts write tokens as its C `long`.
+    takeover: tuple[str, int] | None = None  #: Setting that decides when a silent master is replaced, and its ms; None: no replacement.
+    word_bits: int = _WORD_BITS  #: Word size of the server's program; scripts write tokens as its C `long`.
 
 
 def check_server(
     client: "redis.Redis", keys: Keys, terms: LeaseTerms, *, uid: str | None = None, may_found: bool = True, durable: bool = True
 ) -> ServerSettings:
-    """Refuse a server that could lose or evict leases, and another ledger than ours; what it is set up like, when it is fit.
+    """Refuse a server that could lose or evict leases, or that holds another ledger. Return the server's settings.
 
     Args:
-        uid: Who the ledger has to be; None: whoever it is.
-        may_found: A server that holds no ledger is as good: the ledger is founded there.
-        durable: Refuse a server without an append-only file, too; a federation for trying out may do without.
+        uid: Required id of the ledger; None: any.
+        may_found: Accept a server without a ledger: the ledger is created there.
+        durable: Also refuse a server without an append-only file; a trial federation may do without.
 
     Raises:
-        LedgerUnsafe: Each line names a setting and what to write instead.
+        LedgerUnsafe: Each line names a setting and the remedy.
         ForeignLedger: The server holds another ledger.
-        LedgerMissing: It holds none, and has to.
+        LedgerMissing: The server holds no ledger, but must.
         SchemaMismatch: See `check_schema`.
-        StoreUnavailable: It does not answer.
+        StoreUnavailable: The server does not respond.
     """
     check_schema(client, keys)
     with redis_answers("look at the server"):
         present = cast("bytes | None", client.hget(keys.meta, "uid"))
     if uid is not None and present is not None and present.decode() != uid:
-        raise ForeignLedger(f"the server holds the ledger {present.decode()}, not {uid} of this state folder; is it the right URL?")
+        raise ForeignLedger(f"the server holds the ledger {present.decode()}, not {uid} of this state folder; check the URL")
     if uid is not None and present is None and not may_found:
         raise LedgerMissing(
-            f"the server holds no ledger, and has to hold {uid} of this state folder; is it the right URL? If it was emptied, or taken"
-            " for another on purpose, start once with --rebuild-ledger: the ledger learns again from its meshes what they hold"
+            f"the server holds no ledger, but must hold {uid} of this state folder; check the URL. If the server was emptied or replaced"
+            " on purpose, start once with --rebuild-ledger: the ledger then recovers its leases from its meshes"
         )
     settings = read_settings(client, keys)
     problems = list(problems_of(settings, terms, durable=durable))
@@ -75,11 +75,11 @@ def check_server(
 
 
 def check_schema(client: "redis.Redis", keys: Keys) -> None:
-    """Refuse data that another version of this program has laid out; an empty server has any schema.
+    """Refuse data that another version of this program has written; an empty server is accepted.
 
     Raises:
-        SchemaMismatch: The server holds such data; the message names both numbers and what to do.
-        StoreUnavailable: It does not answer.
+        SchemaMismatch: The message names both schema numbers and the remedy.
+        StoreUnavailable: The server does not respond.
     """
     with redis_answers("look at the server"):
         found = cast("bytes | None", client.hget(keys.meta, "schema"))
@@ -88,7 +88,7 @@ def check_schema(client: "redis.Redis", keys: Keys) -> None:
 
 
 def read_settings(client: "redis.Redis", keys: Keys) -> ServerSettings:
-    """Ask the server. Raises StoreUnavailable, RuntimeDoorError (the user may not ask)."""
+    """Read the settings from the server. Raises StoreUnavailable, RuntimeDoorError (the user may not read them)."""
     with redis_answers("look at the server"):
         server = home_of(client, keys.meta)
         told = server.config_get("*")
@@ -113,19 +113,19 @@ def _takeover(client: "redis.Redis", written: Mapping[str, str]) -> tuple[str, i
     if not isinstance(pool, SentinelConnectionPool):
         return None
     for sentinel in pool.sentinel_manager.sentinels:
-        with suppress(redis.RedisError):  # Another one may answer; the master was found a moment ago by one of them.
+        with suppress(redis.RedisError):  # Another sentinel may respond; one of them has just found the master.
             return _DOWN_AFTER, int(sentinel.sentinel_master(pool.service_name)[_DOWN_AFTER])
-    raise StoreUnavailable("look at the server: no sentinel answers")
+    raise StoreUnavailable("look at the server: no sentinel responds")
 
 
 def problems_of(settings: ServerSettings, terms: LeaseTerms, *, durable: bool = True) -> Iterator[str]:
-    """What makes these settings unfit, a line each, with the remedy."""
+    """Yield what makes these settings unsafe, one line each, with the remedy."""
     if settings.maxmemory_policy != "noeviction":
         yield f"maxmemory-policy is {settings.maxmemory_policy}: leases could be evicted; set it to noeviction"
     if durable and not settings.append_only:
         yield "appendonly is no: a restart would forget every lease; set it to yes"
     if settings.replicas and settings.min_replicas_to_write < 1:
-        yield "min-replicas-to-write is 0: a master that was cut off would go on granting; set it to 1 or more"
+        yield "min-replicas-to-write is 0: an isolated master would go on granting leases; set it to 1 or more"
     if settings.word_bits < _WORD_BITS:
         yield f"arch_bits is {settings.word_bits}: tokens and bytes would not fit; set it to 64, with another build of Redis"
     lag_ms_max = terms.grace_ms - terms.max_step_ms - _NOTICE_MS
@@ -137,7 +137,7 @@ def problems_of(settings: ServerSettings, terms: LeaseTerms, *, durable: bool = 
     name, after_ms = settings.takeover or ("", 0)
     if name and settings.replicas and after_ms < settings.min_replicas_max_lag_ms + _NOTICE_MS:
         yield (
-            f"{name} is {after_ms} ms: another master could take over while the old one still takes writes;"
+            f"{name} is {after_ms} ms: another master could take over while the old one still accepts writes;"
             f" set it to {settings.min_replicas_max_lag_ms + _NOTICE_MS} or more"
         )
 

@@ -1,4 +1,4 @@
-"""A seat that one process has at a time, to save work: whoever coordinates runs. Two at once would be harmless."""
+"""Leader election among coordinators, to save work. Two leaders at once would be harmless."""
 
 import redis
 
@@ -8,12 +8,12 @@ from federation.store.redis_scripts import Scripts
 
 
 class CoordinatorSeat:
-    """The ledger's verb for electing a planner, on a seat of its own.
+    """Leader election with the ledger's verb for planners, under a key of its own.
 
     Args:
         client: With `decode_responses=False`; its timeouts bound every call.
         keys: The shard.
-        name: Tells this process from all others.
+        name: Unique name of this process.
     """
 
     def __init__(self, client: "redis.Redis", keys: Keys, name: str) -> None:
@@ -21,7 +21,7 @@ class CoordinatorSeat:
         self._name = name
 
     def hold(self, for_ms: int) -> bool:
-        """Take the seat, or keep it, for that long; False when another has it, or there is no ledger yet. Raises StoreUnavailable."""
+        """Become the leader for `for_ms`, or renew it; False if another leads or there is no ledger yet. Raises StoreUnavailable."""
         try:
             code, _ = self._scripts.call("elect", self._name, for_ms)
         except LedgerUninitialised:
@@ -29,5 +29,5 @@ class CoordinatorSeat:
         return bool(code == b"OK")
 
     def leave(self) -> None:
-        """Leave it to the next one at once, rather than when its time is over. Raises StoreUnavailable."""
+        """Resign at once, before the term ends. Raises StoreUnavailable."""
         self.hold(0)

@@ -1,18 +1,18 @@
-"""How the messages of a batch are numbered on their way to the store: the same by every way, since a mesh may change its way."""
+"""Numbers of the parts of a batch, equal for all links, because a mesh may change its link."""
 
 from collections.abc import Iterator
 
 from mesh.messages import StageMessage
 from mesh.wire import encode
 
-#: A batch of the mesh is so many batches of the store at most: parts of one are numbered between it and the next.
+#: Most parts of one batch: numbers of parts lie between those of the batch and of the next.
 PARTS_MAX = 4_096
-#: Messages, and about so many bytes of them, that are reported in one call.
+#: Most messages, and approximate bytes, per call.
 PART_MESSAGES, PART_BYTES = 500, 512 << 10
 
 
 def parts_of(batch: int, messages: tuple[StageMessage, ...]) -> Iterator[tuple[int, tuple[StageMessage, ...]]]:
-    """The messages in order, in parts that a call can carry, each with its number; one empty part when there are none.
+    """Return the messages in order, in parts that fit into a call, each with its number. Without messages there is one empty part.
 
     Args:
         batch: Counts up from 1 per claim.

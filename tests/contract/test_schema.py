@@ -64,7 +64,7 @@ def another_version(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_every_verb_refuses_data_of_another_schema_and_changes_nothing(client: redis.Redis, package: str, verb: str):
     client.hset(KEYS.meta, "schema", SCHEMA + 1)
     before = copied(client, KEYS)
-    with pytest.raises(SchemaMismatch, match=f"{verb}: .* schema {SCHEMA + 1}, .* schema {SCHEMA}; run the version that wrote them"):
+    with pytest.raises(SchemaMismatch, match=f"{verb}: .* schema {SCHEMA + 1}, .* schema {SCHEMA}; run the version that wrote the data"):
         scripts_on(client, package, verb).call(verb)
     assert copied(client, KEYS) == before
 

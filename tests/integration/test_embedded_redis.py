@@ -90,7 +90,7 @@ def test_two_servers_run_side_by_side_and_know_nothing_of_each_other(tmp_path: P
 def test_a_second_server_in_the_same_folder_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(embedded, "LOCK_WAIT_MS_MAX", 50)
     with EmbeddedRedis.start(folder) as first:
-        with pytest.raises(RuntimeDoorError, match="another redis-server works in"):
+        with pytest.raises(RuntimeDoorError, match="another redis-server uses"):
             EmbeddedRedis.start(folder)
         assert first.client().ping()
 
@@ -153,14 +153,14 @@ def test_it_keeps_an_append_only_file_and_never_evicts(folder: Path):
 def test_a_folder_that_others_may_write_is_refused(folder: Path):
     folder.mkdir()
     folder.chmod(0o777)
-    with pytest.raises(RuntimeDoorError, match="others may write"):
+    with pytest.raises(RuntimeDoorError, match="other users may write"):
         EmbeddedRedis.start(folder)
     assert list(folder.iterdir()) == []
 
 
 def test_a_file_where_the_folder_should_be_is_refused(folder: Path):
     folder.write_text("not a folder")
-    with pytest.raises(RuntimeDoorError, match="cannot be made"):
+    with pytest.raises(RuntimeDoorError, match="cannot be created"):
         EmbeddedRedis.start(folder)
 
 

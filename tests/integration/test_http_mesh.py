@@ -184,7 +184,7 @@ def test_a_cluster_that_is_there_already_joins_by_a_command_and_leaves_by_a_sign
         process.communicate(timeout=LIMIT_S)
     told = (tmp_path / "log").read_text()
     assert process.returncode == 0, told
-    assert "warning: mesh guest: its pools promise 64 cpu, its nodes have " in told
+    assert "warning: mesh guest: its pools declare 64 cpu, its nodes have " in told
     eventually(lambda: _guest_has_left(stores))
 
 

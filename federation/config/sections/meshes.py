@@ -1,4 +1,4 @@
-"""The sections about what there is to run on: clusters and their nodes, flavors, meshes and their pools."""
+"""Sections about capacity: clusters and their nodes, flavors, meshes and their pools."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from federation.config.sections.values import Amount, Labels, SizeBytes
 
 
 class NodeSection(Section):
-    """A node of a cluster that `up` starts."""
+    """Node of a cluster that `up` starts."""
 
-    cpu: int = Field(ge=0, le=100_000, description="CPUs that the node offers, whole ones.")
-    gpu: int = Field(default=0, ge=0, le=100_000, description="GPUs that the node offers, whole ones.")
-    memory_bytes: SizeBytes | None = Field(default=None, alias="memory", description="Memory that the node offers; null: what Ray finds.")
+    cpu: int = Field(ge=0, le=100_000, description="CPUs of the node, a whole number.")
+    gpu: int = Field(default=0, ge=0, le=100_000, description="GPUs of the node, a whole number.")
+    memory_bytes: SizeBytes | None = Field(default=None, alias="memory", description="Memory of the node; null: as Ray detects.")
     resources: dict[str, Amount] = Field(default={}, description="Custom resources by name, in whole units or decimals.")
     labels: Labels = Field(default={}, description="Ray node labels.")
 
 
 class ClusterSection(Section):
-    """A Ray cluster: started by `up` (`nodes`), or found at an address (`address`)."""
+    """Ray cluster: started by `up` (`nodes`), or running at an address (`address`)."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"address": "10.0.0.1:6379"}]})
 
@@ -35,73 +35,74 @@ class ClusterSection(Section):
     token_file: str | None = Field(
         default=None,
         min_length=1,
-        description="File with the token of the cluster at `address`; null: where Ray looks for one. `up` makes those of its own clusters.",
+        description="File with the token of the cluster at `address`; null: Ray's default. `up` creates the tokens of its own clusters.",
     )
     shared: bool = Field(
         default=False,
-        description="Its tenants trust each other, and the root trusts them where it is in the cluster, too: Ray separates nobody within a "
-        "cluster. Needed where its meshes admit several top-level tenants, or the root is beside them; see [security](security.md).",
+        description="The cluster's tenants trust each other, and the root, if it is there too, trusts them: Ray isolates no tenants in a "
+        "cluster. Needed if its meshes allow several top-level tenants, or the root is beside them; see [security](security.md).",
     )
 
     user: str | None = Field(
         default=None,
         min_length=1,
-        description="User that the cluster's processes, and tenants' code in them, run as; null: that of `up`. `up` has to run as root.",
+        description="User of the cluster's processes, including tenants' code; null: the user of `up`. Needs an `up` that runs as root.",
     )
 
     @model_validator(mode="after")
     def _one_origin(self) -> ClusterSection:
         if (self.nodes is None) == (self.address is None):
-            raise ValueError("needs either `nodes` (started here) or `address` (attached), one of the two")
+            raise ValueError("needs either `nodes` (started here) or `address` (attached), not both")
         if self.token_file is not None and self.address is None:
-            raise ValueError("`token_file` goes with `address`: `up` makes the token of a cluster that it starts")
+            raise ValueError("`token_file` needs `address`; `up` creates the token of a cluster that it starts")
         if self.user is not None and self.nodes is None:
-            raise ValueError("`user` goes with `nodes`: whoever started the cluster at `address` has decided whose processes it is")
+            raise ValueError("`user` needs `nodes`; the processes of a cluster at `address` have their user already")
         return self
 
 
 class FlavorSection(Section):
-    """A named kind of capacity."""
+    """Named kind of capacity."""
 
     labels: Labels = Field(
-        default={}, description="What labels a mesh needs to offer the flavor: `x`, `!x`, `in(x, y)`, `!in(x, y)`, or `!`: not there."
+        default={},
+        description="Selectors on the labels of a mesh that offers the flavor: `x`, `!x`, `in(x, y)`, `!in(x, y)`, or `!` (label absent).",
     )
-    description: str = Field(default="", description="For people.")
+    description: str = Field(default="", description="Text for people.")
 
 
 class PoolSection(Section):
-    """The capacity of one flavor in one mesh."""
+    """Capacity of one flavor in one mesh."""
 
     flavor: str = Field(description="The flavor that the pool offers.")
-    capacity: dict[str, Amount] = Field(
-        min_length=1, description="What the pool holds at most: `cpu`, `gpu`, `memory` or a custom resource."
-    )
+    capacity: dict[str, Amount] = Field(min_length=1, description="Capacity of the pool: `cpu`, `gpu`, `memory` or a custom resource.")
 
 
 class MeshLink(str, Enum):
-    """How a mesh reaches the root, and who starts it."""
+    """How a mesh reaches the root, and whether `up` starts it."""
 
     DIRECT = "direct"
-    """Started by `up`; has the URL of Redis, as the root itself."""
+    """Started by `up`; has the URL of Redis, like the root."""
     HTTP = "http"
     """Started by `up`; has a key of its own and no URL of Redis."""
     JOINS = "joins"
-    """Not started by `up`: comes by itself with `schedulemesh join`, over HTTP, from any Ray cluster."""
+    """Not started by `up`: joins with `schedulemesh join`, over HTTP, from any Ray cluster."""
 
 
 class MeshSection(Section):
-    """A Ray cluster, or a labelled slice of one, as a scheduling domain."""
+    """Scheduling domain: a Ray cluster, or a labelled part of one."""
 
-    cluster: str = Field(default="", description="The cluster that the mesh is in; only a mesh that joins by itself needs none.")
+    cluster: str = Field(default="", description="The cluster of the mesh; optional only for a mesh that joins by itself.")
     link: MeshLink = Field(
         default=MeshLink.DIRECT,
-        description="`direct`: `up` starts the mesh, with the URL of Redis. `http`: with a key of its own instead, over HTTP. "
-        "`joins`: it comes by itself, see [joining](joining.md).",
+        description="`direct`: `up` starts the mesh, with the URL of Redis. `http`: `up` starts it, with a key of its own, over HTTP. "
+        "`joins`: an operator starts it with `schedulemesh join`, see [joining](joining.md).",
     )
     node_labels: Labels = Field(default={}, description="Only nodes with all of these Ray labels belong to the mesh; empty: all nodes.")
-    labels: Labels = Field(default={}, description="What work asks for by `labels=`; flavors are matched with these.")
-    tenants: tuple[str, ...] = Field(default=("*",), description="Who may use it: tenant paths, each with all below it; `*` for everybody.")
+    labels: Labels = Field(default={}, description="Labels that work selects with `labels=` and that flavors are matched with.")
+    tenants: tuple[str, ...] = Field(
+        default=("*",), description="Tenants that may use the mesh: paths, each with all tenants below; `*` for all."
+    )
     pools: dict[str, PoolSection] = Field(min_length=1, description="Capacity by pool name.")
     warm_runners: int = Field(
-        default=1, ge=0, le=64, description="Stage runners kept started, so that a stage need not wait for a process."
+        default=1, ge=0, le=64, description="Stage runners that are started in advance, so that a stage need not wait for a process."
     )

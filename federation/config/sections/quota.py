@@ -1,4 +1,4 @@
-"""The sections about quota: how much of what is a tenant's own, who gives way to whom, and by which rules it is given."""
+"""Sections about quota: nominal quota and limits, preemption, and the rules of the ledger."""
 
 from __future__ import annotations
 
@@ -17,84 +17,85 @@ Prefer = Annotated[str, one_of("borrowing", "preemption"), WORD]
 OnCut = Annotated[str, one_of("keep", "evict"), WORD]
 
 #: Ledger, planner and explanations hold no rounds over queues.
-_ROUNDS = "Only rounds of `QuotaScheduler` heed it, which the running federation does not hold."
+_ROUNDS = "Used only in rounds of `QuotaScheduler`, which the running federation does not hold."
 _MIN_RUN = (
-    "No stage is preempted before it has run so long. Quota is not taken back from a mesh that has had it for less either, and where it "
-    "is, younger work there has the time to come of age."
+    "No stage is preempted before it has run this long. Quota that a mesh has had for less is not reclaimed either, and a reclaim gives "
+    "younger work there the time to reach this age."
 )
 
 
 class QuotaSection(Section):
-    """The limits of a tenant for one resource of one flavor."""
+    """Limits of a tenant for one resource of one flavor."""
 
-    nominal: Amount = Field(default=0, description="What is the tenant's own.")
-    borrowing_limit: Amount | None = Field(default=None, description="How much it may use beyond its own; null: no limit, 0: nothing.")
-    lending_limit: Amount | None = Field(default=None, description="How much of its own others may use; null: all of it, 0: nothing.")
+    nominal: Amount = Field(default=0, description="The tenant's own quota.")
+    borrowing_limit: Amount | None = Field(default=None, description="Most use beyond its own quota; null: no limit, 0: none.")
+    lending_limit: Amount | None = Field(default=None, description="Most of its own quota that others may use; null: all, 0: none.")
 
 
 class SchedulingSection(Section):
-    """Who gives way to a tenant's work, and where it looks for room; null: as the tenant above."""
+    """Preemption for a tenant's work, and the order of flavors; null: as the parent."""
 
     within_tenant: WithinTenant | None = Field(
         default=None,
-        description="Which of its own running work gives way: `never`, `lower_priority` (at the top), "
-        "`lower_or_newer` of equal priority (for `QuotaScheduler` only; the running federation takes it for `lower_priority`).",
+        description="Which of its own running work may be preempted: `never`, `lower_priority` (default of a top-level tenant), "
+        "`lower_or_newer` of equal priority (for `QuotaScheduler` only; the running federation treats it as `lower_priority`).",
     )
     reclaim: Reclaim | None = Field(
         default=None,
-        description="Whose work gives way while others borrow what is the tenant's: `never`, `lower_priority`, `any` (at the top).",
+        description="Work of others that may be preempted to reclaim lent quota: `never`, `lower_priority`, `any` (top-level default).",
     )
     borrow: Borrow | None = Field(
         default=None,
-        description="Whose work gives way while the tenant borrows itself, as the work of others who do: `never` (at the top), "
-        "`lower_priority`. With `fair_sharing` it means nothing: shares decide.",
+        description="Which work of other borrowers may be preempted while the tenant itself borrows: `never` (top-level default), "
+        "`lower_priority`. Without effect under `fair_sharing`, where shares decide.",
     )
     borrow_priority_max: int | None = Field(
-        default=None, description="With `borrow`: only work up to this priority (at the top: any lower one)."
+        default=None, description="With `borrow`: only work up to this priority may be preempted (top-level default: any lower priority)."
     )
     flavor_order: tuple[str, ...] | None = Field(
         default=None,
-        description="The flavors that are tried first, in this order; all others follow in the order of `flavors` of the file; "
+        description="Flavors to try first, in this order; all others follow in the order of `flavors` in the file; "
         "see [quota](quota.md#which-flavor).",
     )
     on_borrow: Search | None = Field(
-        default=None, description="When a flavor would do by borrowing: `stop` (at the top) and take it, or try the `next` one."
+        default=None, description="If a flavor fits by borrowing: `stop` (top-level default) and use it, or try the `next` one."
     )
     on_preempt: Search | None = Field(
         default=None,
-        description="When others would give way for a flavor: `stop`, take it and wait for them, or try the `next` one (at the top).",
+        description="If a flavor fits by preemption: `stop`, use it and preempt, or try the `next` one (top-level default).",
     )
     prefer: Prefer | None = Field(
         default=None,
-        description="Of several flavors that were tried and would do: rather `borrowing` (at the top), or rather `preemption`.",
+        description="Among several flavors that fit: prefer `borrowing` (top-level default) or `preemption`.",
     )
     strict_order: StrictBool | None = Field(
         default=None,
-        description="Does nothing of the tenant start on a mesh before the first of it that waits there, by priority, then arrival? "
-        "null: as the tenant above, at the top: no.",
+        description="StrictFIFO: nothing of the tenant starts on a mesh before its first waiting work there, by priority, then arrival. "
+        "null: as the parent, top-level default: no.",
     )
     min_run_ms: DurationMs | None = Field(
-        default=None, alias="min_run", description="As `min_run` of `quota`, for its work; at the top: that one."
+        default=None, alias="min_run", description="As `min_run` of `quota`, for the tenant's work; top-level default: that value."
     )
     on_cut: OnCut | None = Field(
         default=None,
-        description="When its quota is lowered below what runs: `keep` it running (at the top), or `evict` as much as needed.",
+        description="When its quota is reduced below its use: `keep` the work running (top-level default), or `evict` as much as needed.",
     )
 
 
 class RulesSection(Section):
-    """By which rules quota is given; see `docs/quota.md`."""
+    """Rules of quota; see `docs/quota.md`."""
 
-    fair_sharing: StrictBool = Field(default=True, description="Go by dominant shares; false: by borrowing and priority.")
+    fair_sharing: StrictBool = Field(default=True, description="Order tenants by dominant shares; false: by borrowing and priority.")
     min_run_ms: DurationMs = Field(default=60_000, alias="min_run", description=_MIN_RUN)
-    hold_ms: DurationMs = Field(default=60_000, alias="hold", description="How long room that is being freed is held for who freed it.")
-    heads_max: int = Field(default=16, ge=1, le=1_000, description=f"Workloads of one queue that are decided in a round. {_ROUNDS}")
+    hold_ms: DurationMs = Field(
+        default=60_000, alias="hold", description="How long freed capacity is held for the work that preempted for it."
+    )
+    heads_max: int = Field(default=16, ge=1, le=1_000, description=f"Workloads per queue and round. {_ROUNDS}")
     backfill: StrictBool = Field(
-        default=True, description=f"Does big work that waits get a date that smaller work may not delay? {_ROUNDS}"
+        default=True, description=f"Large waiting work gets a start time that smaller work may not delay. {_ROUNDS}"
     )
     history_half_life_ms: DurationMs = Field(
         default=0,
         alias="history_half_life",
-        description="Of claims of one priority beyond their own quota, less use in the past goes first, which counts half after so long; "
-        "0s: the past does not count.",
+        description="Half-life of past use: among borrowers of one priority, less past use goes first. 0s: past use does not count.",
     )

@@ -1,4 +1,4 @@
-"""What every section of a federation file is."""
+"""Base class of the sections of a federation file."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Section(BaseModel):
-    """A part of the file: unknown keys are errors, values do not change."""
+    """Part of the file: unknown keys are errors, values are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

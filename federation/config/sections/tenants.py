@@ -1,4 +1,4 @@
-"""The sections about tenants, in both forms: a tree by name, or a list whose entries name their parents."""
+"""Sections about tenants, in both forms: a tree by name, or a list whose entries name their parents."""
 
 from __future__ import annotations
 
@@ -14,74 +14,76 @@ from federation.config.sections.values import WORD, DurationMs, Weight, one_of
 OnMaxWait = Annotated[str, one_of("refuse", "first"), WORD]
 Stop = Annotated[str, one_of("none", "hold", "drain"), WORD]
 
-TREE_TAG, LIST_TAG = "(tree)", "(list)"  #: pydantic puts them into the place of an error; no key can be called so.
+TREE_TAG, LIST_TAG = "(tree)", "(list)"  #: pydantic puts these tags into the path of an error; no key can have these names.
 
 
 class WindowSection(Section):
-    """A time in which a tenant's work may start, again and again."""
+    """Recurring time window in which a tenant's work may start."""
 
     opens_ms: DurationMs = Field(
-        alias="opens", description="When it opens, from the beginning of each period (of a day: after midnight UTC)."
+        alias="opens", description="Start of the window, from the beginning of each period (for a day: after midnight UTC)."
     )
-    lasts_ms: DurationMs = Field(alias="lasts", ge=1, description="How long it stays open.")
+    lasts_ms: DurationMs = Field(alias="lasts", ge=1, description="Length of the window.")
     every_ms: DurationMs = Field(
         default=86_400_000, ge=1_000, le=366 * 86_400_000, alias="every", description="The period, counted from 1970-01-01 UTC."
     )
 
 
 class LimitsSection(Section):
-    """Limits beside quota, for a tenant and all below it together."""
+    """Limits beside quota, for a tenant and all tenants below it together."""
 
-    running_max: int | None = Field(default=None, ge=1, description="Stages that are sent to meshes and have not ended, at a time.")
+    running_max: int | None = Field(default=None, ge=1, description="Most stages that are sent to meshes and have not ended.")
     running_max_per_user: int | None = Field(default=None, ge=1, description="The same for each [user](http.md#what-holds-for-all).")
     max_wait_ms: DurationMs | None = Field(
         default=None,
         ge=1_000,
         alias="max_wait",
-        description="How long work may wait to start, at the root or at a mesh; see `on_max_wait`; null: as the tenant above.",
+        description="Longest wait of work for its start, at the root or at a mesh; see `on_max_wait`; null: as the parent.",
     )
     on_max_wait: OnMaxWait | None = Field(
         default=None,
-        description="What waited longer: `refuse` it (at the top), or let it go `first` when quota is planned; null: as the tenant above.",
+        description="Work that has waited longer: `refuse` it (top-level default), or plan quota for it `first`; null: as the parent.",
     )
-    stop: Stop = Field(default="none", description="`hold`: nothing new starts; `drain`: what runs stops as well, to run again later.")
-    windows: tuple[WindowSection, ...] = Field(default=(), description="New work starts only inside of one of these; none: always.")
+    stop: Stop = Field(default="none", description="`hold`: nothing new starts; `drain`: running work stops as well, to run again later.")
+    windows: tuple[WindowSection, ...] = Field(
+        default=(), description="New work starts only inside one of these windows; none: at any time."
+    )
 
 
 class TenantRights(Section):
-    """What a tenant may do; the same keys in both forms of `tenants`."""
+    """Settings of a tenant; the same keys in both forms of `tenants`."""
 
     parent: str | None = Field(
         default=None,
-        description="Path of the tenant whose quota it shares; null: of the one that its path names, `acme` for `acme/research`. "
-        "Where it is another one the path stays the tenant's name; see [another parent](quota.md#another-parent-for-a-tenant).",
+        description="Path of the parent, whose quota the tenant shares; null: the tenant that its path names, `acme` for `acme/research`. "
+        "The path stays the tenant's name under any parent; see [another parent](quota.md#another-parent-for-a-tenant).",
     )
     quotas: dict[str, dict[str, QuotaSection]] = Field(default={}, description="Limits by flavor, then by resource.")
     weight: Weight = Field(
         default=Fraction(1),
-        description="Its part of what is borrowed, beside its siblings', as a number or fraction; 0: only what nobody else wants.",
+        description="Its share of borrowed quota relative to its siblings, as a number or fraction; 0: only quota that no sibling wants.",
     )
-    scheduling: SchedulingSection = Field(
-        default=SchedulingSection(), description="Who gives way to its work, and where it looks for room."
+    scheduling: SchedulingSection = Field(default=SchedulingSection(), description="Preemption for its work, and the order of flavors.")
+    limits: LimitsSection = Field(
+        default=LimitsSection(), description="Limits beside quota, for the tenant and all tenants below it together."
     )
-    limits: LimitsSection = Field(default=LimitsSection(), description="Limits beside quota, for it and all below it together.")
     functions: tuple[str, ...] | None = Field(
-        default=None, description="Patterns like `examples.*:*` that functions named in JSON specs must match; null: as the parent."
+        default=None, description="Patterns like `examples.*:*` for functions named in JSON specs; null: as the parent."
     )
     pickled_code: StrictBool | None = Field(
         default=None,
-        description="May its clients send pickled functions (run in its own workers only)? null: as the parent, at the top: no.",
+        description="Whether its clients may send pickled functions, which run in its own workers. null: as the parent (top-level: no).",
     )
 
 
 class TenantSection(TenantRights):
-    """A tenant; its place in the tree is its name."""
+    """Tenant of the tree form; its key is its name."""
 
     tenants: dict[str, TenantSection] = Field(default={}, description="Tenants below this one, by name.")
 
 
 class TenantEntry(TenantRights):
-    """A tenant in the list form: `path`, or `name`, which stands below `parent` or, without one, at the top."""
+    """Tenant of the list form: `path`, or `name` below `parent` (at the top without `parent`)."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"path": "…"}]})
 
@@ -91,7 +93,7 @@ class TenantEntry(TenantRights):
     @model_validator(mode="after")
     def _one_name(self) -> TenantEntry:
         if (self.path is None) == (self.name is None):
-            raise ValueError("needs either `path`, or `name` (and `parent`), one of the two")
+            raise ValueError("needs either `path`, or `name` (and `parent`), not both")
         return self
 
 

@@ -1,7 +1,7 @@
-"""How single values are written in a federation file: times, sizes, amounts, weights, words.
+"""Formats of single values in a federation file: times, sizes, amounts, weights, words.
 
-A quantity is text with its unit (`10s`, `64KiB`); the attribute that holds it names the unit (`lease_ttl_ms`). Amounts of
-resources stay as they were written until it is known which resource they are of.
+A quantity is text with its unit (`10s`, `64KiB`); its attribute names the unit (`lease_ttl_ms`). Amounts stay as written until their
+resource is known.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def parse_duration(text: object) -> int:
-    """`"500ms"`, `"10s"`, `"5m"`, `"2h"`, `"1d"` to milliseconds.
+    """Parse `"500ms"`, `"10s"`, `"5m"`, `"2h"`, `"1d"` to milliseconds.
 
     Raises:
-        ValueError: No such text; a number alone has no unit and is refused.
+        ValueError: Another text; a number without a unit is refused.
     """
     match = _DURATION.match(text) if isinstance(text, str) else None
     if match is None:
@@ -33,7 +33,7 @@ def parse_duration(text: object) -> int:
 
 
 def format_duration(duration_ms: int) -> str:
-    """The shortest text that `parse_duration` reads back."""
+    """Return the shortest text that `parse_duration` reads back."""
     unit = next(unit for unit in ("d", "h", "m", "s", "ms") if duration_ms % _UNIT_MS[unit] == 0)
     return f"{duration_ms // _UNIT_MS[unit]}{unit}" if duration_ms else "0s"
 
@@ -53,7 +53,7 @@ def _amount(value: object) -> int | float | str:
     return value
 
 
-WEIGHT_LEAST = Fraction(1, 10**9)  #: Smaller ones are mistakes; 0 has a meaning of its own.
+WEIGHT_LEAST = Fraction(1, 10**9)  #: Smaller weights are mistakes; 0 has a meaning of its own.
 WEIGHT_MOST = 1_000_000
 
 
@@ -68,7 +68,7 @@ def _weight(value: object) -> Fraction:
 
 
 def one_of(*words: str) -> PlainValidator:
-    """Text that is one of the words."""
+    """Return a validator for text that is one of the words."""
 
     def chosen(value: object) -> str:
         if not isinstance(value, str) or value not in words:

@@ -1,41 +1,41 @@
-"""What must be whole on Redis: a script for each verb, put together by `federation.store.redis_scripts` with the parts that it needs.
+"""Scripts of the Redis stores: one file per atomic verb. `federation.store.redis_scripts` adds the parts that each verb needs.
 
 The ledger as a whole:
 
-    init        founded: identity, terms, first epoch                tree               the configured tenants, part by part
-    draft       parts of a tree, noted before it is put in force     configure          put in force, with all use counted anew
-    elect       who is the planner, or goes on being it              plan_apply         what leases shall come to
-    snapshot    all that routing and people look at, at one instant  note               what a coordinator has seen of meshes, written down
-    sweep       what is overdue by more than the grace, taken back
+    init        create a ledger: identity, times, first epoch        tree               configured tenants, part by part
+    draft       store parts of a tree before it is in force          configure          put a tree into force, recompute all use
+    elect       become the planner, or renew it                      plan_apply         set targets of leases
+    snapshot    all data of routing and displays at one instant      note               store observations of a coordinator
+    sweep       reclaim what is overdue by more than the grace
 
 A session, and its leases:
 
-    join        a session of a mesh begins                           heartbeat          it is renewed, with all that it holds
-    renew       the same where nothing else is to be done            leave              it ends in good order
-    acquire     whole slots, as many as the tree allows              release            what a lease holds above an amount, given back
-    revoke      leases aimed at nothing, hard or not
+    join        begin a session of a mesh                            heartbeat          renew it, with all its leases
+    renew       renew it when nothing else is to do                  leave              end it in order
+    acquire     grant whole slots, as many as the tree allows        release            return what a lease holds above an amount
+    revoke      set targets of leases to nothing, hard or not
 
 Stages, and claims on them:
 
-    submit      queued at a mesh, once                               claim              taken under a live lease, with a fencing token
-    claims_of   what a session has claimed and not ended             resume             how its claims stand, and lost ones made again
-    report      messages into the inbox, under the current claim     deliver            an input, once, and its mesh is told
-    cancel      a stage stopped, or marked for its mesh              take_back_overdue  claims ended that took too long
-    forget      the stages of a run dropped, and its values let go   explain            why queued stages wait; only a change is told
+    submit      queue a stage at a mesh, once                        claim              claim it under a live lease, with a fencing token
+    claims_of   open claims of a session                             resume             state of its claims; make lost ones again
+    report      put messages into the inbox, under the claim         deliver            deliver an input, once, and notify the mesh
+    cancel      cancel a stage, or mark it for its mesh              take_back_overdue  end claims that exceed their deadline
+    forget      drop the stages of a run                             explain            record why queued stages wait
 
-What is looked up:
+Reads:
 
-    queued      which stages are queued at a mesh, in order          waiting            the queued stages themselves
-    heads_of    what a mesh must know of them                        ages               how old the oldest are, and the youngest claimed
-    remembered  which stages were sent and are not forgotten         orphans            records whose other half is lost
+    queued      ids of the stages queued at a mesh, in order         waiting            the queued stages themselves
+    heads_of    what a mesh must know of them                        ages               ages of the oldest and youngest stages
+    remembered  stages that were sent and are not forgotten          orphans            records without index, or index without record
 
 Parts that several verbs need:
 
-    lib_keys    names for the keys that a verb is given              lib_schema         data of another schema are left alone
-    lib_full    how a verb passes on a server that is full           lib_clock          the lease clock, and is Redis the one it was
-    lib_wall    the server's time, for people alone                  lib_text           whole numbers as text, to the last digit
-    lib_caller  is the caller's session still its session            lib_session        one life of a mesh, as a row
-    lib_lease   leases, as rows                                      lib_tree           quota arithmetic on rows, as in `federation.tenants`
-    lib_stage   a stage's record                                     lib_claim          a claim made: what pays, what is written
-    lib_ending  what goes with a session that ends                   lib_post           letters to meshes, messages about runs
+    lib_keys    names of the keys that a verb gets                   lib_schema         refusal of data of another schema
+    lib_full    permission to run on a full server                   lib_clock          lease clock, and detection of restarts
+    lib_wall    the server's time, for display only                  lib_text           whole numbers as text, to the last digit
+    lib_caller  checks of the caller's session                       lib_session        sessions as rows
+    lib_lease   leases as rows                                       lib_tree           quota arithmetic, as in `federation.tenants`
+    lib_stage   a stage's record                                     lib_claim          creation of a claim
+    lib_ending  effects of the end of a session                      lib_post           notifications to meshes, messages about runs
 """

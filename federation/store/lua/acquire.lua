@@ -1,17 +1,17 @@
 -- needs: caller, lease
 -- Add whole slots to leases: as many as the tree allows, at most as many as wanted.
 --
--- Inside its own quota and by borrowing alike, the script grants what nominal, borrowing and lending limits of all
--- ancestors leave, but nothing that a plan has set aside for somebody. n slots are granted where n is the least that any
--- resource allows. Who asks names the version that it has seen of the lease: another one is told instead of granted
--- upon, so a question that is carried out twice grants once. What was not granted is noted as wanted, see lib_lease.
+-- The script grants what the nominal quotas, borrowing and lending limits of all ancestors allow, except capacity that a plan
+-- has reserved for other leases. It grants n slots, where n is the least number that any resource allows. The caller names the
+-- version of the lease that it has seen. If this version is old, the script replies with the lease and grants nothing, so a repeated
+-- call grants once. Ungranted slots are recorded as wants, see lib_lease.
 --
 -- KEYS, ARGV[1…5]   as in lib_caller
 -- ARGV[6]   lines 'tenant|flavor|slots|priority|priority of all that the lease pays for then|version seen of the lease|ms that it has waited
 --           or -1' and for each resource, by name, '|resource|units of a slot', each with its newline
--- Reply     {'OK', epoch, ms of learning, mark, '1' when others wait for quota, leases, answers}, leases as in lib_lease; answers are lines
---             'GRANTED|slots' | 'CHANGED': look at the lease first | 'UNKNOWN_TENANT'
---             'REFUSED|reason|resource that is short|units of it for one slot|units of it available'
+-- Reply     {'OK', epoch, ms of recovery, mark, '1' when others wait for quota, leases, answers}, leases as in lib_lease; answers are lines
+--             'GRANTED|slots' | 'CHANGED': read the lease first | 'UNKNOWN_TENANT'
+--             'REFUSED|reason|short resource|units of it for one slot|units of it available'
 --           as in lib_caller; {'UNKNOWN'} | {'FENCED'} | {'EXPIRED'}
 
 local lost = why_lost(SESSION, INCARNATION, true)
@@ -28,7 +28,7 @@ end
 
 local learns = learn_left() > 0
 
--- Whole slots that fit, or the refusal.
+-- Return the whole slots that fit, or the refusal.
 local function fitting(lease, want)
   local slots, short, never = want.slots, nil, nil
   local node = NODES[lease.field]
@@ -56,7 +56,7 @@ local function fitting(lease, want)
   return slots, never or short, never
 end
 
-local unmet, granted = {}, {} -- By the place of the want: slots that it waits for, and that it was granted.
+local unmet, granted = {}, {} -- By index of the want: slots that it waits for, and slots that were granted.
 local function answer(want, at)
   if learns then
     return 'REFUSED|LEDGER_LEARNING||0|0'

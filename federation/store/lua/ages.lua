@@ -1,10 +1,10 @@
 -- needs: schema, wall, text
 -- on a full server: reads only
--- How old the oldest queued and claimed stages of each mesh are, and the youngest claimed one.
+-- Return the ages of the oldest queued and claimed stages of each mesh, and of the youngest claimed one.
 --
 -- KEYS      `Keys.scripted`
--- ARGV[1]   how far into a queue is looked
--- Reply     list of {mesh, ms of the oldest that is queued, of the oldest and of the youngest that is claimed}; 0 where there is none
+-- ARGV[1]   number of entries of a queue to search
+-- Reply     list of {mesh, ms of the oldest queued, of the oldest and of the youngest claimed stage}; 0 without such a stage
 
 local now, depth = wall_ms(), tonumber(ARGV[1])
 

@@ -1,6 +1,6 @@
 -- needs: schema, post, stage
 -- on a full server: passes
--- Stop a stage: queued, it is gone at once; claimed, it is marked and its mesh told; else nothing.
+-- Cancel a stage: a queued stage ends at once; a claimed stage is marked and its mesh notified; other stages stay.
 --
 -- KEYS      `Keys.scripted`
 -- ARGV[1]   stage

@@ -1,13 +1,13 @@
 -- needs: caller, claim
--- Take a queued stage under a live session and a live lease; the claim gets the next fencing token. Not while the ledger learns.
+-- Claim a queued stage under a live session and a live lease, with the next fencing token. Not while the ledger recovers.
 --
 -- KEYS, ARGV[1…5]   as in lib_caller
 -- ARGV[6]   stage
 -- ARGV[7…8] tenant and flavor of the lease that pays
 -- ARGV[9]   its token, '0' for a stage that takes nothing
--- ARGV[10]  how many times what the lease holds may be claimed under it
--- Reply     {'CLAIMED', token, spec as JSON, '1' when it is to be stopped else '0', inputs (node, JSON, …)}
---           {'GONE'} when it is not queued at this mesh any more | {'NO_LEASE'} | {'LEARN', ms} | {'MANY'}
+-- ARGV[9]   the lease's token, '0' for a stage that needs no resources
+-- ARGV[10]  most multiple of the lease's held amounts that may be claimed
+-- Reply     {'CLAIMED', token, spec as JSON, '1' when it must stop else '0', inputs (node, JSON, …)}
 --           as in lib_caller; {'UNKNOWN'} | {'FENCED'} | {'EXPIRED'}
 
 local stage, tenant, flavor, lease_token = ARGV[6], ARGV[7], ARGV[8], ARGV[9]

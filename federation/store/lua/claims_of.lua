@@ -1,11 +1,11 @@
 -- needs: session
 -- on a full server: passes
--- What a session has claimed and not ended; nothing when the session has ended.
+-- Return the open claims of a session; nothing when the session has ended.
 --
 -- KEYS      `Keys.scripted`
 -- ARGV[1]   mesh
 -- ARGV[2]   incarnation
--- Reply     list of {token, spec as JSON, '1' when it is to be stopped else '0', inputs (node, JSON, …)}
+-- Reply     list of {token, spec as JSON, '1' when it must stop else '0', inputs (node, JSON, …)}
 
 local mesh, incarnation = ARGV[1], ARGV[2]
 

@@ -1,21 +1,21 @@
 -- needs: session, lease
--- Put a drafted tree in force, if the present one is still the one that the caller knows; bubble the use of all leases anew. The tree
--- itself is not gone through: it takes the other's place whole, however large both are, or little of it is changed.
+-- Put a drafted tree into force, if the tree that the caller knows still is; recompute the bubbled use of all leases. The script does not
+-- iterate over the tree: it replaces the whole hash, however large, or changes a few rows.
 --
 -- KEYS      `Keys.scripted`
--- ARGV[1]   version of the tree that is to be replaced, '' when it does not matter
--- ARGV[2…4] time to live, grace, longest step of the lease clock; ms. Running sessions keep the time that they were told.
--- ARGV[5]   '1': refuse when a node that was within its limits would be over them
--- ARGV[6]   name of the draft; the tree's from then on
--- ARGV[7]   rows of it
--- ARGV[8]   name of the tree of which the draft has what is new, some hundred rows at most; '': the draft has all
--- ARGV[9…]  names of rows of that tree that are no more
+-- ARGV[1]   version of the tree to replace, '' for any
+-- ARGV[2…4] time to live, grace, longest step of the lease clock; ms. Running sessions keep their time.
+-- ARGV[5]   '1': refuse when a node that was within its limits would exceed them
+-- ARGV[6]   name of the draft; the tree's name from then on
+-- ARGV[7]   number of rows of the draft
+-- ARGV[8]   name of the tree that the draft amends, with some hundred rows at most; '': the draft has all rows
+-- ARGV[9…]  names of rows of that tree to delete
 -- Reply     {'OK', version, list of nodes over their limits} | {'VERSION', version} | {'QUOTA', list of nodes} |
---           {'DRAFT'}: some of its rows are not there, draft it again | {'OTHER'}: that tree is not in force, draft all
+--           {'DRAFT'}: rows are missing, draft it again | {'OTHER'}: that tree is not in force, draft all rows
 
 local draft, rows, amended = DRAFT .. ARGV[6], tonumber(ARGV[7]), ARGV[8]
 local version, name = unpack(redis.call('HMGET', META, 'version', 'tree'))
-local is_done = name == ARGV[6] -- By this very call, whose answer was lost.
+local is_done = name == ARGV[6] -- By this very call, whose reply was lost.
 
 local refusal = ARGV[1] ~= '' and ARGV[1] ~= version and { 'VERSION', version } or amended ~= '' and amended ~= name and { 'OTHER' }
   or redis.call('HLEN', draft) ~= rows and { 'DRAFT' }
@@ -31,7 +31,7 @@ for _, holder in ipairs(redis.call('ZRANGE', DUE, 0, -1)) do
   end
 end
 
--- '<tenant>|<flavor>|<resource>' of all nodes that leases are charged to and that are over their limits.
+-- Return '<tenant>|<flavor>|<resource>' of all charged nodes above their limits.
 local function over_limits()
   local over = {}
   for field, node in pairs(NODES) do
@@ -59,7 +59,7 @@ if is_done then
 end
 local was_over, before, replaced = over_limits(), PARENTS, TREE
 
--- From here on all questions are about the tree as it will be.
+-- From here on all reads see the new tree.
 local changed = {}
 PARENTS, NODES = {}, {}
 if amended == '' then
@@ -74,7 +74,7 @@ else
   end
 end
 
--- Tenants that are gone but still charged stay under the parents they had, without quota: what they hold goes on
+-- Removed tenants that are still charged stay under their former parents, without quota: what they hold goes on
 -- counting against their ancestors.
 local gone, level = {}, {}
 for _, lease in ipairs(leases) do
@@ -100,7 +100,7 @@ while next(level) do
   end
 end
 
--- The nodes as they will be, with what the leases hold.
+-- Create the nodes of the new tree, with what the leases hold.
 read_ahead(leases)
 for _, node in pairs(NODES) do
   for _, row in pairs(node.rows) do
@@ -121,7 +121,7 @@ if ARGV[5] == '1' and next(newly_over) then
   return { 'QUOTA', sorted(newly_over) }
 end
 
-redis.call('UNLINK', USE, GONE) -- Memory is freed meanwhile, however much it is.
+redis.call('UNLINK', USE, GONE) -- Frees memory in the background, whatever the size.
 if amended == '' then
   redis.call('UNLINK', replaced)
   if rows > 0 then
@@ -136,10 +136,10 @@ end
 in_pieces('HSET', GONE, gone)
 keep_tree()
 version = text(tonumber(version) + 1)
--- Learning outlasts the longest time that any session was ever told.
+-- The recovery lasts longer than the longest time to live of any session.
 redis.call('HSET', META, 'version', version, 'tree', ARGV[6], 'ttl_ms', ARGV[2], 'grace_ms', ARGV[3], 'max_step_ms', ARGV[4],
   'learn_for_ms', text(math.max(rare('learn_for_ms'), tonumber(ARGV[2]) + tonumber(ARGV[3]))))
-for _, mesh in ipairs(redis.call('HKEYS', SESSIONS)) do -- What could never fit may fit now: every mesh with waiting stages looks again.
+for _, mesh in ipairs(redis.call('HKEYS', SESSIONS)) do -- What could never fit may fit now: notify every mesh with queued stages.
   if redis.call('ZCARD', READY .. mesh) > 0 then
     post_mail(mesh, 'stage', '')
   end

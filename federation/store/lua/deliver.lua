@@ -1,10 +1,10 @@
 -- needs: schema, post
--- Give a stage an input, once, and tell its mesh.
+-- Deliver an input to a stage, once, and notify its mesh.
 --
 -- KEYS      `Keys.scripted`
 -- ARGV[1]   stage
 -- ARGV[2]   node
--- ARGV[3]   where its value is, JSON; null when it will not come
+-- ARGV[3]   place of its value, JSON; null when it will never come
 -- Reply     'OK'
 
 local stage, node, value = ARGV[1], ARGV[2], ARGV[3]

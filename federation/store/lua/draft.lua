@@ -1,9 +1,9 @@
 -- needs: tree, clock
--- Note a part of a tree that is to be put in force by `configure`. Nobody sees it before; who has it alone may note more of it.
+-- Store a part of a tree that `configure` puts into force later. Only the caller knows the draft and may add further parts.
 --
 -- KEYS      `Keys.scripted`
--- ARGV[1]   name of the draft, which is nobody else's
--- ARGV[2]   for how long it is kept from now on when nothing comes of it; s
+-- ARGV[1]   unique name of the draft
+-- ARGV[2]   time to live of the draft without further parts; s
 -- ARGV[3…]  for each row of TREE: name, row
 -- Reply     'OK'
 

@@ -1,10 +1,10 @@
 -- needs: keys, text, clock
 -- on a full server: passes
--- Let somebody be the planner, or go on being it. It saves work only: two planners cannot grant too much.
+-- Become the planner, or renew it. The election only saves work: two planners cannot grant too much.
 --
 -- KEYS      `Keys.scripted`
 -- ARGV[1]   name
--- ARGV[2]   for how long, ms
+-- ARGV[2]   term, ms
 -- Reply     {'OK', token} | {'HELD', name of the present planner}
 
 local holder, token, expires = unpack(redis.call('HMGET', PLAN, 'holder', 'token', 'expires'))

@@ -1,5 +1,5 @@
 -- needs: session, post
--- Say why queued stages wait; only a change is told. The word of a session that has ended changes nothing.
+-- Record why queued stages wait; only changes are reported. Calls of an ended session change nothing.
 --
 -- KEYS      `Keys.scripted`
 -- ARGV[1]   mesh

@@ -1,6 +1,6 @@
 -- needs: schema, post, stage
 -- on a full server: passes
--- Drop the stages of a run, and tell meshes that its values may go.
+-- Drop the stages of a run, and notify meshes that its values may be deleted.
 --
 -- KEYS      `Keys.scripted`
 -- ARGV[1]   run
@@ -18,7 +18,7 @@ for _, stage in ipairs(redis.call('SMEMBERS', STAGES_OF .. run)) do
   redis.call('DEL', STAGE .. stage, INPUTS .. stage)
 end
 redis.call('DEL', STAGES_OF .. run)
-redis.call('SADD', STAGES_OF .. run, '!forgotten')  -- Stays until the run is retired: `submit` refuses what comes late.
+redis.call('SADD', STAGES_OF .. run, '!forgotten')  -- Stays until the run is retired: `submit` refuses late calls.
 for place = 2, #ARGV do
   post_mail(ARGV[place], 'forget', run)
 end

@@ -1,11 +1,11 @@
 -- needs: schema
 -- on a full server: reads only
--- What a mesh must know of stages that are queued at it. Others are left out: taken, cancelled, or another mesh's.
+-- Return what a mesh must know of its queued stages. Stages that are claimed, cancelled or at another mesh are left out.
 --
 -- KEYS      `Keys.scripted`
 -- ARGV[1]   mesh
 -- ARGV[2…]  stages
--- Reply     list of {what a mesh must know, as JSON; the reason it waits for}
+-- Reply     list of {what a mesh must know, as JSON; the reason why it waits}
 
 local heads = {}
 for place = 2, #ARGV do

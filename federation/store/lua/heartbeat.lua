@@ -1,26 +1,26 @@
 -- needs: caller, lease
 -- on a full server: passes
--- Renew a session, and with it all that it holds: O(1) in the leases, unless something has changed.
+-- Renew a session with all its leases: O(1) in the leases, unless something has changed.
 --
--- While the ledger learns, the mesh tells all leases that it holds. What it tells and the ledger has forgotten comes back,
--- also above the quota, since it is in use; what it does not tell is no longer in use and goes. What the ledger itself has
--- seen given back it has not forgotten: a claim from before that is an old receipt, and is not heard.
+-- While the ledger recovers, the mesh reports all leases that it holds. The script restores reported leases that the ledger has lost,
+-- even above the quota, since they are in use. It removes leases that the mesh does not report. A claim to a lease whose return
+-- the ledger itself has seen is an old receipt, and is ignored.
 --
 -- KEYS, ARGV[1…5]   as in lib_caller
 -- ARGV[6]   the mesh's record, JSON
--- ARGV[7]   number of the beat: one more for each; the same again is answered and changes nothing
--- ARGV[8]   news, JSON, '' when there is none:
+-- ARGV[7]   number of the heartbeat, counting up by one; a repeated number gets a reply and changes nothing
+-- ARGV[8]   changes, JSON, '' when there are none:
 --             acks    list of [tenant, flavor, version seen, {resource: units that are not exceeded any more}]
---             wants   list of [field of WANTS, slots, ms waited or -1, slots beyond]: all that the mesh wants; absent: as before
---             pays    list of [tenant, flavor, priority of the most urgent work that the lease pays for]: where it has changed
---             claims  list of [tenant, flavor, token, version, priority, {resource: units held}]: all that the mesh holds
--- Reply     {'OK', epoch, ms of learning, mark, '1' when others wait for quota, leases}, see lib_lease; as in lib_caller;
---           {'UNKNOWN'} | {'FENCED'} | {'EXPIRED'} | {'STALE'} | {'HOLDINGS'}: tell what you hold
+--             wants   list of [field of WANTS, slots, ms waited or -1, slots beyond]: all wants of the mesh; absent: unchanged
+--             pays    list of [tenant, flavor, priority of the most urgent work that the lease pays for]: changed ones
+--             claims  list of [tenant, flavor, token, version, priority, {resource: units held}]: all leases that the mesh holds
+-- Reply     {'OK', epoch, ms of recovery, mark, '1' when others wait for quota, leases}, see lib_lease; as in lib_caller;
+--           {'UNKNOWN'} | {'FENCED'} | {'EXPIRED'} | {'STALE'} | {'HOLDINGS'}: report all leases held
 
 local record, beat, news = ARGV[6], tonumber(ARGV[7]), ARGV[8] ~= '' and cjson.decode(ARGV[8]) or {}
 
-local is_known = SESSION ~= nil -- By the ledger, not by the mesh's own word.
-if not SESSION and INCARNATION ~= '0' and learn_left() > 0 and news.claims then -- The ledger has forgotten the session itself.
+local is_known = SESSION ~= nil -- By the ledger's record, not by the mesh's word.
+if not SESSION and INCARNATION ~= '0' and learn_left() > 0 and news.claims then -- The ledger has lost the session itself.
   SESSION = { mesh = MESH, incarnation = INCARNATION, expires = math.max(1, LT), beat = 0, ttl_ms = rare('ttl_ms') }
 end
 local lost = why_lost(SESSION, INCARNATION, false)
@@ -36,7 +36,7 @@ if learn_left() > 0 and not news.claims then
   return { 'HOLDINGS' }
 end
 
--- A lease that the mesh holds and that this ledger has as it was before, or not at all.
+-- Restore a lease that the mesh holds, and that this ledger has in an older version or not at all.
 local function restore(claim, named, seen)
   local tenant, flavor, token, version, priority, held = unpack(claim)
   local lease = lease_of(MESH, tenant, flavor)
@@ -45,7 +45,7 @@ local function restore(claim, named, seen)
     return
   end
   if redis.call('HEXISTS', TREE, 'parent|' .. tenant) == 0 then
-    redis.call('HSETNX', GONE, tenant, '') -- Of a tenant that the ledger has forgotten as well.
+    redis.call('HSETNX', GONE, tenant, '') -- A tenant that the ledger has lost as well.
   end
   if lease.version < version then
     for _, resource in ipairs({ unpack(lease.resources) }) do
@@ -55,7 +55,7 @@ local function restore(claim, named, seen)
     for resource, units in pairs(held) do
       set_amounts(lease, resource, units, units)
     end
-    note_change(lease, 'restore') -- A version of its own, so that it is told: the mesh may know it under another target.
+    note_change(lease, 'restore') -- A new version, so the lease is reported: the mesh may know it with another target.
     lease.token, lease.priority, lease.cut = token, priority, 0
   end
 end
@@ -77,7 +77,8 @@ if learn_left() > 0 then
   end
 end
 
--- The mesh has given way: only its word about the present version counts, an earlier one may be older than a grant.
+-- The mesh has preempted its work above the target. Only an acknowledgement of the current version counts: an earlier one may be older
+-- than a grant.
 for _, ack in ipairs(news.acks or {}) do
   local lease = lease_of(MESH, ack[1], ack[2])
   local obeyed = lease.version == ack[3] and shrinks(lease)
@@ -94,7 +95,7 @@ for _, ack in ipairs(news.acks or {}) do
   end
 end
 
--- No version of its own: the mesh knows it, and nothing that it may do follows from it.
+-- No new version: the mesh knows the priority, and its actions do not depend on it.
 for _, pays in ipairs(news.pays or {}) do
   local lease = lease_of(MESH, pays[1], pays[2])
   if lease.version > 0 and lease.priority ~= pays[3] then
@@ -102,12 +103,12 @@ for _, pays in ipairs(news.pays or {}) do
   end
 end
 
--- What it wants is meant on top of what it held before this beat: what leases grow by now comes off it.
+-- Wants are relative to what the mesh held before this heartbeat, so growth by this heartbeat is subtracted from them.
 if news.wants then
   replace_wants(MESH, news.wants)
 end
 
--- By plan, leases grow as soon as there is room.
+-- Leases grow to planned targets as soon as there is capacity.
 if GROWS and learn_left() == 0 then
   local grown = true
   for _, lease in ipairs(leases_of(MESH)) do

@@ -1,11 +1,11 @@
 -- needs: schema, text
--- Found a ledger: its identity, its terms, its first epoch. It begins learning, since holders of leases may exist that an
--- empty server knows nothing of; only who has made the ledger's very first storage a moment ago may say `founding`.
+-- Create a ledger: its identity, its times, its first epoch. The ledger begins with recovery, since leases may exist that an
+-- empty server does not know; only the creator of the ledger's very first storage may set `founding`.
 --
 -- KEYS      `Keys.scripted`
 -- ARGV[1]   uid of the ledger
 -- ARGV[2…4] time to live, grace, longest step of the lease clock; ms
--- ARGV[5]   '1': no lease of this ledger can exist yet, so nothing has to be learned
+-- ARGV[5]   '1': no lease of this ledger can exist yet, so no recovery is needed
 -- Reply     'OK' | 'EXISTS' when there is one already
 
 if redis.call('HEXISTS', META, 'uid') == 1 then

@@ -1,18 +1,18 @@
 -- needs: ending
--- Begin a session of a mesh. The claims of an earlier one are reported lost at once; its leases run out in their own time,
--- for what they paid for may still run: no mesh can vouch for a node that it does not reach.
+-- Begin a session of a mesh. The claims of an earlier session are reported lost at once. Its leases stay until they expire,
+-- because their work may still run: no mesh can vouch for a node that it does not reach.
 --
--- A mesh that goes on with the work of an earlier session takes over claims and leases as they stand, if that session could
--- still speak for them. Not while the ledger learns: what it has of that session may be older than what others were granted
--- since. A repeat, whose first answer was lost, finds its own session, which has not spoken yet, in the place of the one it names.
+-- A mesh that recovers an earlier session gets its claims and leases unchanged, if that session is still live. Not while the
+-- ledger recovers: its record of that session may be older than grants to others. A repeated call, whose first reply was lost, finds
+-- its own unused session in place of the one that it names.
 --
 -- KEYS      `Keys.scripted`
 -- ARGV[1]   mesh
 -- ARGV[2]   the mesh's record, JSON
--- ARGV[3]   incarnation of the earlier session whose work is gone on with; '0': none
+-- ARGV[3]   incarnation of the earlier session to recover; '0': none
 -- ARGV[4]   highest token that the mesh ever got, 0 when none
--- Reply     {'OK', epoch, ms of learning, mark, others wait, leases, uid, incarnation, time to live in ms} | {'SKEW'};
---           nothing was taken over, and nothing done: {'LEARN', ms} | {'UNKNOWN'} | {'FENCED'} | {'EXPIRED'}
+-- Reply     {'OK', epoch, ms of recovery, mark, others wait, leases, uid, incarnation, time to live in ms} | {'SKEW'};
+--           without any change: {'LEARN', ms} | {'UNKNOWN'} | {'FENCED'} | {'EXPIRED'}
 
 local mesh, record, adopted, seen = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
@@ -42,7 +42,7 @@ if not is_heir and earlier and earlier.expires > 0 then
     for _, field in ipairs(redis.call('HKEYS', LEASES .. holder)) do
       redis.call('ZREM', CUTS, mesh .. '|' .. field)
     end
-    for _, lease in ipairs(leases_of(holder)) do -- What a plan had promised the session beyond that is free again.
+    for _, lease in ipairs(leases_of(holder)) do -- Growth that a plan reserved for the session becomes free again.
       if grows(lease) then
         for _, resource in ipairs(lease.resources) do
           set_amounts(lease, resource, lease.held[resource], math.min(lease.held[resource], lease.target[resource]))

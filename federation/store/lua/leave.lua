@@ -1,6 +1,6 @@
 -- needs: ending
 -- on a full server: passes
--- End a session in good order: nothing of it runs any more, and people no longer see the mesh. Harmless when it is not the mesh's last.
+-- End a session after all its work has ended; the mesh disappears from displays. Harmless when it is not the mesh's last session.
 --
 -- KEYS      `Keys.scripted`
 -- ARGV[1]   mesh

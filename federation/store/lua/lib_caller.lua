@@ -1,15 +1,15 @@
 -- needs: session
--- What every verb of a session does first: is this the ledger that it joined, is it still the same epoch, is it still its session?
+-- Checks that every verb of a session makes first: the same ledger, the same epoch, the current session.
 --
--- The epoch is looked at before anything else: a call that was sent before the ledger lost writes, and is carried out
--- after, could renew or claim what has been granted to somebody else meanwhile.
+-- The epoch is checked before anything else. A call that was sent before the ledger lost writes, and is executed later,
+-- could renew or claim what has been granted to another mesh meanwhile.
 --
 -- ARGV[1]   uid of the ledger
 -- ARGV[2]   epoch
 -- ARGV[3]   mesh
 -- ARGV[4]   incarnation
 -- ARGV[5]   the mark: the highest version that the mesh has seen
--- Reply     {'TREE', uid} | {'SKEW'} | {'EPOCH', uid, epoch, ms of learning left}
+-- Reply     {'TREE', uid} | {'SKEW'} | {'EPOCH', uid, epoch, ms of recovery left}
 
 local MESH, INCARNATION, SEEN = ARGV[3], ARGV[4], tonumber(ARGV[5])
 

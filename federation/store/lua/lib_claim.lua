@@ -1,8 +1,8 @@
 -- needs: caller, lease, stage, wall
--- The making of a claim by the caller's session: what pays for it, and what is written.
+-- Creation of a claim by the caller's session: the check of its lease, and its writes.
 
--- Why a lease does not pay for a queued stage, 'NO_LEASE' or 'MANY'; else nil, the lease or nil, and what a slot takes.
--- `times`: how many times what the lease holds may be claimed under it.
+-- Return why a lease does not pay for a queued stage, 'NO_LEASE' or 'MANY'; else nil, the lease or nil, and the units of a slot.
+-- `times`: most multiple of the lease's held amounts that may be claimed.
 local function why_unpaid(stage, tenant, flavor, lease_token, times)
   local slot = cjson.decode(redis.call('HGET', STAGE .. stage, 'head')).slot
   local is_paid, lease = lease_token ~= '0' or not next(slot), nil
@@ -22,7 +22,7 @@ local function why_unpaid(stage, tenant, flavor, lease_token, times)
   return nil, lease, slot
 end
 
--- The queued stage is the session's from now on, under this token; no batch of it was taken in.
+-- Give the queued stage to the session, under this token, without accepted batches.
 local function make_claim(stage, token, lease, slot, lease_field, lease_token)
   local now = text(wall_ms())
   local member, deadline = unpack(redis.call('HMGET', STAGE .. stage, 'member', 'deadline'))

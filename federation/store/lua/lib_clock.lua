@@ -1,20 +1,20 @@
 -- needs: keys, text
--- What every verb of the ledger does first: read META, move the lease clock, look whether Redis is still the Redis it was.
+-- First steps of every verb of the ledger: read META, move the lease clock, check whether Redis has restarted or changed.
 --
 -- The lease clock LT counts milliseconds that the ledger has certainly seen pass. Each script moves it by the time since
--- the last one, at most by `max_step_ms`; a second step that long within one time to live moves it by nothing, for two
--- forward jumps of the server's clock could outrun the grace. A clock that is set back begins an epoch. So a ledger that
--- was away has not aged, and every expiry is a value of LT, never the time to live of a Redis key.
+-- the last script, at most by `max_step_ms`. A second step that long within one time to live moves it by nothing, because two
+-- forward jumps of the server's clock could exceed the grace. A clock that is set back begins an epoch. So a ledger that
+-- was down has not aged, and every expiry is a value of LT, never the time to live of a Redis key.
 --
--- An epoch is one life of the data: it ends when the server restarts or another one is promoted (both change the
--- replication id), when a caller knows a token that this ledger has not given out yet (writes were lost), or when the
--- clock falls back. A new epoch begins with learning: for `learn_for_ms` nothing is granted and nothing taken back, since
--- leases may be in use that the ledger has forgotten. Source: references of the protocol, ADR 0019.
+-- An epoch is one life of the data. It ends when the server restarts or another one is promoted (both change the replication
+-- id), when a caller knows a token that this ledger has not issued yet (writes were lost), or when the clock goes back. A new
+-- epoch begins with recovery: for `learn_for_ms` nothing is granted and nothing reclaimed, since leases may be in use that the
+-- ledger has lost. Source: ADR 0019.
 --
--- META: uid, schema, epoch, replid, lt, last (us), token, learn (LT at which learning ends), clamped (LT of the last step
--- that was too long), version and tree (the number and the name of the tenant tree), ttl_ms, grace_ms, max_step_ms, learn_for_ms, arrivals, learn_since (the epoch in
--- which the last learning began; another epoch that begins meanwhile only makes it longer);
--- tests write `test_offset_ms`, which nothing else does.
+-- META: uid, schema, epoch, replid, lt, last (us), token, learn (LT at which the recovery ends), clamped (LT of the last step
+-- that was too long), version and tree (number and name of the tenant tree), ttl_ms, grace_ms, max_step_ms, learn_for_ms,
+-- arrivals, learn_since (the epoch in which the last recovery began; another epoch that begins meanwhile only prolongs it);
+-- only tests write `test_offset_ms`.
 
 local UID, FOUND, EPOCH, REPLID, LT, LAST_US, TOKEN, LEARN, MAX_STEP_MS, TEST_MS = unpack(redis.call('HMGET', META, 'uid', 'schema',
   'epoch', 'replid', 'lt', 'last', 'token', 'learn', 'max_step_ms', 'test_offset_ms'))
@@ -26,7 +26,7 @@ if FOUND ~= SCHEMA then
 end
 LT, LAST_US, TOKEN, LEARN, MAX_STEP_MS = tonumber(LT), tonumber(LAST_US), tonumber(TOKEN), tonumber(LEARN), tonumber(MAX_STEP_MS)
 
--- Of META, what few calls need.
+-- Fields of META that few calls need.
 local function rare(name)
   return tonumber(redis.call('HGET', META, name))
 end
@@ -34,8 +34,8 @@ end
 local TIME = redis.call('TIME')
 local NOW_US = TIME[1] * 1000000 + TIME[2] + (TEST_MS and TEST_MS * 1000 or 0)
 
--- The next token: greater than every earlier one, also after writes were lost, as long as the clock was not set back
--- further than learning lasts; below 2^53 until the year 2255. `keep_token` writes it: every verb that mints ends with it.
+-- Return the next token: greater than every earlier one, even after lost writes, unless the clock was set back further than a
+-- recovery lasts; below 2^53 until the year 2255. `keep_token` writes it: every verb that issues tokens ends with it.
 local function next_token()
   TOKEN = math.max(TOKEN + 1, NOW_US)
   return TOKEN
@@ -49,7 +49,7 @@ local function learn_left()
   return math.max(0, LEARN - LT)
 end
 
--- Begin an epoch, and with it learning. `known` is a token that somebody has, 0 when nobody told of one.
+-- Begin an epoch with a recovery. `known` is a token that a caller has, 0 without one.
 local function begin_epoch(why, known)
   TOKEN = math.max(TOKEN, known)
   EPOCH = text(next_token())
@@ -61,12 +61,12 @@ local function begin_epoch(why, known)
   redis.call('XADD', LOG, 'MAXLEN', '~', '100000', '*', 'verb', 'epoch', 'why', why, 'lt', text(LT))
 end
 
--- A token that nobody can have given out yet: nobody shall burn the space of tokens.
+-- Refuse a token that no ledger can have issued yet, so nobody can use up the space of tokens.
 local function is_from_the_future(token)
   return token > TOKEN and token > NOW_US + 60000000
 end
 
--- A token that somebody has, and this ledger has not given out, proves that writes were lost.
+-- A caller's token that this ledger has not issued proves that writes were lost.
 local function learn_from(token)
   if token > TOKEN then
     begin_epoch('a mesh has seen a token that was not given out: writes were lost', token)
@@ -89,8 +89,8 @@ elseif PASSED_US > 0 then
 end
 redis.call('HSET', META, 'lt', format_number('%d', LT), 'last', format_number('%d', LAST_US))
 
--- Functions may remember when they have looked, see redis_scripts: what they remember ends with the server's process, and with a
--- full copy from another server. A server that was demoted and promoted again within LOOK_US has had no time to lose anything.
+-- Functions may cache when they last checked, see redis_scripts. The cache ends with the server's process, and with a full
+-- copy from another server. A server that was demoted and promoted again within LOOK_US had no time to lose anything.
 local LOOK_US, LOOKED = 100000, LOOKS[META]
 if IS_SET_BACK or not LOOKED or LOOKED.replid ~= REPLID or NOW_US < LOOKED.at_us or NOW_US > LOOKED.at_us + LOOK_US then
   local replication = redis.call('INFO', 'replication')

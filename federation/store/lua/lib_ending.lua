@@ -1,13 +1,13 @@
 -- needs: keys, clock, session, tree, post, stage, lease
--- What goes with a session that ends: its claims are reported lost, its leases go back up the tree; or an heir takes them over.
+-- End of a session: its claims are reported lost and its leases returned to the tree; or a new session recovers them.
 
--- A `StageLost`, as `STAGE_MESSAGES` of federation/dispatch.py reads it. The number is put in as text, see `text`.
+-- A `StageLost`, as `STAGE_MESSAGES` of federation/dispatch.py decodes it. The number is inserted as text, see `text`.
 local function stage_lost(stage, session, reason)
   return '[{"kind":"stage_lost","reason":"' .. reason .. '","stage":' .. cjson.encode(stage) .. ',"mesh":'
     .. cjson.encode(session.mesh) .. ',"incarnation":' .. session.incarnation .. '}]'
 end
 
--- Report the claimed stages lost, and why; which they were. Runs are read first: an error must not leave half of it done.
+-- Report the claimed stages as lost with the reason, and return them. Runs are read first: an error must not leave half of the writes.
 local function lose_stages(session, reason)
   local claimed, runs = redis.call('ZRANGE', CLAIMED .. session.mesh, 0, -1), {}
   table.sort(claimed)
@@ -21,7 +21,7 @@ local function lose_stages(session, reason)
   return claimed
 end
 
--- The claims of the mesh are those of its new session from now on: under their tokens, and with the batches that were taken in.
+-- Transfer the mesh's claims to its new session, with their tokens and accepted batches.
 local function hand_over_stages(session)
   for _, stage in ipairs(redis.call('ZRANGE', CLAIMED .. session.mesh, 0, -1)) do
     if redis.call('HGET', STAGE .. stage, 'state') == 'claimed' then
@@ -30,7 +30,7 @@ local function hand_over_stages(session)
   end
 end
 
--- Nothing is known of the mesh any more but its mark: what the session held is an old receipt now.
+-- Forget the mesh except for its mark, so receipts of the session count as old.
 local function forget_mesh(session)
   local mesh = session.mesh
   redis.call('HDEL', SESSIONS, mesh)
@@ -41,7 +41,7 @@ local function forget_mesh(session)
   redis.call('DEL', MAIL .. mesh)
 end
 
--- All that a holder has goes back up the tree; how many leases it was. `keep_leases` is the caller's.
+-- Return all amounts of a holder to the tree; return the number of leases. The caller calls `keep_leases`.
 local function free_all(holder, verb)
   local freed = 0
   for _, lease in ipairs(leases_of(holder)) do

@@ -1,4 +1,4 @@
--- The keys, in the order of `Keys.scripted`; a verb is given those alone that its text names, see `redis_scripts`.
+-- Keys, in the order of `Keys.scripted`; a verb gets only those that its text names, see `redis_scripts`.
 local META = KEYS[1]
 local TREE = KEYS[2]
 local SESSIONS = KEYS[3]
@@ -13,7 +13,7 @@ local LOG = KEYS[11]
 local OVERDUE = KEYS[20]
 local USE = KEYS[22]
 local GONE = KEYS[23]
--- These are families: they end in ':' and an id is appended.
+-- Families: they end in ':' and an id is appended.
 local LEASES = KEYS[12]
 local WANTS = KEYS[13]
 local STAGE = KEYS[14]

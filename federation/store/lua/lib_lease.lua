@@ -1,28 +1,28 @@
 -- needs: keys, text, clock, session, tree, post
--- Leases: one row per tenant and flavor in the hash LEASES of their holder, which is a mesh, or `<mesh>~<incarnation>` for
--- what an earlier session of the mesh held when the next one began. A row is
+-- Leases: one row per tenant and flavor in the hash LEASES of their holder. The holder is a mesh, or `<mesh>~<incarnation>` for
+-- leases that an earlier session of the mesh held when the next one began. A row is
 --
 --   '<token>|<version>|<priority>|<cut>' and then for each resource '|<resource>|<held>|<target>'
 --
--- `token` fences: it is new with each row and with a hard revoke. `version` is new with each change that the mesh did not
--- make itself in this very form: a mesh that gives something back or says that it obeys names the version that it has
--- seen, and is not heard when that is not the present one. Both are drawn from one counter, so neither ever repeats.
--- `cut` is the LT until which the mesh may use what is above the target, 0 when nothing is. MARKS has the version of the
--- last change of each mesh: a mesh that has seen it has seen everything. It outlives the mesh's session, for a row that is not
--- there and was changed no later than that was given back. What is changed while the ledger learns says nothing about what was
--- lost, so `<mesh>|lost` keeps the mark of before: '<learn_since>|<mark>'.
+-- `token` fences: a new row and a revoke with `hard` get a new one. `version` is new with each change, except those that the mesh
+-- made itself in this very form. A mesh that returns amounts or acknowledges a target names the version that it has seen, and
+-- is ignored when that version is old. Both are drawn from one counter, so neither ever repeats. `cut` is the LT until which the
+-- mesh may use amounts above the target, 0 when there are none. MARKS has the version of the last change of each mesh: a mesh
+-- with this mark knows everything. The mark outlives the mesh's session: a missing row that was changed no later than the mark was
+-- returned. Changes during a recovery prove nothing about lost writes, so `<mesh>|lost` keeps the mark of before:
+-- '<learn_since>|<mark>'.
 --
 -- Rows are changed in Lua and written once, in `keep_leases`.
 
 local LEASE_ROWS, LEASE_ORDER = {}, {}
-local LOG_ROWS = 5 -- Of one entry of the log: one for each change took a tenth of a large call's time, one for each call had no bound.
+local LOG_ROWS = 5 -- Changes per log entry: one entry per change cost a tenth of a large call's time, one per call had no bound.
 local NEW_MARKS = {} -- Of holders whose leases the script has changed.
 
 local function field_of(tenant, flavor)
   return tenant .. '|' .. flavor
 end
 
--- A table with 0 for each. Lua makes room for what stands in one constructor at once, and else anew with every second entry.
+-- A table with 0 for each. Lua allocates a constructor's fields at once, but reallocates with every second later entry.
 local function zeros(resources)
   local first, second, third = unpack(resources)
   if third or not second then
@@ -35,7 +35,7 @@ local function zeros(resources)
   return { [first] = 0, [second] = 0 }
 end
 
--- The row as a table; what is not there holds nothing, or 0 of the resources of a shape, and has version 0.
+-- Return the row as a table; a missing row holds nothing, or 0 of the resources of a shape, and has version 0.
 local function lease_from(holder, tenant, flavor, field, packed, shape)
   local lease = { holder = holder, tenant = tenant, flavor = flavor, field = field, token = 0, version = 0,
     priority = 0, cut = 0, had_cut = false, resources = nil, held = nil, target = nil }
@@ -71,7 +71,7 @@ local function lease_of(holder, tenant, flavor)
   return known or lease_from(holder, tenant, flavor, field, redis.call('HGET', LEASES .. holder, field))
 end
 
--- All rows of a holder, in the order of their tenants and flavors.
+-- Return all rows of a holder, ordered by tenant and flavor.
 local function leases_of(holder)
   local flat, fields, packed = redis.call('HGETALL', LEASES .. holder), {}, {}
   for place = 1, #flat, 2 do
@@ -89,7 +89,7 @@ local function leases_of(holder)
 end
 
 local function packed_lease(lease)
-  local version = format_number('%d', lease.version) -- A version comes once, so it is not kept.
+  local version = format_number('%d', lease.version) -- A version never repeats, so it is not cached.
   local token = lease.token == lease.version and version or format_number('%d', lease.token)
   local packed = token .. '|' .. version .. '|' .. text(lease.priority) .. '|' .. text(lease.cut)
   local held, target, resources = lease.held, lease.target, lease.resources
@@ -129,12 +129,12 @@ local function grows(lease)
   return false
 end
 
--- What is above the target may be used until then; a time that is running already is not made longer.
+-- Set the deadline for amounts above the target; a running deadline is never extended.
 local function give_way_by(lease, latest)
   lease.cut = shrinks(lease) and min(lease.cut > 0 and lease.cut or latest, latest) or 0
 end
 
--- Set what a lease holds and what it aims at, of one resource; both sums of the tree follow.
+-- Set held and target of a lease for one resource; both sums of the tree follow.
 local function set_amounts(lease, resource, held, target)
   local had, aimed = lease.held[resource], lease.target[resource]
   if not had then
@@ -145,7 +145,7 @@ local function set_amounts(lease, resource, held, target)
   charge(NODES[lease.field] or node_of(lease), resource, held - had, target - aimed)
 end
 
--- The lease was changed: a new version, and a new token for a new row.
+-- Give a changed lease a new version, and a new row a new token.
 local function note_change(lease, verb)
   lease.version = next_token()
   if lease.token == 0 then
@@ -154,7 +154,7 @@ local function note_change(lease, verb)
   lease.changed = lease.changed and lease.changed .. ',' .. verb or verb
 end
 
--- The mark of a mesh when the ledger began to learn, or the present one: nothing up to it can have been lost.
+-- Return the mark of a mesh at the start of the recovery, or the present one: nothing up to it can have been lost.
 local function mark_before_loss(mesh)
   local since = redis.call('HGET', META, 'learn_since') or '0'
   local kept, mark = string.match(redis.call('HGET', MARKS, mesh .. '|lost') or '', '^(%d+)|(%d+)$')
@@ -165,7 +165,7 @@ local function mark_before_loss(mesh)
   return tonumber(mark)
 end
 
--- Write what was changed, the tree and the last token; each change is told in the log.
+-- Write changed leases, the tree and the last token; log each change.
 local function keep_leases()
   local gone, changed, marks, told = {}, {}, {}, {}
   keep_tree()
@@ -192,14 +192,14 @@ local function keep_leases()
       end
       told[#told + 1] = lease.changed .. '|' .. holder .. '|' .. field .. '|' .. packed
       lease.changed, lease.is_noted, lease.had_cut = nil, nil, lease.cut > 0
-    elseif lease.is_noted then -- By its mesh, of itself: neither news nor a chapter of its story.
+    elseif lease.is_noted then -- The mesh changed it itself: neither reported nor logged.
       lease.packed, lease.is_noted = packed_lease(lease), nil
       local list = changed[lease.holder] or {}
       changed[lease.holder] = list
       list[#list + 1], list[#list + 2] = lease.field, lease.packed
     end
   end
-  for first = 1, #told, LOG_ROWS do -- Entries of a few changes, each a line 'verb|holder|tenant|flavor|row': so the log is bounded by them.
+  for first = 1, #told, LOG_ROWS do -- Entries have a few lines 'verb|holder|tenant|flavor|row', so the log is bounded by entries.
     local lines = table.concat(told, '\n', first, min(#told, first + LOG_ROWS - 1))
     redis.call('XADD', LOG, 'MAXLEN', '~', '100000', '*', 'changes', lines)
   end
@@ -219,12 +219,12 @@ local function keep_leases()
   keep_token()
 end
 
--- Everything of the mesh that changed after `seen`, each a line 'tenant|flavor|ms until the cut or nothing|row', in no
+-- Return all changes of the mesh's leases after `seen`, each a line 'tenant|flavor|ms until the deadline or nothing|row', in no
 -- order; and the mark.
 local function told_since(mesh, seen)
   local mark = NEW_MARKS[mesh] or MARK_BEFORE or tonumber(redis.call('HGET', MARKS, mesh) or '0')
   local lines = {}
-  if seen ~= mark then -- Who had seen all when the script began has to be told what the script itself has changed.
+  if seen ~= mark then -- A mesh that had seen all when the script began still needs the changes of the script itself.
     local leases = seen == MARK_BEFORE and LEASE_ORDER or leases_of(mesh)
     for place = 1, #leases do
       local lease = leases[place]
@@ -237,16 +237,16 @@ local function told_since(mesh, seen)
   return { 'OK', EPOCH, text(learn_left()), text(mark), others_want(mesh), table.concat(lines, '\n') }
 end
 
--- ---- what calls name: a line for each lease, which are read all at once
+-- ---- leases named by calls: one line each, all read at once
 
--- The amounts of a shape '<resource>|<units>|…' and its resources, by name, each once; a call names few shapes, most of them often.
+-- The amounts of a shape '<resource>|<units>|…' and its resources by name, without repeats; a call has few shapes, most of them often.
 local SHAPES = {}
 local function shape_of(packed)
   local shape = SHAPES[packed]
   if not shape then
     shape = { resources = {}, units = {} }
     for resource, units in string.gmatch(packed, '([^|]+)|(%d+)') do
-      if not shape.units[resource] then -- Twice, and what fits once would be charged for twice.
+      if not shape.units[resource] then -- A repeated resource would be charged twice.
         shape.resources[#shape.resources + 1] = resource
         shape.units[resource] = tonumber(units)
       end
@@ -256,7 +256,7 @@ local function shape_of(packed)
   return shape
 end
 
--- Read the leases that are named ({tenant = …, flavor = …, field = …, shape = …}, …), with all nodes that they are charged to.
+-- Read the named leases ({tenant = …, flavor = …, field = …, shape = …}, …), with all nodes that they are charged to.
 local function read_leases(holder, named)
   local fields = {}
   for place = 1, #named do
@@ -272,11 +272,11 @@ local function read_leases(holder, named)
   read_ahead(named)
 end
 
--- ---- wants: what a mesh could use and was not granted
+-- ---- wants: slots that a mesh could use and was not granted
 
--- A row of WANTS for each lease, priority and size of slot that a mesh wants: 'tenant|flavor|priority' and for each resource of a slot, by
--- name, '|resource|units' has '<slots>|<LT since when>|<slots beyond what the mesh could hold>'. What a mesh tells replaces all of them; what
--- it is granted, or its leases grow by, is wanted no more. It says for how long it waits: LT since when follows, to the second.
+-- WANTS has a row for each lease, priority and slot size that a mesh wants. The field is 'tenant|flavor|priority' and for each resource of
+-- a slot, by name, '|resource|units'. The value is '<slots>|<LT since when>|<slots beyond what the mesh could hold>'. A heartbeat with
+-- wants replaces all rows; grants and growth of leases reduce them. The mesh reports its wait, from which LT follows to the second.
 local WANTS_MAX, SAME_MS = 1000, 1000
 
 local function want_of(packed)
@@ -288,7 +288,7 @@ local function packed_want(slots, since, beyond)
   return text(slots) .. '|' .. text(since) .. '|' .. text(beyond)
 end
 
--- Since when it waits, by what is told now (-1: nothing) and was noted before. What differs by less than a second is not written again.
+-- Return since when the want waits, from the report (-1: none) and the record. Differences below a second are not written.
 local function since_when(waited, before)
   local since = waited >= 0 and LT - waited or nil
   if before and (not since or math.abs(since - before.since) < SAME_MS) then
@@ -305,7 +305,7 @@ local function wants_of(mesh)
   return wants
 end
 
--- Write some rows and take away others; whether the mesh wants anything follows.
+-- Write some rows and delete others; update whether the mesh wants anything.
 local function keep_wants(mesh, written, gone)
   in_pieces('HDEL', WANTS .. mesh, gone)
   in_pieces('HSET', WANTS .. mesh, written)
@@ -316,7 +316,7 @@ local function keep_wants(mesh, written, gone)
   end
 end
 
--- All that the mesh wants, as it tells it: rows [field, slots, ms waited or -1, slots beyond]; of a field told twice the last counts.
+-- Replace the mesh's wants: rows [field, slots, ms waited or -1, slots beyond]; for a repeated field the last row counts.
 local function replace_wants(mesh, told)
   local before, rows, written, gone = wants_of(mesh), {}, {}, {}
   for _, row in ipairs(told) do
@@ -337,7 +337,7 @@ local function replace_wants(mesh, told)
   keep_wants(mesh, written, gone)
 end
 
--- After a question: of what was noted before what is granted is wanted no more, and what is missing is. True when nobody knew of it.
+-- Update wants after `acquire`: remove granted slots, record missing ones. Return true when a want was unknown.
 local function settle_want(mesh, field, granted, missing, waited)
   local packed = redis.call('HGET', WANTS .. mesh, field)
   local before = packed and want_of(packed)
@@ -346,7 +346,7 @@ local function settle_want(mesh, field, granted, missing, waited)
   end
   local slots = max(before and before.slots - granted or 0, missing)
   local since = since_when(waited, before)
-  since = before and min(since, before.since) or since -- Of all that is behind it the oldest counts, whoever asks.
+  since = before and min(since, before.since) or since -- The oldest work behind the want counts, whoever asks.
   local row = slots > 0 and packed_want(slots, since, before and before.beyond or 0)
   if not row then
     keep_wants(mesh, {}, { field })
@@ -356,8 +356,8 @@ local function settle_want(mesh, field, granted, missing, waited)
   return not before
 end
 
--- A lease has grown by so much: of its wants that is wanted no more, the most urgent first, then the oldest. The priority of the most
--- urgent that was met; nil when none was.
+-- Remove wants that the growth of a lease has met, the most urgent first, then the oldest. Return the highest priority that
+-- was met; nil when none was.
 local function meet_wants(mesh, lease_field, grown)
   local wants, written, gone, most = {}, {}, {}, nil
   for field, want in pairs(wants_of(mesh)) do
@@ -401,7 +401,7 @@ local function drop_wants(mesh)
   redis.call('SREM', WANTING, mesh)
 end
 
--- Somebody wants what others may hold idle.
+-- Ask other meshes for idle leases that a mesh wants.
 local function ask_others(mesh)
   for _, other in ipairs(redis.call('HKEYS', SESSIONS)) do
     if other ~= mesh and redis.call('EXISTS', LEASES .. other) == 1 then
@@ -410,8 +410,8 @@ local function ask_others(mesh)
   end
 end
 
--- Room may have come for some of a flavor that was given back: meshes that want it look again. A few of them, beginning with another one
--- each time, and the others with their next heartbeat: thousands that ask at once get no more, and the ledger has nothing else to do.
+-- Notify meshes that want a flavor of which something was returned: a few of them, beginning with another one each time. The others
+-- learn of it with their next heartbeat. If thousands asked at once, they would get no more, and the ledger would be busy.
 local WAKES_MAX, WAKE_LOOKS_MAX = 8, 64
 local function wake_wanting()
   local freed, woken = {}, 0

@@ -1,13 +1,13 @@
 -- needs: keys, clock
--- Sessions: one life of a mesh. Its row in SESSIONS is '<incarnation>|<expires>|<heartbeat>|<beat>|<ttl_ms>', the two times in
--- LT; `expires` is 0 when the session was swept, so that people still see the mesh for a day. Incarnations stay text: Lua never
--- counts with them. One heartbeat renews the session and all that it holds.
+-- Sessions of meshes. A row in SESSIONS is '<incarnation>|<expires>|<heartbeat>|<beat>|<ttl_ms>', the two times in LT. `expires` is 0
+-- after a sweep, so the mesh stays visible for a day. Incarnations stay text: Lua never computes with them. One heartbeat
+-- renews the session and all its leases.
 --
--- DUE has when a session is to be looked at, no later than it is due: most heartbeats leave it as it is, and the sweep goes by
--- the session itself. Of a swept one it has when the mesh is forgotten.
+-- DUE has a time no later than the session's end at which the sweep looks at the session. Most heartbeats leave it unchanged, and the
+-- sweep checks the session itself. For a swept session DUE has the time at which the mesh is forgotten.
 
 local floor = math.floor
-local MARK_BEFORE = nil -- Of the caller's leases, when the script began: see lib_caller.
+local MARK_BEFORE = nil -- Mark of the caller's leases when the script began: see lib_caller.
 
 local function session_of(mesh)
   local packed = redis.call('HGET', SESSIONS, mesh)
@@ -31,12 +31,12 @@ local function write_session(session)
     .. '|' .. text(session.beat) .. '|' .. text(session.ttl_ms))
 end
 
--- When what it holds may be taken back.
+-- Return when the session's leases may be reclaimed.
 local function due_of(session)
   return session.expires + rare('grace_ms')
 end
 
--- Live again for its whole time from now on. DUE is moved once in each time to live: before it would come, it is moved again.
+-- Renew the session for its whole time. DUE moves once in each time to live, before it would fall due.
 local function renew(session)
   local expires, ttl_ms = LT + session.ttl_ms, session.ttl_ms
   local is_noted = session.is_known and floor(session.expires / ttl_ms) == floor(expires / ttl_ms)
@@ -47,17 +47,17 @@ local function renew(session)
   end
 end
 
--- Not swept, not superseded; its time may have run out.
+-- Return whether the session is neither swept nor superseded; it may have expired.
 local function is_current(session, incarnation)
   return session ~= nil and session.expires > 0 and session.incarnation == incarnation
 end
 
--- Current, and within its time to live.
+-- Return whether the session is current and has not expired.
 local function is_live(session, incarnation)
   return is_current(session, incarnation) and session.expires > LT
 end
 
--- Why the session may not speak; nil when it may. `live`: its time must not have run out either.
+-- Return why the session may not call; nil when it may. `live`: an expired session may not call either.
 local function why_lost(session, incarnation, live)
   if not session then
     return 'UNKNOWN'
@@ -69,7 +69,7 @@ local function why_lost(session, incarnation, live)
   return nil
 end
 
--- Is there a mesh that wants what it was not granted, but for this one?
+-- Return whether any other mesh has recorded wants.
 local function others_want(mesh)
   local waiting = redis.call('SCARD', WANTING)
   waiting = waiting == 1 and 1 - redis.call('SISMEMBER', WANTING, mesh) or waiting

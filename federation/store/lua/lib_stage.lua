@@ -1,10 +1,10 @@
 -- needs: keys, text
 -- A stage's record: `state` (queued, claimed, ended, lost, cancelled), `since` when by the server's clock, `run`, `mesh`,
--- `spec` and `head` as JSON, `member` of the ready queue, `reason` it waits for, `cancelled` (0 or 1), `deadline` in ms from its
--- claim or empty, and of its claim `incarnation`, `token`, `batch`, `lease`, `lease_token`, and `takes`: what one slot of it
--- takes of the lease, JSON with the units as text, which cjson would round.
+-- `spec` and `head` as JSON, `member` of the ready queue, `reason` why it waits, `cancelled` (0 or 1), `deadline` in ms from its
+-- claim or empty; and of its claim `incarnation`, `token`, `batch`, `lease`, `lease_token`, and `takes`: units of the lease for one
+-- slot, as JSON with the units as text, because cjson would round numbers.
 
--- Count what a claim takes of its lease: `sign` 1 when it is made, -1 when it ends.
+-- Count what a claim uses of its lease: `sign` 1 for a new claim, -1 for an ended one.
 local function count_taken(mesh, lease, takes, sign)
   for resource, units in pairs(takes) do
     if redis.call('HINCRBY', TAKEN .. mesh, lease .. '|' .. resource, text(sign * tonumber(units))) <= 0 then
@@ -13,7 +13,7 @@ local function count_taken(mesh, lease, takes, sign)
   end
 end
 
--- Take the stage off the lists of what is claimed.
+-- Remove the stage from the indexes of claimed stages.
 local function end_claim(stage, mesh)
   local lease, takes = unpack(redis.call('HMGET', STAGE .. stage, 'lease', 'takes'))
   if redis.call('ZREM', CLAIMED .. mesh, stage) == 1 and takes then
@@ -22,7 +22,7 @@ local function end_claim(stage, mesh)
   redis.call('ZREM', OVERDUE, stage)
 end
 
--- Close a claimed stage. What a late or repeated report is checked against stays; the bulk goes.
+-- Close a claimed stage. Keep what late or repeated reports are checked against; drop the rest.
 local function close_stage(stage, mesh, state)
   end_claim(stage, mesh)
   redis.call('HSET', STAGE .. stage, 'state', state)

@@ -1,30 +1,29 @@
 -- needs: keys, text
--- The quota arithmetic of `federation/tenants.py`, on the rows of TREE; every question walks once from a tenant to its root. It is
--- asked twice for each lease and resource of a call, so a node knows the one above it, and both sums are answered at once. What runs
--- for each lease or node of a call counts its loops by number and joins each text at once: that is a third of what a grant takes.
+-- The quota arithmetic of `federation/tenants.py`, on the rows of TREE; every query walks once from a tenant to its root. Each lease and
+-- resource of a call needs two queries, so a node knows its parent, and both sums are computed at once. Code that runs for each lease
+-- or node uses numeric loops and concatenates each text at once: that saves a third of a grant's time.
 --
--- Two sums are kept for each node: of what is `held`, and of what is aimed at, the `target`. A lease that shrinks holds
--- more than its target until its mesh has given way; one that shall grow holds less. Growth has to fit under both, so what
--- one gives up for another by plan is taken by nobody else. Nodes are read once per script and written once, at its end,
--- in `keep_tree`: an error before that has changed nothing.
+-- Each node has two sums: `held`, and `target`. A lease that shrinks holds more than its target until its mesh has preempted; one
+-- that may grow holds less. Growth has to fit under both sums, so quota that a plan moves from one lease to another is granted to no
+-- third. Nodes are read once per script and written once, at its end, in `keep_tree`: an error before that has changed nothing.
 --
--- Rows of TREE, none of which changes but by another tree (META's `tree` is the name of the one that is there), so readers keep it:
+-- Rows of TREE. They change only with the whole tree (META's `tree` is the name of the present one), so readers may cache them:
 --   tenant|<path>            the tenant as JSON, for readers
---   parent|<path>            its parent's path, '' of a root
---   quota|<path>|<flavor>    for each resource '<resource>|<own>|<kept>|<borrowing limit or ->', counted when the tree was configured
+--   parent|<path>            its parent's path, '' for a root
+--   quota|<path>|<flavor>    for each resource '<resource>|<own>|<kept>|<borrowing limit or ->', computed at `configure`
 -- Rows of USE:
 --   <path>|<flavor>          for each resource '<resource>|<held>|<target>', bubbled, in units; absent when all are 0
--- Rows of GONE, of tenants that TREE has not and that leases are charged to, and of those above them:
---   <path>                   the parent that it had, '' of a root
+-- Rows of GONE, for removed tenants that leases are charged to, and for their removed ancestors:
+--   <path>                   the former parent, '' for a root
 --
--- A node is one tenant's flavor, so its two rows serve all resources of a lease, and it has the name of the lease's field.
+-- A node is one tenant's flavor, so its two rows serve all resources of a lease. Its name is the field of the lease.
 
 local max, min, HUGE = math.max, math.min, math.huge
 local CHUNK = 500 -- Arguments of one command; `unpack` fails at some thousands.
 local PARENTS, IS_CONFIGURED, NODES, TOUCHED = {}, {}, {}, {}
 local NO_ROW = { own = 0, kept = 0, limit = nil, held = 0, target = 0 }
 
--- The same HMGET in pieces; the values in the order of the fields.
+-- HMGET in chunks; returns the values in the order of the fields.
 local function many(key, fields)
   local values = {}
   for first = 1, #fields, CHUNK do
@@ -36,8 +35,8 @@ local function many(key, fields)
   return values
 end
 
--- Rows of TREE, by their names.
-local AHEAD = {} -- As they are about to be; false: gone. See configure.
+-- Return rows of TREE, by name.
+local AHEAD = {} -- Rows of the next tree; false: deleted. See configure.
 local function rows_of_tree(fields)
   local rows = many(TREE, fields)
   if next(AHEAD) then
@@ -51,7 +50,7 @@ local function rows_of_tree(fields)
   return rows
 end
 
--- Note the parents of tenants: as configured, or as they were.
+-- Store the parents of tenants: from the configured tree, or from GONE.
 local function note_parents(tenants)
   local fields, gone = {}, {}
   for place = 1, #tenants do
@@ -72,7 +71,7 @@ local function note_parents(tenants)
   end
 end
 
--- '<resource>|<held>|<target>|…' as {resource, held, target, …}, not to be changed: rows of one call are often the same.
+-- Parse '<resource>|<held>|<target>|…' to {resource, held, target, …}, read-only and cached: rows of one call are often equal.
 local PARSED = {}
 local function parsed(amounts)
   local parts = PARSED[amounts]
@@ -86,17 +85,17 @@ local function parsed(amounts)
   return parts
 end
 
--- The row of one resource; without one it has nominal 0, and without a borrowing limit, `limit` is nil.
+-- Return the row of one resource; by default the nominal quota is 0 and `limit` is nil.
 local function row_of(node, resource)
   local row = node.rows[resource]
   if not row then
-    row = { own = 0, kept = 0, held = 0, target = 0 } -- And no limit, which most have not: four fields take half the room of five.
+    row = { own = 0, kept = 0, held = 0, target = 0 } -- No `limit`, as in most rows: four fields need half the memory of five.
     node.rows[resource] = row
   end
   return row
 end
 
--- Put what was read into a node.
+-- Copy a read row into a node.
 local function fill_node(node, quota, use)
   if quota then
     for resource, own, kept, limit in string.gmatch(quota, '([^|]+)|(%d+)|(%d+)|([^|]+)') do
@@ -113,7 +112,7 @@ local function fill_node(node, quota, use)
   end
 end
 
--- Make a node and those above it, as far as they are not there; the new ones are added to `made`. Parents are known.
+-- Create a node and its missing ancestors, and add new ones to `made`. Parents are known.
 local function make_nodes(tenant, flavor, made)
   local below = nil
   while tenant ~= '' do
@@ -129,7 +128,7 @@ local function make_nodes(tenant, flavor, made)
       below.up = node
     end
     if not is_new then
-      return -- And all above it are there as well.
+      return -- All its ancestors exist as well.
     end
     below, tenant = node, PARENTS[tenant]
   end
@@ -181,10 +180,10 @@ local function node_of(lease)
   return NODES[lease.field]
 end
 
--- What could be added now to what is held, and to what is aimed at; negative where a cut left it too large.
+-- Return what could be added now to `held`, and to `target`; negative after a quota reduction.
 --
--- A node has what the one above it has, at most what its limit leaves, and besides what is left of the part that it keeps; of that
--- a deficit above takes nothing. On the way up all are added up: what is found is `max(least, min(room above, most) + kept)`.
+-- A node has the room of its parent, at most what its own limit leaves, plus the unused rest of the quota that it keeps, of which a
+-- deficit above takes nothing. The walk up combines these: the result is `max(least, min(room above, most) + kept)`.
 local function rooms_of(node, resource)
   local hold_most, hold_kept, hold_least, aim_most, aim_kept, aim_least = HUGE, 0, -HUGE, HUGE, 0, -HUGE
   local up = node.up
@@ -213,7 +212,7 @@ local function rooms_of(node, resource)
   return max(hold_least, to_hold), max(aim_least, to_aim)
 end
 
--- What the node could hold in an empty tree.
+-- Return what the node could hold in an empty tree.
 local function potential_of(node, resource)
   local row = node.rows[resource] or NO_ROW
   if not node.up then
@@ -223,7 +222,7 @@ local function potential_of(node, resource)
   return row.limit and min(potential, row.own + row.limit) or potential
 end
 
--- Add to both sums of a node, and to those above it what exceeds the kept parts.
+-- Add to both sums of a node; its ancestors get what exceeds the kept quota.
 local function charge(node, resource, held, target)
   while node and (held ~= 0 or target ~= 0) do
     local row = node.rows[resource] or row_of(node, resource)
@@ -242,7 +241,7 @@ local function charge(node, resource, held, target)
   end
 end
 
--- A list of fields and values, or of fields, in pieces.
+-- Run a command with a list of fields and values, or of fields, in chunks.
 local function in_pieces(command, key, arguments)
   for first = 1, #arguments, CHUNK do
     redis.call(command, key, unpack(arguments, first, min(#arguments, first + CHUNK - 1)))

@@ -1,11 +1,11 @@
--- Write down what a coordinator has seen of meshes, unless somebody else has since it read.
+-- Store the observations of a coordinator, unless another one has written since the read.
 --
 -- KEYS[1]   `Keys.registry`, hash
 -- KEYS[2]   `Keys.meta`, hash
 -- ARGV[1]   the version that was read
--- ARGV[2]   when it looked, ms since the epoch
+-- ARGV[2]   time of the observation, ms since the epoch
 -- ARGV[3…]  field, JSON, field, JSON, …
--- Reply     1 when it was written, 0 when somebody else was faster | {'SCHEMA', schema} as all verbs
+-- Reply     1 when written, 0 when another coordinator wrote first | {'SCHEMA', schema} as all verbs
 
 local FOUND = redis.call('HGET', KEYS[2], 'schema')
 if FOUND and FOUND ~= SCHEMA then

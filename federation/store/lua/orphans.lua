@@ -1,6 +1,6 @@
 -- needs: schema
 -- on a full server: reads only
--- What of these meshes' indexes, or of these stages' records, has lost its other half. Changes nothing.
+-- Find inconsistencies in these meshes' indexes, or in these stages' records. Changes nothing.
 --
 -- KEYS      `Keys.scripted`
 -- ARGV[1]   'indexes' or 'records'

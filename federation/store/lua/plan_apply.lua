@@ -1,17 +1,17 @@
 -- needs: session, lease
 -- on a full server: passes
--- Set targets of leases: what is lowered has to be given up within its session's time, what is raised grows by heartbeats. A plan may have
--- what runs go on for a while; then it is given up within that, and twice a session's time: one in which the mesh hears of it.
--- Who has to give something up is told by mail, too, so that nobody waits for the next heartbeat.
+-- Set targets of leases: lowered leases must shrink within their session's time, raised leases grow by heartbeats. A plan may let running
+-- work go on for a while; the deadline is then that time plus twice the session's time, of which one passes until the mesh hears of it.
+-- Meshes that must give up leases are also notified, so nobody waits for the next heartbeat.
 --
--- The sum of all targets stays within the limits: raised is only what fits after everything was lowered. A plan that tells what it saw moves
--- a lease by no more than it meant to: what was granted or released since stays so.
+-- The sum of all targets stays within the limits: a lease is raised only by what fits after all reductions. A plan with the targets that
+-- it saw moves a lease by no more than planned: later grants and releases stay.
 --
 -- KEYS      `Keys.scripted`
 -- ARGV[1]   token of the planner
 -- ARGV[2]   version of the tree that the plan was made for
--- ARGV[3]   list of [mesh, tenant, flavor, ms that what runs may go on (0: not even as long as an earlier plan let it; -1: no such word),
---           {resource: units}, {resource: units that the plan saw} or nothing], JSON
+-- ARGV[3]   list of [mesh, tenant, flavor, ms that running work may go on (0: preempt at once, even against an earlier plan's delay;
+--           -1: unspecified), {resource: units}, {resource: units that the plan saw} or nothing], JSON
 -- Reply     {'OK', number of the plan} | {'PLANNER'} | {'VERSION', version} | {'LEARN', ms} | {'QUOTA', tenant, flavor, resource}
 --           | {'UNKNOWN', mesh}
 
@@ -61,7 +61,7 @@ for _, aim in ipairs(cjson.decode(ARGV[3])) do
   if is_changed or is_hurried then
     note_change(lease, 'plan')
     local latest = wait > 0 and LT + 2 * rare('ttl_ms') + wait or session.expires
-    -- Who gets some of it back has as long for the rest as before.
+    -- A lease that gets part of its target back keeps its former deadline for the rest.
     lease.latest = (is_lowered or is_hurried or lease.cut == 0) and latest or lease.cut
   end
 end

@@ -1,6 +1,6 @@
 -- needs: schema
 -- on a full server: reads only
--- Which stages are queued at a mesh, the next one first: all of them, and nothing else of them, so that a long queue is looked through at once.
+-- Return the ids of all stages queued at a mesh, the next one first. Ids alone keep the reply short for a long queue.
 --
 -- KEYS      `Keys.scripted`
 -- ARGV[1]   mesh

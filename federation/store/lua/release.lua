@@ -1,11 +1,11 @@
 -- needs: caller, lease
 -- on a full server: passes
--- Give back what leases hold above some amounts; what frees room lets meshes that want it look again.
+-- Return what leases hold above some amounts; notify meshes that want the freed capacity.
 --
 -- KEYS, ARGV[1…5]   as in lib_caller
--- ARGV[6]   lines 'tenant|flavor|version seen' and for each resource '|resource|units still held', each with its newline; what
---           was changed since is left as it is
--- Reply     {'OK', epoch, ms of learning, mark, '1' when others wait for quota, leases}, see lib_lease; as in lib_caller;
+-- ARGV[6]   lines 'tenant|flavor|version seen' and for each resource '|resource|units still held', each with its newline; leases
+--           with a later version are left unchanged
+-- Reply     {'OK', epoch, ms of recovery, mark, '1' when others wait for quota, leases}, see lib_lease; as in lib_caller;
 --           {'UNKNOWN'} | {'FENCED'} | {'EXPIRED'}
 
 local lost = why_lost(SESSION, INCARNATION, false)

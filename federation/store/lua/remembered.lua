@@ -1,6 +1,6 @@
 -- needs: schema
 -- on a full server: reads only
--- Which stages were sent to a mesh and are of runs that were not forgotten. Of any other mesh's it tells nothing.
+-- Return which stages were sent to this mesh and belong to runs that are not forgotten. Stages of other meshes are left out.
 --
 -- KEYS      `Keys.scripted`
 -- ARGV[1]   mesh

@@ -1,8 +1,8 @@
 -- needs: schema, text, post, stage
--- Put a batch of messages into the inbox, once, under the current claim only, whose lease was not revoked hard.
+-- Put a batch of messages into the inbox, once, under the current claim only, whose lease was not revoked with `hard`.
 --
--- A batch that was taken in already is dropped before the claim is looked at: when the answer to the last batch of a
--- stage was lost, its repeat finds the claim ended by its own first arrival.
+-- A batch that was accepted already is dropped before the claim is checked: when the reply to the last batch of a stage was lost, the
+-- repeated call finds the claim ended by the first one.
 --
 -- KEYS      `Keys.scripted`
 -- ARGV[1]   stage
@@ -11,9 +11,9 @@
 -- ARGV[4]   token of the claim
 -- ARGV[5]   batch: counts up from 1 per claim
 -- ARGV[6]   JSON list of stage messages; '' when there are none
--- ARGV[7]   state that the batch leaves the stage in: 'claimed', 'ended' or 'lost'
--- ARGV[8]   the batch that the mesh told before this one, as the store has answered; '0' when it does not say
--- Reply     'OK' | 'STALE' | 'GAP' when that batch is lost: what comes after it must not hide that
+-- ARGV[7]   state of the stage after the batch: 'claimed', 'ended' or 'lost'
+-- ARGV[8]   number of the mesh's previous batch, as the store has replied; '0' when unknown
+-- Reply     'OK' | 'STALE' | 'GAP' when the previous batch is lost: later batches must not hide that
 
 local stage, mesh, incarnation, token, batch, body, after = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6], ARGV[7]
 

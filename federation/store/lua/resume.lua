@@ -1,16 +1,16 @@
 -- needs: caller, claim
 -- on a full server: passes
--- How claims of a session stand. While the ledger learns, a claim that it has lost is made again, under the token that it had.
+-- Return the state of a session's claims. While the ledger recovers, it makes lost claims again, under their old tokens.
 --
--- Only of a stage that waits: whoever took it since has it, and who cancelled it keeps that. Only a token from before the epoch: no
--- other can have been lost. Only what was submitted again as it was, under a lease that is held as it was when it paid, so a hard revoke
--- is not undone; a stage that has ended takes nothing any more. And only a claim of which all that was told can be told again.
+-- The stage must be queued: a stage that was claimed or cancelled since stays so. The token must be older than the epoch: no other
+-- token can be lost. The stage must have been submitted again unchanged, under a lease that is held as when it paid, so a revoke with
+-- `hard` is not undone; an ended stage needs no resources any more. And the mesh must be able to repeat all reports of the claim.
 --
 -- KEYS, ARGV[1…5]   as in lib_caller
--- ARGV[6]   how many times what a lease holds may be claimed under it
+-- ARGV[6]   most multiple of a lease's held amounts that may be claimed
 -- ARGV[7…]  eight for each claim: stage, token, tenant and flavor of the lease that paid, its token ('0': none), SHA-1 of the spec,
---           '1' when all that was told of it can be told again, '1' when it has ended
--- Reply     {'OK', for each the last batch that was taken in; -1: the claim is not current; -2: nor is the stage known, and it may come}
+--           '1' when all its reports can be repeated, '1' when it has ended
+-- Reply     {'OK', for each the last accepted batch; -1: the claim is not current; -2: the stage is unknown and may be submitted}
 --           as in lib_caller; {'UNKNOWN'} | {'FENCED'} | {'EXPIRED'}
 
 local GONE, UNKNOWN = -1, -2

@@ -1,6 +1,6 @@
 -- needs: session, lease
 -- on a full server: passes
--- Aim leases at nothing: their meshes give way, or lose them when the time for it is over. Hard: claims under them fail from now on.
+-- Set the targets of leases to nothing: their meshes preempt, or lose the leases at the deadline. Hard: claims under them fail at once.
 --
 -- KEYS      `Keys.scripted`
 -- ARGV[1…3] mesh, tenant, flavor; '' stands for all

@@ -1,10 +1,10 @@
 -- needs: session
 -- on a full server: passes
--- Everything that routing, planning and people look at, at one instant.
+-- Return everything that routing, planning and displays need, at one instant.
 --
 -- KEYS      `Keys.scripted`
--- Reply     {'OK', epoch, ms of learning, LT, now in ms, version and name of the tree, all of GONE and all of USE (field, value,
---            …): TREE itself is read by `tree` and kept, since it changes with its name alone; list of
+-- Reply     {'OK', epoch, ms of recovery, LT, now in ms, version and name of the tree, all of GONE and all of USE (field, value,
+--            …): readers get TREE itself with `tree` and cache it by its name; list of
 --            {mesh, record as JSON, incarnation, 1 when alive else 0, heartbeat age in ms, stages waiting, stages claimed},
 --            list of {holder, its leases (field, row, …)}, list of {mesh, its wants (field, JSON, …)}}
 

@@ -7,8 +7,8 @@
 -- ARGV[3]   run
 -- ARGV[4]   the stage's spec, JSON
 -- ARGV[5]   what a mesh must know to decide about it, JSON
--- ARGV[6]   priority, negated: lower goes first
--- ARGV[7]   how long after its claim it is taken back, ms; empty: never
+-- ARGV[6]   priority, negated: the lowest comes first
+-- ARGV[7]   limit from its claim to its take-back, ms; empty: none
 -- Reply     1 | 0 when the id was submitted before
 
 local mesh, stage, run, spec, head, order = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])

@@ -1,12 +1,12 @@
 -- needs: ending
 -- on a full server: passes
--- Take back what is overdue by more than the grace: all of a session that was not renewed, and what a lease holds above its
--- target after the time in which it had to give way. A mesh that was swept and has not come back within a day is forgotten: everything
--- that goes through all meshes goes through it, too. Nothing while the ledger learns.
+-- Reclaim what is overdue by more than the grace: all leases of a session that was not renewed, and amounts above a target after the
+-- deadline. A mesh that was swept and does not come back within a day is forgotten, because every scan of all meshes includes it.
+-- While the ledger recovers, nothing is reclaimed.
 --
 -- KEYS      `Keys.scripted`
--- ARGV[1]   leases to be looked at, at most; a session that was begun is ended
--- Reply     {'OK', epoch, ms of learning, leases taken back, list of meshes, list of stages, '1' when more is due, LT}
+-- ARGV[1]   most leases to handle; the last session is always finished
+-- Reply     {'OK', epoch, ms of recovery, reclaimed leases, list of meshes, list of stages, '1' when more is due, LT}
 
 local limit, FORGET_MS = tonumber(ARGV[1]), 86400000
 local leases, swept, stages, more, gone = 0, {}, {}, '0', {}
@@ -21,7 +21,7 @@ if learn_left() == 0 then
     end
     local session = session_of(holder)
     if session and session.expires > 0 and due_of(session) >= LT then
-      redis.call('ZADD', DUE, text(due_of(session)), holder) -- Renewed since that was noted.
+      redis.call('ZADD', DUE, text(due_of(session)), holder) -- Renewed since that was written.
     elseif session and session.expires == 0 then
       forget_mesh(session)
     else
@@ -37,7 +37,7 @@ if learn_left() == 0 then
         swept[#swept + 1] = holder
       else
         redis.call('ZREM', DUE, holder)
-        gone[#gone + 1] = holder -- What an earlier session of a mesh held: nobody speaks of it any more.
+        gone[#gone + 1] = holder -- Leases of an earlier session of a mesh, which no call names any more.
       end
     end
   end

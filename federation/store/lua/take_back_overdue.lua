@@ -1,9 +1,9 @@
 -- needs: clock, post, stage
 -- on a full server: passes
--- End the claims on stages that took longer than they may. Nothing while the ledger learns: the lease clock has not been here.
+-- End the claims on stages that exceeded their deadline. Nothing while the ledger recovers, because the lease clock has a gap.
 --
 -- KEYS      `Keys.scripted`
--- ARGV[1]   how many at most
+-- ARGV[1]   most claims to end
 -- Reply     {'OK', list of stages}
 
 local taken = {}

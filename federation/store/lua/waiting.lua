@@ -1,11 +1,11 @@
 -- needs: schema
 -- on a full server: reads only
--- The queued stages of a mesh, the next one first.
+-- Return the queued stages of a mesh, the next one first.
 --
 -- KEYS      `Keys.scripted`
 -- ARGV[1]   mesh
--- ARGV[2]   how many, at least 1
--- Reply     list of {what a mesh must know, as JSON; the reason it waits for}
+-- ARGV[2]   most stages to return, at least 1
+-- Reply     list of {what a mesh must know, as JSON; the reason why it waits}
 
 local heads = {}
 for _, member in ipairs(redis.call('ZRANGE', READY .. ARGV[1], 0, tonumber(ARGV[2]) - 1)) do

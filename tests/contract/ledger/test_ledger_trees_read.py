@@ -151,7 +151,7 @@ def test_a_tree_that_is_replaced_whenever_it_is_read_is_told_as_no_answer(client
     writer = ledger_on(client)
     meddler = Meddler(client, lambda at: writer.configure(tree(lab=at % 2)))
     for look in (ledger_on(meddler).snapshot, ledger_on(meddler).configured):
-        with pytest.raises(StoreUnavailable, match="could not be read whole"):
+        with pytest.raises(StoreUnavailable, match="could not be read in"):
             look()
 
 

@@ -19,11 +19,11 @@ def test_pools_that_take_all_that_there_is_are_kept():
 
 def test_each_resource_that_is_short_is_told_over_all_pools():
     assert broken_promises((pool("a", cpu=3, license=1), pool("b", cpu=2, gpu=1)), NODES) == (
-        "its pools promise 5 cpu, its nodes have 4; the rest would wait in Ray: promise less, or add nodes",
-        "its pools promise 1 license, its nodes have 0; the rest would wait in Ray: promise less, or add nodes",
+        "its pools declare 5 cpu, its nodes have 4; work beyond the nodes would wait in Ray: reduce the pools' capacity, or add nodes",
+        "its pools declare 1 license, its nodes have 0; work beyond the nodes would wait in Ray: reduce the pools' capacity, or add nodes",
     )
 
 
 def test_where_no_node_is_there_nothing_is_kept():
     (told,) = broken_promises((pool("a", cpu=0.5),), ())
-    assert told.startswith("its pools promise 0.5 cpu, its nodes have 0; ")
+    assert told.startswith("its pools declare 0.5 cpu, its nodes have 0; ")

@@ -59,14 +59,14 @@ def test_a_mesh_as_the_file_has_it_is_let_in_without_a_word():
     ("told", "words"),
     [
         pytest.param(
-            record("ondemnad"), r"'ondemnad', which the root's file does not have \(did you mean ondemand\? ", id="a flavor that is none"
+            record("ondemnad"), r"'ondemnad', which the root's file does not define \(did you mean ondemand\? ", id="a flavor that is none"
         ),
         pytest.param(
             record(labels={}), "cannot offer ondemand .*: tier=ondemand is asked, .* has no tier; join with labels", id="without the label"
         ),
         pytest.param(record(labels={"tier": "spot"}), "has tier=spot; join with labels", id="with another label"),
         pytest.param(record(mesh="other", labels={}), "cannot offer ondemand", id="a mesh that the file does not name"),
-        pytest.param(record(tenants=("lab/blue",)), "nobody could use .* to lab/blue, .* to lab/red; join without", id="open to nobody"),
+        pytest.param(record(tenants=("lab/blue",)), "no tenant could use .* lab/blue, .* lab/red; join without", id="open to nobody"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_remedy(told, words):
@@ -105,10 +105,10 @@ def test_every_other_difference_is_told():
     assert admitted(told, ROSTER).pools == told.pools
     assert differences(told, ROSTER) == (
         "its labels are zone=m; the root's file says tier=ondemand, zone=l",
-        "it opens itself to *; the root's file says lab/red: it is open to lab/red",
+        "it allows *; the root's file allows lab/red: tenants in force are lab/red",
         "its pool general is any {cpu: 64}; the root's file says ondemand {cpu: 1}",
     )
-    assert differences(replace(AS_FILED, pools=()), ROSTER) == ("its pool general is not there; the root's file says ondemand {cpu: 1}",)
+    assert differences(replace(AS_FILED, pools=()), ROSTER) == ("its pool general is missing; the root's file says ondemand {cpu: 1}",)
 
 
 def test_a_mesh_that_the_file_does_not_name_is_told_so():

@@ -108,7 +108,7 @@ def test_a_charge_climbs_only_with_what_exceeds_the_kept_part():
 def test_giving_back_more_than_is_used_charges_nothing():
     tree = TenantTree([node("top", None, 4), node("a", "top")])
     usage = used(tree, a=2)
-    with pytest.raises(LedgerError, match="3 cannot be given back"):
+    with pytest.raises(LedgerError, match="3 cannot be returned"):
         tree.charge(usage, TenantPath("a"), KEY, -3)
     assert usage == {("a", *KEY): 2, ("top", *KEY): 2}
 
@@ -142,7 +142,7 @@ def test_after_a_cut_a_tenant_has_what_it_keeps_and_no_more():
 
 
 WRONG = [
-    pytest.param([node("a"), node("a", None, 3)], ["a: stands 2 times"], id="a path twice"),
+    pytest.param([node("a"), node("a", None, 3)], ["a: is listed 2 times"], id="a path twice"),
     pytest.param([node("a/b", "a")], ["a/b: its parent a is missing"], id="a parent that is missing"),
     pytest.param([node("a", "c"), node("b", "a"), node("c", "b"), node("d", "a")], ["a -> c -> b -> a"], id="a circle, node by node"),
     pytest.param([node("a", "a")], ["a -> a"], id="a tenant that is its own parent"),
@@ -155,8 +155,8 @@ WRONG = [
         [node("top", None, AMOUNT_MAX), node("a", "top", 1)], ["could add up to more than"], id="quotas whose sum no ledger could hold"
     ),
     pytest.param([node("top"), node("a", "top", 1, AMOUNT_MAX)], ["could add up to more than"], id="a limit that no ledger could hold"),
-    pytest.param([node("a|b")], ["'a|b' is no name"], id="a name that could be taken for two"),
-    pytest.param([node("")], ["'' is no name"], id="no name at all"),
+    pytest.param([node("a|b")], ["invalid name 'a|b'"], id="a name that could be taken for two"),
+    pytest.param([node("")], ["invalid name ''"], id="no name at all"),
     pytest.param([node("a", "x"), node("b", None, -1)], ["parent x is missing", "is negative: -1"], id="all that is wrong at once"),
 ]
 

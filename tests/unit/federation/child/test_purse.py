@@ -24,7 +24,7 @@ def test_a_stage_that_waits_for_quota_says_so_once_and_starts_when_quota_comes()
     assert federation.words() == [("s", "stage_started"), ("t", "stage_waiting")]
     assert (federation.told[1].reason, federation.told[1].detail) == (
         Reason.QUOTA_EXHAUSTED,
-        "acme may take 0 cpu of standard now, one slot takes 1",
+        "acme may get 0 cpu of standard now, one slot needs 1",
     )
 
 
@@ -34,7 +34,7 @@ def test_a_stage_of_a_tenant_that_is_gone_waits_and_says_so(joined):
     assert joined.words() == [("s", "stage_waiting")]
     assert joined.told[0].reason is Reason.TENANT_UNKNOWN
     assert joined.told[0].detail.startswith(
-        "there is no tenant ghost any more, so nothing pays for it; write it into the root's file again"
+        "tenant ghost does not exist any more, so no quota pays for its work; write it into the root's file again"
     )
     assert joined.held() == 0
 

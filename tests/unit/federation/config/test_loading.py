@@ -190,7 +190,7 @@ WRONG = {
     "a key that resembles nothing": (changed("root", "zzz", to=1), "root.zzz: unknown key; known here: cluster, gateways, host, port"),
     "a key beside the one it was meant to be": (
         changed("root", "clusters", to="local"),
-        "root.clusters: unknown key; did you mean cluster, which is there already?",
+        "root.clusters: unknown key; did you mean cluster, which is present already?",
     ),
     "a misspelt flavor": (
         changed("meshes", "east", "pools", "general", "flavor", to="standrad"),
@@ -211,7 +211,7 @@ WRONG = {
     ),
     "a mesh on nodes that do not exist": (
         changed("meshes", "east", "node_labels", to={"zone": "mars"}),
-        "meshes.east.node_labels: no node of the cluster local carries zone=mars",
+        "meshes.east.node_labels: no node of the cluster local has the labels zone=mars",
     ),
     "a mesh for an unknown tenant": (
         changed("meshes", "east", "tenants", to=["acm"]),
@@ -219,7 +219,7 @@ WRONG = {
     ),
     "a limit at the top of the tree": (
         changed("tenants", "acme", "quotas", to={"standard": {"cpu": {"nominal": 1, "borrowing_limit": 1}}}),
-        "cpu.borrowing_limit: acme is at the top of the tree and has nobody to borrow from or lend to; leave it out",
+        "cpu.borrowing_limit: acme is at the top of the tree, with no tenant to borrow from or lend to; remove the limit",
     ),
     "heartbeats that are too rare": (
         changed("federation", to={"name": "x", "heartbeat": "5s", "lease_ttl": "10s"}),
@@ -231,23 +231,23 @@ WRONG = {
     ),
     "a mesh whose label is a wish": (
         changed("meshes", "east", "labels", to={"tier": "standard", "zone": "!west"}),
-        "meshes.east.labels.zone: '!west' is a wish, and a mesh has labels",
+        "meshes.east.labels.zone: '!west' is a selector, but labels of a mesh are plain values",
     ),
     "a flavor whose wish cannot be read": (
         changed("flavors", "standard", "labels", to={"tier": "!in(gold"}),
         "flavors.standard.labels.tier: '!in(gold', character 9: `)` is missing; write !in(a, b)",
     ),
-    "a name with other signs": (changed("tenants", to={"Acme!": {}}), "'Acme!' is no name; a name is 1 to 64 of"),
-    "a name that climbs out of a folder": (changed("tenants", to={"..": {}}), "'..' is no name"),
-    "a name that is too long": (changed("tenants", to={"a" * 65: {}}), "is no name"),
-    "a name that ends a line": (changed("tenants", to={"acme\n": {}}), "is no name"),
+    "a name with other signs": (changed("tenants", to={"Acme!": {}}), "invalid name 'Acme!'; a name is 1 to 64 of"),
+    "a name that climbs out of a folder": (changed("tenants", to={"..": {}}), "invalid name '..'"),
+    "a name that is too long": (changed("tenants", to={"a" * 65: {}}), "invalid name"),
+    "a name that ends a line": (changed("tenants", to={"acme\n": {}}), "invalid name"),
     "a label that moves the cursor": (
         changed("meshes", "east", "labels", to={"tier": "standard", "zone": "a\x1b[2J"}),
         "is a control character; leave it out",
     ),
     "quotas that no ledger can add up": (
         changed("tenants", to={name: {"quotas": {"standard": {"cpu": {"nominal": 500_000_000_000}}}} for name in ("a", "b")}),
-        "tenants.b.quotas.standard.cpu: with it the quotas for cpu of standard add up to more than 2^53 units",
+        "tenants.b.quotas.standard.cpu: with this value the quotas for cpu of standard add up to more than 2^53 units",
     ),
     "one quota that no ledger can hold": (
         changed("tenants", "acme", "quotas", to={"standard": {"cpu": {"nominal": 10**12}}}),
@@ -276,11 +276,11 @@ WRONG = {
     "a cluster from nowhere": (changed("clusters", "local", to={}), "clusters.local: needs either `nodes` (started here) or `address`"),
     "a token for a cluster that up starts": (
         changed("clusters", "local", "token_file", to="token"),
-        "clusters.local: `token_file` goes with `address`: `up` makes the token of a cluster that it starts",
+        "clusters.local: `token_file` needs `address`; `up` creates the token of a cluster that it starts",
     ),
     "a user for a cluster that runs already": (
         changed("clusters", "gpu", to={"address": "10.0.0.5:6379", "user": "ray"}),
-        "clusters.gpu: `user` goes with `nodes`",
+        "clusters.gpu: `user` needs `nodes`",
     ),
     "a user for the cluster of the root": (
         changed("clusters", "root", "user", to="ray"),
@@ -288,15 +288,15 @@ WRONG = {
     ),
     "a user who reaches no large values": (
         changed("clusters", "gpu", to={"nodes": [{"cpu": 1}], "user": "ray"}),
-        "clusters.gpu.user: no other user reaches the state folder, where large values lie; name a folder for them in `storage.url`",
+        "clusters.gpu.user: another user has no access to large values in the state folder; name a folder for them in `storage.url`",
     ),
     "an address without its port": (changed("clusters", "gpu", to={"address": "10.0.0.5"}), "clusters.gpu.address: must be host:port"),
     "a Redis that is something else": (changed("redis", "url", to="localhost:6379"), "redis.url: must begin with redis://"),
     "tenants in a circle": (
         SMALL + "tenants: [{path: acme}, {name: a, parent: b}, {name: b, parent: c}, {name: c, parent: a}]",
-        "tenants[1].parent: tenants in a circle: a -> b -> c -> a; one of them needs another parent",
+        "tenants[1].parent: tenants form a cycle: a -> b -> c -> a; give one of them another parent",
     ),
-    "a tenant above itself": (SMALL + "tenants: [{name: a, parent: a}]", "tenants in a circle: a -> a"),
+    "a tenant above itself": (SMALL + "tenants: [{name: a, parent: a}]", "tenants form a cycle: a -> a"),
     "an unknown parent": (SMALL + "tenants: [{path: acme}, {name: a, parent: acm}]", "there is no tenant 'acm'; did you mean acme?"),
     "a path without its parent": (SMALL + "tenants: [{path: acme/a/b}]", "the tenant acme/a/b has no parent acme/a in this file"),
     "a tenant that is listed twice": (
@@ -313,15 +313,15 @@ WRONG = {
     ),
     "another parent that stands below": (
         SMALL + "tenants: {acme: {parent: acme/lab, tenants: {lab: {}}}}",
-        "tenants.acme.parent: tenants in a circle: acme -> acme/lab -> acme; one of them needs another parent",
+        "tenants.acme.parent: tenants form a cycle: acme -> acme/lab -> acme; give one of them another parent",
     ),
     "a name in a path that is none": (
         SMALL + "tenants: [{path: shop}, {path: NO/vision, parent: shop}]",
-        "tenants[1]: 'NO' is no name",
+        "tenants[1]: invalid name 'NO'",
     ),
     "moved tenants that stand too deep": (
         SMALL + "tenants: [{path: n0}, " + ", ".join(f"{{path: n{i}, parent: n{i - 1}}}" for i in range(1, 40)) + "]",
-        "tenants[32]: tenants may stand at most 32 deep",
+        "tenants[32]: tenants may be at most 32 levels deep",
     ),
     "a parent's name that two tenants have": (
         SMALL + "tenants: [{path: x}, {path: y}, {path: x/n}, {path: y/n}, {name: z, parent: n}]",
@@ -330,7 +330,7 @@ WRONG = {
     "a tenant with two names": (SMALL + "tenants: [{path: x, name: x}]", "tenants[0]: needs either `path`, or `name`"),
     "tenants that stand too deep": (
         SMALL + "tenants: [{path: n0}, " + ", ".join(f"{{name: n{i}, parent: n{i - 1}}}" for i in range(1, 40)) + "]",
-        "tenants[32]: tenants may stand at most 32 deep",
+        "tenants[32]: tenants may be at most 32 levels deep",
     ),
 }
 
@@ -379,15 +379,15 @@ DOUBTFUL = {
     ),
     "a pool that is larger than its nodes": (
         changed("meshes", "east", "pools", "general", "capacity", "cpu", to=5),
-        "meshes.east.pools.general.capacity.cpu: the pools of east promise 5 cpu, its nodes have 4",
+        "meshes.east.pools.general.capacity.cpu: the pools of east declare 5 cpu, its nodes have 4",
     ),
     "a quota that no pool could fill": (
         changed("tenants", "acme", to={"quotas": {"standard": {"cpu": {"nominal": 9999}}}}),
-        "tenants.acme.quotas.standard.cpu.nominal: tenants own 9999 cpu of standard in all, the pools of this file hold 4",
+        "tenants.acme.quotas.standard.cpu.nominal: tenants own 9999 cpu of standard in total, the pools of this file have 4",
     ),
     "more to lend than there is": (
         changed("tenants", "acme", to={"tenants": {"a": {"quotas": {"standard": {"cpu": {"nominal": 1, "lending_limit": 2}}}}}}),
-        "tenants.acme.tenants.a.quotas.standard.cpu.lending_limit: is more than the 1 that there are to lend",
+        "tenants.acme.tenants.a.quotas.standard.cpu.lending_limit: is more than the 1 that the tenant owns",
     ),
 }
 
@@ -479,7 +479,7 @@ def test_import_paths_are_counted_from_the_file(tmp_path: Path):
     (tmp_path / "x.yaml").write_text(SMALL + TENANTS + "import_paths: [code, .]\n", encoding="utf-8")
     assert read_config(tmp_path / "x.yaml").import_paths == (str(tmp_path / "code"), str(tmp_path))
     (tmp_path / "y.yaml").write_text(SMALL + TENANTS + "import_paths: [nowhere]\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"y\.yaml:7:16: import_paths\[0\]: there is no folder nowhere"):
+    with pytest.raises(ConfigError, match=r"y\.yaml:7:16: import_paths\[0\]: the folder nowhere does not exist"):
         read_config(tmp_path / "y.yaml")
 
 

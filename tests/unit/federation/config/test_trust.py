@@ -49,28 +49,28 @@ def test_a_file_may_have_clusters(clusters: str, meshes: str):
 MIXED = {
     "a mesh for everybody": (
         a_file(ONE, f"east: {{cluster: one, {POOLS}}}"),
-        ["clusters.one: the mesh east on it would run work of alpha and beta, and Ray separates nobody within a cluster"],
-        "give each a cluster of its own and list it in `tenants` of the meshes there, or say `shared: true`, if they trust each other",
+        ["clusters.one: the mesh east on it would run work of alpha and beta, and Ray isolates no tenants within a cluster"],
+        "give each tenant a cluster of its own and list the tenant in `tenants` of the meshes there, or write `shared: true`",
     ),
     "a mesh for each on one cluster": (
         a_file(ONE, f"east: {{cluster: one, tenants: [alpha/lab], {POOLS}}}, west: {{cluster: one, tenants: [beta], {POOLS}}}"),
         ["clusters.one: the meshes east and west on it would run work of alpha and beta"],
-        "give each a cluster",
+        "give each tenant a cluster",
     ),
     "one cluster under two names": (
         a_file(TWICE, f"east: {{cluster: one, tenants: [alpha], {POOLS}}}, west: {{cluster: two, tenants: [beta], {POOLS}}}"),
         ["clusters.one: the meshes east and west on it would run work of alpha and beta"],
-        "give each a cluster",
+        "give each tenant a cluster",
     ),
     "one cluster that is shared under one of two names": (
         a_file(TWICE.replace("one: {", "one: {shared: true, "), f"east: {{cluster: one, tenants: [alpha], {POOLS}}}"),
-        ["clusters.two.address: has the address of one, and is the same Ray cluster"],
+        ["clusters.two.address: has the address of one, so both are the same Ray cluster"],
         "write the same `shared` for both",
     ),
     "the root beside tenants": (
         a_file(ONE, f"east: {{cluster: one, tenants: [alpha], {POOLS}}}", root="one"),
         ["clusters.one: the root is in it beside the mesh east, whose tenants could run code in the control plane"],
-        "give the root a cluster of its own, like `clusters.root: {nodes: [{cpu: 1}]}` with `root.cluster: root`, or say `shared: true`",
+        "give the root a cluster of its own, like `clusters.root: {nodes: [{cpu: 1}]}` with `root.cluster: root`, or write `shared: true`",
     ),
     "the root beside tenants who do not trust each other": (
         a_file(ONE, f"east: {{cluster: one, {POOLS}}}", root="one"),
@@ -79,8 +79,8 @@ MIXED = {
     ),
     "a mesh that comes by itself for everybody": (
         a_file(ONE, f"far: {{link: joins, {POOLS}}}"),
-        ["meshes.far: it would run work of alpha and beta on one Ray cluster, which separates nobody"],
-        "list one of them in `tenants`, or name its `cluster`, with `address` and `shared: true`, if they trust each other",
+        ["meshes.far: it would run work of alpha and beta on one Ray cluster, which isolates no tenants"],
+        "list one in `tenants`, or name its `cluster`, with `address` and `shared: true`, if they trust each other",
     ),
 }
 

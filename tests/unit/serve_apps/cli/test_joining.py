@@ -171,12 +171,12 @@ def test_the_root_is_asked_about_what_would_join_and_what_it_says_is_told(key_fi
 
 
 def test_a_mesh_that_is_up_is_told_for_people_with_what_it_promises_in_vain(key_file, ran, monkeypatch, capsys):
-    facts = {"mesh": "lab", "cluster": "0123456789abcdef", "pid": 7, "warnings": ("its pools promise 64 cpu",)}
+    facts = {"mesh": "lab", "cluster": "0123456789abcdef", "pid": 7, "warnings": ("its pools declare 64 cpu",)}
     monkeypatch.setattr(child_process, "run", lambda _settings, tell: tell(**facts))
     assert join(key_file, "--pool", "general=standard:cpu=64") == 0
     told = capsys.readouterr()
     assert told.out == "lab is up on the Ray cluster 01234567, as process 7; Ctrl-C leaves in good order\n"
-    assert "warning: mesh lab: its pools promise 64 cpu" in told.err
+    assert "warning: mesh lab: its pools declare 64 cpu" in told.err
 
 
 def test_a_file_without_the_mesh_is_told_so(key_file, ran, tmp_path, capsys):

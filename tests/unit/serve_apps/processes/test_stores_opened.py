@@ -41,7 +41,7 @@ def url_of(client: redis.Redis) -> str:
 def test_a_mesh_with_a_key_to_the_store_does_not_start_on_data_of_another_schema(client: redis.Redis):
     open_child_ports(child_on(url_of(client)))
     client.hset(Keys().meta, "schema", SCHEMA + 1)
-    with pytest.raises(SchemaMismatch, match="run the version that wrote them"):
+    with pytest.raises(SchemaMismatch, match="run the version that wrote the data"):
         open_child_ports(child_on(url_of(client)))
 
 
