@@ -334,7 +334,7 @@ class LeaseLedger(Protocol):
         Args:
             adopt: Incarnation of the earlier session to recover: the new session gets its claims and leases unchanged. If this is
                 impossible, an error says why and nothing changes: stop the work, and join without it.
-            seen: The highest token that the mesh ever got; it shows a ledger that the ledger has lost writes.
+            seen: The highest token that the mesh ever got; with it the ledger can detect lost writes.
 
         Raises:
             FutureToken: No ledger can have issued `seen`.
