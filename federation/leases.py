@@ -90,7 +90,7 @@ class Lease:
     target: FitAmounts = NOTHING  #: Amounts that the ledger aims at. If lower than held: preempt, then acknowledge.
     token: int = 0  #: Fencing token; a revoke with `hard` changes it.
     version: int = 0  #: Changes with every reported change of the lease; 0: the lease does not exist.
-    priority: int = 0  #: Of the most urgent work that the lease pays for, as last reported. A planner reclaims the least urgent first.
+    priority: int = 0  #: Priority of the lease's most urgent work, as last reported. A planner reclaims the least urgent first.
     shrink_ms: int | None = None  #: How long amounts above the target stay usable, counted from the sending of the request.
     receipt: str = ""  #: The root's signature over the lease; the mesh sends it back with a claim.
 
@@ -334,7 +334,7 @@ class LeaseLedger(Protocol):
         Args:
             adopt: Incarnation of the earlier session to recover: the new session gets its claims and leases unchanged. If this is
                 impossible, an error says why and nothing changes: stop the work, and join without it.
-            seen: The highest token that the mesh ever got; it shows a ledger that the ledger has lost writes.
+            seen: The highest token that the mesh ever got; with it the ledger can detect lost writes.
 
         Raises:
             FutureToken: No ledger can have issued `seen`.

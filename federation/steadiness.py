@@ -52,7 +52,7 @@ class Sighting:
 class Steadiness:
     """Presence of a mesh over time. Times are on the store's clock, ms since the epoch."""
 
-    incarnation: int  #: Of the session that was seen last.
+    incarnation: int  #: Incarnation of the session that was seen last.
     alive: bool
     excused: bool = False  #: Absent, and its return causes no probation.
     losses_ms: tuple[int, ...] = ()  #: When losses were seen, oldest first, within the window of the last one.

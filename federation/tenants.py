@@ -331,10 +331,10 @@ class TenantTree:
             if tenant.parent is not None:
                 children[tenant.parent].append(tenant.path)
         tree = copy(self)
-        tree._tenants = dict(sorted([*self._tenants.items(), *((tenant.path, tenant) for tenant in vanished)], key=itemgetter(0)))  # noqa: SLF001  of this very class
-        tree._children = {**self._children, **{path: tuple(sorted(below)) for path, below in children.items()}}  # noqa: SLF001  of this very class
-        tree._top = self.top_level  # noqa: SLF001  of this very class
-        tree._vanished = self._vanished | {tenant.path for tenant in vanished}  # noqa: SLF001  of this very class
+        tree._tenants = dict(sorted([*self._tenants.items(), *((tenant.path, tenant) for tenant in vanished)], key=itemgetter(0)))  # noqa: SLF001  same class
+        tree._children = {**self._children, **{path: tuple(sorted(below)) for path, below in children.items()}}  # noqa: SLF001  same class
+        tree._top = self.top_level  # noqa: SLF001  same class
+        tree._vanished = self._vanished | {tenant.path for tenant in vanished}  # noqa: SLF001  same class
         return tree
 
     def with_parent(self, path: TenantPath, parent: TenantPath | None) -> TenantTree:
@@ -353,17 +353,17 @@ class TenantTree:
         if problems:
             raise ConfigError("\n".join(problems))
         tree = copy(self)
-        tree._tenants = {**self._tenants, path: tenant}  # noqa: SLF001  of this very class
-        tree._own, tree._kept = dict(self._own), dict(self._kept)  # noqa: SLF001  of this very class
-        tree._children = children = dict(self._children)  # noqa: SLF001  of this very class
+        tree._tenants = {**self._tenants, path: tenant}  # noqa: SLF001  same class
+        tree._own, tree._kept = dict(self._own), dict(self._kept)  # noqa: SLF001  same class
+        tree._children = children = dict(self._children)  # noqa: SLF001  same class
         if before.parent is not None:
             children[before.parent] = tuple(child for child in children[before.parent] if child != path)
         if parent is not None:
             children[parent] = tuple(sorted({*children[parent], path}))
         for key in self._keys:
             lent = self.own_quota(path, key) - self.kept(path, key)
-            tree._bring(before.parent, key, -lent)  # noqa: SLF001  of this very class
-            tree._bring(parent, key, lent)  # noqa: SLF001  of this very class
+            tree._bring(before.parent, key, -lent)  # noqa: SLF001  same class
+            tree._bring(parent, key, lent)  # noqa: SLF001  same class
         return tree
 
     def _bring(self, path: TenantPath | None, key: FlavorResource, by: int) -> None:

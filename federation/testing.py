@@ -10,7 +10,7 @@ from mesh.resources import NOTHING, ResourceSet
 
 
 class HandMesh:
-    """Mesh that joins at once and stores the ledger's responses; it acts only when told by the test.
+    """Mesh that joins at once and stores the ledger's responses; it acts only on calls of the test.
 
     Args:
         told: Keyword arguments of `LeaseLedger.join`.

@@ -423,6 +423,6 @@ def _unknown(kind: str, name: str, known: Iterable[str]) -> str:
     near = get_close_matches(name, sorted(known), n=3, cutoff=0.5)
     others = [other for other in sorted(known) if other not in near]
     shown = [*near, *others]
-    more = f" and {len(shown) - 10} more" if len(shown) > 10 else ""  # noqa: PLR2004  a line that can still be read
+    more = f" and {len(shown) - 10} more" if len(shown) > 10 else ""  # noqa: PLR2004  keeps the line readable
     hint = f"did you mean {near[0]}? " if near else ""
     return f"unknown {kind} {name!r}; {hint}known: {', '.join(shown[:10])}{more}"

@@ -55,7 +55,7 @@ def load_config(text: str, *, source: str, is_folder: Callable[[str], bool] = la
     warnings = () if shape.left_out else document.in_order(warnings_of(config, forest), have_remedies=False)
     if problems:
         raise ConfigError(located=document.in_order(problems), warnings=warnings)
-    config._warnings, config._document = warnings, document  # noqa: SLF001  this is where a checked configuration is made
+    config._warnings, config._document = warnings, document  # noqa: SLF001  the only place that makes a validated configuration
     return config
 
 

@@ -64,7 +64,7 @@ def _judge(case: Any, name: str, run: Run) -> Verdict:
         return Verdict(id=name, passed=_meets(got, expected), expected=expected, got=_shown(got, expected))
     except CaseError as wrong:
         return Verdict(id=name, passed=False, expected=expected, got={"broken": str(wrong)})
-    except Exception as broke:  # noqa: BLE001  whatever a stranger's case does to the core is this case's failure, not the program's end
+    except Exception as broke:  # noqa: BLE001  an error of one case must not stop the others
         return Verdict(id=name, passed=False, expected=expected, got={"broken": f"{type(broke).__name__}: {broke}"})
 
 

@@ -93,7 +93,7 @@ class MemoryStore(MemoryLedger):
         self._inbox: dict[str, InboxEntry] = {}
         self._blobs: defaultdict[RunId, dict[str, bytes]] = defaultdict(dict)
 
-    # ---- the ledger's other half
+    # ---- snapshot, and hooks of the ledger
 
     def snapshot(self) -> Snapshot:
         with self._changed:

@@ -66,7 +66,7 @@ class MemoryBook(ABC):
         self._plans = 0
         self._log: list[tuple[Chapter, MeshId | None]] = []
 
-    # ---- what the stage queue does
+    # ---- hooks of the stage queue
 
     @abstractmethod
     def _lose_stages(self, seat: Seat, reason: Reason = Reason.LEASE_EXPIRED) -> tuple[StageId, ...]:

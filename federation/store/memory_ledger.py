@@ -248,7 +248,7 @@ class MemoryLedger(MemorySessions):
                         revoked += 1
             return revoked
 
-    # ---- looking
+    # ---- reads
 
     def audit(self) -> tuple[Mismatch, ...]:
         with self._changed:

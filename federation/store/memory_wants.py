@@ -66,7 +66,7 @@ class MemoryWants:
         slots = max(before.slots - granted if before is not None else 0, missing)
         if slots:
             beyond = before.beyond if before is not None else 0
-            since = _since(want, before, now)  # The oldest work behind the want counts, whoever asks.
+            since = _since(want, before, now)  # The oldest work behind the want counts.
             rows[name] = Wanted(want=want, slots=slots, since=min(since, before.since) if before is not None else since, beyond=beyond)
         else:
             del rows[name]

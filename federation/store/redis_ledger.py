@@ -119,7 +119,10 @@ class RedisLedger:
         self._copy_wait_ms = copy_wait_ms
         self._tree = KnownTree(self._call)
         self._rows = KnownRows()
-        self._packed: tuple[MeshRecord | None, bytes] = (None, b"")  #: Of the last heartbeat: a mesh sends the same record many times.
+        self._packed: tuple[MeshRecord | None, bytes] = (
+            None,
+            b"",
+        )  #: Record of the last heartbeat, encoded: a mesh sends the same record many times.
 
     # ---- tenants
 
@@ -265,7 +268,7 @@ class RedisLedger:
     ) -> int:
         return int(self._call("revoke", mesh or "", tenant or "", flavor or "", int(hard))[1])
 
-    # ---- looking
+    # ---- reads
 
     def epoch(self) -> int:
         with redis_answers("read the epoch"):
@@ -317,7 +320,7 @@ class RedisLedger:
             before = f"({page[-1][0].decode()}"
         return tuple(reversed(found[:limit]))
 
-    # ---- calling
+    # ---- calls
 
     def _call(self, verb: str, *arguments: str | bytes | int) -> Any:
         """Call the verb and return its reply; create the ledger if there is none."""

@@ -53,7 +53,7 @@ def test_a_server_that_syncs_every_write_reaches_d1_and_only_then(redis_server):
 
 
 def test_more_than_the_store_can_is_refused_before_anything_is_written():
-    with pytest.raises(DurabilityUnreachable, match="reaches D1, not D2"):
+    with pytest.raises(DurabilityUnreachable, match="cannot reach D2, only D1"):
         check_reachable(Durability.D2, Durability.D1)
     check_reachable(Durability.D1, Durability.D1)
     check_reachable(Durability.D0, Durability.D1)

@@ -31,7 +31,7 @@ class FederationSection(Section):
         le=3_600_000,
         alias="lease_grace",
         description="Further wait before the root reclaims leases, so that a mesh always stops first; "
-        "within a `lease_ttl` the clock of Redis may leap ahead by two thirds of it, 2s at most.",
+        "within a `lease_ttl` the clock of Redis may leap ahead by two thirds of this grace, 2s at most.",
     )
     retention_ms: DurationMs = Field(default=86_400_000, alias="retention", description="How long ended runs and their results are kept.")
     inline_limit_bytes: SizeBytes = Field(

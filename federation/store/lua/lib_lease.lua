@@ -346,7 +346,7 @@ local function settle_want(mesh, field, granted, missing, waited)
   end
   local slots = max(before and before.slots - granted or 0, missing)
   local since = since_when(waited, before)
-  since = before and min(since, before.since) or since -- The oldest work behind the want counts, whoever asks.
+  since = before and min(since, before.since) or since -- The oldest work behind the want counts.
   local row = slots > 0 and packed_want(slots, since, before and before.beyond or 0)
   if not row then
     keep_wants(mesh, {}, { field })

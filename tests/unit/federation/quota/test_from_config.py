@@ -122,7 +122,7 @@ def test_the_shipped_file_makes_a_scheduler():
         pytest.param(
             {"limits": {"windows": [{"opens": "30h", "lasts": "1h"}]}}, "must be less than `every`", id="a window after its period"
         ),
-        pytest.param({"limits": {"windows": [{"opens": "0s", "lasts": "1d"}]}}, "may always start", id="a window that never closes"),
+        pytest.param({"limits": {"windows": [{"opens": "0s", "lasts": "1d"}]}}, "may start at any time", id="a window that never closes"),
     ],
 )
 def test_what_is_wrong_is_told(section: dict, told: str):

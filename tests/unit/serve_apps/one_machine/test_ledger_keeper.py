@@ -258,7 +258,7 @@ def test_a_root_refuses_an_empty_server_unless_it_is_told_that_it_was_emptied(cl
     started_on(client, folder)
     uid = known_ledger(folder)
     client.flushall()
-    with pytest.raises(LedgerMissing, match=f"has to hold {uid} .* --rebuild-ledger"):
+    with pytest.raises(LedgerMissing, match=f"must hold {uid} .* --rebuild-ledger"):
         started_on(client, folder)
     assert client.dbsize() == 0
     again = started_on(client, folder, rebuild=True)
