@@ -202,7 +202,7 @@ class LookAgain:
 class LeaseRefused:
     """Refusal for now, or for as long as the quota stays as it is."""
 
-    reason: Reason  #: QUOTA_EXHAUSTED, QUOTA_TOO_SMALL, LEDGER_LEARNING or TENANT_UNKNOWN.
+    reason: Reason  #: QUOTA_EXHAUSTED, QUOTA_TOO_SMALL, LEDGER_RECOVERING or TENANT_UNKNOWN.
     tenant: TenantPath
     flavor: FlavorName
     resource: str = ""  #: The resource that is short.
@@ -211,7 +211,7 @@ class LeaseRefused:
 
     def in_words(self) -> str:
         """Return the refusal as a message for people."""
-        if self.reason is Reason.LEDGER_LEARNING:
+        if self.reason is Reason.LEDGER_RECOVERING:
             return "the ledger recovers; it grants nothing new until every mesh has had time to report its leases"
         if self.reason is Reason.TENANT_UNKNOWN:
             return (

@@ -44,7 +44,7 @@ from mesh.reasons import PASSING, Reason
 from mesh.resources import NOTHING, ResourceSet, format_units
 
 #: Refusals that room in a pool may lift.
-WANT_OF_ROOM = frozenset({Reason.CAPACITY_BUSY, Reason.ROOM_RESERVED})
+WANT_OF_ROOM = frozenset({Reason.CAPACITY_BUSY, Reason.CAPACITY_RESERVED})
 #: What is said to those who wait for their turn. Not who is before them: then each start would be news to the whole queue.
 _BEHIND = (Reason.BEHIND_HEAD, "work of its tenant that comes before it waits on this mesh, and starts first (strict_order)")
 
@@ -369,7 +369,7 @@ class StageAdmission:
 def _no_room(workload: Workload, pool: Pool, set_aside: ResourceSet) -> tuple[Reason, str]:
     slot = workload.offer.slot
     if slot <= pool.free + set_aside:
-        return Reason.ROOM_RESERVED, f"what pool {pool.spec.pool} has free is set aside for more urgent work, for which others stop"
+        return Reason.CAPACITY_RESERVED, f"what pool {pool.spec.pool} has free is set aside for more urgent work, for which others stop"
     ever = slot <= pool.spec.capacity
     room = pool.free if ever else pool.spec.capacity
     short = next(name for name in slot if slot[name] > room[name])

@@ -12,7 +12,7 @@ class Reason(str, Enum):
     """The mesh has joined no session, its heartbeat is overdue, or it does not reach its own Ray cluster."""
     MESH_DRAINING = "MESH_DRAINING"
     """The mesh finishes what it has and takes nothing new."""
-    MESH_UNSTEADY = "MESH_UNSTEADY"
+    MESH_FLAPPING = "MESH_FLAPPING"
     """The mesh was lost and has come back; it gets nothing new until it has stayed for a while."""
     TENANT_NOT_ALLOWED = "TENANT_NOT_ALLOWED"
     """The mesh is closed to this tenant."""
@@ -32,29 +32,29 @@ class Reason(str, Enum):
     """Granted: others give back what they had borrowed."""
     QUOTA_RECLAIMED = "QUOTA_RECLAIMED"
     """It gave way to a tenant that is entitled to its quota; it runs again when there is quota."""
-    TENANT_HELD = "TENANT_HELD"
+    TENANT_SUSPENDED = "TENANT_SUSPENDED"
     """The tenant is on hold: nothing new starts."""
     FLAVOR_UNKNOWN = "FLAVOR_UNKNOWN"
     """The tenant has no flavor that gives this resource."""
     FLAVOR_EXCLUDED = "FLAVOR_EXCLUDED"
     """The work cannot use this flavor."""
-    LOST_TO_OTHERS = "LOST_TO_OTHERS"
+    LOST_TO_EARLIER_WORK = "LOST_TO_EARLIER_WORK"
     """It would have fitted; work that went first in this round has the room now."""
-    NO_VICTIMS = "NO_VICTIMS"
+    NO_RECLAIM_CANDIDATES = "NO_RECLAIM_CANDIDATES"
     """Its quota is in use, and no rule lets it take from those who use it."""
     QUOTA_RECLAIMED_BORROWING = "QUOTA_RECLAIMED_BORROWING"
     """It gave way, of lower priority, to a tenant that borrows as well."""
-    LOWER_IN_QUEUE = "LOWER_IN_QUEUE"
+    PREEMPTED_WITHIN_TENANT = "PREEMPTED_WITHIN_TENANT"
     """It gave way to more urgent work of its own tenant; it runs again when there is room."""
     FAIR_SHARE = "FAIR_SHARE"
     """It gave way to a tenant that has a smaller share."""
-    QUOTA_CUT = "QUOTA_CUT"
+    QUOTA_REDUCED = "QUOTA_REDUCED"
     """It gave way because its tenant's quota was lowered."""
     BEHIND_HEAD = "BEHIND_HEAD"
     """Work before it in its queue waits, and goes first."""
-    ROOM_RESERVED = "ROOM_RESERVED"
+    CAPACITY_RESERVED = "CAPACITY_RESERVED"
     """There is room, which is set aside: for big work that has waited for long, or for work that others stop for."""
-    HOLD_EXPIRED = "HOLD_EXPIRED"
+    RESERVATION_EXPIRED = "RESERVATION_EXPIRED"
     """Room was being freed for it, and was not free in time."""
     TENANT_DRAINED = "TENANT_DRAINED"
     """The tenant is drained: nothing new starts, and what runs is stopped."""
@@ -66,7 +66,7 @@ class Reason(str, Enum):
     """The user runs as many of the tenant's workloads as one user may."""
     LEDGER_UNREACHABLE = "LEDGER_UNREACHABLE"
     """The ledger did not answer when a lease was asked for; it is asked again."""
-    LEDGER_LEARNING = "LEDGER_LEARNING"
+    LEDGER_RECOVERING = "LEDGER_RECOVERING"
     """The ledger was away and learns what is held before it grants anything new; this passes by itself."""
     LEASES_AT_LIMIT = "LEASES_AT_LIMIT"
     """The mesh holds leases of as many tenants and flavors as it may, and all of them pay for something; one has to come free."""
@@ -126,13 +126,13 @@ class Reason(str, Enum):
     """Another member of its gang failed."""
     GROUP_IDLE = "GROUP_IDLE"
     """The placement group was not used for long enough."""
-    GROUP_IN_THE_WAY = "GROUP_IN_THE_WAY"
+    GROUP_EVICTED = "GROUP_EVICTED"
     """The placement group was idle, and its room is needed for other work."""
     GROUP_DISCARDED = "GROUP_DISCARDED"
     """The placement group is not to be kept."""
     SLOT_UNKNOWN = "SLOT_UNKNOWN"
     """No quota is set aside under this name."""
-    STALE_CHOICE = "STALE_CHOICE"
+    STALE_PLACEMENT = "STALE_PLACEMENT"
     """The node was chosen on an old state of the mesh and has no room any more; the mesh chooses again."""
     FINISHED = "FINISHED"
     """It ended by itself."""
@@ -154,7 +154,7 @@ class Reason(str, Enum):
     """The tenant's own code raised."""
     WORKER_LOST = "WORKER_LOST"
     """A worker process died under the task: crash, out of memory, node lost."""
-    POISON = "POISON"
+    POISON_TASK = "POISON_TASK"
     """Worker after worker died under it, so it is not run again; an operator finds it among the dead letters."""
     DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
     """The stage ran for longer than its run allows, and was taken back from its mesh."""
@@ -178,7 +178,7 @@ class Reason(str, Enum):
     """Chosen: it cannot start now on any mesh that accepts it, and waits nowhere less."""
     FLAVOR_ORDER = "FLAVOR_ORDER"
     """Chosen: its flavor is the one that the tenant's search finds first, or the better one by its rules."""
-    ONLY_FIT = "ONLY_FIT"
+    ONLY_FEASIBLE_MESH = "ONLY_FEASIBLE_MESH"
     """Chosen: no other mesh accepts the work."""
     ELIGIBLE = "ELIGIBLE"
     """May be asked to give way."""
@@ -190,19 +190,19 @@ class Reason(str, Enum):
     """Does not give way: it runs in another pool, and pools do not preempt each other here."""
     PRIORITY_NOT_LOWER = "PRIORITY_NOT_LOWER"
     """Does not give way: its priority is as high as that of the work which wants room, or higher."""
-    ISOLATED = "ISOLATED"
+    LABEL_ISOLATED = "LABEL_ISOLATED"
     """Does not give way: no rule lets the label of the work which wants room take from its label."""
-    TOO_YOUNG = "TOO_YOUNG"
+    BELOW_MIN_RUN_TIME = "BELOW_MIN_RUN_TIME"
     """Does not give way yet: it has run for less than the minimum run time."""
     BELOW_THRESHOLD = "BELOW_THRESHOLD"
     """Does not give way: what would be gained is not worth what would be lost."""
     PREEMPTION_LIMIT = "PREEMPTION_LIMIT"
     """Does not give way now: its label has given way as often in the last minute as it may."""
-    NOBODY_GIVES_WAY = "NOBODY_GIVES_WAY"
+    NO_PREEMPTION_CANDIDATES = "NO_PREEMPTION_CANDIDATES"
     """Preemption was looked at, and nothing that runs may be asked to give way."""
-    PREEMPTION_TOO_LITTLE = "PREEMPTION_TOO_LITTLE"
+    PREEMPTION_INSUFFICIENT = "PREEMPTION_INSUFFICIENT"
     """All that may give way, on any one node, would not make room enough together."""
-    ID_TAKEN = "ID_TAKEN"
+    ID_IN_USE = "ID_IN_USE"
     """Other work goes by this id already."""
     LEADER_RESTARTED = "LEADER_RESTARTED"
     """The leader of the job starts anew, and its workers with it: they need its new address."""
@@ -212,7 +212,7 @@ class Reason(str, Enum):
     """The job is over, and its members are cleaned away as it asks."""
     RESTART_LIMIT = "RESTART_LIMIT"
     """It failed more often than it may be started again."""
-    GATHERING_ROOM = "GATHERING_ROOM"
+    ACCUMULATING_RESERVATION = "ACCUMULATING_RESERVATION"
     """It has waited for too long: places are set aside for it as they come free."""
 
 
@@ -221,25 +221,25 @@ PASSING: frozenset[Reason] = frozenset(
     {
         Reason.MESH_UNREACHABLE,
         Reason.MESH_DRAINING,
-        Reason.MESH_UNSTEADY,
+        Reason.MESH_FLAPPING,
         Reason.CAPACITY_BUSY,
         Reason.QUEUE_FULL,
         Reason.QUOTA_EXHAUSTED,
-        Reason.LOST_TO_OTHERS,
-        Reason.NO_VICTIMS,
+        Reason.LOST_TO_EARLIER_WORK,
+        Reason.NO_RECLAIM_CANDIDATES,
         Reason.BEHIND_HEAD,
-        Reason.ROOM_RESERVED,
-        Reason.HOLD_EXPIRED,
-        Reason.TENANT_HELD,
+        Reason.CAPACITY_RESERVED,
+        Reason.RESERVATION_EXPIRED,
+        Reason.TENANT_SUSPENDED,
         Reason.TENANT_DRAINED,
         Reason.OUTSIDE_WINDOW,
         Reason.RUNNING_LIMIT,
         Reason.USER_LIMIT,
         Reason.LEDGER_UNREACHABLE,
-        Reason.LEDGER_LEARNING,
+        Reason.LEDGER_RECOVERING,
         Reason.LEASES_AT_LIMIT,
         Reason.QUOTA_RECLAIMED,
-        Reason.LOWER_IN_QUEUE,
+        Reason.PREEMPTED_WITHIN_TENANT,
         Reason.WAITING_FOR_INPUTS,
         Reason.WAITING_IN_QUEUE,
         Reason.POOL_BUSY,
@@ -250,6 +250,6 @@ PASSING: frozenset[Reason] = frozenset(
         Reason.WAITING_FOR_AGENT,
         Reason.WAITING_FOR_GANG,
         Reason.STARTING,
-        Reason.GATHERING_ROOM,
+        Reason.ACCUMULATING_RESERVATION,
     }
 )

@@ -32,7 +32,7 @@ These are the transitions within one attempt. A new attempt begins at `WAITING`,
 while `retries` are left, and after the loss of a mesh, a worker or a value. A failed node waits before its next attempt
 ([dispatch](dispatch.md#trying-again)). A node that is lost more than {RETRY_RULES.losses_max} times fails, and a node during which
 {RETRY_RULES.kills_max} workers have died is poison. Losses to others' quota (`QUOTA_RECLAIMED`) and to more urgent work of its own tenant
-(`LOWER_IN_QUEUE`) are not counted. A node that waits longer than its tenant's `max_wait` fails (`WAITED_TOO_LONG`).
+(`PREEMPTED_WITHIN_TENANT`) are not counted. A node that waits longer than its tenant's `max_wait` fails (`WAITED_TOO_LONG`).
 Stages are not repeated: the nodes of a lost stage join new stages.
 """
 

@@ -177,7 +177,7 @@ class World:
             state=StageState.RUNNING,
             cluster="c1",
             slots=2,
-            why_here="ONLY_FIT east/general",
+            why_here="ONLY_FEASIBLE_MESH east/general",
             sent_ms=NOW_MS,
             started_ms=NOW_MS,
         )

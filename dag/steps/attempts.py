@@ -53,7 +53,7 @@ class Attempts:
         node.kills += 1
         if node.kills >= self._rules.kills_max:
             words = f"{counted(node.kills, 'worker')} died under it; last: {detail}"
-            self._endings.fail_for_good(node, Failure(reason=Reason.POISON, type_name="schedulemesh.Poison", message=words))
+            self._endings.fail_for_good(node, Failure(reason=Reason.POISON_TASK, type_name="schedulemesh.Poison", message=words))
         else:
             self._retry(node, Reason.WORKER_LOST, detail)
 

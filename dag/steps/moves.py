@@ -10,11 +10,11 @@ from mesh.ids import MeshId, NodeId, StageId
 from mesh.reasons import Reason
 
 #: Why running work gives way, in good order and through no fault of its own.
-GIVEN_WAY = frozenset({Reason.QUOTA_RECLAIMED, Reason.LOWER_IN_QUEUE, Reason.MESH_LEFT})
+GIVEN_WAY = frozenset({Reason.QUOTA_RECLAIMED, Reason.PREEMPTED_WITHIN_TENANT, Reason.MESH_LEFT})
 #: Why work is taken back that has not begun.
 _TAKEN_BACK = frozenset(
     {
-        Reason.TENANT_HELD,
+        Reason.TENANT_SUSPENDED,
         Reason.TENANT_DRAINED,
         Reason.OUTSIDE_WINDOW,
         Reason.RUNNING_LIMIT,

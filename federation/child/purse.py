@@ -111,7 +111,7 @@ class Purse:
         slots = min(wanted.want, balance.room(key, wanted.slot, wanted.workload))
         if slots == 0 and balance.holds_for_others(key, wanted.slot, wanted.workload):
             detail = f"the rest of the lease of {wanted.tenant} is held for more urgent stages that preempt others"
-            return _refusal(wanted, Reason.ROOM_RESERVED, detail)
+            return _refusal(wanted, Reason.CAPACITY_RESERVED, detail)
         if slots == 0:
             return refused or _refusal(wanted, Reason.QUOTA_EXHAUSTED, "the lease changed during the request; the next pass asks again")
         balance.spend(wanted.workload, key, wanted.slot.times(slots), self.clock.monotonic_ms())
@@ -206,7 +206,7 @@ class Purse:
 def _in_words(gone: MeshError) -> tuple[Reason, str]:
     """Return the reason and detail for the stage that waits."""
     if isinstance(gone, EpochChanged):
-        return Reason.LEDGER_LEARNING, "the ledger has begun another epoch"
+        return Reason.LEDGER_RECOVERING, "the ledger has begun another epoch"
     return (Reason.REQUEST_INVALID if isinstance(gone, NEVER) else Reason.LEDGER_UNREACHABLE), str(gone)
 
 

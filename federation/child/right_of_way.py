@@ -97,7 +97,7 @@ class RightOfWay:
         for victim in way.victims:
             log.info("a stage is preempted by a more urgent one", mesh=self.books.record.mesh, stage=victim.stage, to=way.stage)
             running = self.books.running[victim.stage]
-            running.gives_way_because = Reason.LOWER_IN_QUEUE
+            running.gives_way_because = Reason.PREEMPTED_WITHIN_TENANT
             running.give_way(self.host)
         promised = events.RoomPromised(
             workload=way.stage,

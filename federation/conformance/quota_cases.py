@@ -45,7 +45,7 @@ REPLICAS_OF_PODS = "pods"  #: A queue with a quota for this resource counts one 
 
 #: The cases' words for the rules by which a victim is preempted.
 REASONS = {
-    Reason.LOWER_IN_QUEUE: "InClusterQueue",
+    Reason.PREEMPTED_WITHIN_TENANT: "InClusterQueue",
     Reason.QUOTA_RECLAIMED: "InCohortReclamation",
     Reason.QUOTA_RECLAIMED_BORROWING: "InCohortReclaimWhileBorrowing",
     Reason.FAIR_SHARE: "InCohortFairSharing",

@@ -186,7 +186,7 @@ class Outlooks:
         start_ms, overdue_ms = self._start(piece, told, mesh_ahead, line)
         return Outlook(
             piece=piece,
-            reason=told.reason or (Reason.LEDGER_LEARNING if self._snapshot.learn_ms else None),
+            reason=told.reason or (Reason.LEDGER_RECOVERING if self._snapshot.learn_ms else None),
             ahead=self._precedence.ahead(piece, told.ahead, before),
             mesh_ahead=mesh_ahead,
             gate=told.gate,

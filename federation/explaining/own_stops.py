@@ -57,7 +57,7 @@ class OwnStops:
             stop = foresee(as_begun, view, held, running, is_quota_free=told.reason is None, rules=rules, now_ms=self._snapshot.at_ms)
         if stop is None:
             return ()
-        reason = Reason.LOWER_IN_QUEUE
+        reason = Reason.PREEMPTED_WITHIN_TENANT
         return (
             GivesWay(mesh=piece.mesh, tenant=piece.tenant, flavor=stop.flavor, amounts=stop.amounts, reason=reason, stages=stop.stages),
         )

@@ -102,7 +102,7 @@ def _cut(board: Board, borrowers: Borrowers, settings: Mapping[str, QueueSetting
         above = {name: min(units, board.ledger.deficit(lease.node, (lease.key[2], name))) for name, units in lease.target.items()}
         if any(above.values()):
             board.lower(lease, above)
-            lease.reason = Reason.QUOTA_CUT
+            lease.reason = Reason.QUOTA_REDUCED
 
 
 class _Round:
@@ -129,7 +129,7 @@ class _Round:
         for want in wants:
             stop = stopped.of(want.tenant)
             if stop is not Stop.NONE:
-                reason = Reason.TENANT_DRAINED if stop is Stop.DRAIN else Reason.TENANT_HELD
+                reason = Reason.TENANT_DRAINED if stop is Stop.DRAIN else Reason.TENANT_SUSPENDED
                 self._unmet.append(Unmet(want=want, slots=want.slots, reason=reason, detail=f"tenant {want.tenant} admits no new work"))
             else:
                 claims.append(self._board.claim(want))
@@ -228,7 +228,7 @@ class _Round:
             slots = slots - freed if freed == ask else ask - freed - 1
             if freed:
                 for lease in givers:
-                    if lease.reason is not Reason.QUOTA_CUT:  # No part of a quota reduction may wait.
+                    if lease.reason is not Reason.QUOTA_REDUCED:  # No part of a quota reduction may wait.
                         lease.reason = Reason.QUOTA_RECLAIMED
                     leaves.add(lease.node)
                 self._board.raise_for(claim, freed, Reason.QUOTA_FREED)

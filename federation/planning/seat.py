@@ -28,7 +28,7 @@ from mesh.resources import NOTHING, ResourceSet
 log = structlog.get_logger(__name__)
 
 #: Reasons of reductions that no minimum run time delays.
-_AT_ONCE = frozenset({Reason.QUOTA_CUT, Reason.TENANT_DRAINED})
+_AT_ONCE = frozenset({Reason.QUOTA_REDUCED, Reason.TENANT_DRAINED})
 
 
 class PlannerSeat:

@@ -56,7 +56,7 @@ def protection(snapshot: QuotaSnapshot, running: Running) -> Reason | None:
     if not running.workload.is_preemptible:
         return Reason.NOT_PREEMPTIBLE
     min_run_ms = snapshot.rules.min_run_of(snapshot.settings.get(snapshot.node_of(running)))
-    return Reason.TOO_YOUNG if max(0, snapshot.now_ms - running.since_ms) < min_run_ms else None
+    return Reason.BELOW_MIN_RUN_TIME if max(0, snapshot.now_ms - running.since_ms) < min_run_ms else None
 
 
 def candidates_in(snapshot: QuotaSnapshot, ask: Ask, queue: int, policy: Preempt) -> Iterable[Running]:

@@ -28,7 +28,7 @@ def cut_victims(snapshot: QuotaSnapshot) -> tuple[Victim, ...]:
     for running in sorted(candidates, key=victim_order(snapshot, "")):
         if _is_over(snapshot, running):
             snapshot.remove(running)
-            victims.append(Victim(running=running, reason=Reason.QUOTA_CUT))
+            victims.append(Victim(running=running, reason=Reason.QUOTA_REDUCED))
     needed = [victim for victim in victims if _is_still_needed(snapshot, victim)]
     snapshot.undo(mark)
     return tuple(victim for victim in needed if not victim.running.is_leaving)

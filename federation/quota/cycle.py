@@ -64,9 +64,9 @@ class QuotaCycle:
             self._block(one)
             return self._park(one)
         if not self._fits(one.workload, assignment.amounts, one.victims):
-            return Wait(workload=one.workload.workload, reason=Reason.LOST_TO_OTHERS, refusals=assignment.refusals)
+            return Wait(workload=one.workload.workload, reason=Reason.LOST_TO_EARLIER_WORK, refusals=assignment.refusals)
         if assignment.mode is Mode.FIT and self._delays(one):
-            return Wait(workload=one.workload.workload, reason=Reason.ROOM_RESERVED, refusals=assignment.refusals)
+            return Wait(workload=one.workload.workload, reason=Reason.CAPACITY_RESERVED, refusals=assignment.refusals)
         if assignment.mode is Mode.FIT:
             if not self._fits_beside_victims(one):
                 return self._wait_for_others(one)
@@ -119,7 +119,7 @@ class QuotaCycle:
 
     def _park(self, one: Nomination) -> Decision:
         assignment = one.assignment
-        reason = Reason.NO_VICTIMS if assignment.mode is Mode.PREEMPT else worst_reason(one)
+        reason = Reason.NO_RECLAIM_CANDIDATES if assignment.mode is Mode.PREEMPT else worst_reason(one)
         gives_way, has_untried = not self._snapshot.settings[self._node(one.workload)].is_strict, assignment.has_untried
         return Wait(
             workload=one.workload.workload,

@@ -201,7 +201,7 @@ class _Hunt:
     def _from(self, tree: _Tree, queue: int, strategy: Strategy) -> bool:
         """Take at most one victim from the queue; return whether the request fits."""
         if queue == self._ask.node:
-            return self._take(tree.waiting[queue].pop(), Reason.LOWER_IN_QUEUE)
+            return self._take(tree.waiting[queue].pop(), Reason.PREEMPTED_WITHIN_TENANT)
         if self._is_due:
             return self._take(tree.waiting[queue].pop(), Reason.QUOTA_RECLAIMED)
         taker, before = self._shares(queue)

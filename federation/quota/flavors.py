@@ -32,7 +32,7 @@ class Mode(IntEnum):
     """Mode in which a request can be met; higher is better."""
 
     NO_FIT = 0
-    NO_VICTIMS = 1  #: Its quota would do, but no work may be preempted.
+    NO_RECLAIM_CANDIDATES = 1  #: Its quota would do, but no work may be preempted.
     PREEMPT = 2  #: Work of the own queue is preempted, and maybe of others.
     RECLAIM = 3  #: Only work of other queues is preempted.
     FIT = 4
@@ -102,7 +102,7 @@ def is_better(one: Grade, other: Grade, preference: Preference) -> bool:
     """Return whether the first of two tried flavors is the better one."""
     if one.mode is Mode.NO_FIT or other.mode is Mode.NO_FIT:
         return one.mode > other.mode
-    if Mode.NO_VICTIMS in (one.mode, other.mode) and one.mode is not other.mode:
+    if Mode.NO_RECLAIM_CANDIDATES in (one.mode, other.mode) and one.mode is not other.mode:
         return one.mode > other.mode
     if preference is Preference.PREEMPTION and one.level != other.level:
         return one.level < other.level
@@ -111,7 +111,7 @@ def is_better(one: Grade, other: Grade, preference: Preference) -> bool:
 
 def goes_on(grade: Grade, fungibility: Fungibility) -> bool:
     """Return whether to try the next flavor after one of this grade."""
-    if grade.mode <= Mode.NO_VICTIMS:
+    if grade.mode <= Mode.NO_RECLAIM_CANDIDATES:
         return True
     if grade.mode < Mode.FIT and fungibility.on_preempt is TryOn.NEXT:
         return True
@@ -272,6 +272,6 @@ class FlavorAssigner:
         level, _ = snapshot.ledger.height_that_holds(node, key, units)
         snapshot.undo(mark)
         if not victims:
-            return Grade(Mode.NO_VICTIMS, level)
+            return Grade(Mode.NO_RECLAIM_CANDIDATES, level)
         takes_own = any(victim.running.workload.queue == self._workload.queue for victim in victims)
         return Grade(Mode.PREEMPT if takes_own else Mode.RECLAIM, level)

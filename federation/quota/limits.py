@@ -50,7 +50,7 @@ def queue_gate(forest: QuotaForest, settings: Mapping[int, QueueSettings], queue
     for node in forest.paths[queue]:
         own = settings.get(node, _NONE)
         if own.stop is not Stop.NONE:
-            reason = Reason.TENANT_HELD if own.stop is Stop.HOLD else Reason.TENANT_DRAINED
+            reason = Reason.TENANT_SUSPENDED if own.stop is Stop.HOLD else Reason.TENANT_DRAINED
             return Gate(node=forest.tenant_of(node), reason=reason)
         if own.windows and not any(window.is_open(now_ms) for window in own.windows):
             opens_ms = min(window.opens_next_ms(now_ms) for window in own.windows)

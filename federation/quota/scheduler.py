@@ -329,7 +329,7 @@ class QuotaScheduler:
         late = [name for name, hold in self.holds.items() if hold.until_ms <= self.snapshot.now_ms]
         for name in late:
             self._drop_hold(name)
-            self.waits[name] = Wait(workload=name, reason=Reason.HOLD_EXPIRED)
+            self.waits[name] = Wait(workload=name, reason=Reason.RESERVATION_EXPIRED)
         return [self.waits[name] for name in late]
 
     def _kept_holds(self) -> list[Decision]:
@@ -390,7 +390,7 @@ class QuotaScheduler:
                 self.reservations[root] = fresh
 
     def _reserve(self, workload: Workload, reason: Reason) -> None:
-        if not self.rules.backfills or reason not in (Reason.QUOTA_EXHAUSTED, Reason.NO_VICTIMS):
+        if not self.rules.backfills or reason not in (Reason.QUOTA_EXHAUSTED, Reason.NO_RECLAIM_CANDIDATES):
             return
         root = self.forest.root(self._where[workload.workload])
         if root not in self.reservations and root not in self._asked:

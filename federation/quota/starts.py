@@ -20,7 +20,7 @@ from mesh.ids import TenantPath
 from mesh.reasons import Reason
 
 #: Reasons that close a tenant: stages that were sent and have not started are withdrawn as well.
-SHUT = frozenset({Reason.TENANT_HELD, Reason.TENANT_DRAINED, Reason.OUTSIDE_WINDOW})
+SHUT = frozenset({Reason.TENANT_SUSPENDED, Reason.TENANT_DRAINED, Reason.OUTSIDE_WINDOW})
 #: Reasons that end only when running work ends.
 FULL = frozenset({Reason.RUNNING_LIMIT, Reason.USER_LIMIT})
 
@@ -105,5 +105,5 @@ class Starts:
             return f"{user or 'the user without a name'} is at the limit of {counted(gate.limit or 0, 'running stage')} of {gate.node}"
         stopped = self.orders.stops.get(TenantPath(gate.node))
         why = f" ({stopped.reason})" if stopped is not None and stopped.reason else ""
-        word = "on hold" if gate.reason is Reason.TENANT_HELD else "drained"
+        word = "on hold" if gate.reason is Reason.TENANT_SUSPENDED else "drained"
         return f"{gate.node} is {word}: nothing new starts{why}"

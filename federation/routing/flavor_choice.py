@@ -44,7 +44,7 @@ def search(offers: Iterable[Graded], settings: QueueSettings) -> Graded | None:
             return tried
         if is_better(tried.grade, best.grade, preference):
             best = tried
-    return best if best.grade.mode > Mode.NO_VICTIMS else None
+    return best if best.grade.mode > Mode.NO_RECLAIM_CANDIDATES else None
 
 
 def in_order(flavors: Iterable[FlavorName], settings: QueueSettings) -> list[FlavorName]:

@@ -86,7 +86,7 @@ def refusal_of(
         why = view.standing.drain.reason
         return Reason.MESH_DRAINING, f"it is draining and admits nothing new{f' ({why})' if why else ''}"
     if view.unsteady_ms(now_ms):
-        return Reason.MESH_UNSTEADY, _unsteady(view)
+        return Reason.MESH_FLAPPING, _unsteady(view)
     if view.waiting >= queue_max:
         return Reason.QUEUE_FULL, f"{counted(queue_max, 'stage')} or more are queued for it"
     return None

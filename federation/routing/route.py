@@ -42,7 +42,7 @@ class Routed:
     mesh: MeshId
     pool: PoolName
     flavor: FlavorName
-    reason: Reason  #: ONLY_FIT, FLAVOR_ORDER, LOCALITY, MOST_HEADROOM, or SHORTEST_WAIT if the work cannot start now.
+    reason: Reason  #: ONLY_FEASIBLE_MESH, FLAVOR_ORDER, LOCALITY, MOST_HEADROOM, or SHORTEST_WAIT if the work cannot start now.
     detail: str  #: The reason in words.
     verdicts: tuple[Verdict, ...]  #: One for each mesh, by id.
     flavor_why: str = ""  #: With FLAVOR_ORDER: why this flavor, in words.
@@ -175,7 +175,7 @@ def _why(best: _Fit, others: list[_Fit]) -> tuple[Reason, str]:
     """Return the first comparison that set the best apart from the second, as a reason and in words."""
     words, most = _words(best), Reason.MOST_HEADROOM if best.accepted.verdict.reason is None else Reason.SHORTEST_WAIT
     if not others:
-        return Reason.ONLY_FIT, words
+        return Reason.ONLY_FEASIBLE_MESH, words
     second = others[0]
     if best.cost_ms < second.cost_ms and best.wait_ms < second.wait_ms:
         return most, f"{words}; elsewhere it would wait about {_seconds(second.wait_ms)}"

@@ -126,7 +126,7 @@ class _Asking:
         if refusal is None:
             return self._pools(view, pace)
         reason, detail = refusal
-        held_ms = view.unsteady_ms(self.now_ms) if reason is Reason.MESH_UNSTEADY else 0
+        held_ms = view.unsteady_ms(self.now_ms) if reason is Reason.MESH_FLAPPING else 0
         return Verdict(mesh=view.record.mesh, reason=reason, detail=detail, wait_ms=held_ms), ()
 
     def _pools(self, view: MeshView, pace: _Pace) -> tuple[Verdict, tuple[Acceptance, ...]]:
@@ -203,7 +203,7 @@ class _Asking:
             units <= free[name] or units <= free[name] + self.headroom.borrowed_at(mesh, flavor, name, tenant)
             for name, units in self.demand.slot.items()
         )
-        return Grade(Mode.RECLAIM if gives else Mode.NO_VICTIMS, borrowing.level)
+        return Grade(Mode.RECLAIM if gives else Mode.NO_RECLAIM_CANDIDATES, borrowing.level)
 
     def _borrowing(self, flavor: FlavorName) -> Borrowing:
         known = self.borrowings.get(flavor)

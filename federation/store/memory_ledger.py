@@ -44,7 +44,7 @@ class MemoryLedger(MemorySessions):
 
     def _grant(self, mesh: MeshId, want: Want) -> Granted | LookAgain | LeaseRefused:
         if self._learn_left():
-            return LeaseRefused(reason=Reason.LEDGER_LEARNING, tenant=want.tenant, flavor=want.flavor)
+            return LeaseRefused(reason=Reason.LEDGER_RECOVERING, tenant=want.tenant, flavor=want.flavor)
         if want.tenant not in self._configured.tenants:
             return LeaseRefused(reason=Reason.TENANT_UNKNOWN, tenant=want.tenant, flavor=want.flavor)
         row = self._row_of(mesh, (want.tenant, want.flavor))

@@ -125,7 +125,7 @@ class JobController:
     def _submitted(self, event: JobSubmitted) -> Decisions:
         spec, known = event.spec, self.jobs.get(event.spec.job)
         if known is not None and replace(spec, terminating=known.spec.terminating) != known.spec:
-            yield RefuseJob(job=spec.job, reason=Reason.ID_TAKEN, detail=f"job {spec.job} exists with another spec; choose another name")
+            yield RefuseJob(job=spec.job, reason=Reason.ID_IN_USE, detail=f"job {spec.job} exists with another spec; choose another name")
             return
         if known is None:
             self._arrivals += 1

@@ -19,7 +19,7 @@ from mesh.scheduling.tasks import TaskState
 _NEVER = frozenset({Reason.POOL_TOO_SMALL, Reason.NO_NODE_FITS})
 #: Terminal refusals: the user's explicit wish cannot be met, so the task fails, as in Ray.
 _FATAL = frozenset({Reason.NAMED_NODE_GONE, Reason.NAMED_NODE_TOO_SMALL, Reason.REQUEST_INVALID})
-_CAN_PREEMPT = frozenset({Reason.POOL_BUSY, Reason.NODES_BUSY, Reason.GROUPS_AT_LIMIT, Reason.ROOM_RESERVED})
+_CAN_PREEMPT = frozenset({Reason.POOL_BUSY, Reason.NODES_BUSY, Reason.GROUPS_AT_LIMIT, Reason.CAPACITY_RESERVED})
 
 
 def admit(state: MeshState) -> None:
@@ -92,7 +92,7 @@ def _wait(state: MeshState, record: TaskRecord, refusal: Refusal, *, is_last: bo
         True when a closer search found places and the task started.
     """
     together = starts_together(state, record)
-    if refusal[0] is Reason.ROOM_RESERVED and record.bucket is not None:
+    if refusal[0] is Reason.CAPACITY_RESERVED and record.bucket is not None:
         lend_behind(state, record.bucket)
     refusal = _make_room(state, record, refusal, together)
     if refusal[0] is not Reason.WAITING_FOR_VICTIMS and (together or refusal[0] in HELPED_BY_ROOM):

@@ -58,7 +58,7 @@ class StopTask(Decision):
     attempt: int
     keep_state: bool
     grace_ms: int
-    reason: Reason  #: PREEMPTED, CANCELLED_BY_USER or GANG_BROKEN; STALE_CHOICE or AGENT_LOST for an abandoned attempt.
+    reason: Reason  #: PREEMPTED, CANCELLED_BY_USER or GANG_BROKEN; STALE_PLACEMENT or AGENT_LOST for an abandoned attempt.
     by: TaskId | None = None  #: The preemptor, if there is one.
 
 

@@ -89,7 +89,7 @@ def plan_for(
         plans = [_plan(state, request, (owner,), now_ms, must_stop=owner) for owner in owners if owner.is_eligible]
         cheapest = min((plan for plan in plans if isinstance(plan, PreemptionPlan)), key=lambda plan: plan.cost, default=None)
         return cheapest or PreemptionRefused(
-            reason=Reason.NOBODY_GIVES_WAY, detail="no group of the pool would come free and serve the task"
+            reason=Reason.NO_PREEMPTION_CANDIDATES, detail="no group of the pool would come free and serve the task"
         )
     return _plan(state, request, scored, now_ms)
 
@@ -106,7 +106,7 @@ def plan_together_for(
     preemptor = _preemptor(state, least(state, members))
     wants = wants_of(state, members) if all(member.label == preemptor.label for member in members) else None
     if wants is None:
-        return PreemptionRefused(reason=Reason.NOBODY_GIVES_WAY, detail="the members of the gang belong to several pools or labels")
+        return PreemptionRefused(reason=Reason.NO_PREEMPTION_CANDIDATES, detail="the members of the gang belong to several pools or labels")
     pool, gangs = state.pools.pool(wants.pool), {member.gang for member in members if member.gang}
     scored = [found for found in scored if state.records[found.candidate.task].request.gang not in gangs]
     gives = {found.candidate.task: _gives(state, wants.pool, found.candidate) for found in scored if found.is_eligible}
@@ -321,7 +321,7 @@ def order_stop(
     )
 
 
-def order_end_of_stray(state: MeshState, task: TaskId, attempt: int, reason: Reason = Reason.STALE_CHOICE) -> None:
+def order_end_of_stray(state: MeshState, task: TaskId, attempt: int, reason: Reason = Reason.STALE_PLACEMENT) -> None:
     """Stop an attempt at once that is no longer wanted: its task was withdrawn after the start order, or it lost its resources."""
     state.orders.append(StopTask(version=state.version, task=task, attempt=attempt, keep_state=False, grace_ms=0, reason=reason))
 
@@ -347,7 +347,7 @@ def release_victim(state: MeshState, record: TaskRecord) -> TaskId | None:
         eviction.holders.append(holder)
     state.unbind(record, hold_for=_taker(state, eviction, record))
     if kept is not None and kept.layer is Layer.DYNAMIC and kept.state is GroupState.IDLE:
-        order_removal(state, kept, Reason.GROUP_IN_THE_WAY)  # Its shape does not serve the preemptor: Ray has to free its resources first.
+        order_removal(state, kept, Reason.GROUP_EVICTED)  # Its shape does not serve the preemptor: Ray has to free its resources first.
         eviction.groups.add(kept.group)
     elif group is None and node is not None:
         _hold_row(state, eviction, node, record.request.resources)

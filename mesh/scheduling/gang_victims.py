@@ -56,7 +56,7 @@ def plan_together(
     eligible = [found for found in scored if found.is_eligible]
     offers = [_offer(found, gives[found.candidate.task], preemptor) for found in eligible if found.candidate.task in gives]
     if not offers:
-        return PreemptionRefused(reason=Reason.NOBODY_GIVES_WAY, detail=count_verdicts(scored))
+        return PreemptionRefused(reason=Reason.NO_PREEMPTION_CANDIDATES, detail=count_verdicts(scored))
     offers.sort(key=_order)
     search = _Search(
         wants=wants,
@@ -73,7 +73,7 @@ def plan_together(
             return _plan(wants, *found)
     wanted = f"{counted(len(wants.seats), 'place is', 'places are')} needed at once"
     words = f"{wanted}, and evicting every eligible task would not free all of them"
-    return PreemptionRefused(reason=Reason.PREEMPTION_TOO_LITTLE, detail=words)
+    return PreemptionRefused(reason=Reason.PREEMPTION_INSUFFICIENT, detail=words)
 
 
 #: Divisor in place of zero, so that offers without use come last.

@@ -42,7 +42,7 @@ def queue(state: MeshState, record: TaskRecord, version: int | None = None) -> N
     request = record.request
     if version is not None and request.node is not None and version < state.node_versions.get(request.node, 0):
         record.request = state.without_node(request)
-        explain(state, record, Reason.STALE_CHOICE, f"node {request.node} has changed since version {version}")
+        explain(state, record, Reason.STALE_PLACEMENT, f"node {request.node} has changed since version {version}")
     state.enqueue(record)
     if request.gang:
         members = state.gangs.setdefault(request.gang, [])

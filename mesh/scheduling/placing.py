@@ -233,7 +233,7 @@ def make_way_in_pool(state: MeshState, pool: PoolName) -> None:
     if any(group.state is GroupState.REMOVING for group in state.groups.of_pool(pool)):
         return  # One is already being removed.
     for group in state.groups.idle(pool)[:1]:
-        order_removal(state, group, Reason.GROUP_IN_THE_WAY)
+        order_removal(state, group, Reason.GROUP_EVICTED)
 
 
 def _make_way_on_nodes(state: MeshState, bucket: Bucket) -> None:
@@ -250,7 +250,7 @@ def _make_way_on_nodes(state: MeshState, bucket: Bucket) -> None:
         groups = state.groups.in_the_way(None, short, state.table.name(row))
         if groups:
             for group in groups:
-                order_removal(state, group, Reason.GROUP_IN_THE_WAY)
+                order_removal(state, group, Reason.GROUP_EVICTED)
             return
 
 

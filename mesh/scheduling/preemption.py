@@ -213,7 +213,7 @@ def _judge(
         return Scored(candidate, worth, *found)
     age_ms = now_ms - candidate.started_ms
     if age_ms < rules.min_run_ms:
-        return Scored(candidate, worth, Reason.TOO_YOUNG, f"it has run for {age_ms} ms of at least {rules.min_run_ms}")
+        return Scored(candidate, worth, Reason.BELOW_MIN_RUN_TIME, f"it has run for {age_ms} ms of at least {rules.min_run_ms}")
     if not worth > rules.threshold:
         return Scored(candidate, worth, Reason.BELOW_THRESHOLD, f"its score {worth:.3f} is not above {rules.threshold:g}")
     if rules.per_minute_max is not None and given_way.get(label, 0) >= rules.per_minute_max:
@@ -237,5 +237,5 @@ def _out_of_reach(
     if not candidate.priority < preemptor.priority:
         return Reason.PRIORITY_NOT_LOWER, f"its priority {candidate.priority:g} is not lower than {preemptor.priority:g}"
     if candidate.label != preemptor.label and candidate.label not in allowed and ANY_LABEL not in allowed:
-        return Reason.ISOLATED, f"no rule lets {preemptor.label or 'no label'} preempt {candidate.label or 'no label'}"
+        return Reason.LABEL_ISOLATED, f"no rule lets {preemptor.label or 'no label'} preempt {candidate.label or 'no label'}"
     return None

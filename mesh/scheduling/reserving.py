@@ -27,7 +27,7 @@ from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import AT_WORK
 
 #: Refusals that reserved capacity can help against.
-HELPED_BY_ROOM = frozenset({Reason.POOL_BUSY, Reason.NODES_BUSY, Reason.ROOM_RESERVED})
+HELPED_BY_ROOM = frozenset({Reason.POOL_BUSY, Reason.NODES_BUSY, Reason.CAPACITY_RESERVED})
 #: Number of tasks per bucket checked for one that ends soon enough.
 _LOOKED_AT_MAX = 16
 _PASSED_OVER = frozenset({Reason.POOL_BUSY, Reason.NODES_BUSY})
@@ -115,7 +115,7 @@ def use_or_name(state: MeshState, record: TaskRecord, refusal: Refusal) -> Refus
         if _ends_before(state, record, reservation):
             _lend(state, reservation, row, bucket.amounts)
             return place(state, record, (row,))
-        return Reason.ROOM_RESERVED, f"room is reserved for {reservation.task}, which has waited too long"
+        return Reason.CAPACITY_RESERVED, f"room is reserved for {reservation.task}, which has waited too long"
     return refusal
 
 
@@ -134,7 +134,7 @@ def holder_of(reservation: Reservation) -> str:
 
 def _words(wants: Wants, lacking: int) -> Refusal:
     to_come = f"{lacking} of {counted(len(wants.seats), 'place')} still incomplete"
-    return Reason.GATHERING_ROOM, f"capacity is being reserved for it as it becomes free; {to_come}"
+    return Reason.ACCUMULATING_RESERVATION, f"capacity is being reserved for it as it becomes free; {to_come}"
 
 
 def _hold(state: MeshState, reservation: Reservation, wants: Wants, rows: list[int]) -> int:

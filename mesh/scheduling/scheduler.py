@@ -325,7 +325,7 @@ class MeshScheduler:
             refused = Reason.POOL_UNKNOWN, f"there is no pool {event.pool}"
         elif held := state.pools.held_by(_slot(event.slot)):
             same = held == event.resources and state.pools.pools_of(_slot(event.slot)) == (event.pool,)
-            refused = (None, "it is already held") if same else (Reason.ID_TAKEN, f"{event.slot} already holds {held}")
+            refused = (None, "it is already held") if same else (Reason.ID_IN_USE, f"{event.slot} already holds {held}")
         elif not event.resources <= pool.capacity:
             refused = Reason.POOL_TOO_SMALL, f"pool {event.pool} has {pool.capacity} in total"
         elif not pool.fits(event.resources):

@@ -42,7 +42,7 @@ class PreemptionPlan:
 class PreemptionRefused:
     """No set of victims frees enough capacity."""
 
-    reason: Reason  #: NOBODY_GIVES_WAY or PREEMPTION_TOO_LITTLE.
+    reason: Reason  #: NO_PREEMPTION_CANDIDATES or PREEMPTION_INSUFFICIENT.
     detail: str
 
 
@@ -138,8 +138,8 @@ class _Search:
         if chosen is not None:
             return self._plan(chosen)
         if not self.by_row:
-            return PreemptionRefused(reason=Reason.NOBODY_GIVES_WAY, detail=count_verdicts(scored))
-        return PreemptionRefused(reason=Reason.PREEMPTION_TOO_LITTLE, detail=self._what_lacks(short_by_row))
+            return PreemptionRefused(reason=Reason.NO_PREEMPTION_CANDIDATES, detail=count_verdicts(scored))
+        return PreemptionRefused(reason=Reason.PREEMPTION_INSUFFICIENT, detail=self._what_lacks(short_by_row))
 
     def _short(self, free: Mapping[str, int]) -> tuple[int, ...]:
         return tuple([max(0, amount - free.get(name, 0)) for name, amount in zip(self.names, self.wanted, strict=True)])

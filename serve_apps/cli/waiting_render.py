@@ -23,7 +23,8 @@ from serve_apps.schemas.stories import ChapterView, StoryView
 _PASSING = frozenset(reason.value for reason in PASSING)
 #: Reasons for preemption without a fault; the work runs again.
 _GAVE_WAY = frozenset(
-    reason.value for reason in (Reason.QUOTA_RECLAIMED, Reason.QUOTA_CUT, Reason.FAIR_SHARE, Reason.LOWER_IN_QUEUE, Reason.MESH_LEFT)
+    reason.value
+    for reason in (Reason.QUOTA_RECLAIMED, Reason.QUOTA_REDUCED, Reason.FAIR_SHARE, Reason.PREEMPTED_WITHIN_TENANT, Reason.MESH_LEFT)
 )
 #: Number of stages whose long explanations follow the table.
 _TOLD_BELOW = 5

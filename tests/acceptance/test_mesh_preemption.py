@@ -187,7 +187,7 @@ def test_s9_another_label_gives_way_only_where_a_rule_says_so(running):
     batch = running.submit_task(Probe, pool="main", resources={"cpu": 1}, priority=1, label="tier:batch")
     batch.wait_started(60)
     stranger = running.submit_task(Probe, pool="main", resources={"cpu": 1}, priority=9, label="team:other")
-    assert "ISOLATED" in {each.verdict.value for each in running.evaluate_preemption(pool="main", resources={"cpu": 1}, priority=9)}
+    assert "LABEL_ISOLATED" in {each.verdict.value for each in running.evaluate_preemption(pool="main", resources={"cpu": 1}, priority=9)}
     assert states(batch, stranger) == [TaskState.RUNNING, TaskState.PLACEABLE]
     premium = running.submit_task(Probe, pool="main", resources={"cpu": 1}, priority=7, label="tier:premium")
     assert premium.wait_started(60).state is TaskState.RUNNING

@@ -101,7 +101,7 @@ def test_urgent_work_stops_less_urgent_work_of_its_own_tenant_which_runs_again_t
     assert urgent.result(LIMIT_S) == "urgent"  # The gate is shut still, so room was made for it.
     (tmp_path / "gate").touch()
     assert [run.result(LIMIT_S) for run in runs] == ["one", "two"]
-    assert [loss for run in (*runs, urgent) for loss in losses(run)] == [("east", Reason.LOWER_IN_QUEUE.value)]
+    assert [loss for run in (*runs, urgent) for loss in losses(run)] == [("east", Reason.PREEMPTED_WITHIN_TENANT.value)]
     assert sum(attempts(tmp_path, name) for name in ("one", "two")) == 3
 
 

@@ -505,7 +505,7 @@ def a_letter(node: str, *, run: str = RUN, at_ms: int = 5) -> DeadLetter:
         tenant=LAB,
         stage=StageId(f"{run}.1"),
         mesh=EAST,
-        reason=Reason.POISON,
+        reason=Reason.POISON_TASK,
         type_name="x.Y",
         message="nö",
         attempts=3,

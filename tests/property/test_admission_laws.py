@@ -150,7 +150,11 @@ class AnyInterleaving(RuleBasedStateMachine):
     def whoever_waits_for_room_would_not_fit(self):
         for kept in self.scheduler.workloads.values():
             for pool, (reason, _) in kept.refused_by.items():
-                if kept.state is WorkloadState.QUEUED and reason in (Reason.CAPACITY_BUSY, Reason.CAPACITY_TOO_SMALL, Reason.ROOM_RESERVED):
+                if kept.state is WorkloadState.QUEUED and reason in (
+                    Reason.CAPACITY_BUSY,
+                    Reason.CAPACITY_TOO_SMALL,
+                    Reason.CAPACITY_RESERVED,
+                ):
                     assert not kept.offer.slot <= self.scheduler.ledger.pools[pool].free
 
     @invariant()

@@ -103,7 +103,7 @@ def test_a_plan_is_found_whenever_all_who_may_give_way_together_would_do(questio
     enough = any(covers(question, row, everybody) for row in ROWS)
     assert isinstance(found, PreemptionPlan) == enough
     if isinstance(found, PreemptionRefused):
-        assert found.reason is (Reason.PREEMPTION_TOO_LITTLE if everybody else Reason.NOBODY_GIVES_WAY)
+        assert found.reason is (Reason.PREEMPTION_INSUFFICIENT if everybody else Reason.NO_PREEMPTION_CANDIDATES)
 
 
 @given(questions())

@@ -428,7 +428,7 @@ def test_after_a_cut_what_is_beyond_the_limits_only_falls(case, chance):
     decided = scheduler.reshape(QuotaForest(nodes), settings, 1)
     for decision in decided:
         assert isinstance(decision, Evict)
-        assert decision.reason is Reason.QUOTA_CUT
+        assert decision.reason is Reason.QUOTA_REDUCED
         assert settings[scheduler.forest.index[scheduler.find(decision.workload).queue]].on_cut is OnCut.EVICT
     before = deficits(scheduler)
     for now_ms in range(50, 400, 50):

@@ -224,7 +224,7 @@ def with_priority(spec: dict[str, object], run: str, priority: int) -> dict[str,
 
 
 def gave_way(world: World, run: RunId) -> int:
-    return sum(event.kind == "stage" and event.reason is Reason.LOWER_IN_QUEUE for event in world.runs.events(run, 0, 10_000))
+    return sum(event.kind == "stage" and event.reason is Reason.PREEMPTED_WITHIN_TENANT for event in world.runs.events(run, 0, 10_000))
 
 
 def lets_urgent_work_pass(world: World, *, within: Preempt = Preempt.LOWER_PRIORITY, max_wait_ms: int | None = None) -> None:

@@ -59,7 +59,7 @@ end
 local unmet, granted = {}, {} -- By index of the want: slots that it waits for, and slots that were granted.
 local function answer(want, at)
   if learns then
-    return 'REFUSED|LEDGER_LEARNING||0|0'
+    return 'REFUSED|LEDGER_RECOVERING||0|0'
   elseif not IS_CONFIGURED[want.tenant] then
     return 'UNKNOWN_TENANT'
   end

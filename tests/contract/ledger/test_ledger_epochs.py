@@ -34,7 +34,7 @@ def test_a_ledger_that_learns_grants_nothing_and_takes_nothing_back(ledger, west
     ask(west, 2)
     ask(east, 2)
     learning(store, ledger, west)
-    assert ask(west).reason is Reason.LEDGER_LEARNING
+    assert ask(west).reason is Reason.LEDGER_RECOVERING
     with pytest.raises(LedgerLearning):
         aim(ledger, ("west", LAB, 3))
     store.advance(store.ttl_ms + store.grace_ms - 60_000)
@@ -187,7 +187,7 @@ def test_what_comes_back_may_exceed_the_quota_and_then_nothing_grows(ledger, wes
     assert gpus(ledger, ACME) == 11
     store.advance(store.ttl_ms)
     east.claim_all()
-    assert ask(east).reason is Reason.LEDGER_LEARNING
+    assert ask(east).reason is Reason.LEDGER_RECOVERING
     store.advance(store.grace_ms + 1)
     east.claim_all()
     ledger.sweep()
@@ -227,7 +227,7 @@ def test_a_clock_that_is_set_back_begins_an_epoch(ledger, west, store):
     with pytest.raises(EpochChanged):
         west.beat()
     west.claim_all()
-    assert ask(west).reason is Reason.LEDGER_LEARNING
+    assert ask(west).reason is Reason.LEDGER_RECOVERING
 
 
 def test_a_claim_that_the_root_has_not_signed_is_refused(ledger, west, store):

@@ -49,7 +49,7 @@ def test_a_server_that_lost_its_scripts_is_given_them_again(redis_server: redis.
 def test_a_ledger_that_may_have_had_holders_learns_when_it_is_founded(redis_server: redis.Redis):
     ledger = RedisLedger(redis_server, Keys("contract"), terms=TERMS)
     ledger.configure(tree())
-    assert ask(HandMesh(ledger, record())).reason is Reason.LEDGER_LEARNING
+    assert ask(HandMesh(ledger, record())).reason is Reason.LEDGER_RECOVERING
 
 
 def test_an_empty_server_is_told_what_is_held_when_the_ledger_has_an_id_that_lasts(redis_server: redis.Redis):

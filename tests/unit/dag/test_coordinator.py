@@ -480,7 +480,7 @@ def test_a_mesh_that_was_lost_and_came_back_gets_nothing_new_before_its_time(roo
     lose_and_return(root, "east")
     root.submit(a="")
     root.coordinator.step(0)
-    assert (root.waiting("east"), root.record().nodes["a"].reason) == ([], Reason.MESH_UNSTEADY)
+    assert (root.waiting("east"), root.record().nodes["a"].reason) == ([], Reason.MESH_FLAPPING)
     root.clock.advance(PROBATION_MS - 1)
     root.coordinator.tick()
     assert root.waiting("east") == []
@@ -506,7 +506,7 @@ def test_another_coordinator_knows_of_the_losses_too(root):
     root.coordinator.tick()
     root.submit(a="")
     root.another().step(0)
-    assert (root.waiting("east"), root.record().nodes["a"].reason) == ([], Reason.MESH_UNSTEADY)
+    assert (root.waiting("east"), root.record().nodes["a"].reason) == ([], Reason.MESH_FLAPPING)
 
 
 def test_a_loss_between_two_looks_of_two_coordinators_is_found_by_the_second(root):
@@ -514,7 +514,7 @@ def test_a_loss_between_two_looks_of_two_coordinators_is_found_by_the_second(roo
     root.join("east")
     root.submit(a="")
     root.another().step(0)
-    assert root.record().nodes["a"].reason is Reason.MESH_UNSTEADY
+    assert root.record().nodes["a"].reason is Reason.MESH_FLAPPING
 
 
 def test_a_registry_that_another_coordinator_keeps_writing_into_stops_nobody(root):
@@ -917,7 +917,7 @@ def test_poison_becomes_a_dead_letter_and_the_run_of_a_neighbour_succeeds(root):
     root.finish("east")
     root.coordinator.step(0)
     assert (root.record("bad").state, root.record("good").state) == (RunState.FAILED, RunState.SUCCEEDED)
-    assert [(letter.letter, letter.reason) for letter in root.runs.dead()] == [("bad:a", Reason.POISON)]
+    assert [(letter.letter, letter.reason) for letter in root.runs.dead()] == [("bad:a", Reason.POISON_TASK)]
 
 
 def test_a_slow_stage_is_taken_back_by_a_tick_and_tried_again(root):
@@ -951,7 +951,7 @@ def test_a_tenant_on_hold_starts_nothing_and_goes_on_when_it_is_released(root):
     root.orders.stop("acme", TenantStop(reason="the budget"))
     root.submit(a="")
     root.coordinator.step(0)
-    assert (root.waiting("east"), root.states(), reason_of(root)) == ([], {"a": "BLOCKED"}, Reason.TENANT_HELD)
+    assert (root.waiting("east"), root.states(), reason_of(root)) == ([], {"a": "BLOCKED"}, Reason.TENANT_SUSPENDED)
     assert root.record().detail == "acme is on hold: nothing new starts (the budget)"
     root.coordinator.tick()
     assert root.waiting("east") == []
@@ -972,7 +972,7 @@ def test_a_hold_takes_back_what_was_sent_and_has_not_begun_and_leaves_what_runs(
     assert (root.waiting("east"), root.waiting("west")) == ([], [])
     assert (root.states("runs"), root.states("waits")) == ({"a": "ASSIGNED", "b": "BLOCKED"}, {"a": "BLOCKED"})
     moves = [(event.after, event.reason) for event in root.runs.events("waits") if event.kind == "stage"]
-    assert moves[-1] == ("STOPPED", Reason.TENANT_HELD)
+    assert moves[-1] == ("STOPPED", Reason.TENANT_SUSPENDED)
     assert root.record("waits").nodes["a"].losses == 0
     root.orders.release("acme")
     root.coordinator.tick()

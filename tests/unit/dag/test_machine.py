@@ -685,7 +685,7 @@ def test_a_node_under_which_worker_after_worker_dies_is_poison_and_its_neighbour
         change = run.take(run.begun("a"), run.failed("a", Reason.WORKER_LOST, "exit 139"), run.ended("a"))
     assert run.states() == ["FAILED", "SUCCEEDED"]
     (letter,) = change.dead
-    assert (letter.letter, letter.reason, letter.kills, letter.mesh) == ("r:a", Reason.POISON, RETRY_RULES.kills_max, "east")
+    assert (letter.letter, letter.reason, letter.kills, letter.mesh) == ("r:a", Reason.POISON_TASK, RETRY_RULES.kills_max, "east")
     assert "exit 139" in letter.message
 
 
@@ -1124,8 +1124,8 @@ def test_waiting_in_a_queue_for_what_it_needs_does_not_count_either():
 
 def test_the_time_in_which_its_tenant_takes_in_nothing_does_not_count():
     run = in_queue()
-    run.take(StartsAllowed(under_way_max=0, reason=Reason.TENANT_HELD, is_shut=True), after_ms=1_500)
-    run.block("a", Reason.TENANT_HELD)
+    run.take(StartsAllowed(under_way_max=0, reason=Reason.TENANT_SUSPENDED, is_shut=True), after_ms=1_500)
+    run.block("a", Reason.TENANT_SUSPENDED)
     run.refuse_after(2_000, waited_ms=9_000)
     assert run.states("a") == ["BLOCKED"]
 
@@ -1138,7 +1138,7 @@ def test_a_wait_goes_on_where_a_mesh_went_away():
     assert run.states("a") == ["FAILED"]
 
 
-@pytest.mark.parametrize("reason", [Reason.QUOTA_RECLAIMED, Reason.LOWER_IN_QUEUE, Reason.MESH_LEFT])
+@pytest.mark.parametrize("reason", [Reason.QUOTA_RECLAIMED, Reason.PREEMPTED_WITHIN_TENANT, Reason.MESH_LEFT])
 def test_what_gave_way_waits_anew_and_loses_no_attempt(reason):
     run = in_queue()
     run.start("a")
@@ -1243,7 +1243,7 @@ STAGE_WAYS = {
     ("QUEUED", "ENDED"): lambda: drive(placed, Driven.cancel, told("ended", "a")),
     ("QUEUED", "LOST"): lambda: drive(placed, lambda run: run.take(MeshGone(mesh="east"))),
     ("RUNNING", "ENDED"): lambda: drive(placed, started_a, told("ended", "a")),
-    ("QUEUED", "STOPPED"): lambda: drive(placed, lambda run: run.take(StartsAllowed(is_shut=True, reason=Reason.TENANT_HELD))),
+    ("QUEUED", "STOPPED"): lambda: drive(placed, lambda run: run.take(StartsAllowed(is_shut=True, reason=Reason.TENANT_SUSPENDED))),
     ("RUNNING", "STOPPED"): lambda: drive(placed, started_a, lambda run: run.take(run.lost("a", Reason.MESH_LEFT))),
     ("RUNNING", "LOST"): lambda: drive(placed, started_a, told("lost", "a")),
 }

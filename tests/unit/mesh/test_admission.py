@@ -139,7 +139,7 @@ def test_two_kinds_that_are_refused_for_what_is_set_aside_do_not_wake_each_other
         decision = pending.pop(0)
         if isinstance(decision, AcquireLease):
             answers += 1
-            pending.extend(scheduler.handle(refused(decision.workload, reason=Reason.ROOM_RESERVED)))
+            pending.extend(scheduler.handle(refused(decision.workload, reason=Reason.CAPACITY_RESERVED)))
     assert answers == 2
 
 
@@ -405,7 +405,7 @@ def test_nobody_else_gets_what_is_set_aside_however_urgent_and_is_told_so():
     scheduler = gathering()
     scheduler.handle(ended("a"))
     decisions = scheduler.handle(offer("small", priority=9))
-    assert explained(decisions) == [("small", Reason.ROOM_RESERVED)]
+    assert explained(decisions) == [("small", Reason.CAPACITY_RESERVED)]
     assert asked(scheduler.handle(WorkloadWithdrawn(workload="urgent"))) == [("small", "general", 1)]
 
 

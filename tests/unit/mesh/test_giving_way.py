@@ -61,7 +61,7 @@ def test_each_that_does_not_give_way_has_its_reason():
     assert [scored.verdict for scored in judge(CLAIMANT, asked, min_run_ms=MIN_RUN_MS, now_ms=NOW_MS)] == [
         Reason.ELIGIBLE,
         Reason.PRIORITY_NOT_LOWER,
-        Reason.TOO_YOUNG,
+        Reason.BELOW_MIN_RUN_TIME,
     ]
 
 

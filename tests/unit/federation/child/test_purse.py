@@ -116,7 +116,7 @@ def test_nothing_new_is_asked_of_a_ledger_that_learns_and_its_stages_say_so(join
     joined.submit("s")
     joined.beat()
     assert joined.words() == [("s", "stage_waiting")]
-    assert joined.told[0].reason is Reason.LEDGER_LEARNING
+    assert joined.told[0].reason is Reason.LEDGER_RECOVERING
     joined.beat(math.ceil((TTL_MS + GRACE_MS) / HEARTBEAT_MS) + 1)
     assert joined.running() == {"s"}
 

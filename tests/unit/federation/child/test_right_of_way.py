@@ -54,7 +54,7 @@ def test_an_urgent_stage_stops_a_less_urgent_one_of_its_tenant_and_starts_in_its
     federation.work(0)
     assert federation.running() == {"a", "urgent"}
     lost = [message for message in (federation.words(), federation.told)[1] if isinstance(message, StageLost)]
-    assert [(message.stage, message.reason) for message in lost] == [("b", Reason.LOWER_IN_QUEUE)]
+    assert [(message.stage, message.reason) for message in lost] == [("b", Reason.PREEMPTED_WITHIN_TENANT)]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_what_is_freed_is_neither_given_back_nor_taken_by_others_of_the_tenant()
     federation.submit("small", priority=9)
     federation.mail()
     federation.beat(IDLE_BEATS + 1)
-    assert ("small", Reason.ROOM_RESERVED) in [
+    assert ("small", Reason.CAPACITY_RESERVED) in [
         (message.stage, message.reason) for message in (federation.words(), federation.told)[1] if message.kind == "stage_waiting"
     ]
     assert federation.held() == 2

@@ -30,7 +30,7 @@ def test_nothing_would_start_now_while_the_ledger_learns(store):
     store.restart()
     told, snapshot = outlooks(store).would_be(piece()), store.snapshot()
     assert snapshot.learn_ms > 0
-    assert (told.reason, told.start_ms) == (Reason.LEDGER_LEARNING, snapshot.at_ms + snapshot.learn_ms)
+    assert (told.reason, told.start_ms) == (Reason.LEDGER_RECOVERING, snapshot.at_ms + snapshot.learn_ms)
 
 
 def test_a_stage_in_a_queue_has_two_places_and_the_reason_that_its_mesh_gave(store):

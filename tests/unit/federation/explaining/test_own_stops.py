@@ -26,7 +26,7 @@ def test_a_dry_run_tells_which_less_urgent_stages_would_stop(store, cpus):
     told = outlooks(store, running=running).would_be(piece(priority=3))
     assert told.reason is Reason.WAITING_FOR_VICTIMS
     assert [(gives.mesh, gives.tenant, gives.amounts, gives.reason, gives.stages) for gives in told.gives_way] == [
-        (EAST, VISION, CPU, Reason.LOWER_IN_QUEUE, ("s0",))
+        (EAST, VISION, CPU, Reason.PREEMPTED_WITHIN_TENANT, ("s0",))
     ]
 
 
@@ -34,7 +34,7 @@ def test_so_does_the_explanation_of_a_stage_that_waits(store):
     full(store)
     about = outlooks(store, running=[begun("s0"), begun("s1")], east=[queued("r.1", VISION, priority=2, reason=Reason.CAPACITY_BUSY)])
     (gives,) = about.of("r.1").gives_way
-    assert (gives.reason, gives.stages) == (Reason.LOWER_IN_QUEUE, ("s0",))
+    assert (gives.reason, gives.stages) == (Reason.PREEMPTED_WITHIN_TENANT, ("s0",))
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_a_promise_is_not_the_reason_of(store, case):
     decided(store, where=EAST)
     stage = queued("r.1", VISION, cpus=2 if case.startswith("what") else 1, reason=Reason.CAPACITY_BUSY)
     if case.startswith("its mesh"):
-        stage = replace(stage, reason=Reason.ROOM_RESERVED)
+        stage = replace(stage, reason=Reason.CAPACITY_RESERVED)
     orders = replace(ORDERS, stops={ACME: TenantStop()}) if case.startswith("its tenant") else ORDERS
     about = outlooks(store, orders, east=[stage])
     assert about.of("r.1").reason is about.why("r.1").reason is not Reason.WAITING_FOR_VICTIMS

@@ -412,7 +412,7 @@ def test_what_can_never_be_is_told_from_what_cannot_be_now():
 
 @pytest.mark.parametrize(
     ("stop", "left", "reason"),
-    [(Stop.HOLD, None, Reason.TENANT_HELD), (Stop.DRAIN, 0, Reason.TENANT_DRAINED)],
+    [(Stop.HOLD, None, Reason.TENANT_SUSPENDED), (Stop.DRAIN, 0, Reason.TENANT_DRAINED)],
     ids=["hold", "drain"],
 )
 def test_a_tenant_that_is_held_gets_nothing_new_and_one_that_is_drained_gives_all_back(stop: Stop, left: int | None, reason: Reason):
@@ -434,7 +434,7 @@ def test_a_tenant_whose_quota_was_cut_below_what_it_holds_gives_way_if_it_says_s
     held = (holding("vision", 2), holding("batch", 3))
     answer = decide(company(vision=2, batch=1), held, (), settings={"batch": QueueSettings(on_cut=on_cut)})
     assert gpus_of(answer.lowered) == left
-    assert all(target.reason is Reason.QUOTA_CUT for target in answer.lowered)
+    assert all(target.reason is Reason.QUOTA_REDUCED for target in answer.lowered)
 
 
 def test_a_cut_of_one_resource_takes_nothing_of_the_others():
@@ -506,7 +506,7 @@ def test_a_tenant_does_not_take_from_the_very_lease_that_is_to_grow():
     assert answer.unmet[0].reason is Reason.CAPACITY_BUSY
 
 
-@pytest.mark.parametrize(("stop", "reason"), [(Stop.HOLD, Reason.TENANT_HELD), (Stop.DRAIN, Reason.TENANT_DRAINED)])
+@pytest.mark.parametrize(("stop", "reason"), [(Stop.HOLD, Reason.TENANT_SUSPENDED), (Stop.DRAIN, Reason.TENANT_DRAINED)])
 def test_a_stop_holds_for_all_below_the_tenant(stop: Stop, reason: Reason):
     tree = forest(acme=(None, Quota(nominal=4), 1), lab=("acme", Quota(), 1), nlp=("lab", Quota(), 1), sales=("acme", Quota(), 1))
     answer = decide(tree, (holding("nlp", 1),), (want("nlp", 1), want("sales", 1)), settings={"lab": QueueSettings(stop=stop)})

@@ -34,20 +34,20 @@ def test_looking_for_victims_leaves_no_trace():
 def test_a_victim_that_uses_nothing_of_what_is_needed_is_no_candidate():
     running = [runs(work("blue", "a", 4, priority=-9), key=BLUE), runs(work("red", "a", 4, priority=-1))]
     snapshot = snapshot_of(running, KUEUE, a=Node(nominal=4, blue=4, policies=LOWER))
-    assert victims(snapshot, work("in", "a", 4)) == {"red": Reason.LOWER_IN_QUEUE}
+    assert victims(snapshot, work("in", "a", 4)) == {"red": Reason.PREEMPTED_WITHIN_TENANT}
 
 
 def test_what_is_leaving_anyway_goes_before_what_is_less_urgent():
     running = [runs(work("least", "a", 2, priority=-9)), runs(work("leaving", "a", 2, priority=-1), is_leaving=True)]
     snapshot = snapshot_of(running, KUEUE, a=Node(nominal=4, policies=LOWER))
-    assert victims(snapshot, work("in", "a", 2)) == {"leaving": Reason.LOWER_IN_QUEUE}
+    assert victims(snapshot, work("in", "a", 2)) == {"leaving": Reason.PREEMPTED_WITHIN_TENANT}
 
 
 def test_of_equals_the_one_that_loses_least_work_goes_first_by_default():
     running = [runs(work("saved", "a", 2, priority=-1), since_ms=0, saved_ms=990), runs(work("newer", "a", 2, priority=-1), since_ms=500)]
     tree = {"a": Node(nominal=4, policies=LOWER)}
-    assert victims(snapshot_of(running, DEFAULT, 1_000, **tree), work("in", "a", 2)) == {"saved": Reason.LOWER_IN_QUEUE}
-    assert victims(snapshot_of(running, KUEUE, 1_000, **tree), work("in", "a", 2)) == {"newer": Reason.LOWER_IN_QUEUE}
+    assert victims(snapshot_of(running, DEFAULT, 1_000, **tree), work("in", "a", 2)) == {"saved": Reason.PREEMPTED_WITHIN_TENANT}
+    assert victims(snapshot_of(running, KUEUE, 1_000, **tree), work("in", "a", 2)) == {"newer": Reason.PREEMPTED_WITHIN_TENANT}
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_the_pass_without_borrowing_follows_when_the_one_with_borrowing_found_to
     running = [runs(work("a1", "a", 2)), runs(work("b1", "b", 2, priority=5))]
     tree = {"all": Node(), "a": Node(parent="all", nominal=4, policies=policies), "b": Node(parent="all")}
     snapshot = snapshot_of(running, KUEUE, **tree)
-    assert victims(snapshot, work("in", "a", 4, priority=1)) == {"a1": Reason.LOWER_IN_QUEUE, "b1": Reason.QUOTA_RECLAIMED}
+    assert victims(snapshot, work("in", "a", 4, priority=1)) == {"a1": Reason.PREEMPTED_WITHIN_TENANT, "b1": Reason.QUOTA_RECLAIMED}
 
 
 def test_a_queue_within_a_cohort_that_does_not_borrow_is_closed_to_outsiders():
@@ -114,7 +114,10 @@ def test_a_queue_that_is_within_its_own_only_because_its_work_gave_way_goes_by_s
         "b": Node(parent="all"),
     }
     running = [runs(work("low", "a", 1, priority=-1)), runs(work("b1", "b", 2)), runs(work("b2", "b", 3))]
-    assert victims(snapshot_of(running, FAIR, **tree), work("in", "a", 3)) == {"low": Reason.LOWER_IN_QUEUE, "b1": Reason.FAIR_SHARE}
+    assert victims(snapshot_of(running, FAIR, **tree), work("in", "a", 3)) == {
+        "low": Reason.PREEMPTED_WITHIN_TENANT,
+        "b1": Reason.FAIR_SHARE,
+    }
     due = snapshot_of([runs(work("b1", "b", 2)), runs(work("b2", "b", 4))], FAIR, **tree)
     assert victims(due, work("in", "a", 2)) == {"b1": Reason.QUOTA_RECLAIMED}
 

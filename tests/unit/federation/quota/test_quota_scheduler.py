@@ -98,7 +98,7 @@ def test_what_is_parked_is_looked_at_again_when_room_comes_free_in_its_tree():
         scheduler.submit(work(name, queue, 2))
     scheduler.round(0)
     scheduler.submit(work("a2", "a", 2))
-    assert reasons(scheduler, 1) == {"a2": Reason.NO_VICTIMS}
+    assert reasons(scheduler, 1) == {"a2": Reason.NO_RECLAIM_CANDIDATES}
     assert scheduler.is_parked("a2")
     scheduler.end("z1", 2)
     assert scheduler.round(3) == []
@@ -154,7 +154,7 @@ def test_a_hold_that_is_not_used_in_time_is_given_up():
     assert scheduler.next_round_ms() == 1_010
     decisions = scheduler.round(1_010)
     assert [type(decision) for decision in decisions] == [Wait, Preempt]
-    assert decisions[0].reason is Reason.HOLD_EXPIRED  # type: ignore[union-attr]  # of `Wait`, as the line above says
+    assert decisions[0].reason is Reason.RESERVATION_EXPIRED  # type: ignore[union-attr]  # of `Wait`, as the line above says
     assert all(victim.running.is_leaving for victim in decisions[1].victims)  # type: ignore[union-attr]  # of `Preempt`
 
 
@@ -170,7 +170,7 @@ def test_what_was_stopped_waits_at_its_old_place():
 def test_protected_work_is_preempted_when_it_has_run_long_enough():
     scheduler = shared(replace(QUICK, min_run_ms=500))
     scheduler.submit(work("a1", "a", 4, created_ms=1))
-    assert reasons(scheduler, 10) == {"a1": Reason.NO_VICTIMS}
+    assert reasons(scheduler, 10) == {"a1": Reason.NO_RECLAIM_CANDIDATES}
     assert scheduler.next_round_ms() == 500
     assert [type(decision) for decision in scheduler.round(500)] == [Preempt]
 
@@ -180,12 +180,12 @@ def test_small_work_starts_before_big_work_that_has_a_date_only_if_it_does_not_d
     scheduler.submit(work("long", "a", 3, runs_ms=1_000))
     scheduler.round(0)
     scheduler.submit(work("big", "a", 4, created_ms=1, runs_ms=500))
-    assert reasons(scheduler, 10) == {"big": Reason.NO_VICTIMS}
+    assert reasons(scheduler, 10) == {"big": Reason.NO_RECLAIM_CANDIDATES}
     assert scheduler.reservations[0].start_ms == 1_000
     scheduler.submit(work("slow", "a", 1, created_ms=2, runs_ms=5_000))
     scheduler.submit(work("short", "a", 1, created_ms=3, runs_ms=100))
     decided = {type(decision): decision for decision in scheduler.round(20)}
-    assert (decided[Wait].workload, decided[Wait].reason) == ("slow", Reason.ROOM_RESERVED)
+    assert (decided[Wait].workload, decided[Wait].reason) == ("slow", Reason.CAPACITY_RESERVED)
     assert decided[Admit].workload == "short"
     scheduler.end("short", 120)
     scheduler.end("long", 1_000)
@@ -248,7 +248,7 @@ def test_a_user_at_the_limit_does_not_stand_in_the_way_of_others():
 @pytest.mark.parametrize(
     ("stop", "decided", "reason"),
     [
-        pytest.param(Stop.HOLD, [], Reason.TENANT_HELD, id="on hold"),
+        pytest.param(Stop.HOLD, [], Reason.TENANT_SUSPENDED, id="on hold"),
         pytest.param(Stop.DRAIN, [Evict(workload="a1", reason=Reason.TENANT_DRAINED)], Reason.TENANT_DRAINED, id="drained"),
     ],
 )

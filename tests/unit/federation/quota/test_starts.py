@@ -44,7 +44,7 @@ def test_a_tenant_that_is_not_in_the_tree_is_for_others_to_refuse():
 @pytest.mark.parametrize("stop", [Stop.HOLD, Stop.DRAIN])
 def test_a_stop_shuts_all_below_it_and_nobody_beside_it(stop):
     starts = starts_with(stops={NLP: TenantStop(stop=stop, reason="the budget")})
-    reason = Reason.TENANT_HELD if stop is Stop.HOLD else Reason.TENANT_DRAINED
+    reason = Reason.TENANT_SUSPENDED if stop is Stop.HOLD else Reason.TENANT_DRAINED
     assert (allowed(starts), allowed(starts, VISION)) == ((0, reason), (None, None))
     assert starts.allowed(NLP, "", NOW_MS).is_shut
     assert "(the budget)" in starts.allowed(NLP, "", NOW_MS).detail

@@ -209,7 +209,7 @@ def test_a_mesh_with_pools_of_several_flavors_is_taken_with_the_one_that_is_foun
     assert (answer.pool, answer.flavor, answer.reason) == ("z", SPOT, Reason.FLAVOR_ORDER)
     assert [(verdict.pool, verdict.flavor) for verdict in answer.verdicts] == [("z", SPOT)]
     answer = routed(a_federation(both), flavors=(STANDARD, SPOT))
-    assert (answer.pool, answer.reason) == ("a", Reason.ONLY_FIT)
+    assert (answer.pool, answer.reason) == ("a", Reason.ONLY_FEASIBLE_MESH)
 
 
 def test_work_that_asks_for_nothing_takes_the_first_flavor():
@@ -223,7 +223,7 @@ def test_what_is_planned_for_a_mesh_makes_its_flavor_wait():
     assert answer.flavor == STANDARD
 
 
-FIT, BORROWED, RECLAIMED, WAITS = Grade(Mode.FIT, 0), Grade(Mode.FIT, 1), Grade(Mode.RECLAIM, 0), Grade(Mode.NO_VICTIMS, 0)
+FIT, BORROWED, RECLAIMED, WAITS = Grade(Mode.FIT, 0), Grade(Mode.FIT, 1), Grade(Mode.RECLAIM, 0), Grade(Mode.NO_RECLAIM_CANDIDATES, 0)
 
 
 def test_a_flavor_counts_as_it_does_at_its_best_mesh():

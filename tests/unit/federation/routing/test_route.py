@@ -115,7 +115,7 @@ def test_a_mesh_refuses_with_the_reason_that(demand, mesh, reason):
 def test_work_goes_to_the_only_mesh_and_waits_for(mesh, used, reason, words):
     answer = route(a_demand(), a_snapshot(mesh, cpu_used=used))
     assert isinstance(answer, Routed)
-    assert (answer.mesh, answer.reason, answer.verdicts[0].reason) == ("east", Reason.ONLY_FIT, reason)
+    assert (answer.mesh, answer.reason, answer.verdicts[0].reason) == ("east", Reason.ONLY_FEASIBLE_MESH, reason)
     assert words in answer.detail
 
 
@@ -214,7 +214,7 @@ def test_pinned_work_goes_where_it_is_pinned_and_waits_there():
     snapshot = a_snapshot(a_mesh("east"), a_mesh("west", used=4))
     answer = route(a_demand(mesh=MeshId("west")), snapshot)
     assert isinstance(answer, Routed)
-    assert (answer.mesh, answer.reason) == ("west", Reason.ONLY_FIT)
+    assert (answer.mesh, answer.reason) == ("west", Reason.ONLY_FEASIBLE_MESH)
 
 
 def test_pinned_work_is_refused_with_the_reason_of_that_mesh_alone():
@@ -293,7 +293,7 @@ def test_a_mesh_on_probation_refuses_and_tells_for_how_much_longer():
     snapshot = replace(a_snapshot(standing(a_mesh("east"), steadiness=kept)), at_ms=60_500)
     answer = route(a_demand(), snapshot)
     assert isinstance(answer, Refused)
-    assert (answer.reason, answer.verdicts[0].wait_ms) == (Reason.MESH_UNSTEADY, 500)
+    assert (answer.reason, answer.verdicts[0].wait_ms) == (Reason.MESH_FLAPPING, 500)
     assert answer.detail == "east: it was lost 2 times lately and came back; it gets nothing new before 00:01:01Z"
     assert isinstance(route(a_demand(), replace(snapshot, at_ms=61_000)), Routed)
 

@@ -423,7 +423,7 @@ def test_the_same_job_again_is_nothing_and_another_one_of_its_name_is_refused():
     assert story.take(JobSubmitted(at_ms=9, spec=story.spec)) == []
     (refused,) = story.take(JobSubmitted(at_ms=9, spec=replace(story.spec, priority=9)))
     assert isinstance(refused, RefuseJob)
-    assert refused.reason is Reason.ID_TAKEN
+    assert refused.reason is Reason.ID_IN_USE
     assert story.job.stage is Stage.RUNNING
 
 

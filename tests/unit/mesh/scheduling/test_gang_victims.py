@@ -56,7 +56,7 @@ def test_nobody_is_asked_when_one_member_of_the_gang_would_still_find_no_place()
     mesh.run("firm", 2, priority=1, preemptible=False)
     mesh.run("low", 2, priority=1)
     assert gang(mesh, 2, 2) == []
-    assert "PREEMPTION_TOO_LITTLE" in explain_task(mesh.scheduler.state, TaskId("g0"), mesh.now_ms).detail
+    assert "PREEMPTION_INSUFFICIENT" in explain_task(mesh.scheduler.state, TaskId("g0"), mesh.now_ms).detail
 
 
 def test_what_is_free_already_is_kept_for_the_gang_while_its_victims_stop():
@@ -190,12 +190,12 @@ def test_s9_the_dry_run_tells_who_would_stop_for_a_gang_and_why_nobody_would():
     assert [len(plan.victims) if isinstance(plan, PreemptionPlan) else plan.reason for plan in plans.values()] == [
         1,
         2,
-        Reason.PREEMPTION_TOO_LITTLE,
+        Reason.PREEMPTION_INSUFFICIENT,
     ]
     modest = TaskRequest(task=TaskId("x"), pool=POOL, resources=cpus(2), priority=1.0)
     refused = dry_run(mesh.scheduler.state, modest, mesh.now_ms, 2)[1]
     assert isinstance(refused, PreemptionRefused)
-    assert refused.reason is Reason.NOBODY_GIVES_WAY
+    assert refused.reason is Reason.NO_PREEMPTION_CANDIDATES
     assert mesh.scheduler.to_snapshot() == before
 
 

@@ -137,7 +137,7 @@ def test_s12_a_choice_of_node_on_an_old_state_is_refused_and_made_again(mesh: Me
     request = TaskRequest(task=TaskId("late"), pool=POOL, resources=cpus(1), node=NodeName("n1"), policy="node_affinity")
     mesh.pool(cpus(8))
     decisions = mesh.tell(events.TaskSubmitted, request=request, version=before)
-    assert [explained.reason for explained in of(ExplainWaiting, decisions)] == [Reason.STALE_CHOICE]
+    assert [explained.reason for explained in of(ExplainWaiting, decisions)] == [Reason.STALE_PLACEMENT]
     assert [start.node for start in of(StartTask, decisions)] == ["n2"]
 
 
@@ -840,7 +840,7 @@ def test_slots_and_tasks_have_names_of_their_own(mesh: Mesh):
     mesh.ended("x")
     assert mesh.tell(events.SlotAsked, slot="y", pool=POOL, resources=cpus(1))[0].refused is None
     assert mesh.tell(events.SlotAsked, slot="y", pool=POOL, resources=cpus(1))[0].refused is None
-    assert mesh.tell(events.SlotAsked, slot="y", pool=POOL, resources=cpus(3))[0].refused is Reason.ID_TAKEN
+    assert mesh.tell(events.SlotAsked, slot="y", pool=POOL, resources=cpus(3))[0].refused is Reason.ID_IN_USE
     assert starts(mesh.submit("y")) == [("y", "PLACED")]
 
 

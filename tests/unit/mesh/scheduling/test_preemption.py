@@ -78,12 +78,14 @@ def test_a_state_that_was_kept_before_this_attempt_saves_none_of_its_work():
             id="another pool that is protected",
         ),
         pytest.param(runs(), replace(RULES, protected_pools=frozenset({"p"})), Reason.ELIGIBLE, id="its own pool, protected from others"),
-        pytest.param(runs(label="other"), RULES, Reason.ISOLATED, id="another label without a rule"),
+        pytest.param(runs(label="other"), RULES, Reason.LABEL_ISOLATED, id="another label without a rule"),
         pytest.param(runs(label="other"), replace(RULES, cross_label={"": ("other",)}), Reason.ELIGIBLE, id="another label with a rule"),
         pytest.param(runs(label="other"), replace(RULES, cross_label={"*": ("other",)}), Reason.ELIGIBLE, id="a rule for every label"),
         pytest.param(runs(label="other"), replace(RULES, cross_label={"": ("*",)}), Reason.ELIGIBLE, id="a rule that opens every label"),
-        pytest.param(runs(label="other"), replace(RULES, cross_label={"x": ("*",)}), Reason.ISOLATED, id="a rule for somebody else"),
-        pytest.param(runs(started_ms=NOW_MS - 999), replace(RULES, min_run_ms=1_000), Reason.TOO_YOUNG, id="just short of its minimum"),
+        pytest.param(runs(label="other"), replace(RULES, cross_label={"x": ("*",)}), Reason.LABEL_ISOLATED, id="a rule for somebody else"),
+        pytest.param(
+            runs(started_ms=NOW_MS - 999), replace(RULES, min_run_ms=1_000), Reason.BELOW_MIN_RUN_TIME, id="just short of its minimum"
+        ),
         pytest.param(runs(started_ms=NOW_MS - 1_000), replace(RULES, min_run_ms=1_000), Reason.ELIGIBLE, id="just past its minimum"),
         pytest.param(runs(priority=7.0), replace(RULES, threshold=2.0), Reason.BELOW_THRESHOLD, id="a score at the threshold"),
         pytest.param(runs(priority=6.9), replace(RULES, threshold=2.0), Reason.ELIGIBLE, id="a score above the threshold"),
@@ -100,7 +102,7 @@ def test_s9_each_candidate_gets_its_verdict(candidate: Candidate, rules: Preempt
         pytest.param({"pool": "guarded"}, Reason.PROTECTED, id="not a protected pool"),
         pytest.param({"pool": "q"}, Reason.OTHER_POOL, id="not another pool"),
         pytest.param({"preemptible": False}, Reason.NOT_PREEMPTIBLE, id="not its user's will"),
-        pytest.param({"started_ms": NOW_MS}, Reason.TOO_YOUNG, id="not its minimum run time"),
+        pytest.param({"started_ms": NOW_MS}, Reason.BELOW_MIN_RUN_TIME, id="not its minimum run time"),
     ],
 )
 def test_a_label_rule_lifts_nothing_but_isolation(facts: dict, expected: Reason):

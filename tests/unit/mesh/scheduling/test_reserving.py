@@ -52,9 +52,9 @@ def test_a_large_task_that_has_waited_too_long_gets_its_node_piece_by_piece():
     mesh = full()
     mesh.submit("large", 2)
     wait(mesh)
-    assert mesh.why("large") is Reason.GATHERING_ROOM
+    assert mesh.why("large") is Reason.ACCUMULATING_RESERVATION
     assert replace_small(mesh, "small0", "next") == []
-    assert mesh.why("next") is Reason.ROOM_RESERVED
+    assert mesh.why("next") is Reason.CAPACITY_RESERVED
     beside = next(name for name in ("small1", "small2", "small3") if mesh.scheduler.state.records[TaskId(name)].node == "n0")
     assert starts(mesh.ended(beside)) == [("large", "PLACED")]
     assert mesh.scheduler.state.reservations == {}
@@ -77,13 +77,13 @@ def test_small_work_that_is_known_to_end_before_may_use_the_room():
     mesh.run("long", estimated_ms=60_000, preemptible=False)
     mesh.submit("large", 2)
     wait(mesh)
-    assert mesh.why("large") is Reason.GATHERING_ROOM
+    assert mesh.why("large") is Reason.ACCUMULATING_RESERVATION
     assert starts(mesh.submit("unknown")) == []
     assert starts(mesh.submit("too-long", estimated_ms=90_000)) == []
     assert starts(mesh.submit("brief", estimated_ms=10_000)) == [("brief", "PLACED")]
     mesh.started("brief")
     mesh.ended("brief")
-    assert mesh.why("unknown") is Reason.ROOM_RESERVED
+    assert mesh.why("unknown") is Reason.CAPACITY_RESERVED
     wait(mesh)
     wait(mesh)
     assert starts(mesh.submit("late", estimated_ms=10)) == []  # Such words may be wrong: after as long a wait again it is kept.

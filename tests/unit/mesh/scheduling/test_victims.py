@@ -76,7 +76,7 @@ def test_a_victim_in_another_pool_does_not_help_a_pool_that_lacks_quota():
     assert victims(choose([elsewhere, own], short=cpu(1), rules=rules)) == {"own"}
     refused = choose([elsewhere], short=cpu(1), rules=rules)
     assert isinstance(refused, PreemptionRefused)
-    assert refused.reason is Reason.PREEMPTION_TOO_LITTLE
+    assert refused.reason is Reason.PREEMPTION_INSUFFICIENT
     assert refused.detail == "pool p would still lack {cpu: 1}"
 
 
@@ -130,7 +130,7 @@ def test_a_group_is_reused_on_its_own_row_even_when_others_have_room():
 def test_why_nobody_gives_way_is_told():
     nothing = choose([])
     assert isinstance(nothing, PreemptionRefused)
-    assert nothing == PreemptionRefused(reason=Reason.NOBODY_GIVES_WAY, detail="no running task is a candidate")
+    assert nothing == PreemptionRefused(reason=Reason.NO_PREEMPTION_CANDIDATES, detail="no running task is a candidate")
     refused = choose([runs("a", priority=9.0), runs("b", pool="q"), runs("c", pool="q")])
     assert isinstance(refused, PreemptionRefused)
     assert refused.detail == "2 OTHER_POOL, 1 PRIORITY_NOT_LOWER"
@@ -140,7 +140,7 @@ def test_what_lacks_on_the_nearest_node_is_told():
     refused = choose([runs("a", row=0), runs("b", row=1, cpu=3)], wanted=4)
     assert isinstance(refused, PreemptionRefused)
     assert (refused.reason, refused.detail) == (
-        Reason.PREEMPTION_TOO_LITTLE,
+        Reason.PREEMPTION_INSUFFICIENT,
         "the best node would still lack {cpu: 1}",
     )
 

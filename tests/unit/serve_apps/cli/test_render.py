@@ -46,7 +46,16 @@ def amount(value: int) -> Quantity:
 
 
 def a_stage(number: int, mesh: str, state: StageState, **fields: object) -> StageView:
-    given = {"cluster": "c", "level": 0, "reason": None, "detail": "", "why_here": "ONLY_FIT", "slots": 0, "width": 1, "sent_ms": 0}
+    given = {
+        "cluster": "c",
+        "level": 0,
+        "reason": None,
+        "detail": "",
+        "why_here": "ONLY_FEASIBLE_MESH",
+        "slots": 0,
+        "width": 1,
+        "sent_ms": 0,
+    }
     given |= {"started_ms": 0, "ended_ms": 0, "counts": {}, **fields}
     return StageView(id=f"night.{number}", mesh=mesh, state=state.value, **given)
 
@@ -137,9 +146,9 @@ def test_a_stage_that_gave_way_says_so_and_for_what_in_place_of_why_it_was_there
 
 
 def test_a_stage_that_never_started_was_taken_back_and_one_whose_mesh_fell_silent_was_lost():
-    taken = a_stage(1, "east", StageState.STOPPED, reason="TENANT_HELD")
+    taken = a_stage(1, "east", StageState.STOPPED, reason="TENANT_SUSPENDED")
     lost = a_stage(2, "west", StageState.LOST, reason="LEASE_EXPIRED", started_ms=NOW_MS)
-    assert [line.split()[3:] for line in lines_of(taken, lost)] == [["recalled:", "TENANT_HELD"], ["lost:", "LEASE_EXPIRED"]]
+    assert [line.split()[3:] for line in lines_of(taken, lost)] == [["recalled:", "TENANT_SUSPENDED"], ["lost:", "LEASE_EXPIRED"]]
 
 
 def test_a_stage_that_was_planned_anew_before_anybody_heard_of_it_is_not_shown_nor_a_mesh_that_has_nothing_of_the_run():
@@ -211,7 +220,17 @@ def test_a_run_shows_stages_with_progress_and_reasons():
         MeshShare(mesh="west", stages=1, slots=0, counts={"ASSIGNED": 3}),
     ]
     told = text_of(run_panel(a_run(stages=stages, meshes=shares, counts={"SUCCEEDED": 2, "RUNNING": 2, "ASSIGNED": 3}), NOW_MS))
-    for words in ("night", "1m05s", "2 SUCCEEDED", "QUEUED", "QUOTA_EXHAUSTED", "2/4", "0/3", "ONLY_FIT", "meshes: east 2/2  west 0/3"):
+    for words in (
+        "night",
+        "1m05s",
+        "2 SUCCEEDED",
+        "QUEUED",
+        "QUOTA_EXHAUSTED",
+        "2/4",
+        "0/3",
+        "ONLY_FEASIBLE_MESH",
+        "meshes: east 2/2  west 0/3",
+    ):
         assert words in told
 
 

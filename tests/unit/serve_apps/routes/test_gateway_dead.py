@@ -31,7 +31,7 @@ def world() -> World:
         tenant=RESEARCH,
         stage=StageId("night.1"),
         mesh=MeshId("east"),
-        reason=Reason.POISON,
+        reason=Reason.POISON_TASK,
         type_name="schedulemesh.Poison",
         message="3 workers died under it",
         attempts=3,
@@ -59,7 +59,7 @@ def operated(world, monkeypatch) -> World:
 
 def test_an_operator_lists_and_inspects_dead_letters(world):
     (letter,) = world.http("*").get("/v1/dead").json()["letters"]
-    assert (letter["letter"], letter["reason"], letter["kills"], letter["mesh"]) == ("night:b", "POISON", 3, "east")
+    assert (letter["letter"], letter["reason"], letter["kills"], letter["mesh"]) == ("night:b", "POISON_TASK", 3, "east")
     assert world.http("*").get("/v1/dead/night:b").json() == letter
     answer = world.http("*").get("/v1/dead/night:a")
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown_letter")
@@ -124,7 +124,7 @@ def test_a_sound_store_has_nothing_to_tell_in_an_audit(world):
 def test_the_terminal_lists_shows_requeues_and_drops_by_way_of(operated, monkeypatch, capsys, way):
     if way == "the state folder":
         monkeypatch.delenv("SCHEDULEMESH_ADDRESS")
-    for command, word in ((["list"], "POISON"), (["show", "night:b"], "3 workers died"), (["requeue", "night:b"], "night.again-1")):
+    for command, word in ((["list"], "POISON_TASK"), (["show", "night:b"], "3 workers died"), (["requeue", "night:b"], "night.again-1")):
         assert run_command(["dead", *command]) == 0
         assert word in capsys.readouterr().out
     assert run_command(["dead", "list"]) == 0

@@ -261,7 +261,7 @@ def prioritised(run, priority):
 def test_a_stage_is_explained_with_the_less_urgent_one_of_its_tenant_that_would_stop(busy):
     view = get(busy, "/v1/runs/urgent/stages/1/explain", RESEARCH)
     (gives,) = view["gives_way"]
-    assert (gives["tenant"], gives["mesh"], gives["reason"], gives["stages"]) == (RESEARCH, EAST, "LOWER_IN_QUEUE", ["calm.1"])
+    assert (gives["tenant"], gives["mesh"], gives["reason"], gives["stages"]) == (RESEARCH, EAST, "PREEMPTED_WITHIN_TENANT", ["calm.1"])
 
 
 @pytest.mark.parametrize(
@@ -395,7 +395,7 @@ def test_a_hold_keeps_back_what_comes_after_it(world):
     world.http("*").post(f"/v1/tenants/{ACME}/hold", json={"reason": "the budget"})
     world.coordinator().tick()
     kept_back = get(world, f"/v1/queues/{ACME}", ACME)["kept_back"]
-    assert {one["reason"] for one in kept_back} == {"TENANT_HELD"}
+    assert {one["reason"] for one in kept_back} == {"TENANT_SUSPENDED"}
     assert get(world, "/v1/queues")["waiting"] == []
 
 
@@ -478,7 +478,7 @@ def scene(borrowed):
     [
         pytest.param(5, "CAPACITY_BUSY", "QUOTA_EXHAUSTED", "it would start if 1 cpu of standard became free in acme", id="no quota too"),
         pytest.param(4, "CAPACITY_BUSY", "CAPACITY_BUSY", "as the mesh says", id="lacks room alone"),
-        pytest.param(5, "ROOM_RESERVED", "ROOM_RESERVED", "as the mesh says", id="knows best"),
+        pytest.param(5, "CAPACITY_RESERVED", "CAPACITY_RESERVED", "as the mesh says", id="knows best"),
     ],
 )
 def test_all_views_tell_one_reason_of_a_stage_that(borrowed, said, reason, detail):

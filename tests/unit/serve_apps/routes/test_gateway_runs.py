@@ -177,7 +177,7 @@ def test_a_run_shows_its_stages_meshes_and_failures(world):
     assert shown["outputs"] == ["c"]
     assert shown["counts"] == {"FAILED": 1, "SKIPPED": 2}
     (stage,) = shown["stages"]
-    assert (stage["mesh"], stage["cluster"], stage["slots"], stage["why_here"]) == ("east", "c1", 2, "ONLY_FIT east/general")
+    assert (stage["mesh"], stage["cluster"], stage["slots"], stage["why_here"]) == ("east", "c1", 2, "ONLY_FEASIBLE_MESH east/general")
     assert stage["counts"] == {"FAILED": 1, "SKIPPED": 1}
     assert [mesh["mesh"] for mesh in shown["meshes"]] == ["east"]
     (failure,) = shown["failures"]
