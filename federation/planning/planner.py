@@ -22,7 +22,7 @@ from federation.planning.tournament import Tournament
 from federation.planning.values import Holding, Plan, Unmet, Want
 from federation.quota.forest import QuotaForest
 from federation.quota.past_use import NO_PAST, PastUse
-from federation.quota.policies import MESH, OnCut, QueueSettings, Rules, Stop
+from federation.quota.policies import MESH, OnQuotaReduction, QueueSettings, Rules, Stop
 from federation.tenants import FlavorResource
 from mesh.reasons import Reason
 from mesh.resources import format_units
@@ -96,7 +96,7 @@ def _drain(board: Board, stopped: _Stopped) -> None:
 
 def _cut(board: Board, borrowers: Borrowers, settings: Mapping[str, QueueSettings]) -> None:
     """Evict the part above reduced limits, per resource, of tenants that chose eviction; leave the other tenants to reclaim."""
-    choice = {tenant for tenant, known in settings.items() if known.on_cut is OnCut.EVICT}
+    choice = {tenant for tenant, known in settings.items() if known.on_quota_reduction is OnQuotaReduction.EVICT}
     by_choice = [lease for lease in board.leases.values() if lease.key[1] in choice and not lease.holding.is_fixed] if choice else ()
     for lease in sorted(by_choice, key=lambda lease: borrowers.rank(lease, board.forest.root(lease.node))):
         above = {name: min(units, board.ledger.deficit(lease.node, (lease.key[2], name))) for name, units in lease.target.items()}

@@ -14,8 +14,8 @@ from federation.config.tenant_forest import PlacedTenant, forest_of
 from federation.quota.forest import OWN_LEAF, QuotaForest
 from federation.quota.policies import (
     Fungibility,
-    OnCut,
     OnMaxWait,
+    OnQuotaReduction,
     Policies,
     Preempt,
     Preference,
@@ -50,7 +50,7 @@ TOP = SchedulingSection(
     on_preempt="next",
     prefer="borrowing",
     strict_order=False,
-    on_cut="keep",
+    on_quota_reduction="keep",
 )
 
 
@@ -126,6 +126,6 @@ def _settings(own: SchedulingSection, limits: LimitsSection, everything: Resourc
         running_max=limits.running_max,
         running_max_per_user=limits.running_max_per_user,
         windows=tuple(TimeWindow(opens_ms=one.opens_ms, lasts_ms=one.lasts_ms, every_ms=one.every_ms) for one in limits.windows),
-        on_cut=OnCut(str(own.on_cut)),
+        on_quota_reduction=OnQuotaReduction(str(own.on_quota_reduction)),
         min_run_ms=own.min_run_ms,
     )

@@ -67,7 +67,7 @@ class ResourceGroup:
     flavors: tuple[str, ...]
 
 
-class OnCut(str, Enum):
+class OnQuotaReduction(str, Enum):
     """Treatment of running work above a reduced quota."""
 
     KEEP = "keep"  #: It continues to its end; until then nothing new starts.
@@ -120,7 +120,7 @@ class QueueSettings:
     max_wait_ms: int | None = None  #: A head that waited longer gets all room that comes free in its queue's reach.
     on_max_wait: OnMaxWait = OnMaxWait.REFUSE
     windows: tuple[TimeWindow, ...] = ()  #: New work starts only within one; empty: always.
-    on_cut: OnCut = OnCut.KEEP
+    on_quota_reduction: OnQuotaReduction = OnQuotaReduction.KEEP
     min_run_ms: int | None = None  #: Overrides the value of `Rules`.
 
     @property

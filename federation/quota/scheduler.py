@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 
 from federation.errors import UnknownTenant
 from federation.quota.candidates import Victim
-from federation.quota.cuts import cut_victims
 from federation.quota.cycle import QuotaCycle
 from federation.quota.decisions import Admit, Decision, Evict, Preempt, Wait
 from federation.quota.flavors import Assignment, Mode
@@ -33,6 +32,7 @@ from federation.quota.past_use import PastUse
 from federation.quota.pending import PendingQueue
 from federation.quota.policies import MESH, QueueSettings, Rules
 from federation.quota.precedence import EvictionOrder
+from federation.quota.quota_reductions import reduction_victims
 from federation.quota.reservations import Reservation, earliest_start, on_empty_tree, would_delay
 from federation.quota.snapshot import QuotaSnapshot
 from federation.quota.workloads import Running, Workload
@@ -163,7 +163,7 @@ class QuotaScheduler:
             self.restore(replace(running, workload=replace(running.workload, queue=renamed[running.workload.queue])))
         for workload in waiting:
             self.submit(replace(workload, queue=renamed[workload.queue]))
-        return self._evict(cut_victims(self.snapshot))
+        return self._evict(reduction_victims(self.snapshot))
 
     # -- a round ---------------------------------------------------------------------------------------------------------
 

@@ -63,7 +63,7 @@ def settings_of(forest: QuotaForest, nodes: Mapping[str, Node]) -> dict[int, Que
             running_max_per_user=own.running_max_per_user,
             max_wait_ms=own.max_wait_ms,
             windows=own.windows,
-            on_cut=own.on_cut,
+            on_quota_reduction=own.on_quota_reduction,
             min_run_ms=own.min_run_ms,
         )
     return found

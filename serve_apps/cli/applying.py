@@ -79,7 +79,9 @@ def _lines(found: Changes, left: tuple[str, ...]) -> Iterator[str]:
 def _over(row: str, *, is_stopped: bool) -> str:
     tenant, flavor, resource = row.split(SEPARATOR)
     words = (
-        "work is stopped until the limit holds (`on_cut: evict`)" if is_stopped else "running work continues until it ends (`on_cut: keep`)"
+        "work is stopped until the limit holds (`on_quota_reduction: evict`)"
+        if is_stopped
+        else "running work continues until it ends (`on_quota_reduction: keep`)"
     )
     return f"  {tenant}: {flavor}.{resource}; {words}"
 

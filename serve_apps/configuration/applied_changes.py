@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from federation.quota.policies import OnCut, StandingOrders
+from federation.quota.policies import OnQuotaReduction, StandingOrders
 from federation.routing.domains import crowded
 from federation.snapshot import Snapshot
 from federation.tenants import SEPARATOR, FlavorResource, Quota, TenantTree
@@ -86,10 +86,13 @@ def refuse_crowding(snapshot: Snapshot, tree: TenantTree) -> None:
 
 
 def _is_stopped(row: str, snapshot: Snapshot, tree: TenantTree, asked: StandingOrders) -> bool:
-    """Return whether a holder of the excess is evicted when its quota is reduced. Each holder's own `on_cut` decides."""
+    """Return whether a holder of the excess is evicted when its quota is reduced. Each holder's own `on_quota_reduction` decides."""
     node, flavor, resource = row.split(SEPARATOR)
     holders = {lease.tenant for lease in snapshot.leases if lease.flavor == flavor and resource in lease.amounts}
-    return any(tree.is_within(holder, TenantPath(node)) and asked.settings_of(holder).on_cut is OnCut.EVICT for holder in holders)
+    return any(
+        tree.is_within(holder, TenantPath(node)) and asked.settings_of(holder).on_quota_reduction is OnQuotaReduction.EVICT
+        for holder in holders
+    )
 
 
 def as_json(found: Changes) -> dict[str, Any]:
@@ -103,7 +106,7 @@ def as_json(found: Changes) -> dict[str, Any]:
         "over_limits": [
             {
                 **dict(zip(("tenant", "flavor", "resource"), row.split(SEPARATOR), strict=True)),
-                "on_cut": (OnCut.EVICT if row in found.stopped else OnCut.KEEP).value,
+                "on_quota_reduction": (OnQuotaReduction.EVICT if row in found.stopped else OnQuotaReduction.KEEP).value,
             }
             for row in found.over
         ],

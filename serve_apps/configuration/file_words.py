@@ -37,7 +37,7 @@ def settings_told(own: QueueSettings) -> Iterator[tuple[str, str]]:
     yield "scheduling.prefer", _plain(own.fungibility.preference)
     yield "scheduling.strict_order", _plain(own.is_strict)
     yield "scheduling.min_run", _span(own.min_run_ms)
-    yield "scheduling.on_cut", _plain(own.on_cut)
+    yield "scheduling.on_quota_reduction", _plain(own.on_quota_reduction)
     yield "limits.running_max", _plain(own.running_max)
     yield "limits.running_max_per_user", _plain(own.running_max_per_user)
     yield "limits.max_wait", _span(own.max_wait_ms)

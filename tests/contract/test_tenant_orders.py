@@ -5,8 +5,8 @@ from fractions import Fraction
 import pytest
 
 from federation.quota.policies import (
-    OnCut,
     OnMaxWait,
+    OnQuotaReduction,
     Policies,
     Preempt,
     QueueSettings,
@@ -35,7 +35,7 @@ FILED = StandingOrders(
             max_wait_ms=9_000,
             on_max_wait=OnMaxWait.FIRST,
             windows=(TimeWindow(opens_ms=1, lasts_ms=2),),
-            on_cut=OnCut.EVICT,
+            on_quota_reduction=OnQuotaReduction.EVICT,
         )
     },
 )

@@ -31,7 +31,7 @@ from federation.child.child_mesh import ChildMesh
 from federation.errors import StoreUnavailable
 from federation.leases import Aim, LeaseTerms
 from federation.planning.seat import PlannerSeat
-from federation.quota.policies import OnCut, QueueSettings, Rules, StandingOrders
+from federation.quota.policies import OnQuotaReduction, QueueSettings, Rules, StandingOrders
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.keys import Keys
 from federation.store.memory_orders import MemoryTenantOrders
@@ -62,7 +62,7 @@ TERMS = LeaseTerms(ttl_ms=3_000, grace_ms=1_000, max_step_ms=500)
 HEARTBEAT_MS, TICK_S, ANSWER_MS = 300, 0.1, 500
 SEAT_MS = 1_000
 #: Nobody waits for a minute before he gives way; a tenant whose quota is cut gives way at once.
-ORDERS = StandingOrders(rules=Rules(min_run_ms=0), settings={"lab": QueueSettings(on_cut=OnCut.EVICT)})
+ORDERS = StandingOrders(rules=Rules(min_run_ms=0), settings={"lab": QueueSettings(on_quota_reduction=OnQuotaReduction.EVICT)})
 FLAVOR = FlavorName("standard")
 UID = "bed"
 KILL_AFTER_S = 0.7

@@ -18,7 +18,7 @@ from federation.quota.ledger import QuotaLedger, recompute
 from federation.quota.nomination import Nomination, nominate
 from federation.quota.order import FairOrder
 from federation.quota.past_use import PastUse
-from federation.quota.policies import MESH, OnCut, Policies, QueueSettings, ResourceGroup
+from federation.quota.policies import MESH, OnQuotaReduction, Policies, QueueSettings, ResourceGroup
 from federation.quota.policies import Preempt as Policy
 from federation.quota.scheduler import QuotaScheduler
 from federation.quota.shares import dominant_share
@@ -424,12 +424,15 @@ def test_after_a_cut_what_is_beyond_the_limits_only_falls(case, chance):
         )
         for node, name in enumerate(scheduler.forest.names)
     ]
-    settings = {node: replace(scheduler.settings[node], on_cut=chance.choice(list(OnCut))) for node in scheduler.forest.queues}
+    settings = {
+        node: replace(scheduler.settings[node], on_quota_reduction=chance.choice(list(OnQuotaReduction)))
+        for node in scheduler.forest.queues
+    }
     decided = scheduler.reshape(QuotaForest(nodes), settings, 1)
     for decision in decided:
         assert isinstance(decision, Evict)
         assert decision.reason is Reason.QUOTA_REDUCED
-        assert settings[scheduler.forest.index[scheduler.find(decision.workload).queue]].on_cut is OnCut.EVICT
+        assert settings[scheduler.forest.index[scheduler.find(decision.workload).queue]].on_quota_reduction is OnQuotaReduction.EVICT
     before = deficits(scheduler)
     for now_ms in range(50, 400, 50):
         for name in leaving(scheduler):

@@ -16,7 +16,7 @@ from federation.planning.board import Board, Claim, Lease, named
 from federation.planning.borrowers import Borrowers
 from federation.planning.values import Holding, Plan, Want
 from federation.quota.forest import ForestNode, QuotaForest
-from federation.quota.policies import OnCut, Policies, Preempt, QueueSettings, Rules, Stop
+from federation.quota.policies import OnQuotaReduction, Policies, Preempt, QueueSettings, Rules, Stop
 from federation.quota.shares import ShareKey, dominant_share
 from federation.tenants import FlavorResource, Quota
 from mesh.reasons import Reason
@@ -279,7 +279,7 @@ def world(chance: random.Random) -> dict[str, object]:
     orders = {
         team: QueueSettings(
             stop=chance.choice((Stop.NONE, Stop.NONE, Stop.DRAIN)),
-            on_cut=chance.choice(list(OnCut)),
+            on_quota_reduction=chance.choice(list(OnQuotaReduction)),
             max_wait_ms=1_000,
             min_run_ms=chance.choice((None, None, 0, NOW_MS)),
             policies=Policies(

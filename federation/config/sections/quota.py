@@ -14,7 +14,7 @@ Reclaim = Annotated[str, one_of("never", "lower_priority", "any"), WORD]
 Borrow = Annotated[str, one_of("never", "lower_priority"), WORD]
 Search = Annotated[str, one_of("stop", "next"), WORD]
 Prefer = Annotated[str, one_of("borrowing", "preemption"), WORD]
-OnCut = Annotated[str, one_of("keep", "evict"), WORD]
+OnQuotaReduction = Annotated[str, one_of("keep", "evict"), WORD]
 
 #: Ledger, planner and explanations hold no rounds over queues.
 _ROUNDS = "Used only in rounds of `QuotaScheduler`, which the running federation does not hold."
@@ -76,7 +76,7 @@ class SchedulingSection(Section):
     min_run_ms: DurationMs | None = Field(
         default=None, alias="min_run", description="As `min_run` of `quota`, for the tenant's work; top-level default: that value."
     )
-    on_cut: OnCut | None = Field(
+    on_quota_reduction: OnQuotaReduction | None = Field(
         default=None,
         description="When its quota is reduced below its use: `keep` the work running (top-level default), or `evict` as much as needed.",
     )

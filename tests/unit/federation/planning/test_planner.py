@@ -10,7 +10,7 @@ from federation.planning.planner import plan
 from federation.planning.values import Holding, Plan, Target, Want
 from federation.quota.forest import ForestNode, QuotaForest
 from federation.quota.past_use import WHOLE, PastUse
-from federation.quota.policies import MESH, OnCut, Policies, Preempt, QueueSettings, Rules, Stop
+from federation.quota.policies import MESH, OnQuotaReduction, Policies, Preempt, QueueSettings, Rules, Stop
 from federation.tenants import Quota
 from mesh.reasons import Reason
 
@@ -429,10 +429,14 @@ def test_an_urgent_claimant_takes_what_it_needs_at_once_from_several():
     assert gpus_of(answer.raised) == {"vision": 6}
 
 
-@pytest.mark.parametrize(("on_cut", "left"), [(OnCut.KEEP, {}), (OnCut.EVICT, {"batch": 1})], ids=["keep", "evict"])
-def test_a_tenant_whose_quota_was_cut_below_what_it_holds_gives_way_if_it_says_so(on_cut: OnCut, left: dict[str, int]):
+@pytest.mark.parametrize(
+    ("on_quota_reduction", "left"), [(OnQuotaReduction.KEEP, {}), (OnQuotaReduction.EVICT, {"batch": 1})], ids=["keep", "evict"]
+)
+def test_a_tenant_whose_quota_was_cut_below_what_it_holds_gives_way_if_it_says_so(
+    on_quota_reduction: OnQuotaReduction, left: dict[str, int]
+):
     held = (holding("vision", 2), holding("batch", 3))
-    answer = decide(company(vision=2, batch=1), held, (), settings={"batch": QueueSettings(on_cut=on_cut)})
+    answer = decide(company(vision=2, batch=1), held, (), settings={"batch": QueueSettings(on_quota_reduction=on_quota_reduction)})
     assert gpus_of(answer.lowered) == left
     assert all(target.reason is Reason.QUOTA_REDUCED for target in answer.lowered)
 
@@ -441,7 +445,7 @@ def test_a_cut_of_one_resource_takes_nothing_of_the_others():
     quotas = {("a100", "cpu"): Quota(nominal=8), ("a100", "memory"): Quota(nominal=31)}
     tree = QuotaForest([ForestNode(name="acme", quotas=quotas, is_queue=True)])
     lease = Holding(mesh="east", tenant="acme", flavor="a100", target={"cpu": 8, "memory": 32})
-    answer = decide(tree, (lease,), (), settings={"acme": QueueSettings(on_cut=OnCut.EVICT)})
+    answer = decide(tree, (lease,), (), settings={"acme": QueueSettings(on_quota_reduction=OnQuotaReduction.EVICT)})
     assert [target.amounts for target in answer.lowered] == [{"cpu": 8, "memory": 31}]
 
 

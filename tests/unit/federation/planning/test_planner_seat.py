@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from federation.errors import QuotaExceeded
 from federation.leases import ROWS_MAX, Aim, Beat, Granted, Kept, Lease, Session, Told, Want
 from federation.planning.seat import PlannerSeat
-from federation.quota.policies import OnCut, QueueSettings, Rules, StandingOrders, Stop
+from federation.quota.policies import OnQuotaReduction, QueueSettings, Rules, StandingOrders, Stop
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
 from federation.store.memory_orders import MemoryTenantOrders
@@ -137,7 +137,9 @@ def test_what_a_drained_tenant_was_given_time_for_it_gives_up_at_once(store, clo
 
 def test_a_cut_by_choice_waits_for_nobody(store, clock):
     orders = MemoryTenantOrders()
-    orders.publish(StandingOrders(rules=Rules(min_run_ms=20_000), settings={BATCH: QueueSettings(on_cut=OnCut.EVICT)}))
+    orders.publish(
+        StandingOrders(rules=Rules(min_run_ms=20_000), settings={BATCH: QueueSettings(on_quota_reduction=OnQuotaReduction.EVICT)})
+    )
     seat = PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=orders)
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     east.acquire(BATCH, 4)

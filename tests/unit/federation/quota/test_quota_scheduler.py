@@ -6,7 +6,7 @@ import pytest
 
 from federation.errors import UnknownTenant
 from federation.quota.decisions import Admit, Evict, Preempt, Wait
-from federation.quota.policies import KUEUE, MESH, OnCut, Policies, QueueSettings, Rules, Stop, TimeWindow
+from federation.quota.policies import KUEUE, MESH, OnQuotaReduction, Policies, QueueSettings, Rules, Stop, TimeWindow
 from federation.quota.policies import Preempt as Policy
 from federation.quota.scheduler import QuotaScheduler
 from federation.quota.testing import RED, Node, forest_of, scheduler_of, settings_of, work
@@ -275,10 +275,11 @@ def test_work_starts_only_inside_of_the_windows():
 
 
 @pytest.mark.parametrize(
-    ("on_cut", "stopped"), [pytest.param(OnCut.KEEP, [], id="go on"), pytest.param(OnCut.EVICT, ["low"], id="as few as can be stop")]
+    ("on_quota_reduction", "stopped"),
+    [pytest.param(OnQuotaReduction.KEEP, [], id="go on"), pytest.param(OnQuotaReduction.EVICT, ["low"], id="as few as can be stop")],
 )
-def test_when_a_quota_is_cut_running_work_does_what_its_tenant_chose(on_cut: OnCut, stopped: list[str]):
-    before, after = ({"a": Node(nominal=nominal, settings=QueueSettings(on_cut=on_cut))} for nominal in (4, 3))
+def test_when_a_quota_is_cut_running_work_does_what_its_tenant_chose(on_quota_reduction: OnQuotaReduction, stopped: list[str]):
+    before, after = ({"a": Node(nominal=nominal, settings=QueueSettings(on_quota_reduction=on_quota_reduction))} for nominal in (4, 3))
     scheduler = scheduler_of(QUICK, **before)
     scheduler.submit(work("low", "a", 2))
     scheduler.submit(work("high", "a", 2, priority=5))

@@ -674,11 +674,11 @@ def test_apply_tells_who_is_over_its_limits_after_a_cut(world, applied):
     quota = "ops:\n        quotas: {standard: {cpu: {nominal: %s,"
     old, new = quota % "1", quota % "0, borrowing_limit: 0"
     over = "over their limits, and granted nothing more until they are within them:\n  acme/ops: standard.cpu; "
-    assert f"{over}running work continues until it ends (`on_cut: keep`)\n" in applied(old, new, "--dry-run")[1]
-    evicting = f"ops:\n        scheduling: {{on_cut: evict}}{new.removeprefix('ops:')}"
-    assert f"{over}work is stopped until the limit holds (`on_cut: evict`)\n" in applied(old, evicting, "--dry-run")[1]
+    assert f"{over}running work continues until it ends (`on_quota_reduction: keep`)\n" in applied(old, new, "--dry-run")[1]
+    evicting = f"ops:\n        scheduling: {{on_quota_reduction: evict}}{new.removeprefix('ops:')}"
+    assert f"{over}work is stopped until the limit holds (`on_quota_reduction: evict`)\n" in applied(old, evicting, "--dry-run")[1]
     (told,) = json.loads(applied(old, new, "--json")[1])["over_limits"]
-    assert told == {"tenant": "acme/ops", "flavor": "standard", "resource": "cpu", "on_cut": "keep"}
+    assert told == {"tenant": "acme/ops", "flavor": "standard", "resource": "cpu", "on_quota_reduction": "keep"}
 
 
 def test_up_refuses_the_file_of_another_federation_than_the_folders(tmp_path, capsys):

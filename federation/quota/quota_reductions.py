@@ -1,9 +1,9 @@
-"""Evictions after a quota reduction, for queues with `OnCut.EVICT`. Other queues only admit nothing until they fit again."""
+"""Evictions after a quota reduction, for queues with `OnQuotaReduction.EVICT`. Other queues only admit nothing until they fit again."""
 
 from __future__ import annotations
 
 from federation.quota.candidates import Victim, victim_order
-from federation.quota.policies import OnCut, QueueSettings
+from federation.quota.policies import OnQuotaReduction, QueueSettings
 from federation.quota.snapshot import QuotaSnapshot
 from federation.quota.workloads import Running
 from mesh.reasons import Reason
@@ -11,8 +11,9 @@ from mesh.reasons import Reason
 _KEEP = QueueSettings()
 
 
-def cut_victims(snapshot: QuotaSnapshot) -> tuple[Victim, ...]:
-    """Return as few victims as bring every queue with `OnCut.EVICT` back within its limits; the snapshot is unchanged afterwards.
+def reduction_victims(snapshot: QuotaSnapshot) -> tuple[Victim, ...]:
+    """Return as few victims as bring every queue with `OnQuotaReduction.EVICT` back within its limits; the snapshot is unchanged
+    afterwards.
 
     A deficit above several such queues falls on the least urgent work among them. Work of other queues continues, and may leave a deficit
     that no eviction here can end.
@@ -21,7 +22,7 @@ def cut_victims(snapshot: QuotaSnapshot) -> tuple[Victim, ...]:
     candidates = [
         running
         for queue, several in snapshot.running.items()
-        if snapshot.settings.get(queue, _KEEP).on_cut is OnCut.EVICT
+        if snapshot.settings.get(queue, _KEEP).on_quota_reduction is OnQuotaReduction.EVICT
         for running in several.values()
     ]
     victims: list[Victim] = []
