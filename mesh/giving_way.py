@@ -30,7 +30,7 @@ class YieldRules:
 
     takes: bool = False  #: Less urgent stages of its tenant are stopped for it.
     min_run_ms: int = 60_000  #: Stages of its tenant are not stopped for it before they have run so long.
-    hold_ms: int = 60_000  #: How long room that is being freed is held for it.
+    reservation_timeout_ms: int = 60_000  #: How long room that is being freed is held for it.
     flavors: tuple[str, ...] = ()  #: Pools of the first are tried first; those of flavors that are not named here last.
     in_order: bool = False  #: It does not start before the stages of its tenant that wait there and come first.
 

@@ -46,7 +46,7 @@ class WayMade:
     key: LeaseKey
     slot: ResourceSet
     victims: tuple[Occupant, ...]
-    hold_ms: int
+    reservation_timeout_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,14 @@ class MakingWay:
                 break
         if not both:
             return None
-        return WayMade(stage=offer.workload, pool=name, key=key, slot=offer.slot, victims=both, hold_ms=offer.yielding.hold_ms)
+        return WayMade(
+            stage=offer.workload,
+            pool=name,
+            key=key,
+            slot=offer.slot,
+            victims=both,
+            reservation_timeout_ms=offer.yielding.reservation_timeout_ms,
+        )
 
     def _growths(self, workload: Workload, pool: PoolName, key: LeaseKey, quota: dict[str, int]) -> Iterator[ResourceSet]:
         """Yield the amounts by which the lease may grow to spare victims: all that is missing, or what the ledger has left of it."""

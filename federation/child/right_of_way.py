@@ -92,7 +92,7 @@ class RightOfWay:
         )
 
     def _promise(self, way: WayMade) -> None:
-        until_ms = self.clock.monotonic_ms() + way.hold_ms
+        until_ms = self.clock.monotonic_ms() + way.reservation_timeout_ms
         self.books.balance.hold(way.stage, way.key, way.slot)
         for victim in way.victims:
             log.info("a stage is preempted by a more urgent one", mesh=self.books.record.mesh, stage=victim.stage, to=way.stage)

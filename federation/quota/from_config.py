@@ -59,7 +59,7 @@ def rules_of(config: FederationConfig) -> Rules:
     return Rules(
         fair_sharing=asked.fair_sharing,
         min_run_ms=asked.min_run_ms,
-        hold_ms=asked.hold_ms,
+        reservation_timeout_ms=asked.reservation_timeout_ms,
         heads_max=asked.heads_max,
         backfills=asked.backfill,
         history_half_life_ms=asked.history_half_life_ms,

@@ -148,7 +148,7 @@ class Rules:
     weighs_lost_work: bool = True  #: Among equal candidates the one that loses least work is preempted first.
     counts_leaving: bool = True  #: A new workload must fit beside the victims of its round until they have stopped.
     min_run_ms: int = 60_000  #: Work that has held its quota for less is not evicted.
-    hold_ms: int = 60_000  #: How long freed room is held for its preemptor; 0: not at all.
+    reservation_timeout_ms: int = 60_000  #: How long freed room is held for its preemptor; 0: not at all.
     heads_max: int = 16  #: Workloads of one queue that are decided in a round.
     backfills: bool = True  #: A big waiting workload gets a start date; smaller ones run before it only if they do not delay it.
     history_half_life_ms: int = 0  #: Queues with less past use go first; 0: past use does not count.
@@ -166,7 +166,7 @@ KUEUE = Rules(
     weighs_lost_work=False,
     counts_leaving=False,
     min_run_ms=0,
-    hold_ms=0,
+    reservation_timeout_ms=0,
     heads_max=1,
     backfills=False,
 )
@@ -195,7 +195,7 @@ class StandingOrders:
         return YieldRules(
             takes=own is None or own.policies.within_queue is not Preempt.NEVER,
             min_run_ms=self.rules.min_run_of(own),
-            hold_ms=self.rules.hold_ms,
+            reservation_timeout_ms=self.rules.reservation_timeout_ms,
             flavors=own.flavors if own is not None else (),
             in_order=own is not None and own.is_strict,
         )

@@ -9,7 +9,8 @@ A round, at `now_ms`:
 3. Pass over the heads of all queues (`QuotaCycle`), until no queue has another head, or `heads_max` of each were decided.
 4. Give the first workload that waits for room, and has a known start, a date that no other workload may delay.
 
-Room freed by an eviction is charged to the preemptor from the decision on (`Hold`), so that no other workload gets it; after `hold_ms`
+Room freed by an eviction is charged to the preemptor from the decision on (`Hold`), so that no other workload gets it; after
+`reservation_timeout_ms`
 the room is free for all.
 """
 
@@ -296,9 +297,9 @@ class QuotaScheduler:
         self._evict(decision.victims)
         queue.make_sticky(decision.workload)
         self.waits[decision.workload] = Wait(workload=decision.workload, reason=Reason.WAITING_FOR_VICTIMS)
-        if self.rules.hold_ms:
+        if self.rules.reservation_timeout_ms:
             victims = tuple(victim.running.workload.workload for victim in decision.victims)
-            until_ms = self.snapshot.now_ms + self.rules.hold_ms
+            until_ms = self.snapshot.now_ms + self.rules.reservation_timeout_ms
             hold = Hold(workload=workload, assignment=decision.assignment, victims=victims, until_ms=until_ms)
             self.holds[decision.workload] = hold
             self.snapshot.charge(self._where[decision.workload], decision.assignment.amounts)

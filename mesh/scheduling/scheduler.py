@@ -359,7 +359,7 @@ class MeshScheduler:
             state.given_way.popleft()
         expire_groups(state)
         end_overdue_places(state)
-        for eviction in [kept for kept in state.evictions.values() if event.at_ms - kept.since_ms > state.settings.hold_ms]:
+        for eviction in [kept for kept in state.evictions.values() if event.at_ms - kept.since_ms > state.settings.reservation_timeout_ms]:
             end_eviction(state, eviction.preemptor)
             let_group_go(state, eviction.preemptor)
         state.room_came()  # Tasks that were too young to be preempted may be old enough now.

@@ -24,7 +24,7 @@ class SchedulerSettings:
     aging_per_s: float = 0.01  #: Priority points per second of waiting.
     rules: PreemptionRules = field(default_factory=PreemptionRules)
     grace_ms: int = 5_000  #: How long a victim may take to save its state and stop.
-    hold_ms: int = 60_000  #: How long freed capacity is held for a preemptor that does not start.
+    reservation_timeout_ms: int = 60_000  #: How long freed capacity is held for a preemptor that does not start.
     reserve_after_ms: int | None = 120_000  #: Wait after which capacity is reserved for a head as it becomes free; None: never.
     start_tries: int = 5  #: Failed starts before the task fails.
     demands_told_max: int = 64  #: Limit on demands sent to the autoscaler.

@@ -20,7 +20,7 @@ def rules_told(rules: Rules) -> Iterator[tuple[str, str]]:
     """Return each key of the section `quota` with its value."""
     yield "quota.fair_sharing", _plain(rules.fair_sharing)
     yield "quota.min_run", format_duration(rules.min_run_ms)
-    yield "quota.hold", format_duration(rules.hold_ms)
+    yield "quota.hold", format_duration(rules.reservation_timeout_ms)
     yield "quota.heads_max", _plain(rules.heads_max)
     yield "quota.backfill", _plain(rules.backfills)
     yield "quota.history_half_life", format_duration(rules.history_half_life_ms)

@@ -22,7 +22,7 @@ from mesh.scheduling.shapes import GroupPoolSpec, GroupShape
 from mesh.scheduling.tasks import TERMINAL, TaskRequest, TaskState
 
 EAGER = SchedulerSettings(
-    rules=PreemptionRules(threshold=0.0, min_run_ms=0, kappa_per_s=0.0, cross_pool=True), hold_ms=20, reserve_after_ms=25
+    rules=PreemptionRules(threshold=0.0, min_run_ms=0, kappa_per_s=0.0, cross_pool=True), reservation_timeout_ms=20, reserve_after_ms=25
 )
 
 

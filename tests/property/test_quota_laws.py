@@ -98,7 +98,9 @@ def any_world(chance: Random) -> tuple[QuotaScheduler, list[Workload]]:
         )
         for queue in forest.queues
     }
-    rules = replace(MESH, fair_sharing=chance.random() < 0.5, min_run_ms=chance.choice([0, 20]), hold_ms=chance.choice([0, 30, 10_000]))
+    rules = replace(
+        MESH, fair_sharing=chance.random() < 0.5, min_run_ms=chance.choice([0, 20]), reservation_timeout_ms=chance.choice([0, 30, 10_000])
+    )
     works = [any_work(chance, forest, f"w{number}") for number in range(chance.randint(1, 12))]
     return QuotaScheduler(forest, settings, rules), works
 
@@ -150,7 +152,7 @@ def busy_world(chance: Random) -> tuple[QuotaScheduler, list[list[Workload]]]:
         for number in range(chance.randint(4, 12))
     ]
     size = chance.randint(1, 4)
-    rules = replace(MESH, fair_sharing=chance.random() < 0.5, min_run_ms=chance.choice([0, 20]), hold_ms=10_000)
+    rules = replace(MESH, fair_sharing=chance.random() < 0.5, min_run_ms=chance.choice([0, 20]), reservation_timeout_ms=10_000)
     return QuotaScheduler(forest, settings, rules), [works[at : at + size] for at in range(0, len(works), size)]
 
 
@@ -165,7 +167,7 @@ def reclaiming_world(chance: Random) -> tuple[QuotaScheduler, list[list[Workload
     forest = QuotaForest(nodes)
     groups = (ResourceGroup(resources=("gpu",), flavors=("red",)),)
     policies = Policies(within_queue=Policy.LOWER_PRIORITY, reclaim=Policy.ANY)
-    rules = replace(MESH, fair_sharing=chance.random() < 0.5, min_run_ms=0, hold_ms=chance.choice([0, 10_000]))
+    rules = replace(MESH, fair_sharing=chance.random() < 0.5, min_run_ms=0, reservation_timeout_ms=chance.choice([0, 10_000]))
     queues = [forest.names[queue] for queue in forest.queues]
     most = max(1, sum(node.quotas[RED].nominal for node in nodes if node.is_queue))
     waves = [[("borrower", chance.randint(most // 2, most))]]

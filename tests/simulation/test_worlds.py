@@ -229,7 +229,7 @@ def gave_way(world: World, run: RunId) -> int:
 
 def lets_urgent_work_pass(world: World, *, within: Preempt = Preempt.LOWER_PRIORITY, max_wait_ms: int | None = None) -> None:
     own = QueueSettings(policies=Policies(within_queue=within), max_wait_ms=max_wait_ms)
-    world.orders.publish(StandingOrders(rules=Rules(min_run_ms=0, hold_ms=5_000), settings={TENANT: own}))
+    world.orders.publish(StandingOrders(rules=Rules(min_run_ms=0, reservation_timeout_ms=5_000), settings={TENANT: own}))
 
 
 def step_until(world: World, run: RunId, state: StageState) -> None:

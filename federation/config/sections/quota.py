@@ -87,8 +87,8 @@ class RulesSection(Section):
 
     fair_sharing: StrictBool = Field(default=True, description="Order tenants by dominant shares; false: by borrowing and priority.")
     min_run_ms: DurationMs = Field(default=60_000, alias="min_run", description=_MIN_RUN)
-    hold_ms: DurationMs = Field(
-        default=60_000, alias="hold", description="How long freed capacity is held for the work that preempted for it."
+    reservation_timeout_ms: DurationMs = Field(
+        default=60_000, alias="reservation_timeout", description="How long freed capacity is held for the work that preempted for it."
     )
     heads_max: int = Field(default=16, ge=1, le=1_000, description=f"Workloads per queue and round. {_ROUNDS}")
     backfill: StrictBool = Field(

@@ -1143,18 +1143,22 @@ def test_a_refusal_that_another_coordinator_was_faster_with_is_made_once(root):
     ("settings", "rules"),
     [
         pytest.param(
-            {"policies": Policies(within_queue=Preempt.LOWER_PRIORITY)}, YieldRules(takes=True, min_run_ms=5, hold_ms=9), id="by rule"
+            {"policies": Policies(within_queue=Preempt.LOWER_PRIORITY)},
+            YieldRules(takes=True, min_run_ms=5, reservation_timeout_ms=9),
+            id="by rule",
         ),
         pytest.param(
             {"policies": Policies(within_queue=Preempt.LOWER_PRIORITY), "min_run_ms": 7},
-            YieldRules(takes=True, min_run_ms=7, hold_ms=9),
+            YieldRules(takes=True, min_run_ms=7, reservation_timeout_ms=9),
             id="with the tenant's own minimum run time",
         ),
-        pytest.param({"policies": Policies(within_queue=Preempt.NEVER)}, YieldRules(takes=False, min_run_ms=5, hold_ms=9), id="never"),
+        pytest.param(
+            {"policies": Policies(within_queue=Preempt.NEVER)}, YieldRules(takes=False, min_run_ms=5, reservation_timeout_ms=9), id="never"
+        ),
     ],
 )
 def test_a_stage_is_told_whether_others_of_its_tenant_stop_for_it(root, settings, rules):
-    ordered(root, Rules(min_run_ms=5, hold_ms=9), **settings)
+    ordered(root, Rules(min_run_ms=5, reservation_timeout_ms=9), **settings)
     root.submit(a="")
     root.coordinator.step(0)
     (queued,) = root.store.waiting("east")
@@ -1186,4 +1190,4 @@ def test_less_urgent_stages_stop_where_nobody_said_anything(root):
     root.submit(a="")
     root.coordinator.step(0)
     (queued,) = root.store.waiting("east")
-    assert queued.yielding == YieldRules(takes=True, min_run_ms=Rules().min_run_ms, hold_ms=Rules().hold_ms)
+    assert queued.yielding == YieldRules(takes=True, min_run_ms=Rules().min_run_ms, reservation_timeout_ms=Rules().reservation_timeout_ms)

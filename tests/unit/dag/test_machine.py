@@ -1167,7 +1167,7 @@ def test_a_stage_that_ended_in_its_queue_waits_for_nothing_any_more():
 
 def test_a_stage_takes_along_what_holds_among_the_stages_of_its_tenant():
     run = Driven("a:")
-    rules = YieldRules(takes=True, min_run_ms=7, hold_ms=9)
+    rules = YieldRules(takes=True, min_run_ms=7, reservation_timeout_ms=9)
     run.take(StartsAllowed(yielding=rules), NodesPlaced(placements={"a": Placement(mesh="east", why="")}))
     (sent,) = run.decisions
     assert sent.spec.yielding == rules

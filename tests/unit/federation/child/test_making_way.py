@@ -49,7 +49,7 @@ class Books:
             self.occupants.append(Occupant(stage=name, tenant="acme", priority=priority, pool=pool, amounts=cpu(cpus), started_ms=0))
 
     def wait(self, name, cpus=1, priority=5, *, refused=(), takes=True, in_order=False):
-        yielding = YieldRules(takes=takes, min_run_ms=0, hold_ms=700, in_order=in_order)
+        yielding = YieldRules(takes=takes, min_run_ms=0, reservation_timeout_ms=700, in_order=in_order)
         offer = WorkloadOffered(workload=name, tenant="acme", slot=cpu(cpus), width=1, priority=priority, yielding=yielding)
         self.admission.handle(offer)
         for reason in refused:

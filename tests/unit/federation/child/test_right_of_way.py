@@ -14,7 +14,7 @@ from mesh.messages import StageLost
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 
-TAKES = YieldRules(takes=True, min_run_ms=0, hold_ms=10 * HEARTBEAT_MS)
+TAKES = YieldRules(takes=True, min_run_ms=0, reservation_timeout_ms=10 * HEARTBEAT_MS)
 
 
 def full_house(*pools, quota=2, ages_ms=(0, 0), **told):
@@ -143,7 +143,9 @@ def test_a_claim_that_ends_lets_go_at_once_of_what_was_held_for_it():
 
 def test_room_that_is_not_free_in_time_is_anybodys_again():
     federation = full_house(pool("general", 2))
-    federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), yielding=replace(TAKES, hold_ms=HEARTBEAT_MS // 2))
+    federation.submit(
+        "urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), yielding=replace(TAKES, reservation_timeout_ms=HEARTBEAT_MS // 2)
+    )
     federation.mail()
     federation.host.advance()
     federation.child.take_report(federation.reports.pop(0))

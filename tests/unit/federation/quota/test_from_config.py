@@ -44,9 +44,18 @@ def test_a_file_that_says_nothing_gives_the_default_rules():
 
 
 def test_rules_are_read():
-    quota = {"fair_sharing": False, "min_run": "5s", "hold": "0s", "heads_max": 3, "backfill": False, "history_half_life": "1h"}
+    quota = {
+        "fair_sharing": False,
+        "min_run": "5s",
+        "reservation_timeout": "0s",
+        "heads_max": 3,
+        "backfill": False,
+        "history_half_life": "1h",
+    }
     _, _, rules = parts({"acme": {}}, quota=quota)
-    expected = Rules(fair_sharing=False, min_run_ms=5_000, hold_ms=0, heads_max=3, backfills=False, history_half_life_ms=3_600_000)
+    expected = Rules(
+        fair_sharing=False, min_run_ms=5_000, reservation_timeout_ms=0, heads_max=3, backfills=False, history_half_life_ms=3_600_000
+    )
     assert rules == expected
 
 

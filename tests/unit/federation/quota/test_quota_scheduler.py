@@ -15,7 +15,7 @@ from mesh.errors import LedgerError
 from mesh.reasons import Reason
 
 ALL = Policies(within_queue=Policy.LOWER_PRIORITY, reclaim=Policy.ANY)
-QUICK = replace(MESH, min_run_ms=0, hold_ms=1_000)
+QUICK = replace(MESH, min_run_ms=0, reservation_timeout_ms=1_000)
 HOUR_MS = 3_600_000
 
 
