@@ -269,11 +269,11 @@ class Scripts:
         except redis.exceptions.NoPermissionError as error:
             raise StoreUnavailable(
                 f"{verb}: Redis lacks this version's verbs, and this user may not load them ({error});"
-                " run `schedulemesh load-verbs` as a user who may"
+                " run `schedulemesh load-scripts` as a user who may"
             ) from error
 
 
-def load_verbs(client: "redis.Redis", packages: tuple[str, ...]) -> int:
+def load_scripts(client: "redis.Redis", packages: tuple[str, ...]) -> int:
     """Load the verbs of these folders for users who may only call them, and return the number of verbs.
 
     Functions persist over restarts and reach replicas. Scripts are lost when the server restarts or another takes over.

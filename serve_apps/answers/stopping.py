@@ -37,7 +37,7 @@ def stop_tenant(
     return orders.in_force()
 
 
-def release_tenant(ledger: LeaseLedger, orders: TenantOrders, tenant: TenantPath, *, principal: Principal) -> tuple[OrdersInForce, bool]:
+def resume_tenant(ledger: LeaseLedger, orders: TenantOrders, tenant: TenantPath, *, principal: Principal) -> tuple[OrdersInForce, bool]:
     """Release the tenant; return the stops in force and whether the tenant was stopped. Raises as `stop_tenant`."""
     before = orders.in_force()
     check_reach(principal, tenant, (*before.stops, *ledger.snapshot().tree.tenants))

@@ -1,9 +1,9 @@
 """The `schedulemesh` command: one file per family of commands, imported when one of its commands is used.
 
     app         entry point, error handling and exit codes       commands        commands by file, lazy loading
-    lifecycle   `up`, `down`, `load-verbs`, `keys`, `demo`       demo            output of `demo`
-    runs        `submit`, `runs`, `watch`, `result`, `cancel`    waiting         `queue`, `explain`, `leases`, `story`
-    federation  `tenants`, `meshes`, `drain`, `undrain`          stopping        `hold`, `drain-tenant`, `release`
+    lifecycle   `up`, `down`, `load-scripts`, `keys`, `demo`       demo            output of `demo`
+    runs        `submit`, `runs`, `watch`, `result`, `cancel`    waiting         `queue`, `explain`, `leases`, `history`
+    federation  `tenants`, `meshes`, `drain`, `undrain`          stopping        `suspend`, `drain-tenant`, `resume`
     applying    `apply`                                          checking        `validate`
     dead        `dead`, `audit`                                  joining         `join`
     versions    `version`                                        __main__        `python -m serve_apps.cli`, the same

@@ -14,13 +14,13 @@ from typer.core import TyperGroup
 
 #: Commands by file, in the order of `--help`.
 FILES = {
-    "lifecycle": ("up", "down", "load-verbs", "demo", "keys"),
+    "lifecycle": ("up", "down", "load-scripts", "demo", "keys"),
     "applying": ("apply",),
     "joining": ("join",),
     "runs": ("submit", "runs", "watch", "result", "cancel"),
-    "waiting": ("queue", "explain", "leases", "story"),
+    "waiting": ("queue", "explain", "leases", "history"),
     "federation": ("tenants", "meshes", "drain", "undrain"),
-    "stopping": ("hold", "drain-tenant", "release"),
+    "stopping": ("suspend", "drain-tenant", "resume"),
     "dead": ("dead", "audit"),
     "checking": ("validate",),
     "versions": ("version",),

@@ -1,4 +1,4 @@
-"""Commands that start and stop processes: `up`, `down`, `load-verbs`, `keys`, `demo`."""
+"""Commands that start and stop processes: `up`, `down`, `load-scripts`, `keys`, `demo`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rich.console import Console
 from federation.config.loading import FederationConfig
 from federation.store.redis_client import connect
 from federation.store.redis_key_ring import RedisKeyRing
-from federation.store.redis_scripts import load_verbs
+from federation.store.redis_scripts import load_scripts
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.ids import MeshId, TenantPath
@@ -53,7 +53,7 @@ keys_app = typer.Typer(help="Create, list and revoke API keys of tenants and mes
 def register(app: typer.Typer) -> None:
     app.command()(up)
     app.command()(down)
-    app.command("load-verbs")(load_redis_verbs)
+    app.command("load-scripts")(load_redis_scripts)
     app.command()(demo)
     app.add_typer(keys_app, name="keys")
 
@@ -158,7 +158,7 @@ def down(state: StateOption = STATE) -> None:
     console.print(f"down: all processes have stopped; runs and results are kept in {state}, open runs continue at the next `up`")
 
 
-def load_redis_verbs(
+def load_redis_scripts(
     url: Annotated[
         str,
         typer.Option(
@@ -171,7 +171,7 @@ def load_redis_verbs(
 ) -> None:
     """Load this version's ledger functions into Redis. Needed once per version where the root's Redis user may only call functions."""
     with connect(url, timeout_ms=ANSWER_MS_MAX) as client:
-        number = load_verbs(client, VERB_FOLDERS)
+        number = load_scripts(client, VERB_FOLDERS)
     console_for().print(f"loaded: {number} verbs")
 
 

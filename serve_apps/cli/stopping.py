@@ -1,4 +1,4 @@
-"""Commands `hold`, `drain-tenant` and `release`: stop and restart the work of a tenant.
+"""Commands `suspend`, `drain-tenant` and `resume`: stop and restart the work of a tenant.
 
 The owner of this state folder's stack may stop any tenant. Anyone else needs a key of the tenant, or of a tenant above it.
 """
@@ -13,7 +13,7 @@ import typer
 
 from federation.quota.policies import Stop
 from mesh.ids import TenantPath
-from serve_apps.answers.stopping import AT_THE_TERMINAL, release_tenant, stop_tenant
+from serve_apps.answers.stopping import AT_THE_TERMINAL, resume_tenant, stop_tenant
 from serve_apps.cli.output import Text, console_for, print_json
 from serve_apps.cli.session import AddressOption, JsonOption, is_elsewhere, open_session, read_view
 from serve_apps.cli.state import STATE, StateOption, running_stores
@@ -25,19 +25,19 @@ ReasonOption = Annotated[str, typer.Option(help="Shown beside the tenant and to 
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(hold)
+    app.command()(suspend)
     app.command()(drain_tenant)
-    app.command()(release)
+    app.command()(resume)
 
 
-def hold(
+def suspend(
     tenant: TenantArgument,
     reason: ReasonOption = "",
     address: AddressOption = None,
     state: StateOption = STATE,
     as_json: JsonOption = False,
 ) -> None:
-    """Start no new work of a tenant until `release`. Running work continues."""
+    """Start no new work of a tenant until `resume`. Running work continues."""
     view = _stop(tenant, Stop.HOLD, reason, address, state)
     _show(view, f"{tenant} is on hold: no new work starts, running work continues", as_json=as_json)
 
@@ -49,18 +49,18 @@ def drain_tenant(
     state: StateOption = STATE,
     as_json: JsonOption = False,
 ) -> None:
-    """Start no new work of a tenant until `release`, and preempt its running work. Preempted work runs again after `release`."""
+    """Start no new work of a tenant until `resume`, and preempt its running work. Preempted work runs again after `resume`."""
     view = _stop(tenant, Stop.DRAIN, reason, address, state)
     _show(view, f"{tenant} is drained: no new work starts, running work is preempted", as_json=as_json)
 
 
-def release(tenant: TenantArgument, address: AddressOption = None, state: StateOption = STATE, as_json: JsonOption = False) -> None:
+def resume(tenant: TenantArgument, address: AddressOption = None, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Let the work of a tenant start again."""
     if is_elsewhere(address):
-        view = _tell(f"/v1/tenants/{quote(tenant)}/release", {}, address)
+        view = _tell(f"/v1/tenants/{quote(tenant)}/resume", {}, address)
     else:
         stores = running_stores(state)
-        orders, was_stopped = release_tenant(stores.ledger, stores.orders, TenantPath(tenant), principal=AT_THE_TERMINAL)
+        orders, was_stopped = resume_tenant(stores.ledger, stores.orders, TenantPath(tenant), principal=AT_THE_TERMINAL)
         view = stop_view(TenantPath(tenant), orders, changed=was_stopped)
     words = f"work of {tenant} starts again" if view.changed else f"{tenant} was not stopped by a command"
     if view.stop != Stop.NONE.value:

@@ -1,4 +1,4 @@
-"""Commands `queue`, `explain`, `leases` and `story`."""
+"""Commands `queue`, `explain`, `leases` and `history`."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def story(
     """Show the history of leases: grants, new targets, shrinks, expiries and ends."""
     session = open_session(address, as_json=as_json)
     asked = {"tenant": tenant, "mesh": mesh, "flavor": flavor, "limit": limit}
-    view = session.view(StoryView, "/v1/leases/story", asked)
+    view = session.view(StoryView, "/v1/leases/history", asked)
     if as_json:
         session.tell_json(view)
     else:

@@ -157,7 +157,7 @@ def leases_table(view: LeasesView) -> RenderableType:
 
 
 def story_table(view: StoryView) -> RenderableType:
-    """Render `schedulemesh story`."""
+    """Render `schedulemesh history`."""
     if not view.chapters:
         return Text("no history of leases that this key covers")
     table = RoomyTable(box=None, pad_edge=False, header_style="bold")

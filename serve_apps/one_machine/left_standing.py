@@ -16,7 +16,7 @@ def left_standing(standings: Standings, orders: OrdersInForce) -> Iterator[str]:
             yield f"mesh {mesh}: still drained{_because(standing.drain.reason)}; `schedulemesh undrain {mesh}` ends the drain"
     for tenant, stopped in sorted(orders.stops.items()):
         what = "drained" if stopped.stop is Stop.DRAIN else "held"
-        yield f"tenant {tenant}: still {what}{_because(stopped.reason)}; `schedulemesh release {tenant}` lets its work start"
+        yield f"tenant {tenant}: still {what}{_because(stopped.reason)}; `schedulemesh resume {tenant}` lets its work start"
 
 
 def _because(reason: str) -> str:

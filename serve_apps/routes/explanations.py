@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from federation.quota.policies import Stop
 from mesh.ids import MeshId, TenantPath
 from serve_apps.answers.explaining import explain_queue, explain_run, explain_stage, plan_run, tell_story
-from serve_apps.answers.stopping import release_tenant, stop_tenant
+from serve_apps.answers.stopping import resume_tenant, stop_tenant
 from serve_apps.requests.access import Asking, looking, record_within
 from serve_apps.requests.dependencies import Ports
 from serve_apps.requests.described import refused
@@ -40,7 +40,7 @@ def show_queue(tenant: TenantPathParameter, ports: Ports, principal: Asking, lim
     return explain_queue(ports, principal, TenantPath(tenant), limit)
 
 
-@router.get("/leases/story", responses=refused(403))
+@router.get("/leases/history", responses=refused(403))
 def show_story(
     ports: Ports,
     principal: Asking,
@@ -80,9 +80,9 @@ async def show_plan(request: Request, ports: Ports, principal: Asking) -> PlanVi
     return await run_in_threadpool(plan_run, ports, principal, await request.body())
 
 
-@router.post("/tenants/{tenant:path}/hold", responses=refused(403))
-def hold(tenant: TenantPathParameter, ports: Ports, principal: Asking, body: StopRequest | None = None) -> StopView:
-    """Start no new work of the tenant and the tenants below it until `release`. Running work continues."""
+@router.post("/tenants/{tenant:path}/suspend", responses=refused(403))
+def suspend(tenant: TenantPathParameter, ports: Ports, principal: Asking, body: StopRequest | None = None) -> StopView:
+    """Start no new work of the tenant and the tenants below it until `resume`. Running work continues."""
     reason = body.reason if body is not None else ""
     orders = stop_tenant(ports.ledger, ports.orders, TenantPath(tenant), Stop.HOLD, reason=reason, principal=principal)
     return stop_view(TenantPath(tenant), orders)
@@ -90,14 +90,14 @@ def hold(tenant: TenantPathParameter, ports: Ports, principal: Asking, body: Sto
 
 @router.post("/tenants/{tenant:path}/drain", responses=refused(403))
 def drain_tenant(tenant: TenantPathParameter, ports: Ports, principal: Asking, body: StopRequest | None = None) -> StopView:
-    """Start no new work, as with `hold`, and preempt running work. Preempted work runs again after `release`."""
+    """Start no new work, as with `suspend`, and preempt running work. Preempted work runs again after `resume`."""
     reason = body.reason if body is not None else ""
     orders = stop_tenant(ports.ledger, ports.orders, TenantPath(tenant), Stop.DRAIN, reason=reason, principal=principal)
     return stop_view(TenantPath(tenant), orders)
 
 
-@router.post("/tenants/{tenant:path}/release", responses=refused(403))
-def release(tenant: TenantPathParameter, ports: Ports, principal: Asking) -> StopView:
+@router.post("/tenants/{tenant:path}/resume", responses=refused(403))
+def resume(tenant: TenantPathParameter, ports: Ports, principal: Asking) -> StopView:
     """Let the tenant's work start again. Does nothing if no command stopped the tenant; a `stop` in the file stays in force."""
-    orders, was_stopped = release_tenant(ports.ledger, ports.orders, TenantPath(tenant), principal=principal)
+    orders, was_stopped = resume_tenant(ports.ledger, ports.orders, TenantPath(tenant), principal=principal)
     return stop_view(TenantPath(tenant), orders, changed=was_stopped)

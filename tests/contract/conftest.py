@@ -15,7 +15,7 @@ from federation.dispatch import StageQueue
 from federation.leases import LeaseLedger
 from federation.store.memory_key_ring import MemoryKeyRing
 from federation.store.redis_client import connect
-from federation.store.redis_scripts import has_functions_of, load_verbs
+from federation.store.redis_scripts import has_functions_of, load_scripts
 from federation.store.testing import ANSWER_MS_MAX, running_redis, servers
 from serve_apps.link_testing import LinkedBlobs, LinkedLedger, LinkedMeshes, LinkedQueue, Switchboard, link_app, serving
 
@@ -90,7 +90,7 @@ def _narrow(admin: "redis.Redis") -> Iterator["redis.Redis"]:
     for user in ("schedulemesh", "deployer"):
         make_user(admin, user, functions=functions)
     with connect(f"unix://deployer:{SECRET}@{path}", timeout_ms=ANSWER_MS_MAX) as deployer:
-        load_verbs(deployer, VERBS)
+        load_scripts(deployer, VERBS)
     admin.acl_log_reset()
     with connect(f"unix://schedulemesh:{SECRET}@{path}", timeout_ms=ANSWER_MS_MAX) as client:
         yield client

@@ -14,7 +14,7 @@ from federation.store.redis_client import connect
 from federation.store.redis_durability import RedisDurability
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_safety import check_server
-from federation.store.redis_scripts import has_functions_of, load_verbs
+from federation.store.redis_scripts import has_functions_of, load_scripts
 from federation.store.testing import ANSWER_MS_MAX
 from federation.tenants import TenantTree
 
@@ -46,11 +46,11 @@ def ledger_on(client: redis.Redis) -> RedisLedger:
 
 
 def test_a_root_whose_verbs_are_not_there_says_who_brings_them(admin: redis.Redis):
-    with as_user(admin, "schedulemesh") as narrow, pytest.raises(StoreUnavailable, match="schedulemesh load-verbs"):
+    with as_user(admin, "schedulemesh") as narrow, pytest.raises(StoreUnavailable, match="schedulemesh load-scripts"):
         ledger_on(narrow).configure(TenantTree(()))
     assert admin.dbsize() == 0
     with as_user(admin, "deployer") as deployer:
-        assert load_verbs(deployer, ("federation.store.lua", "dag.store.lua")) > 30
+        assert load_scripts(deployer, ("federation.store.lua", "dag.store.lua")) > 30
     with as_user(admin, "schedulemesh") as narrow:
         assert ledger_on(narrow).configure(TenantTree(())).version == 1
 

@@ -170,7 +170,7 @@ def test_a_name_with_a_control_character_is_refused(spec, headers):
     assert answer.json()["error"]["problems"] != []
 
 
-@pytest.mark.parametrize("path", ["/v1/tenants/acme/research/hold", "/v1/meshes/east/drain", "/v1/runs/night/cancel"])
+@pytest.mark.parametrize("path", ["/v1/tenants/acme/research/suspend", "/v1/meshes/east/drain", "/v1/runs/night/cancel"])
 def test_a_reason_with_a_control_character_is_refused(path):
     world = World()
     world.client().submit_spec(spec_of("a", id="night"))

@@ -17,8 +17,8 @@ def test_drained_meshes_and_stopped_tenants_are_told_with_what_ends_it() -> None
     orders = OrdersInForce(stops={TenantPath("acme/ops"): TenantStop(reason="billing"), TenantPath("acme/b"): TenantStop(stop=Stop.DRAIN)})
     assert list(left_standing(standings, orders)) == [
         "mesh west: still drained (new disks); `schedulemesh undrain west` ends the drain",
-        "tenant acme/b: still drained; `schedulemesh release acme/b` lets its work start",
-        "tenant acme/ops: still held (billing); `schedulemesh release acme/ops` lets its work start",
+        "tenant acme/b: still drained; `schedulemesh resume acme/b` lets its work start",
+        "tenant acme/ops: still held (billing); `schedulemesh resume acme/ops` lets its work start",
     ]
 
 

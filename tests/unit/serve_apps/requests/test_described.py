@@ -76,7 +76,7 @@ def test_a_verb_of_the_link_has_schemas_for_its_bodies(verb):
         ("OPTIONS", "/v1/runs", "GET, POST"),
         ("POST", f"/v1/link/blobs/night/{'0' * 64}", "GET, PUT"),
         ("DELETE", "/v1/runs/night", "GET"),
-        ("GET", "/v1/tenants/acme/hold", "POST"),
+        ("GET", "/v1/tenants/acme/suspend", "POST"),
         ("HEAD", "/healthz", "GET"),
     ],
 )
@@ -85,7 +85,7 @@ def test_a_refused_method_is_told_which_are_allowed(method, path, allowed):
     assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
 
 
-@pytest.mark.parametrize("path", ["/v1/meshes/east/drain", "/v1/tenants/acme/hold", "/v1/runs", "/v1/plan"])
+@pytest.mark.parametrize("path", ["/v1/meshes/east/drain", "/v1/tenants/acme/suspend", "/v1/runs", "/v1/plan"])
 def test_too_large_a_body_is_told_as_such(path):
     answer = World(body_limit_bytes=100).http("*").post(path, json={"reason": "a" * 200})
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")

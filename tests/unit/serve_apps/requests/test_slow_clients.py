@@ -46,7 +46,7 @@ def test_connections_with_slow_headers_are_closed(served, beginning):
     assert is_served(address)
 
 
-@pytest.mark.parametrize("path", ["/v1/runs", "/v1/tenants/acme/research/hold", "/v1/link/queued"])
+@pytest.mark.parametrize("path", ["/v1/runs", "/v1/tenants/acme/research/suspend", "/v1/link/queued"])
 def test_connections_with_slow_bodies_are_refused_and_closed(served, path):
     world, address = served
     key = issue_for_mesh(world.keys, EAST, NOW_MS) if "link" in path else issue(world.keys, RESEARCH, NOW_MS)

@@ -363,36 +363,36 @@ def test_leases_tell_where_they_go_and_since_when(world):
 
 
 def test_the_story_of_a_tenant_tells_of_those_below_it_too(world):
-    told = get(world, f"/v1/leases/story?tenant={ACME}", ACME)["chapters"]
+    told = get(world, f"/v1/leases/history?tenant={ACME}", ACME)["chapters"]
     assert SALES in {chapter["tenant"] for chapter in told}
-    assert world.http(ACME).get(f"/v1/leases/story?tenant={ACME}/nobody").status_code == 403
+    assert world.http(ACME).get(f"/v1/leases/history?tenant={ACME}/nobody").status_code == 403
 
 
 def test_the_story_of_a_lease_is_told_to_those_who_reach_its_tenant(world):
-    (chapter,) = get(world, f"/v1/leases/story?tenant={SALES}&mesh={EAST}&flavor={STANDARD}", ACME)["chapters"]
+    (chapter,) = get(world, f"/v1/leases/history?tenant={SALES}&mesh={EAST}&flavor={STANDARD}", ACME)["chapters"]
     assert (chapter["verb"], chapter["tenant"], chapter["held"]["cpu"]["amount"]) == ("grant", SALES, 5)
-    assert get(world, "/v1/leases/story", RIVAL)["chapters"] == []
-    assert get(world, "/v1/leases/story?flavor=other", ACME)["chapters"] == []
-    assert world.http(RIVAL).get(f"/v1/leases/story?tenant={SALES}").status_code == 403
+    assert get(world, "/v1/leases/history", RIVAL)["chapters"] == []
+    assert get(world, "/v1/leases/history?flavor=other", ACME)["chapters"] == []
+    assert world.http(RIVAL).get(f"/v1/leases/history?tenant={SALES}").status_code == 403
 
 
 # -- stopping --------------------------------------------------------------------------------------------------------------
 
 
 def test_a_tenant_is_held_by_a_key_of_its_own_and_shown_with_the_reason(world):
-    held = world.http(SALES).post(f"/v1/tenants/{SALES}/hold", json={"reason": "the budget"})
+    held = world.http(SALES).post(f"/v1/tenants/{SALES}/suspend", json={"reason": "the budget"})
     assert (held.status_code, held.json()["stop"], held.json()["reason"]) == (200, "hold", "the budget")
     (tenant,) = get(world, "/v1/tenants", SALES)["tenants"]
     assert (tenant["stop"], tenant["stop_reason"], tenant["running_max"]) == ("hold", "the budget", 1)
     drained = world.http(ACME).post(f"/v1/tenants/{SALES}/drain")
     assert drained.json()["stop"] == "drain"
-    released = world.http(ACME).post(f"/v1/tenants/{SALES}/release").json()
+    released = world.http(ACME).post(f"/v1/tenants/{SALES}/resume").json()
     assert (released["stop"], released["changed"]) == ("none", True)
-    assert world.http(ACME).post(f"/v1/tenants/{SALES}/release").json()["changed"] is False
+    assert world.http(ACME).post(f"/v1/tenants/{SALES}/resume").json()["changed"] is False
 
 
 def test_a_hold_keeps_back_what_comes_after_it(world):
-    world.http("*").post(f"/v1/tenants/{ACME}/hold", json={"reason": "the budget"})
+    world.http("*").post(f"/v1/tenants/{ACME}/suspend", json={"reason": "the budget"})
     world.coordinator().tick()
     kept_back = get(world, f"/v1/queues/{ACME}", ACME)["kept_back"]
     assert {one["reason"] for one in kept_back} == {"TENANT_SUSPENDED"}
@@ -413,12 +413,12 @@ def test_what_an_operator_has_stopped_no_tenant_takes_back(world):
         answer = world.http(ACME).post(f"/v1/tenants/{SALES}/{verb}")
         assert (answer.status_code, "an operator has stopped" in answer.json()["error"]["message"]) == (403, True)
     assert world.orders.in_force().stops[SALES].stop is Stop.DRAIN
-    assert world.http("*").post(f"/v1/tenants/{SALES}/release").json()["stop"] == "none"
+    assert world.http("*").post(f"/v1/tenants/{SALES}/resume").json()["stop"] == "none"
 
 
 def test_what_the_file_stops_a_release_leaves_stopped(world):
     world.orders.publish(StandingOrders(settings={SALES: QueueSettings(stop=Stop.HOLD)}))
-    told = world.http("*").post(f"/v1/tenants/{SALES}/release").json()
+    told = world.http("*").post(f"/v1/tenants/{SALES}/resume").json()
     assert (told["stop"], told["changed"]) == ("hold", False)
 
 
