@@ -14,13 +14,13 @@ from ray import serve
 from benchmarks.bed import Bed
 from benchmarks.measuring import WALL, Result, Sample, in_turns, result_of
 from federation.leases import Granted, LeaseLedger, Want
+from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.http_link import HttpLedger, HttpLink
 from federation.store.lease_rows import ask_line, lines_of
 from federation.store.redis_key_ring import RedisKeyRing
 from federation.store.redis_scripts import Scripts
 from federation.store.session_calls import of_session
-from federation.testing import HandMesh
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.resources import ResourceSet
 from serve_apps.processes.stores import Stores, open_stores
@@ -75,7 +75,7 @@ def _stores_of(bed: Bed) -> Stores:
     return open_stores(bed.redis_url, lease_ttl_ms=10_000, lease_grace_ms=3_000)
 
 
-class _Asking(HandMesh):
+class _Asking(ManualMesh):
     """Mesh that renews its session at the usual interval."""
 
     def __init__(self, ledger: LeaseLedger, name: str) -> None:

@@ -19,12 +19,12 @@ from rich.table import Table
 
 from benchmarks.measuring import WALL, Sample, Series, in_turns
 from federation.leases import ROWS_MAX, Acquired, Beat, Kept, LeaseTerms, Told, Want
+from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord
 from federation.store.keys import Keys
+from federation.store.redis_fixtures import running_redis, servers
 from federation.store.redis_ledger import RedisLedger
-from federation.store.testing import running_redis, servers
 from federation.tenants import Quota, Tenant, TenantTree
-from federation.testing import HandMesh
 from mesh.ids import FlavorName, MeshId, TenantPath
 from mesh.resources import ResourceSet
 
@@ -101,13 +101,13 @@ def _spent(call: Callable[[], object], calls: int) -> Sample:
     return {WALL: (time.perf_counter() - started) * 1000 / calls}
 
 
-def _beat(mesh: HandMesh) -> None:
+def _beat(mesh: ManualMesh) -> None:
     """Send a heartbeat without reports. Work of the mesh on the response is not counted, as with the other calls."""
     mesh.number += 1
     mesh.ledger.heartbeat(mesh.session, mesh.record, Beat(number=mesh.number))
 
 
-def _grow(ledger: RedisLedger, mesh: HandMesh, tenants: list[TenantPath]) -> Sample:
+def _grow(ledger: RedisLedger, mesh: ManualMesh, tenants: list[TenantPath]) -> Sample:
     """Return milliseconds per lease; leases still held are returned first, which is not counted."""
     _release(ledger, mesh, tenants)
     wants = _wants(mesh, tenants)
@@ -118,13 +118,13 @@ def _grow(ledger: RedisLedger, mesh: HandMesh, tenants: list[TenantPath]) -> Sam
     return {WALL: spent}
 
 
-def _shrink(ledger: RedisLedger, mesh: HandMesh, tenants: list[TenantPath]) -> Sample:
+def _shrink(ledger: RedisLedger, mesh: ManualMesh, tenants: list[TenantPath]) -> Sample:
     """Return milliseconds per lease; the leases are granted first, which is not counted."""
     _grow(ledger, mesh, tenants)
     return {WALL: _release(ledger, mesh, tenants) / len(tenants)}
 
 
-def _release(ledger: RedisLedger, mesh: HandMesh, tenants: list[TenantPath]) -> float:
+def _release(ledger: RedisLedger, mesh: ManualMesh, tenants: list[TenantPath]) -> float:
     parts = tuple(Kept(tenant=path, flavor=_RED, version=mesh.lease(path, _RED).version, amounts=ResourceSet()) for path in tenants)
     started = time.perf_counter()
     told = ledger.release(mesh.session, parts)
@@ -134,8 +134,8 @@ def _release(ledger: RedisLedger, mesh: HandMesh, tenants: list[TenantPath]) -> 
     return spent
 
 
-def _mesh(ledger: RedisLedger, name: str) -> HandMesh:
-    return HandMesh(ledger, MeshRecord(mesh=MeshId(name), labels={}, pools=(), cluster="c"))
+def _mesh(ledger: RedisLedger, name: str) -> ManualMesh:
+    return ManualMesh(ledger, MeshRecord(mesh=MeshId(name), labels={}, pools=(), cluster="c"))
 
 
 def _tree(ledger: RedisLedger) -> list[TenantPath]:
@@ -150,11 +150,11 @@ def _tree(ledger: RedisLedger) -> list[TenantPath]:
     return leaves
 
 
-def _wants(mesh: HandMesh, tenants: list[TenantPath]) -> tuple[Want, ...]:
+def _wants(mesh: ManualMesh, tenants: list[TenantPath]) -> tuple[Want, ...]:
     return tuple(Want(tenant=path, flavor=_RED, slot=_SLOT, version=mesh.lease(path, _RED).version) for path in tenants)
 
 
-def _take_in(mesh: HandMesh, acquired: Acquired) -> None:
+def _take_in(mesh: ManualMesh, acquired: Acquired) -> None:
     told: Told = acquired.told
     mesh.session = replace(mesh.session, mark=told.mark)
     mesh.leases.update({(lease.tenant, lease.flavor): lease for lease in told.leases})

@@ -20,14 +20,14 @@ import redis
 from rich.table import Table
 
 from federation.leases import LeaseLedger, LeaseTerms, Want
+from federation.manual_mesh import ManualMesh
 from federation.planning.seat import PlannerSeat
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.keys import Keys
 from federation.store.memory_orders import MemoryTenantOrders
+from federation.store.redis_fixtures import running_redis, servers
 from federation.store.redis_ledger import RedisLedger
-from federation.store.testing import running_redis, servers
 from federation.tenants import Quota, Tenant, TenantTree
-from federation.testing import HandMesh
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.resources import ResourceSet
 from serve_apps.processes.process import collect_seldom
@@ -136,7 +136,7 @@ def _measure(client: redis.Redis, tenants: int, active: int, turns: int) -> Iter
     ledger = RedisLedger(client, Keys(), terms=terms, founding=True)
     ledger.configure(TenantTree(_tenants(tenants)))
     teams = [(path, FLAVORS[number % len(FLAVORS)]) for number, path in enumerate(_teams(tenants, active))]
-    meshes = [HandMesh(ledger, _record(number)) for number in range(MESHES)]
+    meshes = [ManualMesh(ledger, _record(number)) for number in range(MESHES)]
     for number, (team, flavor) in enumerate(teams):
         meshes[number % MESHES].acquire(team, flavor, _SLOT, 3)
     clocked = ClockedLedger(RedisLedger(client, Keys(), terms=terms))
@@ -199,7 +199,7 @@ def _served_ms(client: redis.Redis) -> float:
     return 1000.0 * (float(told["used_cpu_user"]) + float(told["used_cpu_sys"]))
 
 
-def _want(meshes: list[HandMesh], teams: list[tuple[TenantPath, FlavorName]], turn: int) -> None:
+def _want(meshes: list[ManualMesh], teams: list[tuple[TenantPath, FlavorName]], turn: int) -> None:
     """Make some teams demand a slot more, each on its own mesh; other teams in the next turn."""
     asking: dict[int, list[Want]] = {}
     for place in range(turn * WANTS, (turn + 1) * WANTS):

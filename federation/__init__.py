@@ -27,5 +27,5 @@ Between the root, meshes and clients:
     durability     failures that accepted work survives                 redis_url   URLs of a server, of sentinels or of a cluster
 
     located        a problem in a file, with its position               errors      the federation's errors, below `mesh.errors`
-    testing        for tests: a mesh that calls a ledger by hand
+    manual_mesh    for tests: a mesh that calls a ledger by hand
 """

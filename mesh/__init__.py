@@ -35,7 +35,7 @@ What all share:
     ids                  names of things, each a type of its own        clock                 time, passed in
     chance               a stream of numbers that its seed gives again  reasons               every named cause of waiting or refusal
     errors               what can break, as one tree                    wire                  frozen values to JSON bytes and back, strictly
-    counting             `1 slot`, `2 slots`                            testing               a stage host without Ray, in virtual time
+    counting             `1 slot`, `2 slots`                            simulated_host        a stage host without Ray, in virtual time
     printable            what names may not hold, and texts show escaped
     near_names           what a wrong name was meant to be
 """

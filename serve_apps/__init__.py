@@ -25,6 +25,6 @@ Modules started by name, above all folders but `cli`:
 
 For tests and benchmarks:
 
-    testing             a gateway on stores in memory, without a server
-    link_testing        a gateway behind a real server, and ports whose verbs pass through it
+    gateway_fixtures    a gateway on stores in memory, without a server
+    link_fixtures       a gateway behind a real server, and ports whose verbs pass through it
 """

@@ -23,8 +23,8 @@ from federation.tenants import TenantTree
 from mesh.clock import ManualClock
 from mesh.hosting import HostReport
 from mesh.ids import MeshId, NodeId, RunId
+from mesh.simulated_host import SimulatedHost
 from mesh.stages import TaskSpec
-from mesh.testing import SimulatedHost
 
 STEP_MS_MAX = 150
 LEASE_TTL_MS = 3_000

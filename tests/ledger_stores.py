@@ -14,9 +14,9 @@ from federation.receipts import ReceiptKeys
 from federation.store.keys import Keys
 from federation.store.memory import MemoryStore
 from federation.store.redis_blobs import RedisBlobs
+from federation.store.redis_fixtures import copied, feign_restart, lose_writes, move_time
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_queue import RedisStageQueue
-from federation.store.testing import copied, feign_restart, lose_writes, move_time
 from mesh.clock import ManualClock
 
 #: Long against the run time of any test, so that only `advance` decides what has run out.

@@ -13,7 +13,7 @@ from faults.server import Server, free_port
 from patience import PATIENCE_S, eventually
 
 from federation.store.redis_client import connect
-from federation.store.testing import ANSWER_MS_MAX
+from federation.store.redis_fixtures import ANSWER_MS_MAX
 from mesh.runtime.cluster.process import bound_to_parent
 
 SLOTS = 16_384

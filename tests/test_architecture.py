@@ -47,7 +47,9 @@ ROOMS = (
 # fmt: on
 
 #: What stands in the package's own folder: started by name, or asked by tests and benchmarks. All else has a room.
-OUTSIDE_OF_ROOMS = frozenset({"__init__", "child_process", "root_process", "configuration_docs", "states_docs", "testing", "link_testing"})
+OUTSIDE_OF_ROOMS = frozenset(
+    {"__init__", "child_process", "root_process", "configuration_docs", "states_docs", "gateway_fixtures", "link_fixtures"}
+)
 
 #: Network, other processes, files, time, chance, threads. A core gets what it needs of them as arguments.
 #: structlog is none: it hands values to whatever the process has set up.

@@ -40,8 +40,8 @@ from mesh.scheduling.figures import Figures
 from mesh.scheduling.tasks import TRANSITIONS
 from serve_apps import configuration_docs, states_docs
 from serve_apps.cli.app import app as terminal
+from serve_apps.gateway_fixtures import GatewayWorld
 from serve_apps.requests.errors import INTERNAL, MEANINGS
-from serve_apps.testing import World
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(
@@ -214,7 +214,7 @@ def test_every_command_line_in_the_documents_can_be_given():
 
 # -- HTTP --------------------------------------------------------------------------------------------------------------
 
-OPENAPI = World().app.openapi()
+OPENAPI = GatewayWorld().app.openapi()
 ROUTES = {f"`{method.upper()} {path}`": route for path, methods in OPENAPI["paths"].items() for method, route in methods.items()}
 
 
@@ -463,7 +463,7 @@ def test_every_error_of_the_mesh_is_told():
 
 
 def test_every_metric_is_told_and_no_other():
-    with World().http("*") as http:
+    with GatewayWorld().http("*") as http:
         http.get("/healthz")
         scraped = set(re.findall(r"^# TYPE (\w+) ", http.get("/metrics").text, flags=re.MULTILINE))
     told = {cells[0].strip("`") for cells in rows(sections("docs/operating.md", "##")["Metrics"])} - {"name", "---"}

@@ -25,7 +25,7 @@ Preemption:
     classical    by priority and nominal quota                    fair          by shares, from the sibling that borrows most
     precedence   no chain of evictions returns to its start       quota_reductions  evictions after a quota reduction
 
-    testing      small worlds for tests, in few words
+    quota_fixtures  small worlds for tests, in few words
 
 Source: Kueue; ADR 0018 lists the differences of the default rules.
 """

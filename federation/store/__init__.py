@@ -26,5 +26,5 @@ In memory:
     memory_registry   the registry of meshes                        memory_orders      settings of tenants, and stops
     memory_key_ring   keys of clients and meshes                    memory_durability  durability without a disk
 
-    http_link         the child's ports over HTTP, with a mesh key  testing            a real Redis with a manual clock
+    http_link         the child's ports over HTTP, with a mesh key  redis_fixtures     a real Redis with a manual clock
 """

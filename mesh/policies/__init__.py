@@ -1,7 +1,7 @@
 """Node policies by name: one file per policy, all with the interface of `mesh.policies.policy`.
 
     policy             interface: score of each node, and pick          catalogue     all policies by name, including users' own
-    shares             shares of nodes in use, for most policies        testing       views and demands, for tests of policies
+    shares             shares of nodes in use, for most policies        policy_fixtures  views and demands, for tests of policies
 
 Packing:
 

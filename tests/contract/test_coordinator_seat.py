@@ -9,9 +9,9 @@ import redis
 
 from federation.leases import LeaseTerms
 from federation.store.keys import Keys
+from federation.store.redis_fixtures import move_time
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_seat import CoordinatorSeat
-from federation.store.testing import move_time
 from federation.tenants import TenantTree
 
 KEYS = Keys("contract")

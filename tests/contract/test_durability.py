@@ -17,7 +17,7 @@ from federation.store.keys import Keys
 from federation.store.memory_durability import MemoryDurability
 from federation.store.redis_client import connect
 from federation.store.redis_durability import RedisDurability
-from federation.store.testing import ANSWER_MS_MAX, servers
+from federation.store.redis_fixtures import ANSWER_MS_MAX, servers
 
 KEYS = Keys("contract")
 

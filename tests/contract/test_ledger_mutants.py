@@ -15,10 +15,10 @@ from ledger_stores import Store, redis_store
 from federation.dispatch import HeldClaim, digest_of
 from federation.errors import EarlierReportsLost, FederationError, StaleFence
 from federation.leases import Aim, Beat, Granted, Kept, LeaseRefused, Want
+from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord
 from federation.store import redis_scripts
 from federation.tenants import Quota, Tenant, TenantTree
-from federation.testing import HandMesh
 from mesh.ids import FlavorName, MeshId, RunId, StageId, TenantPath
 from mesh.messages import StageEnded
 from mesh.resources import NOTHING, ResourceSet
@@ -30,11 +30,11 @@ STEP_MS = 99_000
 STEP_MS_MAX = STEP_MS + 60_000
 
 
-def mesh(store: Store, name: str = "west") -> HandMesh:
-    return HandMesh(store.ledger, MeshRecord(mesh=MeshId(name), labels={}, pools=(), cluster="c"))
+def mesh(store: Store, name: str = "west") -> ManualMesh:
+    return ManualMesh(store.ledger, MeshRecord(mesh=MeshId(name), labels={}, pools=(), cluster="c"))
 
 
-def take(hand: HandMesh, slots: int) -> int:
+def take(hand: ManualMesh, slots: int) -> int:
     """Slots that were granted."""
     answer = hand.acquire(LAB, RED, CPU, slots)
     return answer.slots if isinstance(answer, Granted) else 0
@@ -251,7 +251,7 @@ def nothing_is_claimed_while_the_ledger_learns(store: Store) -> None:
     assert is_refused(lambda: store.queue.claim(west.session, STAGE, west.lease(LAB, RED)))
 
 
-def lost_claim(store: Store, west: HandMesh) -> HeldClaim:
+def lost_claim(store: Store, west: ManualMesh) -> HeldClaim:
     """A claim that the ledger has lost; it learns, and has heard what the mesh holds."""
     take(west, 1)
     spec = StageSpec(stage=STAGE, run=RunId("r"), tenant=LAB, tasks=(), slot=CPU, width=1)
@@ -264,12 +264,12 @@ def lost_claim(store: Store, west: HandMesh) -> HeldClaim:
     return HeldClaim(claim=claimed.claim, spec=digest_of(spec), lease=paid_by, is_whole=True)
 
 
-def is_claimed_again(store: Store, west: HandMesh, held: HeldClaim) -> bool:
+def is_claimed_again(store: Store, west: ManualMesh, held: HeldClaim) -> bool:
     (standing,) = store.queue.resume(west.session, (held,))
     return standing.is_current
 
 
-def learn_to_the_end(store: Store, west: HandMesh) -> None:
+def learn_to_the_end(store: Store, west: ManualMesh) -> None:
     while store.ledger.snapshot().learn_ms:
         store.advance(STEP_MS)
         west.claim_all()

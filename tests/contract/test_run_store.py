@@ -20,13 +20,13 @@ from dag.states import NodeState, RunState, StageState
 from dag.store.event_feed import EventFeed, RedisEventFeed
 from dag.store.memory import MemoryEventFeed, MemoryRunStore
 from dag.store.redis_runs import RedisRunStore
+from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord
 from federation.store.keys import Keys
 from federation.store.memory import MemoryStore
 from federation.store.redis_client import connect_async, home_of
-from federation.store.testing import ANSWER_MS_MAX
+from federation.store.redis_fixtures import ANSWER_MS_MAX
 from federation.tenants import Quota, Tenant, TenantTree
-from federation.testing import HandMesh
 from mesh.errors import LedgerError
 from mesh.ids import FlavorName, MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import Failure
@@ -399,7 +399,7 @@ def test_a_retired_run_leaves_nothing_and_names_its_files(store, kept):
 def test_a_retired_run_leaves_no_count_of_what_its_claims_took(store, kept):
     flavor, slot = FlavorName("standard"), ResourceSet.of({"cpu": 1})
     store.ledger.configure(TenantTree([Tenant(path=TenantPath(LAB), parent=None, quotas={(flavor, "cpu"): Quota(nominal=10_000)})]))
-    east = HandMesh(store.ledger, MeshRecord(mesh=EAST, labels={}, pools=(), cluster="c"))
+    east = ManualMesh(store.ledger, MeshRecord(mesh=EAST, labels={}, pools=(), cluster="c"))
     east.acquire(TenantPath(LAB), flavor, slot)
     an_ended_run(store, kept.runs, RUN, 100)
     stage = replace(a_stage(), stage=StageId(f"{RUN}.2"), slot=slot)

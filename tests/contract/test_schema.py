@@ -13,10 +13,10 @@ from federation.errors import SchemaMismatch
 from federation.leases import LeaseTerms
 from federation.store import redis_scripts
 from federation.store.keys import SCHEMA, Keys
+from federation.store.redis_fixtures import copied, running_redis, servers
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_safety import check_schema, check_server
 from federation.store.redis_scripts import Scripts, library, source, verbs
-from federation.store.testing import copied, running_redis, servers
 from federation.tenants import TenantTree
 
 LEDGER, RUNS = "federation.store.lua", "dag.store.lua"

@@ -19,12 +19,12 @@ from federation.errors import (
     TooManyClaims,
 )
 from federation.leases import LeaseTerms
+from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord
 from federation.store.keys import Keys
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_queue import RedisStageQueue
 from federation.tenants import Quota, Tenant, TenantTree
-from federation.testing import HandMesh
 from mesh.giving_way import YieldRules
 from mesh.ids import FlavorName, MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import Failure, InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageLost, StageStarted, StageWaiting
@@ -63,10 +63,10 @@ def record(mesh) -> MeshRecord:
 
 
 @pytest.fixture
-def west(store) -> HandMesh:
+def west(store) -> ManualMesh:
     quotas = {(CPU, "cpu"): Quota(nominal=100_000), (CPU, "memory"): Quota(nominal=10 * 2**30)}
     store.ledger.configure(TenantTree([Tenant(path=LAB, parent=None, quotas=quotas)]))
-    return HandMesh(store.ledger, record(WEST))
+    return ManualMesh(store.ledger, record(WEST))
 
 
 def pay(mesh, slots=1):
@@ -168,7 +168,7 @@ def test_stages_that_wait_for_the_same_are_explained_together_and_each_is_told_w
 
 
 def test_nobody_explains_what_is_not_queued_at_its_own_mesh(store, west):
-    east = HandMesh(store.ledger, record(EAST))
+    east = ManualMesh(store.ledger, record(EAST))
     claimed(store, west)
     store.queue.submit(WEST, spec(TWO))
     store.queue.explain(west.session, (ONE,), Reason.CAPACITY_BUSY, "")
@@ -201,7 +201,7 @@ def test_the_same_session_claims_the_same_again(store, west):
 
 
 def test_a_stage_of_another_mesh_cannot_be_claimed(store, west):
-    east = HandMesh(store.ledger, record(EAST))
+    east = ManualMesh(store.ledger, record(EAST))
     pay(east)
     store.queue.submit(WEST, spec())
     assert take(store, east, ONE) is None
@@ -266,7 +266,7 @@ def test_a_session_that_has_run_out_may_not_claim(store, west):
 def test_of_two_sessions_of_a_mesh_the_later_wins(store, west):
     store.queue.submit(WEST, spec())
     pay(west)
-    later = HandMesh(store.ledger, record(WEST))
+    later = ManualMesh(store.ledger, record(WEST))
     pay(later)
     with pytest.raises(SessionLost):
         take(store, west, ONE)
@@ -495,7 +495,7 @@ def test_of_a_claim_that_was_closed_only_one_that_has_ended_may_be_asked_about_a
 
 @pytest.mark.parametrize("change", ["cancel", "elsewhere"])
 def test_a_stage_that_does_not_wait_at_the_mesh_is_not_claimed_again(store, west, change):
-    east = HandMesh(store.ledger, record(EAST))
+    east = ManualMesh(store.ledger, record(EAST))
     claim = lost_claim(store, west)
     east.claim_all()
     if change == "cancel":
@@ -609,7 +609,7 @@ def test_the_end_of_a_session_loses_its_stages(store, west, end, reason):
 def test_an_heir_goes_on_under_the_same_tokens_and_after_the_batches_that_were_taken_in(store, west):
     claim = claimed(store, west)
     store.queue.report(claim, 1, (NodeStarted(stage=ONE, node=NodeId("a"), attempt=1, started_ms=1),))
-    heir = HandMesh(store.ledger, record(WEST), adopt=west.session.incarnation)
+    heir = ManualMesh(store.ledger, record(WEST), adopt=west.session.incarnation)
     (own,) = store.queue.claims_of(heir.session)
     assert own.claim == replace(claim, incarnation=heir.session.incarnation)
     end = (StageEnded(stage=ONE),)
@@ -755,8 +755,8 @@ def test_a_reader_that_waits_is_woken_by_a_letter(store):
 
 @pytest.mark.parametrize("cause", ["release", "leave", "sweep", "configure"])
 def test_room_that_may_have_come_sends_meshes_that_wait_for_it_to_look_again(store, west, cause):
-    east = HandMesh(store.ledger, record(EAST))
-    HandMesh(store.ledger, record("idle"))
+    east = ManualMesh(store.ledger, record(EAST))
+    ManualMesh(store.ledger, record("idle"))
     pay(east, 10)
     pay(west)
     store.queue.submit(WEST, spec())
@@ -779,7 +779,7 @@ def test_of_many_meshes_that_want_what_was_given_back_a_few_look_again_and_none_
     other = FlavorName("gpu")
     quotas = {(flavor, name): Quota(nominal=SLOT[name]) for flavor in (CPU, other) for name in ("cpu", "memory")}
     store.ledger.configure(TenantTree([Tenant(path=LAB, parent=None, quotas=quotas)]))
-    hands = [HandMesh(store.ledger, record(f"m{number}")) for number in range(40)]
+    hands = [ManualMesh(store.ledger, record(f"m{number}")) for number in range(40)]
     pay(west)
     west.acquire(LAB, other, SLOT)
     for place, hand in enumerate(hands):
@@ -918,7 +918,7 @@ def test_however_a_claim_ends_it_counts_no_longer(store, west, way):
         assert store.queue.take_back_overdue() == (ONE, TWO)
     elif way == "lost with the session":
         west.leave()
-        west = HandMesh(store.ledger, record(WEST))
+        west = ManualMesh(store.ledger, record(WEST))
         pay(west)
     else:
         store.queue.forget(RUN, ())
@@ -986,7 +986,7 @@ def test_of_however_many_claims_the_oldest_and_the_youngest_are_told(store, west
 
 
 def test_the_oldest_of_each_queue_and_the_oldest_claim_are_told(store, west):
-    HandMesh(store.ledger, record(EAST))
+    ManualMesh(store.ledger, record(EAST))
     store.queue.submit(WEST, spec(ONE))
     store.advance(180_000)
     store.queue.submit(WEST, spec(TWO, priority=5))
@@ -1060,7 +1060,7 @@ def test_what_lost_its_other_half_is_found_and_left_as_it_is(redis_server, damag
     store = redis_store(redis_server)
     quotas = {(CPU, "cpu"): Quota(nominal=100_000), (CPU, "memory"): Quota(nominal=10 * 2**30)}
     store.ledger.configure(TenantTree([Tenant(path=LAB, parent=None, quotas=quotas)]))
-    claimed(store, HandMesh(store.ledger, record(WEST)))
+    claimed(store, ManualMesh(store.ledger, record(WEST)))
     damage(redis_server, Keys("contract"))
     for _ in range(2):
         assert [(orphan.kind.value, orphan.stage, orphan.mesh) for orphan in store.queue.orphans()] == [(kind, ONE, WEST)]
@@ -1077,7 +1077,7 @@ def test_amounts_of_sixteen_digits_are_counted_exactly(store):
     huge = 2**52 + 1
     quotas = {(CPU, "cpu"): Quota(nominal=100_000), (CPU, "memory"): Quota(nominal=huge)}
     store.ledger.configure(TenantTree([Tenant(path=LAB, parent=None, quotas=quotas)]))
-    west, slot = HandMesh(store.ledger, record(WEST)), ResourceSet({"memory": huge})
+    west, slot = ManualMesh(store.ledger, record(WEST)), ResourceSet({"memory": huge})
     west.acquire(LAB, CPU, slot)
     for number in range(4):
         stage = StageId(f"run-1/{number}")

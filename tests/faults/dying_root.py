@@ -18,7 +18,7 @@ from federation.store.redis_client import connect
 from federation.store.redis_key_ring import RedisKeyRing
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_queue import RedisStageQueue
-from serve_apps.link_testing import link_app
+from serve_apps.link_fixtures import link_app
 
 TERMS = LeaseTerms(ttl_ms=60_000, grace_ms=10_000)
 

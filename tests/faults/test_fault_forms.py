@@ -24,13 +24,13 @@ from dag.errors import UnknownRun
 from dag.store.event_feed import RedisEventFeed
 from federation.errors import EpochChanged, HoldingsWanted, LedgerUnsafe, SessionLost, StoreUnavailable
 from federation.leases import Granted, LeaseTerms
+from federation.manual_mesh import ManualMesh
 from federation.store.keys import Keys
 from federation.store.redis_client import connect, connect_async
+from federation.store.redis_fixtures import copied, move_time, servers
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_queue import RedisStageQueue
 from federation.store.redis_safety import check_server
-from federation.store.testing import copied, move_time, servers
-from federation.testing import HandMesh
 from mesh.ids import MeshId
 
 pytestmark = pytest.mark.faults
@@ -81,7 +81,7 @@ class Load:
                 try:
                     if hand is not None:
                         hand.leave()
-                    hand = HandMesh(ledger, record_of(name, SLOTS), seen=seen)
+                    hand = ManualMesh(ledger, record_of(name, SLOTS), seen=seen)
                     sessions += 1
                     seen = max(seen, hand.session.incarnation)
                     self._note(hand.session.incarnation, f"session {sessions} of {name}")
@@ -93,7 +93,7 @@ class Load:
             self.broken.append(broken)
             raise
 
-    def _take_and_give_back(self, hand: HandMesh, name: str) -> int:
+    def _take_and_give_back(self, hand: ManualMesh, name: str) -> int:
         seen = 0
         for _ in range(5):
             if isinstance(hand.acquire(LAB, FLAVOR, SLOT), Granted):
@@ -188,7 +188,7 @@ def test_fault_30_the_replicas_are_gone(make_watched: Callable[..., Watched], ro
     watched = make_watched(replicas=1)
     ledger = ledger_on(watched.url, PATIENT_MS)
     ledger.configure(tree_of(lab=SLOTS))
-    hand = HandMesh(ledger, record_of("west", SLOTS))
+    hand = ManualMesh(ledger, record_of("west", SLOTS))
     hand.acquire(LAB, FLAVOR, SLOT)
     (replica,) = watched.replicas
     replica.freeze()  # Not a connection that is closed: a replica that falls silent is noticed by its lag alone.
@@ -207,7 +207,7 @@ def test_fault_30_the_replicas_are_gone(make_watched: Callable[..., Watched], ro
     row.held("as if Redis were down, and the refusal says why; when it came back, all that was held is held")
 
 
-def refused(hand: HandMesh) -> str:
+def refused(hand: ManualMesh) -> str:
     """What the ledger says to a heartbeat that it does not take; empty when it takes it."""
     try:
         hand.beat()

@@ -20,10 +20,10 @@ from patience import eventually
 from federation.dispatch import Claim
 from federation.errors import BatchTooLarge, QuotaExceeded, SessionLost, StaleFence, TenantCycle
 from federation.leases import TOLD_MAX, Beat, Lease
+from federation.manual_mesh import ManualMesh
 from federation.store.keys import Keys
 from federation.store.redis_client import connect
 from federation.store.redis_ledger import RedisLedger
-from federation.testing import HandMesh
 from mesh.ids import MeshId, NodeId, StageId, TenantPath
 from mesh.messages import NodeSucceeded, StageEnded, StageMessage
 from mesh.resources import ResourceSet
@@ -43,7 +43,7 @@ def result_of(stage: str) -> tuple[StageMessage, ...]:
     return done, StageEnded(stage=StageId(stage))
 
 
-def claimed_by(bed: Bed, hand: HandMesh, name: str) -> Claim:
+def claimed_by(bed: Bed, hand: ManualMesh, name: str) -> Claim:
     """A stage that the hand has claimed."""
     bed.queue.submit(hand.record.mesh, spec_of(name))
     hand.acquire(LAB, FLAVOR, SLOT)
@@ -65,9 +65,9 @@ def test_fault_35_the_same_stage_is_submitted_a_hundred_times_at_once(bed: Bed, 
 
 
 def test_fault_36_a_result_comes_after_its_session_is_over(bed: Bed, row: Row) -> None:
-    hand = HandMesh(bed.ledger, record_of("hand", 2))
+    hand = ManualMesh(bed.ledger, record_of("hand", 2))
     claim = claimed_by(bed, hand, "late")
-    HandMesh(bed.ledger, record_of("hand", 2)).leave()
+    ManualMesh(bed.ledger, record_of("hand", 2)).leave()
     with pytest.raises(StaleFence):
         bed.queue.report(claim, 1, result_of("late"))
     assert bed.told_of("late") == ["stage_lost"]
@@ -75,7 +75,7 @@ def test_fault_36_a_result_comes_after_its_session_is_over(bed: Bed, row: Row) -
 
 
 def test_fault_36_two_results_of_one_stage(bed: Bed, row: Row) -> None:
-    hand = HandMesh(bed.ledger, record_of("hand", 2))
+    hand = ManualMesh(bed.ledger, record_of("hand", 2))
     claim = claimed_by(bed, hand, "twice")
     for forged in (replace(claim, token=claim.token + 1), replace(claim, incarnation=claim.incarnation - 1)):
         with pytest.raises(StaleFence):
@@ -90,7 +90,7 @@ def test_fault_36_two_results_of_one_stage(bed: Bed, row: Row) -> None:
 
 
 def test_fault_36_a_result_under_a_lease_that_was_revoked(bed: Bed, row: Row) -> None:
-    hand = HandMesh(bed.ledger, record_of("hand", 2))
+    hand = ManualMesh(bed.ledger, record_of("hand", 2))
     claim = claimed_by(bed, hand, "fenced")
     bed.ledger.revoke(mesh=MeshId("hand"), hard=True)
     with pytest.raises(StaleFence):
@@ -160,7 +160,7 @@ def test_fault_38_a_tenant_moves_while_its_work_runs(make_bed: Callable[..., Bed
 @pytest.mark.slow
 def test_fault_39_a_borrower_does_not_give_way(make_bed: Callable[..., Bed], row: Row) -> None:
     bed = make_bed(ttl_ms=TERMS.ttl_ms, limits={"lab": 4, "lab/a": 4, "lab/b": 4}, lab=0, lab__a=2, lab__b=2)
-    borrower, tenant = HandMesh(bed.ledger, record_of("deaf", 4)), TenantPath("lab/a")
+    borrower, tenant = ManualMesh(bed.ledger, record_of("deaf", 4)), TenantPath("lab/a")
     borrower.acquire(tenant, FLAVOR, SLOT, 4)
     assert bed.held("deaf") == 4
     bed.mesh("west")
@@ -210,7 +210,7 @@ def test_fault_40_a_thousand_meshes_return_at_once(server: Server, row: Row) -> 
     ledger = patient_ledger(server)
     ledger.configure(tree_of(lab=HERD))
     with ThreadPoolExecutor(16) as pool:
-        hands = list(pool.map(lambda number: HandMesh(ledger, record_of(f"m{number}", 1)), range(HERD)))
+        hands = list(pool.map(lambda number: ManualMesh(ledger, record_of(f"m{number}", 1)), range(HERD)))
         list(pool.map(lambda hand: hand.acquire(LAB, FLAVOR, SLOT), hands))
         lt, asleep_since = int(server.client.hget(Keys().meta, "lt")), time.monotonic()
         eventually(lambda: time.monotonic() - asleep_since > TERMS.ttl_ms / 1000, PATIENCE_S)  # Nobody can reach a root.
@@ -223,7 +223,7 @@ def test_fault_40_a_thousand_meshes_return_at_once(server: Server, row: Row) -> 
     row.held(f"one call each, no session lost, none taken back early; a heartbeat took {percentile(taken_s, 0.99):.0f} ms (p99)")
 
 
-def beat_and_measure(hand: HandMesh) -> float:
+def beat_and_measure(hand: ManualMesh) -> float:
     """Raises SessionLost when the ledger has given the mesh up."""
     since = time.monotonic()
     hand.beat()
@@ -231,9 +231,9 @@ def beat_and_measure(hand: HandMesh) -> float:
 
 
 @contextmanager
-def another_beats(ledger: RedisLedger, taken_s: list[float]) -> Iterator[HandMesh]:
+def another_beats(ledger: RedisLedger, taken_s: list[float]) -> Iterator[ManualMesh]:
     """A mesh that beats all the time beside what happens, each beat measured."""
-    other, over = HandMesh(ledger, record_of("other", 1)), threading.Event()
+    other, over = ManualMesh(ledger, record_of("other", 1)), threading.Event()
     failed: list[SessionLost] = []
 
     def beat() -> None:
@@ -261,7 +261,7 @@ def test_fault_41_a_hundred_meshes_claim_a_thousand_leases_each(server: Server, 
     ledger = patient_ledger(server)
     names = [f"t{number}" for number in range(TOLD_MAX)]
     ledger.configure(tree_of(**dict.fromkeys(names, CHILDREN)))
-    hands = [HandMesh(ledger, record_of(f"m{number}", TOLD_MAX)) for number in range(CHILDREN)]
+    hands = [ManualMesh(ledger, record_of(f"m{number}", TOLD_MAX)) for number in range(CHILDREN)]
     learn_ms = 10**9  # All that follows is learned.
     server.client.hset(Keys().meta, "learn", str(learn_ms))
     taken_s: list[float] = []

@@ -22,14 +22,14 @@ from dag.spec import digest, parse
 from dag.store.redis_runs import RedisRunStore
 from federation.errors import EpochChanged, LedgerUnsafe, StoreUnavailable
 from federation.leases import Granted
+from federation.manual_mesh import ManualMesh
 from federation.store.keys import Keys
 from federation.store.redis_blobs import RedisBlobs
+from federation.store.redis_fixtures import move_time, servers
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_queue import RedisStageQueue
 from federation.store.redis_safety import check_server
 from federation.store.redis_scripts import key_places, library
-from federation.store.testing import move_time, servers
-from federation.testing import HandMesh
 from mesh.clock import EnduringClock
 from mesh.resources import NOTHING
 from serve_apps.requests.accepted_runs import AcceptedRuns
@@ -172,7 +172,7 @@ def test_fault_18_the_file_is_cut_at_random_places(server: Server, tmp_path: Pat
     ledger = ledger_of(server.url)
     ledger.configure(tree_of(lab=4))
     server.client.hset(Keys().meta, "learn", "0")
-    hands = [HandMesh(ledger, record_of(name, 4)) for name in ("west", "east")]
+    hands = [ManualMesh(ledger, record_of(name, 4)) for name in ("west", "east")]
     from_bytes = server.log_file().stat().st_size
     for _ in range(60):
         hand = chance.choice(hands)
@@ -205,7 +205,7 @@ def test_fault_18_the_file_is_cut_at_random_places(server: Server, tmp_path: Pat
     row.held(f"{CUTS} cuts, no over-grant")
 
 
-def ask(hand: HandMesh) -> None:
+def ask(hand: ManualMesh) -> None:
     """For everything; when another one knew a later token than anybody before it, once more under the new epoch."""
     try:
         hand.acquire(LAB, FLAVOR, SLOT, 4)
@@ -214,7 +214,7 @@ def ask(hand: HandMesh) -> None:
         hand.acquire(LAB, FLAVOR, SLOT, 4)
 
 
-def grab_after_learning(server: Server, ledger: RedisLedger, hands: list[HandMesh]) -> None:
+def grab_after_learning(server: Server, ledger: RedisLedger, hands: list[ManualMesh]) -> None:
     """Everybody asks for everything, while the ledger learns and after."""
     while True:
         for hand in hands:

@@ -17,9 +17,9 @@ from patience import eventually
 
 from federation.errors import PlannerSuperseded, StoreUnavailable
 from federation.leases import Aim, Beat, Want
+from federation.manual_mesh import ManualMesh
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_scripts import load_scripts
-from federation.testing import HandMesh
 from mesh.ids import MeshId
 from mesh.resources import ResourceSet
 
@@ -33,7 +33,7 @@ def test_fault_12_the_reply_is_lost_after_the_script_has_run(bed: Bed, row: Row)
     proxy = Proxy(bed.server.port)
     try:
         url = f"redis://127.0.0.1:{proxy.port}/0"
-        hand = HandMesh(ledger_of(url, ttl_ms=bed.ttl_ms, answer_ms=PATIENT_MS), record_of("hand", 2))
+        hand = ManualMesh(ledger_of(url, ttl_ms=bed.ttl_ms, answer_ms=PATIENT_MS), record_of("hand", 2))
         hasty = ledger_of(url, ttl_ms=bed.ttl_ms)
         want = Want(tenant=LAB, flavor=FLAVOR, slot=SLOT)
         load_scripts(bed.server.client, ("federation.store.lua",))  # A script that the server has to be told first does not run at once.
@@ -129,7 +129,7 @@ def test_fault_14_two_planners_at_once(make_bed: Callable[..., Bed], row: Row) -
 
 def test_fault_14_a_plan_of_the_one_that_does_not_have_the_seat(bed: Bed, row: Row) -> None:
     kill(bed.roots[0])
-    hand = HandMesh(bed.ledger, record_of("hand", 2))
+    hand = ManualMesh(bed.ledger, record_of("hand", 2))
     first = eventually(lambda: bed.ledger.elect("first", STEADY_TTL_MS), PATIENCE_S)
     assert bed.ledger.elect("second", SEAT_MS) is None
     aim = Aim(mesh=MeshId("hand"), tenant=LAB, flavor=FLAVOR, target=SLOT)
@@ -168,7 +168,7 @@ def test_fault_16_a_planner_sleeps_and_then_applies_its_plan(bed: Bed, tmp_path:
     kill(bed.roots[0])
     bed.others.append(bed.nursery.start("root", tmp_path / "sweeper.log", bed.server.url, "second"))
     said = tmp_path / "said"
-    hand = HandMesh(bed.ledger, record_of("hand", 2))
+    hand = ManualMesh(bed.ledger, record_of("hand", 2))
     kill(bed.others[-1])
     sleeper = bed.nursery.start("planner", tmp_path / "planner.log", bed.server.url, "first", str(said), [["hand", LAB, 2]])
     bed.others.append(sleeper)

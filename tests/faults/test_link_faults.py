@@ -27,10 +27,10 @@ from federation.store.keys import Keys
 from federation.store.memory import MemoryStore
 from federation.store.memory_key_ring import MemoryKeyRing
 from federation.store.redis_client import connect
+from federation.store.redis_fixtures import running_redis
 from federation.store.redis_key_ring import RedisKeyRing
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_queue import RedisStageQueue
-from federation.store.testing import running_redis
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.clock import SystemClock
 from mesh.ids import FlavorName, MeshId, PoolName, RunId, StageId, TenantPath
@@ -38,7 +38,7 @@ from mesh.messages import StageEnded
 from mesh.resources import ResourceSet
 from mesh.stages import StageSpec
 from mesh.wire import decode
-from serve_apps.link_testing import PATIENCE, link_app, serving
+from serve_apps.link_fixtures import PATIENCE, link_app, serving
 from serve_apps.requests.auth import issue_for_mesh
 
 EAST, ACME, CPU = MeshId("east"), TenantPath("acme"), FlavorName("cpu")

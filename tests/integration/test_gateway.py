@@ -29,21 +29,21 @@ from federation.leases import LeaseTerms
 from federation.store.keys import Keys
 from federation.store.redis_blobs import RedisBlobs
 from federation.store.redis_durability import RedisDurability
+from federation.store.redis_fixtures import running_redis
 from federation.store.redis_key_ring import RedisKeyRing
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_orders import RedisTenantOrders
 from federation.store.redis_queue import RedisStageQueue
 from federation.store.redis_registry import RedisRegistry
-from federation.store.testing import running_redis
 from federation.tenants import TenantTree
 from mesh.clock import SystemClock
 from mesh.ids import NodeId, RunId
 from mesh.messages import Failure
 from mesh.reasons import Reason
 from mesh.values import Encoding, StoredValue
+from serve_apps.gateway_fixtures import RESEARCH, TENANTS, spec_of
 from serve_apps.requests.auth import issue
 from serve_apps.root.gateway import Dependencies, create_app
-from serve_apps.testing import RESEARCH, TENANTS, spec_of
 
 #: No test waits as long as this when all is well.
 PATIENCE_S = 60.0

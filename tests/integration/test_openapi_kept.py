@@ -17,20 +17,20 @@ from federation.link import LINK_PATH
 from federation.store.keys import Keys
 from federation.store.redis_blobs import RedisBlobs
 from federation.store.redis_durability import RedisDurability
+from federation.store.redis_fixtures import running_redis
 from federation.store.redis_key_ring import RedisKeyRing
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_orders import RedisTenantOrders
 from federation.store.redis_queue import RedisStageQueue
 from federation.store.redis_registry import RedisRegistry
-from federation.store.testing import running_redis
 from federation.tenants import TenantTree
 from mesh.clock import SystemClock
+from serve_apps.gateway_fixtures import EAST, RESEARCH, TENANTS, GatewayWorld, spec_of
 from serve_apps.link import routes as link_routes
-from serve_apps.link_testing import serving
+from serve_apps.link_fixtures import serving
 from serve_apps.requests import front_desk
 from serve_apps.requests.auth import issue, issue_for_mesh
 from serve_apps.root.gateway import Dependencies, create_app
-from serve_apps.testing import EAST, RESEARCH, TENANTS, World, spec_of
 
 schemathesis = pytest.importorskip("schemathesis", reason="needs Python 3.11")
 
@@ -42,7 +42,7 @@ ANSWER_S = 60.0
 ELSEWHERE = ("unknown_route", "method_not_allowed")
 RUN = "night"
 MODES = {"right": "POSITIVE", "wrong": "NEGATIVE"}
-DESCRIBED = World().app.openapi()
+DESCRIBED = GatewayWorld().app.openapi()
 #: Whose key: of a tenant, of an operator, of a mesh on the link; and once without any.
 OPERATIONS = [
     (method, path, who, mode)

@@ -22,8 +22,8 @@ from federation.errors import StoreUnavailable
 from federation.leases import LeaseTerms
 from federation.store.keys import Keys
 from federation.store.redis_client import connect, connect_async
+from federation.store.redis_fixtures import servers
 from federation.store.redis_ledger import RedisLedger
-from federation.store.testing import servers
 from federation.tenants import TenantTree
 from mesh.ids import RunId
 

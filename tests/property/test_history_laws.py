@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from federation.manual_mesh import ManualMesh
 from federation.planning.seat import PlannerSeat
 from federation.quota.policies import Rules, StandingOrders
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
 from federation.store.memory_orders import MemoryTenantOrders
 from federation.tenants import Quota, Tenant, TenantTree
-from federation.testing import HandMesh
 from mesh.clock import ManualClock
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.resources import ResourceSet
@@ -35,7 +35,7 @@ class Hours:
         orders.publish(StandingOrders(rules=rules))
         self.seat = PlannerSeat(self.store, "planner", seat_ms=LONG_MS, orders=orders)
         pool = PoolRecord(pool=PoolName("p"), flavor=RED, capacity=GPU.times(slots))
-        self.mesh = HandMesh(self.store, MeshRecord(mesh=MeshId("east"), labels={}, pools=(pool,), cluster="c"))
+        self.mesh = ManualMesh(self.store, MeshRecord(mesh=MeshId("east"), labels={}, pools=(pool,), cluster="c"))
 
     def held(self, tenant: TenantPath) -> int:
         return self.mesh.lease(tenant, RED).held["gpu"] // GPU["gpu"]

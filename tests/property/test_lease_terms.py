@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from federation.child.deadlines import Deadlines
 from federation.leases import Granted, LeaseTerms
+from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
-from federation.testing import HandMesh
 from mesh.clock import ManualClock
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.resources import ResourceSet
@@ -39,7 +39,7 @@ def test_what_is_granted_anew_after_a_leap_its_holder_has_stopped_to_use(
     clock = ManualClock()
     store = MemoryStore(clock=clock, ttl_ms=ttl_ms, grace_ms=grace_ms, max_step_ms=terms.max_step_ms)
     store.configure(TREE)
-    silent = HandMesh(store, record("silent"))
+    silent = ManualMesh(store, record("silent"))
     assert isinstance(silent.acquire(ACME, STANDARD, CPU), Granted)
     silent.beat()
     over_ms, step_ms = Deadlines.of(ttl_ms).over_ms, max(1, min(terms.max_step_ms, ttl_ms // steps))

@@ -18,14 +18,14 @@ from federation.auditing import mismatches
 from federation.dispatch import STAGE_MESSAGES, Claim, ClaimedStage, HeldClaim, digest_of
 from federation.errors import QuotaExceeded, SessionLost
 from federation.leases import Aim, Beat, LeaseTerms, Pays, Session, Want
+from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord
 from federation.store.keys import Keys
 from federation.store.memory import MemoryStore
+from federation.store.redis_fixtures import copied, feign_restart, lose_writes, move_time, running_redis
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_queue import RedisStageQueue
-from federation.store.testing import copied, feign_restart, lose_writes, move_time, running_redis
 from federation.tenants import Quota, Tenant, TenantTree
-from federation.testing import HandMesh
 from mesh.clock import ManualClock
 from mesh.errors import MeshError
 from mesh.ids import FlavorName, MeshId, NodeId, RunId, StageId, TenantPath
@@ -119,7 +119,7 @@ def comparable(reply):
 class Twins:
     """A mesh, once at each ledger, and until when its present session is good on its own clock."""
 
-    hands: tuple[HandMesh, HandMesh]
+    hands: tuple[ManualMesh, ManualMesh]
     good_until_ms: int
     sent: list[tuple[tuple[Session, Session], str, tuple[object, object]]] = field(default_factory=list)  #: Calls that may come again.
 
@@ -187,7 +187,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def join(self, mesh, **named):
         seen = [max([hand.session.mark, hand.session.incarnation]) for hand in self.twins[mesh].hands] if mesh in self.twins else [0, 0]
         hands = tuple(
-            HandMesh(ledger, record(mesh), seen=known, **{name: pair[side] for name, pair in named.items()})
+            ManualMesh(ledger, record(mesh), seen=known, **{name: pair[side] for name, pair in named.items()})
             for side, (ledger, known) in enumerate(zip((self.memory, self.ledger), seen, strict=True))
         )
         assert comparable(hands[0].told) == comparable(hands[1].told)

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from federation.dispatch import QueuedStage
 from federation.estimates import CostRules, Pace
 from federation.explaining.outlook import Outlooks
+from federation.manual_mesh import ManualMesh
 from federation.quota.policies import QueueSettings, StandingOrders
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.standing import Standing
 from federation.store.memory import MemoryStore
 from federation.tenant_orders import OrdersInForce
 from federation.tenants import Quota, Tenant, TenantTree
-from federation.testing import HandMesh
 from mesh.admission import StageAdmission, WorkloadState
 from mesh.admission_decisions import AcquireLease
 from mesh.admission_events import LeaseGranted, LeaseRefused, WorkloadOffered
@@ -67,7 +67,7 @@ def test_those_behind_the_first_are_the_same_to_the_root_and_to_the_mesh(cpus, q
     store = MemoryStore(clock=ManualClock(1_700_000_000_000), ttl_ms=30_000, grace_ms=10_000)
     store.configure(TenantTree([Tenant(path=LAB, parent=None, quotas={(STD, "cpu"): Quota(nominal=quota * CPU["cpu"])})]))
     pool = PoolRecord(pool=POOL, flavor=STD, capacity=CPU.times(cpus), used=CPU.times(used))
-    mesh = HandMesh(store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c"))
+    mesh = ManualMesh(store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c"))
     if used:
         mesh.acquire(LAB, STD, CPU, used)
     snapshot = store.snapshot()

@@ -23,7 +23,7 @@ from federation.tenants import Quota, Tenant, TenantTree
 from mesh.clock import ManualClock
 from mesh.messages import NodeStarted
 from mesh.resources import ResourceSet
-from mesh.testing import SimulatedHost
+from mesh.simulated_host import SimulatedHost
 from serve_apps.requests.accepted_runs import AcceptedRuns
 
 TTL_MS, GRACE_MS, HEARTBEAT_MS, WORK_MS = 3_000, 1_000, 700, 400

@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from federation.manual_mesh import ManualMesh
 from federation.planning.seat import PlannerSeat
 from federation.quota.policies import Rules, StandingOrders
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
 from federation.store.memory_orders import MemoryTenantOrders
 from federation.tenants import Quota, Tenant, TenantTree
-from federation.testing import HandMesh
 from mesh.clock import ManualClock
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.resources import ResourceSet
@@ -69,7 +69,7 @@ class World:
         orders = MemoryTenantOrders()
         orders.publish(StandingOrders(rules=Rules(min_run_ms=0)))
         self.seat = PlannerSeat(self.store, "planner", seat_ms=LONG_MS, orders=orders)
-        self.hands = {name: HandMesh(self.store, record(name, room)) for name in MESHES}
+        self.hands = {name: ManualMesh(self.store, record(name, room)) for name in MESHES}
 
     def step(self, verb: str, *about) -> None:
         if verb == "plan":
@@ -77,7 +77,7 @@ class World:
         elif verb == "cut":
             self.store.configure(*about)
         elif verb == "join":
-            self.hands[about[0]] = HandMesh(self.store, self.hands[about[0]].record)
+            self.hands[about[0]] = ManualMesh(self.store, self.hands[about[0]].record)
         elif verb == "ask":
             mesh, tenant, slot, count, priority = about
             self.hands[mesh].acquire(tenant, RED, slot, count, priority)

@@ -20,8 +20,8 @@ from mesh.admission_invariants import violations
 from mesh.ids import FlavorName, MeshId, NodeId, PoolName, RunId, TenantPath
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
+from mesh.simulated_host import value_of
 from mesh.stages import TaskSpec
-from mesh.testing import value_of
 from simulator.world import GRACE_MS, LEASE_TTL_MS, Faults, World
 
 CPU = (FlavorName("standard"), "cpu")

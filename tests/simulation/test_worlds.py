@@ -17,7 +17,7 @@ from mesh.admission_invariants import violations
 from mesh.ids import FlavorName, MeshId, NodeId, PoolName, RunId, TenantPath
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
-from mesh.testing import value_of
+from mesh.simulated_host import value_of
 from simulator.world import Faults, World
 
 TENANT = TenantPath("acme/vision")

@@ -3,7 +3,7 @@
 import pytest
 from two_teams import record, tree
 
-from federation.testing import HandMesh
+from federation.manual_mesh import ManualMesh
 
 
 @pytest.fixture
@@ -14,12 +14,12 @@ def ledger(store):
 
 
 @pytest.fixture
-def west(ledger) -> HandMesh:
+def west(ledger) -> ManualMesh:
     """A mesh that has joined."""
-    return HandMesh(ledger, record("west"))
+    return ManualMesh(ledger, record("west"))
 
 
 @pytest.fixture
-def east(ledger) -> HandMesh:
+def east(ledger) -> ManualMesh:
     """Another one."""
-    return HandMesh(ledger, record("east"))
+    return ManualMesh(ledger, record("east"))

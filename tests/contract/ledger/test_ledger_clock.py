@@ -3,7 +3,7 @@
 import pytest
 from two_teams import LAB, ask, gpus, record, tree
 
-from federation.testing import HandMesh
+from federation.manual_mesh import ManualMesh
 
 
 @pytest.fixture
@@ -13,7 +13,7 @@ def careful(careful_store):
 
 
 def test_a_clock_that_leaps_ahead_ends_no_session(careful):
-    west = HandMesh(careful.ledger, record())
+    west = ManualMesh(careful.ledger, record())
     ask(west, 2)
     for _ in range(2):
         careful.advance(3_600_000)
@@ -23,7 +23,7 @@ def test_a_clock_that_leaps_ahead_ends_no_session(careful):
 
 
 def test_a_second_leap_within_one_time_to_live_counts_for_nothing(careful):
-    west = HandMesh(careful.ledger, record())
+    west = ManualMesh(careful.ledger, record())
     for _ in range(1_000):
         careful.advance(3_000)
         careful.ledger.sweep()
@@ -32,7 +32,7 @@ def test_a_second_leap_within_one_time_to_live_counts_for_nothing(careful):
 
 
 def test_steady_time_counts_in_full(careful):
-    HandMesh(careful.ledger, record())
+    ManualMesh(careful.ledger, record())
     for _ in range((careful.ttl_ms + careful.grace_ms) // 1_900):
         careful.advance(1_900)
         careful.ledger.sweep()

@@ -7,7 +7,7 @@ from two_teams import A100, ACME, LAB, SHOP, aim, ask, gpu, gpus, record
 
 from federation.errors import EpochChanged, ForgedReceipt, HoldingsWanted, LedgerLearning
 from federation.leases import Aim, Beat, Lease
-from federation.testing import HandMesh
+from federation.manual_mesh import ManualMesh
 from mesh.ids import MeshId
 from mesh.reasons import Reason
 
@@ -92,7 +92,7 @@ def test_a_lease_whose_plan_was_lost_is_told_anew_to_a_mesh_that_has_obeyed_the_
 
 def test_a_lost_session_comes_back_with_its_claims(ledger, west, store):
     kept = store.keep()
-    east = HandMesh(ledger, record("east"))
+    east = ManualMesh(ledger, record("east"))
     ask(east, 2)
     store.lose(kept)
     east.claim_all()
@@ -134,7 +134,7 @@ def test_an_old_receipt_brings_nothing_back_that_the_ledger_has_seen_given_back(
 
 def test_nor_does_it_in_a_later_session_or_after_the_last_one_has_left(ledger, west, store):
     old = given_back(west)
-    again = HandMesh(ledger, record("west"))
+    again = ManualMesh(ledger, record("west"))
     store.restart()
     claim(again, old)
     assert gpus(ledger, LAB) == 0
@@ -168,9 +168,9 @@ def test_what_was_lost_comes_back_whatever_was_changed_since_the_ledger_learns(l
 
 def test_what_an_heir_took_over_comes_back_when_all_is_lost(ledger, west, store):
     kept = store.keep()
-    east = HandMesh(ledger, record("east"))
+    east = ManualMesh(ledger, record("east"))
     ask(east, 2)
-    heir = HandMesh(ledger, record("east"), adopt=east.session.incarnation)
+    heir = ManualMesh(ledger, record("east"), adopt=east.session.incarnation)
     store.lose(kept)
     heir.claim_all()
     heir.claim_all()
@@ -217,7 +217,7 @@ def test_a_token_that_the_ledger_has_not_given_out_proves_lost_writes(ledger, we
         assert ledger.snapshot().learn_ms > 0
     else:
         ledger.heartbeat(ahead, record(), Beat(number=1))
-        HandMesh(ledger, record(), seen=ahead.mark)
+        ManualMesh(ledger, record(), seen=ahead.mark)
         assert ledger.snapshot().learn_ms == 0
 
 

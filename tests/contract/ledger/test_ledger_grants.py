@@ -8,8 +8,8 @@ from two_teams import A100, ACME, LAB, ONE_GPU, SHOP, ask, gpu, gpus, record, tr
 
 from federation.errors import BatchTooLarge, ForgedReceipt, LinkRefused, UnfitName
 from federation.leases import ROWS_MAX, Granted, Kept, LeaseRefused, Want
+from federation.manual_mesh import ManualMesh
 from federation.tenants import Quota, Tenant, TenantTree
-from federation.testing import HandMesh
 from mesh.errors import AmountError
 from mesh.ids import FlavorName
 from mesh.reasons import Reason
@@ -70,7 +70,7 @@ def test_fewer_slots_are_granted_than_wanted_when_the_tree_has_less(ledger, west
 
 def test_nothing_is_granted_beyond_what_siblings_may_lend(store):
     store.ledger.configure(tree(shop_lends=1))
-    west = HandMesh(store.ledger, record())
+    west = ManualMesh(store.ledger, record())
     assert ask(west, 100).slots == 5
     assert ask(west) == LeaseRefused(reason=Reason.QUOTA_EXHAUSTED, tenant=LAB, flavor=A100, resource="gpu", wanted=10_000, available=0)
     assert ask(west, 100, SHOP).slots == 3
@@ -78,7 +78,7 @@ def test_nothing_is_granted_beyond_what_siblings_may_lend(store):
 
 def test_nothing_is_granted_beyond_the_borrowing_limit(store):
     store.ledger.configure(tree(lab_borrows=2))
-    assert ask(HandMesh(store.ledger, record()), 100).slots == 6
+    assert ask(ManualMesh(store.ledger, record()), 100).slots == 6
 
 
 @pytest.mark.every_form
@@ -100,7 +100,7 @@ def test_what_can_never_fit_is_named_so(west):
 
 def test_what_the_borrowing_limit_never_allows_is_named_so(store):
     store.ledger.configure(tree(lab_borrows=2))
-    west = HandMesh(store.ledger, record())
+    west = ManualMesh(store.ledger, record())
     assert ask(west, slot=gpu(7)).reason is Reason.QUOTA_TOO_SMALL
     ask(west, 6)
     assert ask(west, slot=gpu(6)).reason is Reason.QUOTA_EXHAUSTED
@@ -115,7 +115,7 @@ def test_a_resource_without_quota_can_never_be_held(west):
 def test_the_tightest_resource_of_the_slot_decides(store):
     both = {(A100, "gpu"): Quota(nominal=80_000), (A100, "memory"): Quota(nominal=5 * 2**30)}
     store.ledger.configure(TenantTree([Tenant(path=LAB, parent=None, quotas=both)]))
-    west = HandMesh(store.ledger, record())
+    west = ManualMesh(store.ledger, record())
     slot = ResourceSet.of({"gpu": 1, "memory": "2GiB"})
     assert ask(west, 8, slot=slot).slots == 2
     refused = ask(west, slot=slot)
@@ -133,7 +133,7 @@ def test_the_tightest_resource_of_the_slot_decides(store):
 )
 def test_amounts_are_exact_up_to_the_largest(store, nominal, unit, slots):
     store.ledger.configure(TenantTree([Tenant(path=LAB, parent=None, quotas={(A100, "memory"): Quota(nominal=nominal)})]))
-    west = HandMesh(store.ledger, record())
+    west = ManualMesh(store.ledger, record())
     assert ask(west, AMOUNT_MAX, slot=ResourceSet({"memory": unit})).slots == slots
     assert store.ledger.snapshot().usage == {(LAB, A100, "memory"): slots * unit}
     west.release(LAB, A100)
@@ -164,10 +164,10 @@ def test_many_wants_are_answered_in_order_each_after_the_one_before(ledger, west
 
 
 def test_racing_meshes_are_never_granted_more_than_there_is(ledger):
-    meshes = [HandMesh(ledger, record(f"mesh-{number}")) for number in range(4)]
+    meshes = [ManualMesh(ledger, record(f"mesh-{number}")) for number in range(4)]
     granted: list[int] = []
 
-    def race(mesh: HandMesh) -> None:
+    def race(mesh: ManualMesh) -> None:
         answers = [ask(mesh) for _ in range(5)]
         granted.extend(answer.slots for answer in answers if isinstance(answer, Granted))
 

@@ -6,14 +6,14 @@ from two_teams import A100, LAB, SHOP, aim, ask, gpu, gpus, record
 from federation.dispatch import Mail, MailKind
 from federation.errors import LedgerLearning, SessionExpired, SessionSuperseded, SessionUnknown
 from federation.leases import Granted
-from federation.testing import HandMesh
+from federation.manual_mesh import ManualMesh
 from mesh.ids import MeshId
 from mesh.reasons import Reason
 
 
 def test_a_second_join_fences_the_first_session_and_leaves_its_leases_to_run_out(store, ledger, west):
     ask(west, 3)
-    again = HandMesh(ledger, record("west"))
+    again = ManualMesh(ledger, record("west"))
     assert again.session.incarnation > west.session.incarnation
     for late in (west.beat, lambda: ask(west), lambda: west.release(LAB, A100)):
         with pytest.raises(SessionSuperseded):
@@ -35,7 +35,7 @@ def test_what_a_plan_had_promised_to_the_earlier_session_is_free_again(ledger, w
     aim(ledger, ("west", LAB, 8))
     assert ask(east, 1, SHOP).reason is Reason.QUOTA_EXHAUSTED
     cursor, _ = store.queue.mail(MeshId("east"), "", 0)
-    HandMesh(ledger, record("west"))
+    ManualMesh(ledger, record("west"))
     assert store.queue.mail(MeshId("east"), cursor, 0)[1] == (Mail(kind=MailKind.STAGE, subject=""),)
     assert ask(east, 8, SHOP) == Granted(slots=7)
     assert [(view.amounts, view.target) for view in ledger.snapshot().leases if view.incarnation] == [(gpu(1), gpu(1))]
@@ -45,7 +45,7 @@ def test_what_a_plan_had_promised_to_the_earlier_session_is_free_again(ledger, w
 @pytest.mark.every_form
 def test_a_new_agent_takes_over_the_leases_of_the_session_that_it_names(ledger, west):
     ask(west, 3)
-    heir = HandMesh(ledger, record("west"), adopt=west.session.incarnation)
+    heir = ManualMesh(ledger, record("west"), adopt=west.session.incarnation)
     assert heir.lease(LAB, A100) == west.lease(LAB, A100)
     assert gpus(ledger, LAB) == 3
     heir.release(LAB, A100, gpu(1))
@@ -53,7 +53,7 @@ def test_a_new_agent_takes_over_the_leases_of_the_session_that_it_names(ledger, 
 
 
 def test_the_session_that_was_gone_on_with_may_not_speak_any_more(ledger, west):
-    HandMesh(ledger, record("west"), adopt=west.session.incarnation)
+    ManualMesh(ledger, record("west"), adopt=west.session.incarnation)
     for late in (west.beat, lambda: ask(west), lambda: west.release(LAB, A100)):
         with pytest.raises(SessionSuperseded):
             late()
@@ -74,8 +74,8 @@ def test_of_a_session_that_was_never_known_superseded_or_has_run_out_nothing_is_
 
 def test_an_heir_whose_first_answer_was_lost_may_ask_again_until_it_has_spoken(ledger, west):
     ask(west, 2)
-    first = HandMesh(ledger, record("west"), adopt=west.session.incarnation)
-    second = HandMesh(ledger, record("west"), adopt=west.session.incarnation)
+    first = ManualMesh(ledger, record("west"), adopt=west.session.incarnation)
+    second = ManualMesh(ledger, record("west"), adopt=west.session.incarnation)
     assert second.session.incarnation > first.session.incarnation
     assert second.lease(LAB, A100).held == gpu(2)
     with pytest.raises(SessionSuperseded):
@@ -86,8 +86,8 @@ def test_an_heir_whose_first_answer_was_lost_may_ask_again_until_it_has_spoken(l
 
 
 def test_a_mesh_that_has_joined_anew_since_leaves_no_heir_of_the_earlier_session(ledger, west):
-    HandMesh(ledger, record("west"), adopt=west.session.incarnation)
-    HandMesh(ledger, record("west"))
+    ManualMesh(ledger, record("west"), adopt=west.session.incarnation)
+    ManualMesh(ledger, record("west"))
     with pytest.raises(SessionSuperseded):
         ledger.join(record("west"), adopt=west.session.incarnation)
 

@@ -13,13 +13,13 @@ from two_teams import A100, ACME, LAB, ONE_GPU, TERMS, ask, gpu, gpus, record, t
 
 from federation.errors import StoreUnavailable
 from federation.leases import Granted, Want
+from federation.manual_mesh import ManualMesh
 from federation.store.keys import Keys
 from federation.store.redis_client import connect
+from federation.store.redis_fixtures import ANSWER_MS_MAX, servers
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_queue import RedisStageQueue
-from federation.store.testing import ANSWER_MS_MAX, servers
 from federation.tenants import Tenant, TenantTree
-from federation.testing import HandMesh
 from mesh.errors import RuntimeDoorError
 from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import StageEnded
@@ -40,7 +40,7 @@ def test_a_server_that_does_not_answer_is_told_as_such(tmp_path):
 def test_a_server_that_lost_its_scripts_is_given_them_again(redis_server: redis.Redis):
     ledger = redis_ledger(redis_server)
     ledger.configure(tree())
-    west = HandMesh(ledger, record())
+    west = ManualMesh(ledger, record())
     assert ask(west).slots == 1
     redis_server.script_flush()
     assert ask(west).slots == 1
@@ -49,14 +49,14 @@ def test_a_server_that_lost_its_scripts_is_given_them_again(redis_server: redis.
 def test_a_ledger_that_may_have_had_holders_learns_when_it_is_founded(redis_server: redis.Redis):
     ledger = RedisLedger(redis_server, Keys("contract"), terms=TERMS)
     ledger.configure(tree())
-    assert ask(HandMesh(ledger, record())).reason is Reason.LEDGER_RECOVERING
+    assert ask(ManualMesh(ledger, record())).reason is Reason.LEDGER_RECOVERING
 
 
 def test_an_empty_server_is_told_what_is_held_when_the_ledger_has_an_id_that_lasts(redis_server: redis.Redis):
     ledger = RedisLedger(redis_server, Keys("contract"), terms=TERMS, uid="ours", founding=False)
     founder = RedisLedger(redis_server, Keys("contract"), terms=TERMS, uid="ours", founding=True)
     founder.configure(tree())
-    west = HandMesh(ledger, record())
+    west = ManualMesh(ledger, record())
     ask(west, 3)
     redis_server.flushall()
     west.ledger = ledger
@@ -79,7 +79,7 @@ def filling(request: pytest.FixtureRequest) -> Iterator[redis.Redis]:
 def test_a_server_without_memory_left_grants_nothing_and_still_renews_and_takes_back(filling: redis.Redis):
     ledger, queue = redis_ledger(filling), RedisStageQueue(filling, Keys("contract"))
     ledger.configure(tree())
-    west = HandMesh(ledger, record())
+    west = ManualMesh(ledger, record())
     ask(west, 4)
     stages = [StageSpec(stage=StageId(f"s{each}"), run=RunId("r"), tenant=LAB, tasks=(), slot=ONE_GPU, width=1) for each in range(4)]
     for stage in stages[:3]:
@@ -89,7 +89,7 @@ def test_a_server_without_memory_left_grants_nothing_and_still_renews_and_takes_
     filling.config_set("maxmemory", 1)
     for grows in (
         lambda: ask(west, 1),
-        lambda: HandMesh(ledger, record("east")),
+        lambda: ManualMesh(ledger, record("east")),
         lambda: queue.submit(MeshId("west"), stages[3]),
         lambda: queue.claim(west.session, StageId("s1"), west.lease(LAB, A100)),
         lambda: queue.deliver(StageId("s0"), NodeId("n"), None),
@@ -125,7 +125,7 @@ def test_a_key_that_is_not_ours_is_garbage_and_not_an_outage(redis_server: redis
 def test_an_audit_names_a_node_whose_sum_was_tampered_with(redis_server: redis.Redis):
     ledger = redis_ledger(redis_server)
     ledger.configure(tree())
-    ask(HandMesh(ledger, record()), 2)
+    ask(ManualMesh(ledger, record()), 2)
     redis_server.hset(Keys("contract").use, f"{ACME}|{A100}", "gpu|10000|20000")
     (mismatch,) = ledger.audit()
     assert (mismatch.tenant, mismatch.kept, mismatch.counted) == (ACME, 10_000, 20_000)
@@ -135,14 +135,14 @@ def test_shards_do_not_see_each_other(redis_server: redis.Redis):
     one, two = redis_ledger(redis_server, "one"), redis_ledger(redis_server, "two")
     for ledger in (one, two):
         ledger.configure(tree())
-        assert ask(HandMesh(ledger, record()), 8).slots == 8
+        assert ask(ManualMesh(ledger, record()), 8).slots == 8
 
 
 def test_the_log_is_bounded_by_changes_and_not_by_calls(redis_server: redis.Redis):
     ledger = RedisLedger(redis_server, Keys("log"), terms=TERMS, founding=True)
     teams = [TenantPath(f"acme/t{number}") for number in range(23)]
     ledger.configure(TenantTree([tree(own=23).tenants[ACME], *(Tenant(path=path, parent=ACME) for path in teams)]))
-    west = HandMesh(ledger, record())
+    west = ManualMesh(ledger, record())
     ledger.acquire(west.session, tuple(Want(tenant=path, flavor=A100, slot=ONE_GPU, slots=1) for path in teams))
     entries = redis_server.xrange(Keys("log").lease_log)
     assert max(len(fields[b"changes"].splitlines()) for _, fields in entries) <= 5
@@ -153,7 +153,7 @@ def test_of_what_earlier_sessions_held_no_mark_is_left(redis_server: redis.Redis
     store = redis_store(redis_server)
     store.ledger.configure(tree())
     for _ in range(3):
-        ask(HandMesh(store.ledger, record()))
+        ask(ManualMesh(store.ledger, record()))
     store.advance(store.ttl_ms + store.grace_ms + 1)
     store.ledger.sweep()
     assert {name.split(b"|")[0] for name in redis_server.hkeys(Keys("contract").marks)} == {b"west"}
@@ -162,7 +162,7 @@ def test_of_what_earlier_sessions_held_no_mark_is_left(redis_server: redis.Redis
 def test_every_key_of_a_shard_has_its_hash_tag(redis_server: redis.Redis):
     ledger = redis_ledger(redis_server)
     ledger.configure(tree())
-    ask(HandMesh(ledger, record()), 9)
+    ask(ManualMesh(ledger, record()), 9)
     assert all(key.startswith(b"{q:contract}:") for key in redis_server.keys("*"))
 
 
@@ -184,7 +184,7 @@ def test_a_grant_is_told_when_a_replica_has_it(pair: tuple[Server, Server]):
     with connect(master.url, timeout_ms=ANSWER_MS_MAX) as client, ThreadPoolExecutor(max_workers=1) as apart:
         ledger = RedisLedger(client, keys, terms=TERMS, founding=True, copy_wait_ms=ANSWER_MS_MAX * 5 // 6)
         ledger.configure(tree())
-        west = HandMesh(ledger, record())
+        west = ManualMesh(ledger, record())
         leases = keys.leases(west.record.mesh)
         replica.freeze()
         answer = apart.submit(ask, west)
@@ -199,7 +199,7 @@ def test_a_grant_that_no_replica_has_in_time_stands(pair: tuple[Server, Server])
     master, replica = pair
     ledger = RedisLedger(master.client, Keys("contract"), terms=TERMS, founding=True, copy_wait_ms=1)
     ledger.configure(tree())
-    west = HandMesh(ledger, record())
+    west = ManualMesh(ledger, record())
     replica.freeze()
     assert ask(west) == Granted(slots=1)
     assert gpus(ledger, LAB) == 1

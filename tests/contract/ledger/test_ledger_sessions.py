@@ -7,7 +7,7 @@ from two_teams import ACME, LAB, SHOP, ask, gpu, gpus, record
 
 from federation.errors import ForeignLedger, SessionExpired, SessionLost, SessionUnknown, StaleBeat
 from federation.leases import Beat, Session
-from federation.testing import HandMesh
+from federation.manual_mesh import ManualMesh
 from mesh.ids import MeshId
 
 
@@ -56,7 +56,7 @@ def test_a_sweep_takes_back_everything_of_the_overdue_and_nothing_of_the_others(
     ask(west, 2)
     ask(west, 1, SHOP)
     store.advance(store.ttl_ms)
-    east = HandMesh(ledger, record("east"))
+    east = ManualMesh(ledger, record("east"))
     ask(east, 2)
     store.advance(store.grace_ms + 1)
     swept = ledger.sweep()
@@ -69,7 +69,7 @@ def test_a_sweep_takes_back_everything_of_the_overdue_and_nothing_of_the_others(
 
 def test_a_sweep_does_about_as_much_as_it_may_and_says_that_more_is_due(ledger, store):
     for name in "abc":
-        ask(HandMesh(ledger, record(name)))
+        ask(ManualMesh(ledger, record(name)))
     store.advance(store.ttl_ms + store.grace_ms + 1)
     first = ledger.sweep(limit=1)
     assert (first.meshes, first.is_more_due) == (("a",), True)
@@ -78,7 +78,7 @@ def test_a_sweep_does_about_as_much_as_it_may_and_says_that_more_is_due(ledger, 
 
 def test_sweeps_that_say_that_more_is_due_end_every_overdue_session_whatever_it_holds(ledger, store):
     for name in "abcd":
-        HandMesh(ledger, record(name))
+        ManualMesh(ledger, record(name))
     store.advance(store.ttl_ms + store.grace_ms + 1)
     ended = []
     while (swept := ledger.sweep(limit=1)).is_more_due:
@@ -90,18 +90,18 @@ def test_a_swept_mesh_stays_visible_and_may_join_again(ledger, west, store):
     store.advance(store.ttl_ms + store.grace_ms + 1)
     ledger.sweep()
     assert [(view.record.mesh, view.alive) for view in ledger.snapshot().meshes] == [("west", False)]
-    HandMesh(ledger, record())
+    ManualMesh(ledger, record())
     assert [view.alive for view in ledger.snapshot().meshes] == [True]
 
 
 def test_a_mesh_that_has_not_come_back_for_a_day_is_forgotten_and_what_it_held_is_an_old_receipt(ledger, west, store):
     ask(west, 2)
-    HandMesh(ledger, record("east"))
+    ManualMesh(ledger, record("east"))
     for days in range(100):
         store.advance(900_001)
         ledger.sweep()
         if days == 50:
-            HandMesh(ledger, record("east"))
+            ManualMesh(ledger, record("east"))
     assert [view.record.mesh for view in ledger.snapshot().meshes] == ["east"]
     with pytest.raises(SessionUnknown):
         west.beat()

@@ -6,7 +6,7 @@ from two_teams import A100, ACME, LAB, SHOP, aim, ask, gpu, gpus, record
 from federation.dispatch import Mail, MailKind
 from federation.errors import PlannerSuperseded, QuotaExceeded, SessionUnknown, TreeChanged
 from federation.leases import Kept
-from federation.testing import HandMesh
+from federation.manual_mesh import ManualMesh
 from mesh.ids import MeshId
 from mesh.reasons import Reason
 
@@ -141,7 +141,7 @@ def test_what_one_gives_up_for_another_by_plan_is_taken_by_nobody_else(ledger, w
     west.beat()
     west.obey(LAB, A100)
     assert gpus(ledger, ACME) == 5
-    other = HandMesh(ledger, record("other"))
+    other = ManualMesh(ledger, record("other"))
     assert ask(other, 9, SHOP).reason is Reason.QUOTA_EXHAUSTED
     assert [(lease.tenant, lease.held) for lease in east.beat().leases] == [(SHOP, gpu(3))]
     assert gpus(ledger, ACME) == 8

@@ -7,7 +7,7 @@ from two_teams import A100, LAB, ONE_GPU, ask, gpu, gpus, record
 
 from federation.errors import FutureToken
 from federation.leases import Beat, LookAgain, Want
-from federation.testing import HandMesh
+from federation.manual_mesh import ManualMesh
 
 
 def test_tokens_only_rise(west, east):
@@ -39,7 +39,7 @@ def test_a_token_from_the_future_is_refused_so_that_nobody_burns_the_space(ledge
         west.session = replace(west.session, mark=2**53 - 1)
         west.beat()
         ask(west)
-        assert HandMesh(ledger, record(), seen=2**53 - 1).session.incarnation < 2**52
+        assert ManualMesh(ledger, record(), seen=2**53 - 1).session.incarnation < 2**52
         return
     with pytest.raises(FutureToken):
         ledger.heartbeat(replace(west.session, mark=2**53 - 1), record(), Beat(number=1))

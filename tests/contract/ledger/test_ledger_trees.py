@@ -5,8 +5,8 @@ from two_teams import A100, ACME, LAB, SHOP, aim, ask, gpu, gpus, record, tree
 
 from federation.errors import QuotaExceeded, TenantCycle, TreeChanged, UnknownTenant
 from federation.leases import Granted, LeaseRefused
+from federation.manual_mesh import ManualMesh
 from federation.tenants import Quota, Tenant, TenantTree
-from federation.testing import HandMesh
 from mesh.ids import TenantPath
 from mesh.reasons import Reason
 
@@ -29,7 +29,7 @@ def test_a_cut_takes_nothing_and_grants_nothing_until_use_has_fallen(ledger, wes
 def test_what_a_tenant_keeps_is_its_own_whatever_deficit_a_cut_has_left_above_it(store):
     """To be granted, to be planned, and to grow; what it does not keep has to wait."""
     store.ledger.configure(tree(lab=4, shop=4, shop_lends=1))
-    west, east = HandMesh(store.ledger, record("west")), HandMesh(store.ledger, record("east"))
+    west, east = ManualMesh(store.ledger, record("west")), ManualMesh(store.ledger, record("east"))
     ask(west, 4)
     store.ledger.configure(tree(lab=0, shop=4, shop_lends=1))
     assert ask(east, 2, SHOP) == Granted(slots=2)
@@ -60,7 +60,7 @@ def test_a_tree_replaces_only_the_one_that_it_was_made_from(ledger):
 
 def test_a_raised_lending_limit_moves_the_charge(store):
     store.ledger.configure(tree(shop_lends=0))
-    ask(HandMesh(store.ledger, record()), 4, SHOP)
+    ask(ManualMesh(store.ledger, record()), 4, SHOP)
     assert gpus(store.ledger, ACME) == 0
     store.ledger.configure(tree(shop_lends=3))
     assert gpus(store.ledger, ACME) == 3

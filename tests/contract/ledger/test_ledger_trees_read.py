@@ -11,10 +11,10 @@ from two_teams import A100, ACME, LAB, TERMS, ask, gpu, record, tree
 
 from federation.auditing import mismatches
 from federation.errors import QuotaExceeded, StoreUnavailable
+from federation.manual_mesh import ManualMesh
 from federation.store.keys import Keys
 from federation.store.redis_ledger import RedisLedger
 from federation.tenants import Quota, Tenant, TenantTree
-from federation.testing import HandMesh
 from mesh.ids import TenantPath
 
 KEYS = Keys("contract")
@@ -109,7 +109,7 @@ def test_a_draft_that_nothing_comes_of_goes_by_itself_and_a_tree_in_force_does_n
 
 
 def test_the_same_tree_put_in_force_by_the_same_call_again_is_the_answer_again(client: redis.Redis):
-    ask(HandMesh(ledger_on(client), record()), 6)
+    ask(ManualMesh(ledger_on(client), record()), 6)
     meddler = Meddler(client)
     ledger = ledger_on(meddler)
     said = ledger.configure(tree(lab=2, shop=2), expected=1)
@@ -121,7 +121,7 @@ def test_the_same_tree_put_in_force_by_the_same_call_again_is_the_answer_again(c
 def test_a_tree_that_is_known_is_not_read_again_and_what_is_charged_is(client: redis.Redis):
     ledger_on(client).configure(many())
     meddler = Meddler(client)
-    ledger, west = ledger_on(meddler), HandMesh(ledger_on(client), record())
+    ledger, west = ledger_on(meddler), ManualMesh(ledger_on(client), record())
     before = ledger.snapshot()
     read = len(meddler.sent)
     west.acquire(TenantPath("acme/7"), A100, gpu(1), 1)
@@ -134,7 +134,7 @@ def test_a_tree_that_is_known_is_not_read_again_and_what_is_charged_is(client: r
 def test_what_is_charged_is_never_told_with_a_tree_that_was_replaced_while_it_was_read(client: redis.Redis):
     writer = ledger_on(client)
     writer.configure(many())
-    west = HandMesh(writer, record())
+    west = ManualMesh(writer, record())
     west.acquire(TenantPath("acme/7"), A100, gpu(1), 1)
 
     def replace(at: int) -> None:
@@ -169,7 +169,7 @@ def test_a_row_that_was_passed_over_is_missed_and_the_tree_is_read_again(client:
 
 def test_a_vanished_tenant_makes_another_tree_only_when_it_is_charged_no_more(client: redis.Redis):
     ledger = ledger_on(client)
-    west = HandMesh(ledger, record())
+    west = ManualMesh(ledger, record())
     ask(west, 3)
     ledger.configure(TenantTree([tree().tenant(ACME)]))
     first = ledger.snapshot()
@@ -192,7 +192,7 @@ def test_a_tree_that_differs_little_from_the_one_that_is_known_is_amended(client
     meddler = Meddler(client)
     ledger = ledger_on(meddler)
     ledger.configure(many())
-    west = HandMesh(ledger, record())
+    west = ManualMesh(ledger, record())
     west.acquire(TenantPath("acme/7"), A100, gpu(1), 1)
     tenants = dict(many().tenants)
     del tenants[TenantPath("acme/7")]
@@ -224,7 +224,7 @@ def test_a_tenant_is_moved_by_few_rows_and_what_is_refused_has_changed_nothing(c
     ledger_on(client).configure(many())
     meddler = Meddler(client)
     ledger = ledger_on(meddler)
-    west, moved, under = HandMesh(ledger_on(client), record()), TenantPath("acme/3"), TenantPath("acme/4")
+    west, moved, under = ManualMesh(ledger_on(client), record()), TenantPath("acme/3"), TenantPath("acme/4")
     west.acquire(moved, A100, gpu(1), 9)
     version = ledger.snapshot().version
     sent, rows = len(meddler.sent), written(client)

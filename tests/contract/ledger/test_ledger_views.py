@@ -6,8 +6,8 @@ import pytest
 from two_teams import A100, LAB, SHOP, ask, gpu, record, tree
 
 from federation.leases import Lease
+from federation.manual_mesh import ManualMesh
 from federation.tenants import Quota, Tenant, TenantTree
-from federation.testing import HandMesh
 from mesh.ids import FlavorName, MeshId, TenantPath
 from mesh.resources import ResourceSet
 
@@ -78,7 +78,7 @@ def test_names_may_hold_what_a_pattern_would_take_for_a_command(store):
     key = (FlavorName("a-100.%d"), "node:10.0.0.1")
     path = TenantPath('%s "x"/ü')
     store.ledger.configure(TenantTree([Tenant(path=path, parent=None, quotas={key: Quota(nominal=5)})]))
-    mesh = HandMesh(store.ledger, record("m%s"))
+    mesh = ManualMesh(store.ledger, record("m%s"))
     assert mesh.acquire(path, key[0], ResourceSet({key[1]: 2}), 9).slots == 2
     assert store.ledger.snapshot().usage == {(path, *key): 4}
     assert mesh.lease(path, key[0]).held == ResourceSet({key[1]: 4})

@@ -17,6 +17,7 @@ from dag.store.memory import MemoryRunStore
 from federation.dispatch import STAGE_MESSAGES, MailKind
 from federation.errors import StaleFence, StoreUnavailable
 from federation.estimates import Pace
+from federation.manual_mesh import ManualMesh
 from federation.quota.policies import OnMaxWait, Policies, Preempt, QueueSettings, ResourceGroup, Rules, StandingOrders, TimeWindow
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.standing import Drain
@@ -26,7 +27,6 @@ from federation.store.memory_orders import MemoryTenantOrders
 from federation.store.memory_registry import MemoryRegistry
 from federation.tenant_orders import TenantStop
 from federation.tenants import Quota, Tenant, TenantTree
-from federation.testing import HandMesh
 from mesh.clock import ManualClock
 from mesh.giving_way import YieldRules
 from mesh.messages import Failure, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageStarted
@@ -107,7 +107,7 @@ class Root:
     def join(self, mesh, flavor="standard"):
         pool = PoolRecord(pool="general", flavor=flavor, capacity=ResourceSet.of({"cpu": 4}))
         record = MeshRecord(mesh=mesh, labels={"zone": mesh}, pools=(pool,), cluster=f"c-{mesh}")
-        self.sessions[mesh] = HandMesh(self.store, record)
+        self.sessions[mesh] = ManualMesh(self.store, record)
         self.cursors[mesh], _ = self.store.mail(mesh, "", 0)
 
     def submit(self, run="r", user="", **nodes):

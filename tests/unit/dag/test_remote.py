@@ -16,8 +16,8 @@ from dag.store.remote import Client, Run
 from mesh.clock import ManualClock
 from mesh.errors import RuntimeDoorError
 from mesh.values import Encoding
+from serve_apps.gateway_fixtures import ACME, ADDRESS, RESEARCH, RIVAL, GatewayWorld
 from serve_apps.root import proxy_answers
-from serve_apps.testing import ACME, ADDRESS, RESEARCH, RIVAL, World
 
 
 class BadRate(ValueError):
@@ -35,8 +35,8 @@ def add(values):
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> GatewayWorld:
+    return GatewayWorld()
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from mesh.ids import PoolName, TaskId
 from mesh.plugins import CandidateFacts, Plugins, TaskFacts
 from mesh.policies.catalogue import Catalogue
-from mesh.policies.testing import demand, node, view
+from mesh.policies.policy_fixtures import demand, node, view
 from mesh.resources import ResourceSet
 from mesh.runtime.plugin_loading import load_plugin
 

@@ -16,7 +16,7 @@ from mesh.policies import hybrid
 from mesh.policies.binpack import BINPACK
 from mesh.policies.catalogue import Catalogue
 from mesh.policies.policy import Demand, FloatArray, NodeView
-from mesh.policies.testing import demand, node, view
+from mesh.policies.policy_fixtures import demand, node, view
 
 NODES = view(node(cpu=(2, 8)), node(cpu=(8, 8)), node(cpu=(5, 8)))
 TASK = TaskFacts(task=TaskId("t"), pool=PoolName("p"), priority=5.0)

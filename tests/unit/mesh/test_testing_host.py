@@ -9,8 +9,8 @@ from mesh.clock import ManualClock
 from mesh.messages import NodeFailed, NodeStarted, NodeSucceeded, StageEnded
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
+from mesh.simulated_host import SimulatedHost, value_of
 from mesh.stages import StageSpec, TaskSpec
-from mesh.testing import SimulatedHost, value_of
 from mesh.values import Encoding, StoredValue
 
 CPU = ResourceSet.of({"cpu": 1})

@@ -15,8 +15,8 @@ from mesh.admission_invariants import violations
 from mesh.clock import ManualClock
 from mesh.giving_way import NEVER_TAKES
 from mesh.resources import ResourceSet
+from mesh.simulated_host import SimulatedHost
 from mesh.stages import StageSpec, TaskSpec
-from mesh.testing import SimulatedHost
 from mesh.values import Encoding, StoredValue
 from mesh.wire import decode
 

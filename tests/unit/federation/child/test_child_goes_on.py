@@ -19,8 +19,8 @@ from mesh.giving_way import NEVER_TAKES, YieldRules
 from mesh.messages import NodeSucceeded, StageLost
 from mesh.reasons import Reason
 from mesh.resources import NOTHING, ResourceSet
+from mesh.simulated_host import SimulatedHost
 from mesh.stages import StageSpec, TaskSpec
-from mesh.testing import SimulatedHost
 from mesh.wire import decode
 
 CPU = ResourceSet.of({"cpu": 1})

@@ -11,8 +11,8 @@ from federation.child.cadence import interval_ms
 from federation.child.child_mesh import BEATS_PER_COMPARISON
 from federation.dispatch import Mail, MailKind
 from federation.errors import BatchTooLarge
+from federation.manual_mesh import ManualMesh
 from federation.tenants import Quota, Tenant, TenantTree
-from federation.testing import HandMesh
 from mesh.hosting import HostReport
 from mesh.messages import NodeStarted, StageLost, StageWaiting
 from mesh.reasons import Reason
@@ -84,7 +84,7 @@ def test_letters_are_read_whatever_they_come_in(busy):
 
 def test_room_that_may_have_come_is_looked_for_without_reading_the_queue_again():
     federation = Federation(quota=1)
-    other = HandMesh(federation.store, replace(federation.record, mesh="west"))
+    other = ManualMesh(federation.store, replace(federation.record, mesh="west"))
     other.acquire("acme", "standard", CPU)
     federation.submit("s")
     federation.beat()

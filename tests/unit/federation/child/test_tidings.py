@@ -8,8 +8,8 @@ from child_bed import CPU, DURATION_MS, GRACE_MS, TTL_MS, Federation, all_is_fre
 from federation.child.child_mesh import BEATS_PER_COMPARISON
 from federation.errors import BatchTooLarge, CallRejected
 from federation.leases import Granted, LeaseRefused
+from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord
-from federation.testing import HandMesh
 from mesh.hosting import HostReport
 from mesh.messages import StageEnded
 from mesh.reasons import Reason
@@ -159,7 +159,7 @@ def test_a_stage_that_is_no_longer_ours_is_stopped_and_its_room_given_back(busy)
 
 def test_what_a_stage_that_is_no_longer_ours_took_is_free_when_it_has_stopped_and_not_before():
     federation = Federation(pool("general", 1), quota=1)
-    west = HandMesh(federation.store, MeshRecord(mesh="west", labels={}, pools=(), cluster="c2"))
+    west = ManualMesh(federation.store, MeshRecord(mesh="west", labels={}, pools=(), cluster="c2"))
     federation.submit("s", "a:", "b: a")
     federation.beat()
     federation.clock.advance(0)

@@ -16,8 +16,8 @@ from federation.tenants import Quota, Tenant, TenantTree
 from mesh.clock import ManualClock
 from mesh.giving_way import YieldRules
 from mesh.resources import ResourceSet
+from mesh.simulated_host import SimulatedHost
 from mesh.stages import StageSpec, TaskSpec
-from mesh.testing import SimulatedHost
 
 TTL_MS, GRACE_MS, HEARTBEAT_MS, PLAN_MS, STEP_MS = 10_000, 3_000, 2_000, 1_000, 100
 FOR_EVER_MS = 10**9

@@ -7,12 +7,12 @@ from federation.estimates import CostRules, Pace
 from federation.explaining.foreseeing import BegunStage
 from federation.explaining.outlook import Outlooks
 from federation.explaining.pieces import Piece
+from federation.manual_mesh import ManualMesh
 from federation.quota.policies import Policies, Preempt, QueueSettings, Rules, StandingOrders
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.standing import Standing
 from federation.tenant_orders import OrdersInForce
 from federation.tenants import Quota, Tenant, TenantTree
-from federation.testing import HandMesh
 from mesh.ids import FlavorName, MeshId, PoolName, RunId, StageId, TenantPath
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
@@ -39,7 +39,7 @@ TREE = TenantTree(
 
 def joined(store, name, cpus=8):
     pool = PoolRecord(pool=PoolName("p"), flavor=STD, capacity=CPU.times(cpus))
-    return HandMesh(store, MeshRecord(mesh=name, labels={}, pools=(pool,), cluster="c"))
+    return ManualMesh(store, MeshRecord(mesh=name, labels={}, pools=(pool,), cluster="c"))
 
 
 def joined_with_two_flavors(store, name):
@@ -53,7 +53,7 @@ def joined_with_two_flavors(store, name):
     )
     plain = PoolRecord(pool=PoolName("p"), flavor=STD, capacity=CPU.times(8))
     gpus = PoolRecord(pool=PoolName("g"), flavor=GPU_FLAVOR, capacity=GPU.times(2))
-    return HandMesh(store, MeshRecord(mesh=name, labels={}, pools=(plain, gpus), cluster="c"))
+    return ManualMesh(store, MeshRecord(mesh=name, labels={}, pools=(plain, gpus), cluster="c"))
 
 
 def queued(name, tenant, cpus=1, priority=0, reason=Reason.QUOTA_EXHAUSTED):

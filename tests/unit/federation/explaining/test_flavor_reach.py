@@ -3,9 +3,9 @@
 from outlook_bed import CPU, EAST, ONE, TREE, VISION, WEST, outlooks, piece, queued
 
 from federation.explaining.flavor_reach import FlavorReach
+from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree
-from federation.testing import HandMesh
 from mesh.ids import FlavorName, PoolName, TenantPath
 
 
@@ -13,7 +13,7 @@ def test_a_flavor_of_which_its_tenant_could_never_have_as_much_is_none_that_it_c
     rich = Tenant(path=TenantPath("rich"), parent=None, quotas={(FlavorName("spot"), "cpu"): Quota(nominal=9 * ONE)})
     store.configure(TenantTree([*TREE.tenants.values(), rich]))
     pools = tuple(PoolRecord(pool=PoolName(flavor), flavor=FlavorName(flavor), capacity=CPU.times(8)) for flavor in ("std", "spot"))
-    HandMesh(store, MeshRecord(mesh=EAST, labels={}, pools=pools, cluster="c"))
+    ManualMesh(store, MeshRecord(mesh=EAST, labels={}, pools=pools, cluster="c"))
     about = outlooks(store, east=[queued("r.1", TenantPath("rich")), queued("r.2", VISION)])
     assert (about.of("r.2").mesh_ahead, about.of("r.2").ahead) == (0, 0)
 
@@ -22,7 +22,7 @@ def test_of_a_mesh_those_count_that_are_large_enough_for_it_or_all_where_none_is
     pools = tuple(
         PoolRecord(pool=PoolName(flavor), flavor=FlavorName(flavor), capacity=CPU.times(cpus)) for flavor, cpus in (("std", 8), ("spot", 2))
     )
-    HandMesh(store, MeshRecord(mesh=EAST, labels={}, pools=pools, cluster="c"))
+    ManualMesh(store, MeshRecord(mesh=EAST, labels={}, pools=pools, cluster="c"))
     snapshot = store.snapshot()
     reach = FlavorReach(snapshot.tree, {view.record.mesh: view for view in snapshot.meshes})
     assert [reach.at_mesh(piece(cpus=cpus)) for cpus in (1, 4, 9)] == [("spot", "std"), ("std",), ("spot", "std")]

@@ -6,10 +6,10 @@ from outlook_bed import CPU, EAST, GPU, GPU_FLAVOR, NO_AGES, ONE, ORDERS, RUN_MS
 
 from federation.estimates import CostRules, Pace
 from federation.explaining.outlook import Outlooks
+from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.standing import Standing
 from federation.tenants import Quota, Tenant, TenantTree
-from federation.testing import HandMesh
 from mesh.ids import PoolName, TenantPath
 from mesh.reasons import Reason
 
@@ -20,7 +20,7 @@ def test_the_wait_for_room_goes_by_what_ends_on_the_flavors_that_it_could_take(s
     store.configure(TenantTree([*TREE.tenants.values(), Tenant(path=rich, parent=None, quotas=plenty)]))
     plain = PoolRecord(pool=PoolName("p"), flavor=STD, capacity=CPU.times(51), used=CPU.times(50))
     gpus = PoolRecord(pool=PoolName("g"), flavor=GPU_FLAVOR, capacity=GPU.times(2), used=GPU.times(2))
-    HandMesh(store, MeshRecord(mesh=EAST, labels={}, pools=(plain, gpus), cluster="c"))
+    ManualMesh(store, MeshRecord(mesh=EAST, labels={}, pools=(plain, gpus), cluster="c"))
     snapshot = store.snapshot()
     busy = tuple(replace(view, standing=Standing(pace=Pace(run_ms=RUN_MS)), claimed=52) for view in snapshot.meshes)
     queue = tuple(on_gpu(f"r.{number}", rich, reason=Reason.CAPACITY_BUSY) for number in range(20))

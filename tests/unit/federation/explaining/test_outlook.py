@@ -8,11 +8,11 @@ from outlook_bed import BATCH, CPU, EAST, NO_AGES, ONE, ORDERS, RUN_MS, STD, TRE
 from federation.dispatch import StageAges
 from federation.estimates import CostRules, Pace
 from federation.explaining.outlook import Outlooks
+from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.standing import Standing
 from federation.store.memory import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
-from federation.testing import HandMesh
 from mesh.clock import ManualClock
 from mesh.ids import MeshId, PoolName, TenantPath
 from mesh.reasons import Reason
@@ -75,7 +75,7 @@ def test_a_start_comes_nearer_while_others_run_and_is_overdue_when_they_run_long
     clock = ManualClock(1_700_000_000_000)
     store = MemoryStore(clock=clock, ttl_ms=30_000, grace_ms=10_000)
     store.configure(TREE)
-    one_of_east = HandMesh(store, MeshRecord(mesh=EAST, labels={}, pools=(full_pool(),), cluster="c"))
+    one_of_east = ManualMesh(store, MeshRecord(mesh=EAST, labels={}, pools=(full_pool(),), cluster="c"))
     if lacks == "quota":
         one_of_east.acquire(BATCH, STD, CPU, 4)
     else:
@@ -100,7 +100,7 @@ def full_pool():
 
 
 def test_nothing_is_overdue_before_any_stage_has_ended(store):
-    HandMesh(store, MeshRecord(mesh=EAST, labels={}, pools=(full_pool(),), cluster="c")).acquire(BATCH, STD, CPU, 4)
+    ManualMesh(store, MeshRecord(mesh=EAST, labels={}, pools=(full_pool(),), cluster="c")).acquire(BATCH, STD, CPU, 4)
     ages = {EAST: StageAges(claimed_ms=90_000, claimed_ms_min=90_000)}
     told = Outlooks(store.snapshot(), ORDERS, {EAST: (queued("r.1", VISION),)}, CostRules(), ages).of("r.1")
     assert (told.start_ms, told.overdue_ms) == (None, 0)

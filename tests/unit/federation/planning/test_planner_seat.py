@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from federation.errors import QuotaExceeded
 from federation.leases import ROWS_MAX, Aim, Beat, Granted, Kept, Lease, Session, Told, Want
+from federation.manual_mesh import ManualMesh
 from federation.planning.seat import PlannerSeat
 from federation.quota.policies import OnQuotaReduction, QueueSettings, Rules, StandingOrders, Stop
 from federation.snapshot import MeshRecord, PoolRecord
@@ -17,7 +18,6 @@ from federation.store.memory import MemoryStore
 from federation.store.memory_orders import MemoryTenantOrders
 from federation.tenant_orders import TenantStop
 from federation.tenants import Quota, Tenant, TenantTree
-from federation.testing import HandMesh
 from mesh.clock import ManualClock
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.reasons import Reason
@@ -258,7 +258,7 @@ class Remembering:
         self.store.configure(TenantTree([Tenant(path=ACME, parent=None, quotas={(A100, "gpu"): Quota(nominal=GPU["gpu"])}), *tenants]))
         self.orders = MemoryTenantOrders()
         self.publish(Rules(history_half_life_ms=60_000))
-        self.mesh, self.clock = HandMesh(self.store, Mesh(self.store, MeshId("east")).record), clock
+        self.mesh, self.clock = ManualMesh(self.store, Mesh(self.store, MeshId("east")).record), clock
         self.seat = self.new_seat()
 
     def publish(self, rules: Rules) -> None:
@@ -398,9 +398,9 @@ def company(clock: ManualClock, quota: ResourceSet) -> MemoryStore:
     return store
 
 
-def hand(store: MemoryStore, name: str, capacity: ResourceSet, used: ResourceSet = NOTHING) -> HandMesh:
+def hand(store: MemoryStore, name: str, capacity: ResourceSet, used: ResourceSet = NOTHING) -> ManualMesh:
     pool = PoolRecord(pool=PoolName("p"), flavor=A100, capacity=capacity, used=used)
-    return HandMesh(store, MeshRecord(mesh=MeshId(name), labels={}, pools=(pool,), cluster=name))
+    return ManualMesh(store, MeshRecord(mesh=MeshId(name), labels={}, pools=(pool,), cluster=name))
 
 
 @pytest.mark.parametrize("slot", [GPU, ResourceSet.of({"cpu": 1, "memory": 4}), ResourceSet.of({"cpu": 8, "gpu": 1})], ids=str)

@@ -7,8 +7,8 @@ import pytest
 from federation.errors import ConfigError, UnknownTenant
 from federation.quota.forest import UNLIMITED, ForestNode, QuotaForest
 from federation.quota.ledger import QuotaLedger
+from federation.quota.quota_fixtures import RED, QuotaNode, forest_of
 from federation.quota.shares import dominant_share
-from federation.quota.testing import RED, Node, forest_of
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.errors import LedgerError
 from mesh.ids import TenantPath
@@ -47,7 +47,9 @@ def test_it_counts_as_the_tenant_tree_does():
 
 
 def test_an_endless_amount_stays_endless_whatever_is_taken_and_lent_of_it():
-    forest = forest_of({"all": Node(), "a": Node(parent="all", nominal=10**21, lending=5), "b": Node(parent="all", nominal=1)})
+    forest = forest_of(
+        {"all": QuotaNode(), "a": QuotaNode(parent="all", nominal=10**21, lending=5), "b": QuotaNode(parent="all", nominal=1)}
+    )
     ledger = QuotaLedger(forest, keeps_local=False)
     ledger.charge(forest.node("a"), {RED: 10**9})
     assert ledger.available(forest.node("a"), RED) == UNLIMITED
@@ -56,7 +58,7 @@ def test_an_endless_amount_stays_endless_whatever_is_taken_and_lent_of_it():
 
 
 def test_more_than_is_in_use_cannot_be_given_back():
-    forest = forest_of({"a": Node(nominal=4)})
+    forest = forest_of({"a": QuotaNode(nominal=4)})
     ledger = QuotaLedger(forest, keeps_local=False)
     ledger.charge(0, {RED: 2})
     with pytest.raises(LedgerError):
@@ -65,7 +67,11 @@ def test_more_than_is_in_use_cannot_be_given_back():
 
 
 def test_equal_shares_are_equal_exactly():
-    nodes = {"all": Node(nominal=3), "a": Node(parent="all", weight=Fraction(1, 3)), "b": Node(parent="all", weight=Fraction(2, 3))}
+    nodes = {
+        "all": QuotaNode(nominal=3),
+        "a": QuotaNode(parent="all", weight=Fraction(1, 3)),
+        "b": QuotaNode(parent="all", weight=Fraction(2, 3)),
+    }
     forest = forest_of(nodes)
     ledger = QuotaLedger(forest, keeps_local=False)
     ledger.charge(forest.node("a"), {RED: 1})
@@ -76,7 +82,7 @@ def test_equal_shares_are_equal_exactly():
 
 
 def test_a_weight_of_nothing_that_borrows_is_above_all_others():
-    forest = forest_of({"all": Node(nominal=9), "none": Node(parent="all", weight=Fraction(0)), "small": Node(parent="all")})
+    forest = forest_of({"all": QuotaNode(nominal=9), "none": QuotaNode(parent="all", weight=Fraction(0)), "small": QuotaNode(parent="all")})
     ledger = QuotaLedger(forest, keeps_local=False)
     assert dominant_share(ledger, forest.node("none")).per_mille == 0
     ledger.charge(forest.node("none"), {RED: 1})

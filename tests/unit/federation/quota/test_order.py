@@ -8,12 +8,16 @@ from federation.quota.nomination import Nomination
 from federation.quota.order import FairOrder
 from federation.quota.past_use import PastUse
 from federation.quota.policies import KUEUE
-from federation.quota.testing import BLUE, RED, Node, runs, snapshot_of, work
+from federation.quota.quota_fixtures import BLUE, RED, QuotaNode, runs, snapshot_of, work
 
 
 def test_what_a_head_asks_nothing_of_does_not_make_it_a_borrower():
     """`x` borrows blue and asks for none of it; `y` borrows what it asks for, with the lower share by its weight."""
-    tree = {"all": Node(blue=10), "x": Node(parent="all", nominal=4, blue=0), "y": Node(parent="all", blue=0, weight=Fraction(100))}
+    tree = {
+        "all": QuotaNode(blue=10),
+        "x": QuotaNode(parent="all", nominal=4, blue=0),
+        "y": QuotaNode(parent="all", blue=0, weight=Fraction(100)),
+    }
     snapshot = snapshot_of([runs(work("x0", "x", 1), key=BLUE)], replace(KUEUE, fair_sharing=True), **tree)
     wants = {"x": {RED: 4, BLUE: 0}, "y": {RED: 4}}
     heads = [

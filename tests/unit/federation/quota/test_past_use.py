@@ -7,7 +7,7 @@ import pytest
 from federation.quota.forest import QuotaForest
 from federation.quota.past_use import WHOLE, PastUse, load_of
 from federation.quota.policies import MESH
-from federation.quota.testing import Node, forest_of, runs, snapshot_of, work
+from federation.quota.quota_fixtures import QuotaNode, forest_of, runs, snapshot_of, work
 from federation.tenants import Tenant, TenantTree
 from mesh.ids import TenantPath
 
@@ -49,7 +49,7 @@ def test_what_is_small_comes_to_an_end():
 
 
 def test_use_comes_near_to_what_is_used_and_never_above():
-    snapshot = snapshot_of([runs(work("a1", "a", 2))], MESH, a=Node(nominal=4))
+    snapshot = snapshot_of([runs(work("a1", "a", 2))], MESH, a=QuotaNode(nominal=4))
     past, seen = PastUse(half_life_ms=1_000), [0]
     for now_ms in range(1_000, 12_000, 1_000):
         snapshot.now_ms = now_ms
@@ -61,7 +61,7 @@ def test_use_comes_near_to_what_is_used_and_never_above():
 
 
 def test_without_a_half_life_the_past_is_nothing():
-    snapshot = snapshot_of([runs(work("a1", "a", 2))], MESH, 5_000, a=Node(nominal=4))
+    snapshot = snapshot_of([runs(work("a1", "a", 2))], MESH, 5_000, a=QuotaNode(nominal=4))
     past = PastUse(half_life_ms=0)
     past.sample(snapshot)
     past.count_entry(snapshot, 0)
@@ -70,7 +70,11 @@ def test_without_a_half_life_the_past_is_nothing():
 
 def test_use_counts_by_weight_and_without_weight_above_all_others():
     tree = forest_of(
-        {"all": Node(nominal=8), "twice": Node(parent="all", weight=Fraction(2)), "none": Node(parent="all", weight=Fraction(0))}
+        {
+            "all": QuotaNode(nominal=8),
+            "twice": QuotaNode(parent="all", weight=Fraction(2)),
+            "none": QuotaNode(parent="all", weight=Fraction(0)),
+        }
     )
     twice, none = (load_of(tree, tree.node(name), {"gpu": 4}) for name in ("twice", "none"))
     assert twice == WHOLE // 4

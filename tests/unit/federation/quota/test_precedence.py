@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from federation.quota.precedence import EvictionOrder
-from federation.quota.testing import work
+from federation.quota.quota_fixtures import work
 
 
 def test_nobody_displaces_what_displaced_it_over_any_number_of_steps():

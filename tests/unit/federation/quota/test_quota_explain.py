@@ -8,7 +8,7 @@ from federation.quota.explain import Change, Lever, changes_for, dry_run, explai
 from federation.quota.ledger import QuotaLedger
 from federation.quota.policies import MESH, Policies, QueueSettings, TimeWindow
 from federation.quota.policies import Preempt as Policy
-from federation.quota.testing import RED, Node, forest_of, scheduler_of, work
+from federation.quota.quota_fixtures import RED, QuotaNode, forest_of, scheduler_of, work
 from mesh.errors import LedgerError
 from mesh.reasons import Reason
 
@@ -31,7 +31,7 @@ def change(lever: Lever, tenant: str, units: int) -> Change:
     ],
 )
 def test_what_would_have_to_change_is_told_with_the_tenant_and_the_amount(units: int, expected: list[Change]):
-    forest = forest_of({"all": Node(), "a": Node(parent="all", nominal=4, borrowing=3), "b": Node(parent="all", nominal=6)})
+    forest = forest_of({"all": QuotaNode(), "a": QuotaNode(parent="all", nominal=4, borrowing=3), "b": QuotaNode(parent="all", nominal=6)})
     ledger = QuotaLedger(forest, keeps_local=True)
     ledger.charge(forest.index["a"], {RED: 2})
     ledger.charge(forest.index["b"], {RED: 6})
@@ -41,9 +41,9 @@ def test_what_would_have_to_change_is_told_with_the_tenant_and_the_amount(units:
 def test_when_all_that_is_told_has_changed_the_request_fits():
     for lending in (None, 1):
         nodes = {
-            "all": Node(nominal=1),
-            "a": Node(parent="all", nominal=4, borrowing=2),
-            "b": Node(parent="all", nominal=3, lending=lending),
+            "all": QuotaNode(nominal=1),
+            "a": QuotaNode(parent="all", nominal=4, borrowing=2),
+            "b": QuotaNode(parent="all", nominal=3, lending=lending),
         }
         forest = forest_of(nodes)
         ledger = QuotaLedger(forest, keeps_local=True)
@@ -55,14 +55,14 @@ def test_when_all_that_is_told_has_changed_the_request_fits():
 
 
 def test_a_place_in_the_queue_counts_what_goes_first():
-    scheduler = scheduler_of(QUICK, a=Node(nominal=2))
+    scheduler = scheduler_of(QUICK, a=QuotaNode(nominal=2))
     for number, priority in enumerate((0, 0, 7)):
         scheduler.submit(work(f"w{number}", "a", 4, priority=priority, created_ms=number))
     assert [explain(scheduler, f"w{number}").position for number in range(3)] == [1, 2, 0]
 
 
 def test_a_wait_is_told_with_numbers_and_a_date():
-    scheduler = scheduler_of(QUICK, a=Node(nominal=4))
+    scheduler = scheduler_of(QUICK, a=QuotaNode(nominal=4))
     scheduler.submit(work("runs", "a", 3, runs_ms=500))
     scheduler.round(0)
     scheduler.submit(work("first", "a", 4, created_ms=1, runs_ms=1_000))
@@ -76,7 +76,7 @@ def test_a_wait_is_told_with_numbers_and_a_date():
 
 
 def test_nobody_can_say_when_the_end_of_what_runs_is_not_known():
-    scheduler = scheduler_of(QUICK, a=Node(nominal=4))
+    scheduler = scheduler_of(QUICK, a=QuotaNode(nominal=4))
     scheduler.submit(work("runs", "a", 3))
     scheduler.round(0)
     scheduler.submit(work("waits", "a", 4))
@@ -84,14 +84,14 @@ def test_nobody_can_say_when_the_end_of_what_runs_is_not_known():
 
 
 def test_what_can_never_fit_is_told_what_is_too_small():
-    scheduler = scheduler_of(QUICK, a=Node(nominal=4))
+    scheduler = scheduler_of(QUICK, a=QuotaNode(nominal=4))
     scheduler.submit(work("huge", "a", 9))
     told = explain(scheduler, "huge")
     assert (told.reason, told.changes, told.start_ms) == (Reason.QUOTA_TOO_SMALL, (change(Lever.NOMINAL, "a", 5),), None)
 
 
 def test_a_dry_run_tells_who_would_be_preempted_and_preempts_nobody():
-    scheduler = scheduler_of(QUICK, all=Node(), a=Node(parent="all", nominal=4, policies=ALL), b=Node(parent="all"))
+    scheduler = scheduler_of(QUICK, all=QuotaNode(), a=QuotaNode(parent="all", nominal=4, policies=ALL), b=QuotaNode(parent="all"))
     scheduler.submit(work("b1", "b", 4))
     scheduler.round(0)
     told = dry_run(scheduler, work("if", "a", 3))
@@ -104,14 +104,14 @@ def test_a_dry_run_tells_who_would_be_preempted_and_preempts_nobody():
 
 def test_a_closed_window_is_told_with_the_time_at_which_it_opens():
     window = TimeWindow(opens_ms=500, lasts_ms=100, every_ms=1_000)
-    scheduler = scheduler_of(QUICK, a=Node(nominal=4, settings=QueueSettings(windows=(window,))))
+    scheduler = scheduler_of(QUICK, a=QuotaNode(nominal=4, settings=QueueSettings(windows=(window,))))
     scheduler.submit(work("w", "a", 1))
     told = explain(scheduler, "w")
     assert (told.reason, told.start_ms) == (Reason.OUTSIDE_WINDOW, 500)
 
 
 def test_a_preemptor_is_told_to_wait_for_its_victims():
-    scheduler = scheduler_of(QUICK, all=Node(), a=Node(parent="all", nominal=4, policies=ALL), b=Node(parent="all"))
+    scheduler = scheduler_of(QUICK, all=QuotaNode(), a=QuotaNode(parent="all", nominal=4, policies=ALL), b=QuotaNode(parent="all"))
     scheduler.submit(work("b1", "b", 4))
     scheduler.round(0)
     scheduler.submit(work("a1", "a", 4))
@@ -120,7 +120,7 @@ def test_a_preemptor_is_told_to_wait_for_its_victims():
 
 
 def test_behind_a_head_of_a_strict_queue_the_head_is_the_reason():
-    scheduler = scheduler_of(QUICK, a=Node(nominal=4, settings=QueueSettings(is_strict=True)))
+    scheduler = scheduler_of(QUICK, a=QuotaNode(nominal=4, settings=QueueSettings(is_strict=True)))
     scheduler.submit(work("head", "a", 9, created_ms=0))
     scheduler.submit(work("behind", "a", 1, created_ms=1))
     assert explain(scheduler, "behind").reason is Reason.BEHIND_HEAD

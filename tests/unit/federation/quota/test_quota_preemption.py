@@ -8,7 +8,7 @@ import pytest
 from federation.quota.policies import KUEUE, MESH, Policies, QueueSettings, Strategy
 from federation.quota.policies import Preempt as Policy
 from federation.quota.preemption import victims_for
-from federation.quota.testing import BLUE, Node, ask_for, runs, snapshot_of, work
+from federation.quota.quota_fixtures import BLUE, QuotaNode, ask_for, runs, snapshot_of, work
 from mesh.reasons import Reason
 
 FAIR = replace(KUEUE, fair_sharing=True)
@@ -24,7 +24,7 @@ def victims(snapshot, workload, **asked) -> dict[str, Reason]:
 
 def test_looking_for_victims_leaves_no_trace():
     snapshot = snapshot_of(
-        [runs(work("b1", "b", 4))], KUEUE, all=Node(), a=Node(parent="all", nominal=4, policies=ALL), b=Node(parent="all")
+        [runs(work("b1", "b", 4))], KUEUE, all=QuotaNode(), a=QuotaNode(parent="all", nominal=4, policies=ALL), b=QuotaNode(parent="all")
     )
     before = snapshot.ledger.usage()
     assert victims(snapshot, work("in", "a", 4))
@@ -33,19 +33,19 @@ def test_looking_for_victims_leaves_no_trace():
 
 def test_a_victim_that_uses_nothing_of_what_is_needed_is_no_candidate():
     running = [runs(work("blue", "a", 4, priority=-9), key=BLUE), runs(work("red", "a", 4, priority=-1))]
-    snapshot = snapshot_of(running, KUEUE, a=Node(nominal=4, blue=4, policies=LOWER))
+    snapshot = snapshot_of(running, KUEUE, a=QuotaNode(nominal=4, blue=4, policies=LOWER))
     assert victims(snapshot, work("in", "a", 4)) == {"red": Reason.PREEMPTED_WITHIN_TENANT}
 
 
 def test_what_is_leaving_anyway_goes_before_what_is_less_urgent():
     running = [runs(work("least", "a", 2, priority=-9)), runs(work("leaving", "a", 2, priority=-1), is_leaving=True)]
-    snapshot = snapshot_of(running, KUEUE, a=Node(nominal=4, policies=LOWER))
+    snapshot = snapshot_of(running, KUEUE, a=QuotaNode(nominal=4, policies=LOWER))
     assert victims(snapshot, work("in", "a", 2)) == {"leaving": Reason.PREEMPTED_WITHIN_TENANT}
 
 
 def test_of_equals_the_one_that_loses_least_work_goes_first_by_default():
     running = [runs(work("saved", "a", 2, priority=-1), since_ms=0, saved_ms=990), runs(work("newer", "a", 2, priority=-1), since_ms=500)]
-    tree = {"a": Node(nominal=4, policies=LOWER)}
+    tree = {"a": QuotaNode(nominal=4, policies=LOWER)}
     assert victims(snapshot_of(running, DEFAULT, 1_000, **tree), work("in", "a", 2)) == {"saved": Reason.PREEMPTED_WITHIN_TENANT}
     assert victims(snapshot_of(running, KUEUE, 1_000, **tree), work("in", "a", 2)) == {"newer": Reason.PREEMPTED_WITHIN_TENANT}
 
@@ -57,37 +57,37 @@ def test_of_equals_the_one_that_loses_least_work_goes_first_by_default():
 def test_what_has_not_run_long_enough_is_spared(own_ms: int | None, taken: bool):
     young = runs(work("young", "a", 4, priority=-1), since_ms=950)
     settings = QueueSettings(min_run_ms=own_ms)
-    snapshot = snapshot_of([young], replace(MESH, min_run_ms=100), 1_000, a=Node(nominal=4, settings=settings, policies=LOWER))
+    snapshot = snapshot_of([young], replace(MESH, min_run_ms=100), 1_000, a=QuotaNode(nominal=4, settings=settings, policies=LOWER))
     assert bool(victims(snapshot, work("in", "a", 4))) is taken
 
 
 def test_work_that_may_not_be_preempted_is_spared():
     stays = runs(replace(work("stays", "a", 4, priority=-1), is_preemptible=False))
-    assert not victims(snapshot_of([stays], DEFAULT, a=Node(nominal=4, policies=LOWER)), work("in", "a", 4))
+    assert not victims(snapshot_of([stays], DEFAULT, a=QuotaNode(nominal=4, policies=LOWER)), work("in", "a", 4))
 
 
 def test_the_pass_without_borrowing_follows_when_the_one_with_borrowing_found_too_little():
     """Priority 5 is above the threshold, so `b1` can be taken only by a queue that ends within its own quota."""
     policies = Policies(within_queue=Policy.LOWER_PRIORITY, reclaim=Policy.ANY, borrow=Policy.LOWER_PRIORITY, borrow_priority_max=0)
     running = [runs(work("a1", "a", 2)), runs(work("b1", "b", 2, priority=5))]
-    tree = {"all": Node(), "a": Node(parent="all", nominal=4, policies=policies), "b": Node(parent="all")}
+    tree = {"all": QuotaNode(), "a": QuotaNode(parent="all", nominal=4, policies=policies), "b": QuotaNode(parent="all")}
     snapshot = snapshot_of(running, KUEUE, **tree)
     assert victims(snapshot, work("in", "a", 4, priority=1)) == {"a1": Reason.PREEMPTED_WITHIN_TENANT, "b1": Reason.QUOTA_RECLAIMED}
 
 
 def test_a_queue_within_a_cohort_that_does_not_borrow_is_closed_to_outsiders():
     tree = {
-        "root": Node(nominal=0),
-        "rich": Node(parent="root", nominal=4),
-        "inside": Node(parent="rich"),
-        "poor": Node(parent="root", nominal=2, policies=ALL),
+        "root": QuotaNode(nominal=0),
+        "rich": QuotaNode(parent="root", nominal=4),
+        "inside": QuotaNode(parent="rich"),
+        "poor": QuotaNode(parent="root", nominal=2, policies=ALL),
     }
     snapshot = snapshot_of([runs(work("w", "inside", 4)), runs(work("own", "poor", 2))], FAIR, **tree)
     assert not victims(snapshot, work("in", "poor", 1))
 
 
 def test_shares_that_would_only_be_turned_round_allow_nothing():
-    tree = {"all": Node(nominal=6), "a": Node(parent="all", policies=ALL), "b": Node(parent="all")}
+    tree = {"all": QuotaNode(nominal=6), "a": QuotaNode(parent="all", policies=ALL), "b": QuotaNode(parent="all")}
     snapshot = snapshot_of([runs(work("b1", "b", 3)), runs(work("a1", "a", 3, priority=5))], FAIR, **tree)
     assert not victims(snapshot, work("in", "a", 3))
 
@@ -101,7 +101,7 @@ def test_shares_that_would_only_be_turned_round_allow_nothing():
     ],
 )
 def test_strategies_decide_whether_one_huge_job_goes_for_a_small_one(strategies, taken):
-    tree = {"all": Node(nominal=6), "a": Node(parent="all", policies=ALL), "b": Node(parent="all")}
+    tree = {"all": QuotaNode(nominal=6), "a": QuotaNode(parent="all", policies=ALL), "b": QuotaNode(parent="all")}
     snapshot = snapshot_of([runs(work("huge", "b", 6))], replace(FAIR, strategies=strategies), **tree)
     assert victims(snapshot, work("in", "a", 2)) == taken
 
@@ -109,9 +109,9 @@ def test_strategies_decide_whether_one_huge_job_goes_for_a_small_one(strategies,
 def test_a_queue_that_is_within_its_own_only_because_its_work_gave_way_goes_by_shares():
     """With a weight of 1/10 its share is the highest, so its own work goes first; then it uses no more than its 3."""
     tree = {
-        "all": Node(nominal=3),
-        "a": Node(parent="all", nominal=3, weight=Fraction(1, 10), policies=ALL),
-        "b": Node(parent="all"),
+        "all": QuotaNode(nominal=3),
+        "a": QuotaNode(parent="all", nominal=3, weight=Fraction(1, 10), policies=ALL),
+        "b": QuotaNode(parent="all"),
     }
     running = [runs(work("low", "a", 1, priority=-1)), runs(work("b1", "b", 2)), runs(work("b2", "b", 3))]
     assert victims(snapshot_of(running, FAIR, **tree), work("in", "a", 3)) == {
@@ -123,12 +123,12 @@ def test_a_queue_that_is_within_its_own_only_because_its_work_gave_way_goes_by_s
 
 
 def test_by_default_the_work_that_displaced_one_cannot_be_displaced_by_it():
-    tree = {"all": Node(nominal=4), "a": Node(parent="all", policies=ALL), "b": Node(parent="all", policies=ALL)}
+    tree = {"all": QuotaNode(nominal=4), "a": QuotaNode(parent="all", policies=ALL), "b": QuotaNode(parent="all", policies=ALL)}
     snapshot = snapshot_of([runs(work("b1", "b", 4))], DEFAULT, **tree)
     assert victims(snapshot, work("in", "a", 2)) == {"b1": Reason.FAIR_SHARE}
     snapshot.displaces = lambda by, victim: (by.workload, victim.workload) == ("in", "b1")
     assert not victims(snapshot, work("in", "a", 2))
-    within = {**tree, "a": Node(parent="all", nominal=2, policies=ALL)}
+    within = {**tree, "a": QuotaNode(parent="all", nominal=2, policies=ALL)}
     reclaiming = snapshot_of([runs(work("b1", "b", 6))], DEFAULT, **within)
     reclaiming.displaces = lambda *_: True
     assert victims(reclaiming, work("in", "a", 2)) == {"b1": Reason.QUOTA_RECLAIMED}

@@ -8,8 +8,8 @@ from federation.errors import UnknownTenant
 from federation.quota.decisions import Admit, Evict, Preempt, Wait
 from federation.quota.policies import KUEUE, MESH, OnQuotaReduction, Policies, QueueSettings, Rules, Stop, TimeWindow
 from federation.quota.policies import Preempt as Policy
+from federation.quota.quota_fixtures import RED, QuotaNode, forest_of, scheduler_of, settings_of, work
 from federation.quota.scheduler import QuotaScheduler
-from federation.quota.testing import RED, Node, forest_of, scheduler_of, settings_of, work
 from federation.quota.workloads import ReplicaSet
 from mesh.errors import LedgerError
 from mesh.reasons import Reason
@@ -29,28 +29,30 @@ def reasons(scheduler: QuotaScheduler, now_ms: int) -> dict[str, Reason]:
 
 def shared(rules: Rules = QUICK) -> QuotaScheduler:
     """`a` has a quota of 4 that `b` borrows with one workload."""
-    scheduler = scheduler_of(rules, all=Node(), a=Node(parent="all", nominal=4, policies=ALL), b=Node(parent="all"), c=Node(parent="all"))
+    scheduler = scheduler_of(
+        rules, all=QuotaNode(), a=QuotaNode(parent="all", nominal=4, policies=ALL), b=QuotaNode(parent="all"), c=QuotaNode(parent="all")
+    )
     scheduler.submit(work("b1", "b", 4))
     assert started(scheduler, 0) == ["b1"]
     return scheduler
 
 
 def test_work_starts_in_the_order_of_its_queue():
-    scheduler = scheduler_of(QUICK, a=Node(nominal=3))
+    scheduler = scheduler_of(QUICK, a=QuotaNode(nominal=3))
     for number, priority in enumerate((0, 5, 0)):
         scheduler.submit(work(f"w{number}", "a", 1, priority=priority, created_ms=number))
     assert started(scheduler, 10) == ["w1", "w0", "w2"]
 
 
 def test_one_round_decides_about_several_of_a_queue_and_no_more_than_it_may():
-    scheduler = scheduler_of(replace(QUICK, heads_max=2), a=Node(nominal=9))
+    scheduler = scheduler_of(replace(QUICK, heads_max=2), a=QuotaNode(nominal=9))
     for number in range(5):
         scheduler.submit(work(f"w{number}", "a", 1, created_ms=number))
     assert [started(scheduler, now_ms) for now_ms in (1, 2, 3)] == [["w0", "w1"], ["w2", "w3"], ["w4"]]
 
 
 def test_a_strict_queue_tries_nothing_behind_a_head_that_waits():
-    free, strict = Node(nominal=2), Node(nominal=2, settings=QueueSettings(is_strict=True))
+    free, strict = QuotaNode(nominal=2), QuotaNode(nominal=2, settings=QueueSettings(is_strict=True))
     for node, expected in ((free, ["small"]), (strict, [])):
         scheduler = scheduler_of(QUICK, a=node)
         scheduler.submit(work("big", "a", 3, created_ms=0))
@@ -60,8 +62,8 @@ def test_a_strict_queue_tries_nothing_behind_a_head_that_waits():
 
 def crowded(rules: Rules) -> QuotaScheduler:
     """`v` has borrowed 10 of 12; `a` wants its 5 back, and `b` and `c` want 2 of theirs each, of which 2 are free."""
-    owners = {name: Node(parent="all", nominal=nominal, policies=ALL) for name, nominal in (("a", 5), ("b", 4), ("c", 3))}
-    scheduler = scheduler_of(rules, all=Node(), v=Node(parent="all"), **owners)
+    owners = {name: QuotaNode(parent="all", nominal=nominal, policies=ALL) for name, nominal in (("a", 5), ("b", 4), ("c", 3))}
+    scheduler = scheduler_of(rules, all=QuotaNode(), v=QuotaNode(parent="all"), **owners)
     scheduler.submit(work("v1", "v", 10))
     scheduler.round(0)
     for name, units in (("a", 5), ("b", 2), ("c", 2)):
@@ -84,7 +86,7 @@ def test_by_the_rules_of_kueue_it_starts_beside_them():
 
 def test_work_that_cannot_start_as_things_are_keeps_nobody_behind_it_from_its_turn():
     """Its first set leaves flavors untried, so by the rules of one pass it is put back; to look at it again would say the same again."""
-    scheduler = scheduler_of(replace(QUICK, heads_max=2), a=Node(nominal=4, blue=4, flavors=("red", "blue")))
+    scheduler = scheduler_of(replace(QUICK, heads_max=2), a=QuotaNode(nominal=4, blue=4, flavors=("red", "blue")))
     first, second = ReplicaSet(name="first", count=1, amounts={"gpu": 1}), ReplicaSet(name="second", count=1, amounts={"gpu": 9})
     for number in range(4):
         scheduler.submit(replace(work(f"big{number}", "a", 1, created_ms=number), replica_sets=(first, replace(second, count=number + 1))))
@@ -93,7 +95,7 @@ def test_work_that_cannot_start_as_things_are_keeps_nobody_behind_it_from_its_tu
 
 
 def test_what_is_parked_is_looked_at_again_when_room_comes_free_in_its_tree():
-    scheduler = scheduler_of(QUICK, a=Node(nominal=2), z=Node(nominal=2))
+    scheduler = scheduler_of(QUICK, a=QuotaNode(nominal=2), z=QuotaNode(nominal=2))
     for name, queue in (("a1", "a"), ("z1", "z")):
         scheduler.submit(work(name, queue, 2))
     scheduler.round(0)
@@ -107,7 +109,7 @@ def test_what_is_parked_is_looked_at_again_when_room_comes_free_in_its_tree():
 
 
 def test_a_shape_that_was_parked_parks_what_is_like_it():
-    scheduler = scheduler_of(QUICK, a=Node(nominal=2))
+    scheduler = scheduler_of(QUICK, a=QuotaNode(nominal=2))
     for number in range(50):
         scheduler.submit(work(f"w{number:02}", "a", 3, created_ms=number))
     assert len(scheduler.round(1)) == 1
@@ -176,7 +178,7 @@ def test_protected_work_is_preempted_when_it_has_run_long_enough():
 
 
 def test_small_work_starts_before_big_work_that_has_a_date_only_if_it_does_not_delay_it():
-    scheduler = scheduler_of(QUICK, a=Node(nominal=4))
+    scheduler = scheduler_of(QUICK, a=QuotaNode(nominal=4))
     scheduler.submit(work("long", "a", 3, runs_ms=1_000))
     scheduler.round(0)
     scheduler.submit(work("big", "a", 4, created_ms=1, runs_ms=500))
@@ -193,7 +195,7 @@ def test_small_work_starts_before_big_work_that_has_a_date_only_if_it_does_not_d
 
 
 def test_a_date_takes_nothing_from_others_within_their_own_quota():
-    scheduler = scheduler_of(QUICK, all=Node(nominal=2), a=Node(parent="all"), b=Node(parent="all", nominal=2))
+    scheduler = scheduler_of(QUICK, all=QuotaNode(nominal=2), a=QuotaNode(parent="all"), b=QuotaNode(parent="all", nominal=2))
     scheduler.submit(work("a1", "a", 2, runs_ms=1_000))
     scheduler.round(0)
     scheduler.submit(work("big", "a", 4, created_ms=1))
@@ -204,7 +206,7 @@ def test_a_date_takes_nothing_from_others_within_their_own_quota():
 
 def test_who_has_waited_too_long_gets_all_room_that_comes_free():
     settings = QueueSettings(max_wait_ms=1_000)
-    scheduler = scheduler_of(QUICK, all=Node(nominal=4), a=Node(parent="all", settings=settings), b=Node(parent="all"))
+    scheduler = scheduler_of(QUICK, all=QuotaNode(nominal=4), a=QuotaNode(parent="all", settings=settings), b=QuotaNode(parent="all"))
     for name in ("b1", "b2"):
         scheduler.submit(work(name, "b", 2))
     scheduler.round(0)
@@ -228,7 +230,7 @@ def test_who_has_waited_too_long_gets_all_room_that_comes_free():
     ],
 )
 def test_limits_on_running_work_hold_for_all_below_a_tenant(settings: QueueSettings, expected: dict[str, Reason]):
-    scheduler = scheduler_of(QUICK, all=Node(nominal=9, settings=settings), a=Node(parent="all"), b=Node(parent="all"))
+    scheduler = scheduler_of(QUICK, all=QuotaNode(nominal=9, settings=settings), a=QuotaNode(parent="all"), b=QuotaNode(parent="all"))
     scheduler.submit(work("u1", "a", 1, user="ann"))
     scheduler.submit(work("u2", "b", 1, user="ann"))
     assert started(scheduler, 0) == ["u1"]
@@ -239,7 +241,7 @@ def test_limits_on_running_work_hold_for_all_below_a_tenant(settings: QueueSetti
 
 
 def test_a_user_at_the_limit_does_not_stand_in_the_way_of_others():
-    scheduler = scheduler_of(QUICK, a=Node(nominal=9, settings=QueueSettings(running_max_per_user=1)))
+    scheduler = scheduler_of(QUICK, a=QuotaNode(nominal=9, settings=QueueSettings(running_max_per_user=1)))
     for number, user in enumerate(("ann", "ann", "bob")):
         scheduler.submit(work(f"{user}{number}", "a", 1, created_ms=number, user=user))
     assert started(scheduler, 5) == ["ann0", "bob2"]
@@ -253,7 +255,9 @@ def test_a_user_at_the_limit_does_not_stand_in_the_way_of_others():
     ],
 )
 def test_a_tenant_that_is_stopped_starts_nothing(stop: Stop, decided: list, reason: Reason):
-    open_, closed = ({"all": Node(nominal=4, settings=QueueSettings(stop=way)), "a": Node(parent="all")} for way in (Stop.NONE, stop))
+    open_, closed = (
+        {"all": QuotaNode(nominal=4, settings=QueueSettings(stop=way)), "a": QuotaNode(parent="all")} for way in (Stop.NONE, stop)
+    )
     scheduler = scheduler_of(QUICK, **open_)
     scheduler.submit(work("a1", "a", 1))
     scheduler.round(0)
@@ -266,7 +270,7 @@ def test_a_tenant_that_is_stopped_starts_nothing(stop: Stop, decided: list, reas
 
 def test_work_starts_only_inside_of_the_windows():
     window = TimeWindow(opens_ms=22 * HOUR_MS, lasts_ms=4 * HOUR_MS)
-    scheduler = scheduler_of(QUICK, a=Node(nominal=4, settings=QueueSettings(windows=(window,))))
+    scheduler = scheduler_of(QUICK, a=QuotaNode(nominal=4, settings=QueueSettings(windows=(window,))))
     scheduler.submit(work("night", "a", 1))
     assert started(scheduler, 12 * HOUR_MS) == []
     assert scheduler.gates["night"].reason is Reason.OUTSIDE_WINDOW
@@ -279,7 +283,7 @@ def test_work_starts_only_inside_of_the_windows():
     [pytest.param(OnQuotaReduction.KEEP, [], id="go on"), pytest.param(OnQuotaReduction.EVICT, ["low"], id="as few as can be stop")],
 )
 def test_when_a_quota_is_cut_running_work_does_what_its_tenant_chose(on_quota_reduction: OnQuotaReduction, stopped: list[str]):
-    before, after = ({"a": Node(nominal=nominal, settings=QueueSettings(on_quota_reduction=on_quota_reduction))} for nominal in (4, 3))
+    before, after = ({"a": QuotaNode(nominal=nominal, settings=QueueSettings(on_quota_reduction=on_quota_reduction))} for nominal in (4, 3))
     scheduler = scheduler_of(QUICK, **before)
     scheduler.submit(work("low", "a", 2))
     scheduler.submit(work("high", "a", 2, priority=5))
@@ -291,11 +295,11 @@ def test_when_a_quota_is_cut_running_work_does_what_its_tenant_chose(on_quota_re
 
 
 def test_a_tenant_takes_its_work_along_to_another_parent():
-    before = {"x": Node(nominal=4), "y": Node(nominal=4), "a": Node(parent="x"), "b": Node(parent="y")}
+    before = {"x": QuotaNode(nominal=4), "y": QuotaNode(nominal=4), "a": QuotaNode(parent="x"), "b": QuotaNode(parent="y")}
     scheduler = scheduler_of(QUICK, **before)
     scheduler.submit(work("a1", "a", 3))
     scheduler.round(0)
-    after = {**before, "a": Node(parent="y"), "z": Node(parent="x")}
+    after = {**before, "a": QuotaNode(parent="y"), "z": QuotaNode(parent="x")}
     forest = forest_of(after)
     assert scheduler.reshape(forest, settings_of(forest, after), 1) == []
     ledger = scheduler.snapshot.ledger
@@ -303,9 +307,9 @@ def test_a_tenant_takes_its_work_along_to_another_parent():
 
 
 def test_a_tenant_with_work_does_not_vanish():
-    scheduler = scheduler_of(QUICK, a=Node(nominal=4), b=Node(nominal=4))
+    scheduler = scheduler_of(QUICK, a=QuotaNode(nominal=4), b=QuotaNode(nominal=4))
     scheduler.submit(work("a1", "a", 3))
-    forest = forest_of({"b": Node(nominal=4)})
+    forest = forest_of({"b": QuotaNode(nominal=4)})
     with pytest.raises(UnknownTenant):
         scheduler.reshape(forest, {}, 1)
     assert started(scheduler, 2) == ["a1"]
@@ -313,7 +317,7 @@ def test_a_tenant_with_work_does_not_vanish():
 
 def test_where_the_past_counts_who_used_less_goes_first():
     rules = replace(QUICK, fair_sharing=False, history_half_life_ms=1_000)
-    scheduler = scheduler_of(rules, all=Node(nominal=4), a=Node(parent="all"), b=Node(parent="all"))
+    scheduler = scheduler_of(rules, all=QuotaNode(nominal=4), a=QuotaNode(parent="all"), b=QuotaNode(parent="all"))
     scheduler.submit(work("a1", "a", 4))
     scheduler.round(0)
     scheduler.end("a1", 2_000)

@@ -7,8 +7,8 @@ from federation.errors import ConfigError, ForeignLedger, LedgerUnsafe
 from federation.leases import LeaseTerms
 from federation.store.keys import Keys
 from federation.store.redis_client import connect
+from federation.store.redis_fixtures import running_redis
 from federation.store.redis_safety import ServerSettings, check_server, problems_of, read_settings
-from federation.store.testing import running_redis
 
 TERMS = LeaseTerms(ttl_ms=30_000, grace_ms=10_000)
 SOUND = ServerSettings(maxmemory_policy="noeviction", append_only=True, replicas=1, min_replicas_to_write=1, min_replicas_max_lag_ms=3_000)

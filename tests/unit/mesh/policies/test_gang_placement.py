@@ -8,7 +8,7 @@ import pytest
 from mesh.policies.catalogue import policy
 from mesh.policies.gang import STRATEGIES, place_all
 from mesh.policies.policy import Demand, NodeView
-from mesh.policies.testing import demand, node, view
+from mesh.policies.policy_fixtures import demand, node, view
 
 
 def first(count: int) -> int:

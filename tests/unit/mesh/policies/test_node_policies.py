@@ -12,7 +12,7 @@ from mesh.policies import hybrid, node_affinity, weighted
 from mesh.policies.catalogue import policy
 from mesh.policies.fragmentation import CommonShapes
 from mesh.policies.policy import Demand, Draw, NodeView, Refused
-from mesh.policies.testing import demand, node, view
+from mesh.policies.policy_fixtures import demand, node, view
 from mesh.reasons import Reason
 from mesh.scheduling.tasks import Weights
 

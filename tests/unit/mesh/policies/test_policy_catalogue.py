@@ -9,7 +9,7 @@ import pytest
 
 from mesh.policies.catalogue import ALIASES, POLICIES, Catalogue, UnknownPolicy, chosen, policy
 from mesh.policies.policy import Policy, highest
-from mesh.policies.testing import demand, node, view
+from mesh.policies.policy_fixtures import demand, node, view
 
 NODES = view(node(cpu=(2, 8), busy=3), node(cpu=(8, 8)), node(cpu=(5, 8), busy=1))
 

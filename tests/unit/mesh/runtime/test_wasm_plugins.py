@@ -10,7 +10,7 @@ import pytest
 from mesh.ids import PoolName, TaskId
 from mesh.plugins import CandidateFacts, PluginError, Plugins, TaskFacts
 from mesh.policies import hybrid
-from mesh.policies.testing import demand, node, view
+from mesh.policies.policy_fixtures import demand, node, view
 from mesh.resources import ResourceSet
 from mesh.runtime import wasm
 from mesh.runtime.wasm import WasmUnavailable, load_wasm

@@ -15,6 +15,7 @@ import pytest
 from dag.states import NodeState, RunState
 from dag.store.remote import Client, Run
 from federation.config.loading import tenants_of
+from federation.manual_mesh import ManualMesh
 from federation.quota.from_config import standing_orders_of
 from federation.quota.policies import QueueSettings, StandingOrders, Stop
 from federation.registry import look
@@ -24,16 +25,15 @@ from federation.steadiness import SteadinessRules
 from federation.store.memory_key_ring import MemoryKeyRing
 from federation.tenant_orders import TenantStop
 from federation.tenants import Tenant, TenantTree
-from federation.testing import HandMesh
 from mesh.resources import ResourceSet
 from mesh.values import Encoding
 from serve_apps.cli import applying, federation, lifecycle, runs, session, stopping, versions
 from serve_apps.cli.app import run_command
 from serve_apps.configuration.config_file import read_config
+from serve_apps.gateway_fixtures import RESEARCH, SALES, STANDARD, GatewayWorld, spec_of
 from serve_apps.one_machine.child_marks import note
 from serve_apps.one_machine.state_folder import StateFolder
 from serve_apps.one_machine.taken_at_start import keep
-from serve_apps.testing import RESEARCH, SALES, STANDARD, World, spec_of
 
 SOURCE = """
 import dag
@@ -56,9 +56,9 @@ tenants: {{lab: {{quotas: {{standard: {{cpu: {{nominal: 9}}}}}}}}}}
 
 
 @pytest.fixture
-def world(monkeypatch) -> World:
+def world(monkeypatch) -> GatewayWorld:
     """The federation that every command of the test finds, as a client of research."""
-    built = World()
+    built = GatewayWorld()
     monkeypatch.setenv("SCHEDULEMESH_ADDRESS", "http://root.test")
     monkeypatch.setenv("SCHEDULEMESH_API_KEY", "in the headers")
     monkeypatch.setenv("COLUMNS", "100")
@@ -171,7 +171,7 @@ def test_runs_tenants_and_meshes_print_tables_and_json(world, capsys):
 
 
 @pytest.fixture
-def operated(world, monkeypatch) -> World:
+def operated(world, monkeypatch) -> GatewayWorld:
     """The same federation, with one mesh, for whoever has an operator's key or the state folder."""
     pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 2}))
     world.store.join(MeshRecord(mesh="east", labels={"zone": "east"}, pools=(pool,), cluster="c", shared=True))
@@ -400,7 +400,7 @@ def test_a_meshs_key_is_no_users(capsys):
 def crowded(world):
     """Research wants more than sales, which has borrowed, has left; a stage of it waits."""
     pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 8}))
-    mesh = HandMesh(world.store, MeshRecord(mesh="east", labels={}, pools=(pool,), cluster="c1", shared=True))
+    mesh = ManualMesh(world.store, MeshRecord(mesh="east", labels={}, pools=(pool,), cluster="c1", shared=True))
     mesh.acquire(SALES, STANDARD, ResourceSet.of({"cpu": 1}), 6)
     world.client().submit_spec(spec_of("a", id="night"))
     world.coordinator().step(0)
@@ -669,7 +669,7 @@ def test_a_dry_run_of_apply_tells_the_same_and_changes_nothing(world, applied):
 
 def test_apply_tells_who_is_over_its_limits_after_a_cut(world, applied):
     pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 2}))
-    mesh = HandMesh(world.store, MeshRecord(mesh="east", labels={}, pools=(pool,), cluster="c"))
+    mesh = ManualMesh(world.store, MeshRecord(mesh="east", labels={}, pools=(pool,), cluster="c"))
     mesh.acquire("acme/ops", "standard", ResourceSet.of({"cpu": 1}))
     quota = "ops:\n        quotas: {standard: {cpu: {nominal: %s,"
     old, new = quota % "1", quota % "0, borrowing_limit: 0"
@@ -810,13 +810,13 @@ def test_the_environment_names_the_state_folder_of_every_command(world, tmp_path
 
 
 @pytest.fixture
-def half_there(monkeypatch) -> World:
+def half_there(monkeypatch) -> GatewayWorld:
     """The file names three meshes: one is there, one has left in good order, one never came."""
     monkeypatch.setenv("SCHEDULEMESH_ADDRESS", "http://root.test")
     monkeypatch.setenv("SCHEDULEMESH_API_KEY", "k")
     pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 2}))
     filed = {name: MeshRecord(mesh=name, labels={"zone": name}, pools=(pool,), cluster="") for name in ("east", "gamma", "lab")}
-    world = World(roster=Roster(flavors={"standard": {}}, meshes=filed))
+    world = GatewayWorld(roster=Roster(flavors={"standard": {}}, meshes=filed))
     sessions = {name: world.store.join(replace(filed[name], cluster="c")) for name in ("east", "gamma")}
     _, note = look(world.store.snapshot(), world.registry.standings(), {}, SteadinessRules())
     world.registry.note(note, 0)

@@ -19,9 +19,9 @@ import serve_apps.cli
 from serve_apps.cli.output import SafeConsole
 from serve_apps.cli.render import COLOURS
 from serve_apps.cli.told_errors import error_json, error_line
-from serve_apps.link_testing import serving
+from serve_apps.gateway_fixtures import NOW_MS, RESEARCH, GatewayWorld, spec_of
+from serve_apps.link_fixtures import serving
 from serve_apps.requests.auth import issue
-from serve_apps.testing import NOW_MS, RESEARCH, World, spec_of
 
 CLI = Path(serve_apps.cli.__file__).parent
 #: Sets a window's title, clears the screen, moves, overrides the direction; and markup, an emoji and a link of rich's.
@@ -110,7 +110,7 @@ def test_all_that_is_printed_passes_one_place():
 @pytest.fixture(scope="module")
 def address() -> typing.Iterator[tuple[str, str]]:
     """Of a real server, with a run whose error is hostile, and the key of its tenant."""
-    world = World()
+    world = GatewayWorld()
     world.client().submit_spec(spec_of("a", "b", id="night"))
     world.start("night", "a")
     world.fail("night", "a", RuntimeError(HOSTILE), ("b",))
@@ -165,14 +165,14 @@ def in_terminal(arguments: list[str], key: str) -> str:
     ids=lambda value: ascii(value)[-50:],
 )
 def test_a_name_with_a_control_character_is_refused(spec, headers):
-    answer = World().http().post("/v1/runs", json=spec, headers=headers)
+    answer = GatewayWorld().http().post("/v1/runs", json=spec, headers=headers)
     assert answer.status_code == 422
     assert answer.json()["error"]["problems"] != []
 
 
 @pytest.mark.parametrize("path", ["/v1/tenants/acme/research/suspend", "/v1/meshes/east/drain", "/v1/runs/night/cancel"])
 def test_a_reason_with_a_control_character_is_refused(path):
-    world = World()
+    world = GatewayWorld()
     world.client().submit_spec(spec_of("a", id="night"))
     answer = world.http("*").post(path, json={"reason": "a\x1b[2J"})
     assert answer.status_code in (400, 422)

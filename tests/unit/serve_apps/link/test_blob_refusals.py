@@ -12,18 +12,18 @@ from slow_requests import CLIENTS, closed_in_the_end, head, slow
 from federation.link import BLOB_BYTES_MAX, LINK_PATH
 from federation.store.keys import Keys
 from federation.store.redis_blobs import RedisBlobs
+from federation.store.redis_fixtures import running_redis
 from federation.store.redis_key_ring import RedisKeyRing
-from federation.store.testing import running_redis
-from serve_apps.link_testing import serving
+from serve_apps.gateway_fixtures import ADDRESS, EAST, NOW_MS, GatewayWorld, InProcess
+from serve_apps.link_fixtures import serving
 from serve_apps.requests.auth import id_of, issue_for_mesh
 from serve_apps.requests.slow_clients import TimelyBody
 from serve_apps.root.gateway import create_app
-from serve_apps.testing import ADDRESS, EAST, NOW_MS, InProcess, World
 
 NAME = hashlib.sha256(b"data").hexdigest()
 PATH = f"{LINK_PATH}/blobs/night/{NAME}"
 KEYS = Keys("blobs")
-DESCRIBED = World().app.openapi()["paths"][f"{LINK_PATH}/blobs/{{run}}/{{sha256}}"]
+DESCRIBED = GatewayWorld().app.openapi()["paths"][f"{LINK_PATH}/blobs/{{run}}/{{sha256}}"]
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Root:
     def __post_init__(self) -> None:
         ring = RedisKeyRing(self.client, KEYS)
         self.key = issue_for_mesh(ring, EAST, NOW_MS)
-        self.ports = replace(World().dependencies(), keys=ring, blobs=RedisBlobs(self.client, KEYS))
+        self.ports = replace(GatewayWorld().dependencies(), keys=ring, blobs=RedisBlobs(self.client, KEYS))
 
     def ask(self, method: str, *, path: str = PATH, content: bytes = b"data", key: str | None = None, ports: object = None) -> int:
         """The status of the answer."""

@@ -21,13 +21,13 @@ from mesh.resources import ResourceSet
 from mesh.stages import StageSpec
 from mesh.values import Encoding, StoredValue
 from mesh.wire import encode
+from serve_apps.gateway_fixtures import ADDRESS, NOW_MS, RESEARCH, STANDARD, GatewayWorld, InProcess, spec_of
 from serve_apps.link.routes import BEATS_PER_S_MIN, CALLS_BURST, LinkDesk
-from serve_apps.link_testing import PATIENCE
+from serve_apps.link_fixtures import PATIENCE
 from serve_apps.requests.auth import issue_for_mesh
 from serve_apps.requests.errors import meaning_of
 from serve_apps.requests.front_desk import WRONG_BURST
 from serve_apps.root.gateway import create_app
-from serve_apps.testing import ADDRESS, NOW_MS, RESEARCH, STANDARD, InProcess, World, spec_of
 
 EAST, WEST = MeshId("east"), MeshId("west")
 RECORD = MeshRecord(
@@ -41,20 +41,20 @@ SPEC = StageSpec(stage=StageId("r.1"), run=RunId("r"), tenant=RESEARCH, tasks=()
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> GatewayWorld:
+    return GatewayWorld()
 
 
-def http(world: World, header: str | None, app: object = None) -> httpx.Client:
+def http(world: GatewayWorld, header: str | None, app: object = None) -> httpx.Client:
     headers = {"Authorization": header} if header is not None else {}
     return httpx.Client(transport=InProcess(app or world.app), base_url=ADDRESS, headers=headers)
 
 
-def key_of(world: World, mesh: MeshId = EAST) -> str:
+def key_of(world: GatewayWorld, mesh: MeshId = EAST) -> str:
     return issue_for_mesh(world.keys, mesh, NOW_MS)
 
 
-def link(world: World, mesh: MeshId = EAST, app: object = None) -> HttpLink:
+def link(world: GatewayWorld, mesh: MeshId = EAST, app: object = None) -> HttpLink:
     return HttpLink((ADDRESS,), "in the headers", http=http(world, f"Bearer {key_of(world, mesh)}", app), patience=PATIENCE)
 
 
@@ -76,7 +76,7 @@ ROSTER = Roster(
 )
 
 
-def strict(world: World) -> HttpLedger:
+def strict(world: GatewayWorld) -> HttpLedger:
     """The ledger over a link to a root that has a file."""
     return HttpLedger(link(world, app=create_app(replace(world.dependencies(), roster=ROSTER))))
 
@@ -234,7 +234,7 @@ class Broken:
         raise self._error
 
 
-def broken(world: World, error: Exception) -> HttpLink:
+def broken(world: GatewayWorld, error: Exception) -> HttpLink:
     return link(world, app=create_app(replace(world.dependencies(), ledger=Broken(error))))
 
 
@@ -263,7 +263,7 @@ def test_what_breaks_inside_stays_inside(world, error):
 # ---- how far
 
 
-def claimed(world: World, mesh: MeshId = EAST) -> tuple[HttpStageQueue, Claim]:
+def claimed(world: GatewayWorld, mesh: MeshId = EAST) -> tuple[HttpStageQueue, Claim]:
     stages, ledger = HttpStageQueue(link(world, mesh), mesh), HttpLedger(link(world, mesh))
     world.store.submit(mesh, SPEC)
     taken = stages.claim(ledger.join(replace(RECORD, mesh=mesh)), SPEC.stage, None)
@@ -303,12 +303,12 @@ def test_a_claim_on_one_stage_opens_no_other(world):
     assert stages.inputs_of(StageId("r.2")) == {}
 
 
-def a_run(world: World) -> RunRecord:
+def a_run(world: GatewayWorld) -> RunRecord:
     answer = world.http(RESEARCH).post("/v1/runs", json=spec_of("a"))
     return world.record(answer.json()["id"])
 
 
-def with_claim(world: World, run: RunId, mesh: MeshId = EAST) -> HttpLink:
+def with_claim(world: GatewayWorld, run: RunId, mesh: MeshId = EAST) -> HttpLink:
     """The link of a mesh that has claimed a stage of the run."""
     world.store.submit(mesh, replace(SPEC, stage=StageId(f"{run}.{mesh}"), run=run))
     mine = link(world, mesh)
@@ -435,13 +435,13 @@ def test_a_key_that_was_good_counts_as_any_other_when_it_is_revoked(world):
 
 
 @pytest.fixture
-def signing() -> World:
-    world = World()
+def signing() -> GatewayWorld:
+    world = GatewayWorld()
     world.app = create_app(replace(world.app.state.dependencies, receipts=RECEIPTS))
     return world
 
 
-def learns(world: World) -> bool:
+def learns(world: GatewayWorld) -> bool:
     return world.store.snapshot().learn_ms > 0
 
 

@@ -14,8 +14,8 @@ from federation.errors import ForeignLedger, LedgerMissing, StoreUnavailable
 from federation.quota.policies import StandingOrders, Stop
 from federation.standing import Drain
 from federation.store.keys import Keys
+from federation.store.redis_fixtures import copied, lose_writes, running_redis
 from federation.store.redis_key_ring import RedisKeyRing
-from federation.store.testing import copied, lose_writes, running_redis
 from federation.tenant_orders import OrdersInForce, TenantStop
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import MeshId, TenantPath

@@ -11,14 +11,14 @@ from dag.backlog import BacklogLimits
 from dag.states import RunState
 from federation.errors import StoreUnavailable
 from mesh.ids import RunId
+from serve_apps.gateway_fixtures import ACME, GatewayWorld, spec_of
 from serve_apps.requests import accepted_runs
 from serve_apps.requests.accepted_runs import KEPT_BYTES_MAX, KEPT_MS, AcceptedRuns
-from serve_apps.testing import ACME, World, spec_of
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> GatewayWorld:
+    return GatewayWorld()
 
 
 def keep(world):
@@ -139,7 +139,7 @@ def test_the_repeat_of_a_run_that_goes_on_is_kept_and_of_one_that_has_ended_is_n
 
 
 def test_what_does_not_fit_is_tried_again_and_what_somebody_else_has_taken_is_not():
-    world = World(limits=BacklogLimits(runs_max=1, bytes_max=1 << 30, memory_percent_max=80))
+    world = GatewayWorld(limits=BacklogLimits(runs_max=1, bytes_max=1 << 30, memory_percent_max=80))
     before = keep(world)
     submit(world)
     lose(world, before)

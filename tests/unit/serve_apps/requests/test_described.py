@@ -6,12 +6,12 @@ import pytest
 from fastapi.routing import APIRoute
 
 from federation.link import VERBS
+from serve_apps.gateway_fixtures import RESEARCH, GatewayWorld
 from serve_apps.requests.access import asking, looking, operating
 from serve_apps.requests.described import link_name, statuses_of
 from serve_apps.root import gateway
-from serve_apps.testing import RESEARCH, World
 
-DESCRIBED = World().app.openapi()
+DESCRIBED = GatewayWorld().app.openapi()
 OPERATIONS = [(method, path, told) for path, methods in DESCRIBED["paths"].items() for method, told in methods.items()]
 ROUTES = [route for router in gateway._ROUTERS for route in router.routes if isinstance(route, APIRoute)]
 
@@ -81,11 +81,11 @@ def test_a_verb_of_the_link_has_schemas_for_its_bodies(verb):
     ],
 )
 def test_a_refused_method_is_told_which_are_allowed(method, path, allowed):
-    answer = World().http(RESEARCH).request(method, path)
+    answer = GatewayWorld().http(RESEARCH).request(method, path)
     assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
 
 
 @pytest.mark.parametrize("path", ["/v1/meshes/east/drain", "/v1/tenants/acme/suspend", "/v1/runs", "/v1/plan"])
 def test_too_large_a_body_is_told_as_such(path):
-    answer = World(body_limit_bytes=100).http("*").post(path, json={"reason": "a" * 200})
+    answer = GatewayWorld(body_limit_bytes=100).http("*").post(path, json={"reason": "a" * 200})
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")

@@ -8,13 +8,13 @@ import uvicorn
 import uvicorn.config
 from slow_requests import CLIENTS, closed_in_the_end, head, slow
 
-from serve_apps.link_testing import serving
+from serve_apps.gateway_fixtures import EAST, NOW_MS, RESEARCH, GatewayWorld, spec_of
+from serve_apps.link_fixtures import serving
 from serve_apps.requests import slow_clients
 from serve_apps.requests.auth import issue, issue_for_mesh
 from serve_apps.requests.errors import OF_ROUTING
 from serve_apps.requests.slow_clients import TimelyBody, TimelyHeaders
 from serve_apps.schemas.errors import ErrorBody
-from serve_apps.testing import EAST, NOW_MS, RESEARCH, World, spec_of
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def served(monkeypatch):
     monkeypatch.setitem(uvicorn.config.HTTP_PROTOCOLS, "auto", uvicorn.config.HTTP_PROTOCOLS["auto"])
     monkeypatch.setattr(TimelyHeaders, "headers_s", 1.0)
     slow_clients.install()
-    world = World()
+    world = GatewayWorld()
     with serving(TimelyBody(world.app, body_s=1.0)) as address:
         yield world, address
 

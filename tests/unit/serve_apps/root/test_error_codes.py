@@ -12,9 +12,9 @@ import pytest
 from dag.errors import ApiError
 from serve_apps.cli import session
 from serve_apps.cli.app import run_command
+from serve_apps.gateway_fixtures import RESEARCH, GatewayWorld, spec_of
 from serve_apps.requests.errors import INTERNAL, MEANINGS, OF_ROUTING
 from serve_apps.root import proxy_answers
-from serve_apps.testing import RESEARCH, World, spec_of
 
 HTTP_MD = Path(__file__).parents[4] / "docs" / "http.md"
 #: Of runs that ended without a result: told by the route itself.
@@ -22,7 +22,7 @@ OF_RESULTS = {"run_failed": HTTPStatus.CONFLICT, "run_cancelled": HTTPStatus.CON
 #: Where no gateway stands behind Serve's proxy.
 OF_THE_PROXY = {proxy_answers.CODE: HTTPStatus.SERVICE_UNAVAILABLE}
 OPEN = {"/healthz"}
-WORLD = World()
+WORLD = GatewayWorld()
 ROUTES = [
     (path, method.upper(), {int(status) for status in told["responses"] if int(status) >= HTTPStatus.BAD_REQUEST})
     for path, methods in WORLD.app.openapi()["paths"].items()
@@ -63,7 +63,7 @@ def test_every_route_is_looked_at():
 def test_every_error_of_a_route_has_a_documented_code(path, method, statuses):
     codes = documented_codes()
     assert statuses <= {status for told in codes.values() for status in told}
-    world, address = World(), re.sub(r"\{\w+\}", "x", path)
+    world, address = GatewayWorld(), re.sub(r"\{\w+\}", "x", path)
     denied = world.http(None).request(method, address, json={})
     if path not in OPEN:
         assert denied.json()["error"]["code"] in ("unauthorized", "invalid_parameters")
@@ -75,7 +75,7 @@ def test_every_error_of_a_route_has_a_documented_code(path, method, statuses):
 
 
 def test_what_is_no_route_and_what_is_no_stage_are_told_apart():
-    world = World()
+    world = GatewayWorld()
     world.client().submit_spec(spec_of("a", id="night"))
     http = world.http(RESEARCH)
     codes = [http.get(path).json()["error"]["code"] for path in ("/v1/no", "/v1/runs/no", "/v1/runs/night/stages/7/explain")]
@@ -83,9 +83,9 @@ def test_what_is_no_route_and_what_is_no_stage_are_told_apart():
 
 
 @pytest.fixture
-def asked(monkeypatch, tmp_path) -> World:
+def asked(monkeypatch, tmp_path) -> GatewayWorld:
     """The federation that a command finds which is given its address."""
-    built = World()
+    built = GatewayWorld()
     monkeypatch.chdir(tmp_path)
     for variable in ("SCHEDULEMESH_ADDRESS", "SCHEDULEMESH_STATE"):
         monkeypatch.delenv(variable, raising=False)

@@ -9,30 +9,30 @@ import pytest
 from federation.errors import StoreUnavailable
 from federation.estimates import Pace
 from federation.leases import Granted
+from federation.manual_mesh import ManualMesh
 from federation.registry import Note
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.steadiness import Steadiness
-from federation.testing import HandMesh
 from mesh.ids import PoolName, RunId, StageId
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.stages import StageSpec
+from serve_apps.gateway_fixtures import ACME, ADDRESS, EAST, RESEARCH, RIVAL, SALES, STANDARD, GatewayWorld, InProcess, spec_of
 from serve_apps.requests.front_desk import CALLS_BURST, LOOKS_BURST, WRONG_BURST
 from serve_apps.root.gateway import TRUTH_KEPT_MS, create_app
-from serve_apps.testing import ACME, ADDRESS, EAST, RESEARCH, RIVAL, SALES, STANDARD, InProcess, World, spec_of
 
 ONE_CPU = ResourceSet.of({"cpu": 1})
 
 
 @pytest.fixture
-def world() -> World:
-    return World(body_limit_bytes=1_000)
+def world() -> GatewayWorld:
+    return GatewayWorld(body_limit_bytes=1_000)
 
 
-def with_mesh(world: World, *tenants: str) -> None:
+def with_mesh(world: GatewayWorld, *tenants: str) -> None:
     """A mesh on which research holds three CPUs, one of them borrowed, and a stage waits."""
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 4, "memory": "1GiB"}), used=ONE_CPU)
-    mesh = HandMesh(world.store, MeshRecord(mesh=EAST, labels={"zone": "east"}, pools=(pool,), cluster="c1", tenants=tenants or ("*",)))
+    mesh = ManualMesh(world.store, MeshRecord(mesh=EAST, labels={"zone": "east"}, pools=(pool,), cluster="c1", tenants=tenants or ("*",)))
     assert mesh.acquire(RESEARCH, STANDARD, ONE_CPU, 3) == Granted(slots=3)
     for number in (1, 2):
         tenant = RIVAL if number == 1 else RESEARCH
@@ -267,7 +267,7 @@ def test_the_metrics_tell_the_truth_of_the_stores_and_the_requests_by_route(worl
 
 
 def test_two_gateways_in_one_process_keep_their_metrics_apart(world):
-    other = World()
+    other = GatewayWorld()
     other.http().get("/v1/runs")
     assert 'route="/v1/runs"' not in world.http("*").get("/metrics").text
 

@@ -16,13 +16,13 @@ from mesh.ids import MeshId, NodeId, RunId, StageId
 from mesh.reasons import Reason
 from serve_apps.cli import dead, session
 from serve_apps.cli.app import run_command
-from serve_apps.testing import ACME, ADDRESS, RESEARCH, World, spec_of
+from serve_apps.gateway_fixtures import ACME, ADDRESS, RESEARCH, GatewayWorld, spec_of
 
 
 @pytest.fixture
-def world() -> World:
+def world() -> GatewayWorld:
     """A run whose second node is poison."""
-    world = World()
+    world = GatewayWorld()
     world.client().submit_spec(spec_of("a", "b", id="night", user="ann"))
     record = world.record("night")
     letter = DeadLetter(
@@ -47,7 +47,7 @@ def world() -> World:
 
 
 @pytest.fixture
-def operated(world, monkeypatch) -> World:
+def operated(world, monkeypatch) -> GatewayWorld:
     """The same, for whoever has an operator's key or the state folder."""
     monkeypatch.setenv("SCHEDULEMESH_ADDRESS", ADDRESS)
     monkeypatch.setenv("SCHEDULEMESH_API_KEY", "in the headers")

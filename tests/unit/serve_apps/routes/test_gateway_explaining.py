@@ -6,29 +6,29 @@ import pytest
 
 from federation.estimates import Pace
 from federation.leases import Aim, Want
+from federation.manual_mesh import ManualMesh
 from federation.quota.policies import QueueSettings, Rules, StandingOrders, Stop
 from federation.registry import Note
 from federation.roster import Roster
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenants import Tenant, TenantTree
-from federation.testing import HandMesh
 from mesh.ids import MeshId, NodeId, PoolName, RunId, StageId, TenantPath
 from mesh.messages import StageStarted
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.stages import StageSpec, TaskSpec
-from serve_apps.testing import ACME, EAST, NOW_MS, RESEARCH, RIVAL, SALES, STANDARD, World, spec_of
+from serve_apps.gateway_fixtures import ACME, EAST, NOW_MS, RESEARCH, RIVAL, SALES, STANDARD, GatewayWorld, spec_of
 
 ONE_CPU = ResourceSet.of({"cpu": 1})
 TWO_CPUS = ResourceSet.of({"cpu": 2})
 
 
 @pytest.fixture
-def world() -> World:
+def world() -> GatewayWorld:
     """Sales has borrowed five of six CPUs; a run of research waits for two; sales may run one stage at a time, and has three runs."""
-    built = World()
+    built = GatewayWorld()
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}))
-    mesh = HandMesh(built.store, MeshRecord(mesh=EAST, labels={"zone": "east"}, pools=(pool,), cluster="c1", shared=True))
+    mesh = ManualMesh(built.store, MeshRecord(mesh=EAST, labels={"zone": "east"}, pools=(pool,), cluster="c1", shared=True))
     mesh.acquire(SALES, STANDARD, ONE_CPU, 5)
     built.orders.publish(StandingOrders(rules=Rules(min_run_ms=0), settings={SALES: QueueSettings(running_max=1)}))
     built.client(RESEARCH).submit_spec(two_cpus("night"))
@@ -92,9 +92,9 @@ def test_a_queue_tells_of_runs_that_were_not_sent_anywhere_the_oldest_first(worl
 
 
 def test_a_run_that_no_mesh_has_a_lease_left_for_is_kept_back_and_one_in_a_queue_is_not():
-    world = World()
+    world = GatewayWorld()
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}))
-    mesh = HandMesh(world.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1", shared=True))
+    mesh = ManualMesh(world.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1", shared=True))
     coordinator = world.coordinator()
     world.client(RESEARCH).submit_spec(spec_of("a", id="early"))
     coordinator.step(0)
@@ -151,9 +151,9 @@ def test_beyond_the_limit_stages_are_only_listed(world):
 
 
 def test_what_a_mesh_wants_and_the_planner_does_not_give_is_told_with_its_reason():
-    world = World()
+    world = GatewayWorld()
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}))
-    mesh = HandMesh(world.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1", shared=True))
+    mesh = ManualMesh(world.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1", shared=True))
     mesh.acquire(RESEARCH, STANDARD, ONE_CPU, 6)
     mesh.beat(wants=(Want(tenant=SALES, flavor=STANDARD, slot=ONE_CPU, slots=2),))
     (unmet,) = get(world, f"/v1/queues/{SALES}", SALES)["unmet"]
@@ -208,18 +208,18 @@ def test_a_dry_run_tells_where_stages_would_go_and_keeps_nothing(world):
 
 
 def test_a_dry_run_tells_of_a_cluster_that_is_not_shared():
-    world = World()
+    world = GatewayWorld()
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}))
-    HandMesh(world.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1"))
+    ManualMesh(world.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1"))
     view = world.http(RESEARCH).post("/v1/plan", json=two_cpus("t")).json()
     words = "east: its Ray cluster admits 2 top-level tenants, and is not `shared`: it admits nothing new"
     assert [(node["reason"], node["detail"]) for node in view["blocked"]] == [("CLUSTER_NOT_SHARED", words)]
 
 
 def test_a_dry_run_says_whose_work_would_be_asked_to_give_way():
-    world = World()
+    world = GatewayWorld()
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}))
-    HandMesh(world.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1", shared=True)).acquire(SALES, STANDARD, ONE_CPU, 6)
+    ManualMesh(world.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1", shared=True)).acquire(SALES, STANDARD, ONE_CPU, 6)
     world.orders.publish(StandingOrders(rules=Rules(min_run_ms=0)))
     (stage,) = world.http(ACME).post("/v1/plan", json=two_cpus("t", tenant=RESEARCH)).json()["stages"]
     (gives,) = stage["gives_way"]
@@ -229,12 +229,12 @@ def test_a_dry_run_says_whose_work_would_be_asked_to_give_way():
 
 
 @pytest.fixture
-def busy() -> World:
+def busy() -> GatewayWorld:
     """A mesh that is full of two stages of research, the more urgent of which began last; a third one, more urgent still, waits there."""
-    built = World()
+    built = GatewayWorld()
     built.orders.publish(StandingOrders(rules=Rules(min_run_ms=0)))
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=TWO_CPUS)
-    mesh = HandMesh(built.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1", shared=True))
+    mesh = ManualMesh(built.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1", shared=True))
     mesh.acquire(RESEARCH, STANDARD, ONE_CPU, 2)
     coordinator = built.coordinator()
     for run, priority in (("calm", 1), ("brisk", 2), ("urgent", 3)):
@@ -287,12 +287,12 @@ def test_a_dry_run_tells_of_nodes_that_no_mesh_takes(world):
     assert (view["stages"], view["blocked"][0]["reason"]) == ([], "LABEL_MISMATCH")
 
 
-def with_tpus() -> World:
+def with_tpus() -> GatewayWorld:
     """A mesh with `cpu` and `tpu` is there; the root's file names one with `fpga_card`, too."""
     away = PoolRecord(pool=PoolName("cards"), flavor=STANDARD, capacity=ResourceSet.of({"fpga_card": 1}))
-    built = World(roster=Roster(meshes={MeshId("west"): MeshRecord(mesh=MeshId("west"), labels={}, pools=(away,), cluster="c2")}))
+    built = GatewayWorld(roster=Roster(meshes={MeshId("west"): MeshRecord(mesh=MeshId("west"), labels={}, pools=(away,), cluster="c2")}))
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8, "tpu": 4}))
-    HandMesh(built.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1", shared=True))
+    ManualMesh(built.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1", shared=True))
     return built
 
 
@@ -340,7 +340,7 @@ def test_what_a_known_mesh_has_or_may_bring_is_not_refused():
     world = with_tpus()
     assert world.http(RESEARCH).post("/v1/runs", json=asking_for("here", tpu=1)).status_code == 202
     assert world.http(RESEARCH).post("/v1/runs", json=asking_for("away", fpga_card=1)).status_code == 202
-    assert World().http(RESEARCH).post("/v1/runs", json=asking_for("nowhere", TPU=1)).status_code == 202
+    assert GatewayWorld().http(RESEARCH).post("/v1/runs", json=asking_for("nowhere", TPU=1)).status_code == 202
 
 
 def test_a_dry_run_refuses_what_a_submission_refuses(world):
@@ -464,9 +464,9 @@ def reasons_everywhere(world, run, tenant):
 
 def scene(borrowed):
     """Sales holds so much of a mesh that is full with it; a run of research waits there for two CPUs."""
-    built = World()
+    built = GatewayWorld()
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": borrowed}), used=ONE_CPU.times(borrowed))
-    mesh = HandMesh(built.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1", shared=True))
+    mesh = ManualMesh(built.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1", shared=True))
     mesh.acquire(SALES, STANDARD, ONE_CPU, borrowed)
     built.client(RESEARCH).submit_spec(two_cpus("night"))
     built.coordinator().step(0)

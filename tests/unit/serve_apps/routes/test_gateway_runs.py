@@ -16,15 +16,15 @@ from federation.store.memory_durability import MemoryDurability
 from mesh.ids import RunId
 from mesh.reasons import Reason
 from mesh.values import Encoding, StoredValue
-from serve_apps.testing import ACME, RESEARCH, RIVAL, SALES, World, spec_of
+from serve_apps.gateway_fixtures import ACME, RESEARCH, RIVAL, SALES, GatewayWorld, spec_of
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> GatewayWorld:
+    return GatewayWorld()
 
 
-def submitted(world: World, *nodes: str, tenant: str = RESEARCH, **fields: object) -> str:
+def submitted(world: GatewayWorld, *nodes: str, tenant: str = RESEARCH, **fields: object) -> str:
     """The id of a new run."""
     answer = world.http(tenant).post("/v1/runs", json=spec_of(*nodes, **fields))
     assert answer.status_code == 202, answer.text
@@ -262,7 +262,7 @@ def test_one_output_is_served_as_its_bytes_with_their_hash(world):
 
 
 def test_a_large_output_is_streamed_from_its_file(tmp_path):
-    world = World(storage_url=tmp_path.as_uri())
+    world = GatewayWorld(storage_url=tmp_path.as_uri())
     data = bytes(range(256)) * 20_000
     run = submitted(world, "a")
     file = tmp_path / run / "value"
@@ -280,7 +280,7 @@ def test_a_large_output_is_streamed_from_its_file(tmp_path):
 
 @pytest.mark.parametrize("place", ["{storage}/another-run/value", "{storage}/{run}/../value", "file:///etc/hostname", "http://10.0.0.1/x"])
 def test_a_file_that_is_not_where_values_of_the_run_lie_is_not_opened(tmp_path, place):
-    world = World(storage_url=tmp_path.as_uri())
+    world = GatewayWorld(storage_url=tmp_path.as_uri())
     run = submitted(world, "a")
     uri = place.format(storage=tmp_path.as_uri(), run=run)
     stored = StoredValue(sha256="0" * 64, size_bytes=1, encoding=Encoding.PICKLE, uri=uri)
@@ -346,7 +346,7 @@ def test_cancel_takes_an_empty_body_and_refuses_unknown_keys(world):
 )
 def test_the_answer_names_the_level_that_was_reached(asked, default, reaches, confirms, told):
     durable = MemoryDurability(Durability(reaches), Durability(confirms))
-    http = World(durable=durable, durability=Durability(default)).http()
+    http = GatewayWorld(durable=durable, durability=Durability(default)).http()
     query = f"?durability={asked}" if asked else ""
     answer = http.post(f"/v1/runs{query}", json=spec_of("a"))
     assert (answer.status_code, answer.json()["durability"]) == (202, told)
@@ -383,7 +383,7 @@ def test_runs_of_a_tenant_that_there_is_not_are_refused_and_one_without_runs_has
 
 
 def test_too_much_that_is_open_is_429_with_a_time_to_come_again():
-    world = World(limits=BacklogLimits(runs_max=1))
+    world = GatewayWorld(limits=BacklogLimits(runs_max=1))
     submitted(world, "a")
     answer = world.http().post("/v1/runs", json=spec_of("a"))
     assert (answer.status_code, code_of(answer), answer.headers["retry-after"]) == (429, "backlog_full", "5")
@@ -393,7 +393,7 @@ def test_too_much_that_is_open_is_429_with_a_time_to_come_again():
 
 
 def test_a_dry_run_says_no_where_a_submission_would_and_both_name_the_limit_that_was_hit():
-    world = World(limits=BacklogLimits(runs_max=1))
+    world = GatewayWorld(limits=BacklogLimits(runs_max=1))
     submitted(world, "a")
     answers = [world.http().post(path, json=spec_of("a")) for path in ("/v1/runs", "/v1/plan")]
     assert [(answer.status_code, code_of(answer)) for answer in answers] == [(429, "backlog_full")] * 2

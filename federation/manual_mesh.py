@@ -9,7 +9,7 @@ from mesh.ids import FlavorName, TenantPath
 from mesh.resources import NOTHING, ResourceSet
 
 
-class HandMesh:
+class ManualMesh:
     """Mesh that joins at once and stores the ledger's responses; it acts only on calls of the test.
 
     Args:

@@ -19,7 +19,7 @@ BLUE: FlavorResource = (FlavorName("blue"), "gpu")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class QuotaNode:
     """A node of a small world; a queue if no other node names it as its parent."""
 
     parent: str | None = None
@@ -39,7 +39,7 @@ class Node:
         return {RED: limits} if self.blue is None else {RED: limits, BLUE: Quota(nominal=self.blue)}
 
 
-def forest_of(nodes: Mapping[str, Node]) -> QuotaForest:
+def forest_of(nodes: Mapping[str, QuotaNode]) -> QuotaForest:
     """Return the forest of a small world."""
     parents = {node.parent for node in nodes.values()}
     return QuotaForest(
@@ -48,7 +48,7 @@ def forest_of(nodes: Mapping[str, Node]) -> QuotaForest:
     )
 
 
-def settings_of(forest: QuotaForest, nodes: Mapping[str, Node]) -> dict[int, QueueSettings]:
+def settings_of(forest: QuotaForest, nodes: Mapping[str, QuotaNode]) -> dict[int, QueueSettings]:
     """Return the settings of its nodes."""
     found: dict[int, QueueSettings] = {}
     for name, node in nodes.items():
@@ -69,13 +69,13 @@ def settings_of(forest: QuotaForest, nodes: Mapping[str, Node]) -> dict[int, Que
     return found
 
 
-def scheduler_of(rules: Rules = MESH, **nodes: Node) -> QuotaScheduler:
+def scheduler_of(rules: Rules = MESH, **nodes: QuotaNode) -> QuotaScheduler:
     """Return a scheduler of a small world with nothing running."""
     forest = forest_of(nodes)
     return QuotaScheduler(forest, settings_of(forest, nodes), rules)
 
 
-def snapshot_of(running: list[Running], rules: Rules, now_ms: int = 0, **nodes: Node) -> QuotaSnapshot:
+def snapshot_of(running: list[Running], rules: Rules, now_ms: int = 0, **nodes: QuotaNode) -> QuotaSnapshot:
     """Return a snapshot of a small world with this running work."""
     forest = forest_of(nodes)
     snapshot = QuotaSnapshot(forest, rules, settings_of(forest, nodes), now_ms=now_ms)

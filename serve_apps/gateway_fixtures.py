@@ -67,7 +67,7 @@ class InProcess(httpx.BaseTransport):
 
 
 @dataclass(slots=True)
-class World:
+class GatewayWorld:
     """Stores in memory, the gateway on them, and a key for each tenant (and `*`)."""
 
     clock: ManualClock = field(default_factory=lambda: ManualClock(NOW_MS))
