@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TextIO
 
-from federation.conformance.judging import judge_all, read_cases
+from federation.conformance.quota_case_runner import read_cases, run_all
 from federation.conformance.quota_cases import run_case
 from federation.quota.policies import KUEUE, MESH
-from mesh.conformance.program import Judge, judge_files
+from mesh.conformance.program import CaseRunner, run_files
 
 RULES = {"kueue": KUEUE, "mesh": MESH}
 
@@ -33,8 +33,8 @@ def main(arguments: Sequence[str], out: TextIO, errors: TextIO) -> int:
     parser.add_argument("--rules", choices=sorted(RULES), default="kueue", help="rules to apply; the cases expect Kueue's")
     parser.add_argument("--json", action="store_true", help="also write the last line as JSON")
     options = parser.parse_args(arguments)
-    judge = Judge(read=read_cases, judge=partial(judge_all, run=partial(run_case, RULES[options.rules])))
-    return judge_files(options.files, judge, as_json=options.json, out=out, errors=errors)
+    judge = CaseRunner(read=read_cases, judge=partial(run_all, run=partial(run_case, RULES[options.rules])))
+    return run_files(options.files, judge, as_json=options.json, out=out, errors=errors)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Conformance cases in JSON, run against the core: `python -m mesh.conformance FILE.json`.
 
     __main__     the command                                program    read files, judge cases, print results
-    judging      from a file's text to a verdict per case   kinds      kinds of cases, with their runners
+    case_runner  from a file's text to a verdict per case   kinds      kinds of cases, with their runners
     answering    steps of a case, with errors as answers    fields     checked access to the keys of a JSON object
     node_tables  nodes as written in a case
 

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-from mesh.conformance.judging import judge_all, read_cases
-from mesh.conformance.program import Judge, judge_files
+from mesh.conformance.case_runner import read_cases, run_all
+from mesh.conformance.program import CaseRunner, run_files
 
 
 def main(arguments: Sequence[str], out: TextIO, errors: TextIO) -> int:
@@ -21,7 +21,7 @@ def main(arguments: Sequence[str], out: TextIO, errors: TextIO) -> int:
     parser.add_argument("files", nargs="+", metavar="FILE.json", help="files of cases; see docs/conformance.md")
     parser.add_argument("--json", action="store_true", help="write the last line as JSON too")
     options = parser.parse_args(arguments)
-    return judge_files(options.files, Judge(read=read_cases, judge=judge_all), as_json=options.json, out=out, errors=errors)
+    return run_files(options.files, CaseRunner(read=read_cases, judge=run_all), as_json=options.json, out=out, errors=errors)
 
 
 if __name__ == "__main__":

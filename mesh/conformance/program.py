@@ -16,14 +16,14 @@ from mesh.conformance.fields import CaseError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judge:
+class CaseRunner:
     """Functions to read a file's text and to judge its cases; a verdict is a dataclass with `passed`."""
 
     read: Callable[[str], list[Any]]  #: Raises `CaseError` with a message that begins with the line.
     judge: Callable[[list[Any]], Iterable[Any]]
 
 
-def judge_files(files: Iterable[str], judge: Judge, *, as_json: bool, out: TextIO, errors: TextIO) -> int:
+def run_files(files: Iterable[str], judge: CaseRunner, *, as_json: bool, out: TextIO, errors: TextIO) -> int:
     """Judge the cases of all files and return the exit code. With `as_json` the sum is JSON too."""
     cases: list[Any] = []
     for file in files:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mesh.conformance.__main__ import main
-from mesh.conformance.judging import judge_all, read_cases
+from mesh.conformance.case_runner import read_cases, run_all
 from mesh.conformance.kinds import KINDS
 
 FOLDER = Path(__file__).parent
@@ -25,7 +25,7 @@ def case_id(case: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=f"{stem}: {case_id(case)}") for stem, cases in CASES.items() for case in cases])
 def test_a_case_passes(case: dict[str, Any]):
-    (verdict,) = judge_all([case])
+    (verdict,) = run_all([case])
     assert verdict.passed, f"expected {verdict.expected}, got {verdict.got}"
 
 

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federation.conformance.fields import Fields
-from federation.conformance.judging import judge_all, read_cases
+from federation.conformance.quota_case_runner import read_cases, run_all
 from federation.conformance.quota_cases import run_case
 from federation.quota.policies import KUEUE, MESH
-from mesh.conformance.judging import judge_all as judge_mesh_cases
+from mesh.conformance.case_runner import run_all as judge_mesh_cases
 
 Case = dict[str, Any]
 FOLDER = Path(__file__).parents[1] / "conformance" / "quota"
@@ -167,7 +167,7 @@ def test_what_changes_nothing_in_a_case_changes_nothing_in_what_comes_of_it(
 ):
     varied = answered(case, rules)
     vary(varied, Random(seed))
-    (verdict,) = judge_all([varied], partial(run_case, rules))
+    (verdict,) = run_all([varied], partial(run_case, rules))
     assert verdict.passed, f"expected {json.dumps(verdict.expected)}, got {json.dumps(verdict.got)}"
 
 
@@ -191,7 +191,7 @@ def flawed(value: Any, chance: Random) -> Any:
 def test_a_failed_quota_case_shows_where_the_two_differ(case: Case, seed: int):
     right = answered(case, KUEUE)
     expected = flawed(right["expect"], Random(seed))
-    (verdict,) = judge_all([{**right, "expect": expected}], partial(run_case, KUEUE))
+    (verdict,) = run_all([{**right, "expect": expected}], partial(run_case, KUEUE))
     if not verdict.passed:
         assert json.dumps(verdict.expected, sort_keys=True) != json.dumps(verdict.got, sort_keys=True)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from federation.conformance.judging import judge_all, read_cases
+from federation.conformance.quota_case_runner import read_cases, run_all
 from federation.conformance.quota_cases import run_case
 from federation.quota.policies import KUEUE, MESH
 
@@ -26,11 +26,11 @@ def differing() -> set[str]:
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["id"].replace("-", " ")) for case in CASES])
 def test_a_case_passes_by_the_rules_that_it_is_about(case: dict[str, Any]):
-    (verdict,) = judge_all([case], partial(run_case, KUEUE))
+    (verdict,) = run_all([case], partial(run_case, KUEUE))
     assert verdict.passed, f"expected {json.dumps(verdict.expected)}, got {json.dumps(verdict.got)}"
 
 
 def test_by_default_only_those_cases_differ_that_the_decision_names():
-    failed = {verdict.id for verdict in judge_all(CASES, partial(run_case, MESH)) if not verdict.passed}
+    failed = {verdict.id for verdict in run_all(CASES, partial(run_case, MESH)) if not verdict.passed}
     assert failed == differing()
     assert failed

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mesh.conformance.__main__ import main
+from mesh.conformance.case_runner import FORMAT, CaseResult, read_cases, run_all
 from mesh.conformance.fields import CaseError, Fields
-from mesh.conformance.judging import FORMAT, Verdict, judge_all, read_cases
 from mesh.conformance.kinds import KINDS, STEPPED
 
 PAGE = Path(__file__).parents[4] / "docs" / "conformance.md"
@@ -19,8 +19,8 @@ GOOD = {"id": "good", "kind": "amount", "given": {"a": 1, "b": 2}, "expect": {"l
 BAD = {"id": "bad", "kind": "amount", "given": {"a": 1, "b": 2}, "expect": {"sum": 4}}
 
 
-def judged(case: Any) -> Verdict:
-    (verdict,) = judge_all([case])
+def judged(case: Any) -> CaseResult:
+    (verdict,) = run_all([case])
     return verdict
 
 
@@ -115,7 +115,7 @@ def test_a_file_that_is_no_text_is_told(tmp_path):
     ],
 )
 def test_a_case_that_breaks_has_failed_with_its_reason_and_stops_nothing(case, why):
-    broken, good = judge_all([case, {**GOOD, "id": "next"}])
+    broken, good = run_all([case, {**GOOD, "id": "next"}])
     assert (broken.passed, good.passed) == (False, True)
     assert why in broken.got["broken"]
 
@@ -126,7 +126,7 @@ def test_only_the_keys_that_are_expected_count():
 
 
 def test_an_id_that_came_before_fails():
-    first, second = judge_all([GOOD, GOOD])
+    first, second = run_all([GOOD, GOOD])
     assert (first.passed, second.passed, second.got) == (True, False, {"broken": "another case has the id good"})
 
 
@@ -202,7 +202,7 @@ def test_the_page_tells_of_no_kind_that_is_not_there():
 def test_the_file_on_the_page_can_be_read():
     text = PAGE.read_text(encoding="utf-8")
     (example,) = re.findall(r"^## The file\n[\s\S]*?^```json\n([\s\S]*?)^```", text, flags=re.MULTILINE)
-    assert all(verdict.passed for verdict in judge_all(read_cases(example)))
+    assert all(verdict.passed for verdict in run_all(read_cases(example)))
 
 
 def test_a_key_of_a_step_that_is_misspelt_is_told_with_its_step():

@@ -15,7 +15,7 @@ FORMAT = "schedulemesh-mesh-cases/1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class CaseResult:
     """Result of one case."""
 
     id: str
@@ -47,7 +47,7 @@ def read_cases(text: str) -> list[Any]:
     return cases
 
 
-def judge_all(cases: list[Any]) -> Iterator[Verdict]:
+def run_all(cases: list[Any]) -> Iterator[CaseResult]:
     """Yield a verdict on each case, in order; a duplicate id fails."""
     seen: set[str] = set()
     for place, case in enumerate(cases):
@@ -59,7 +59,7 @@ def judge_all(cases: list[Any]) -> Iterator[Verdict]:
         yield verdict
 
 
-def judge(case: Any, name: str) -> Verdict:
+def judge(case: Any, name: str) -> CaseResult:
     """Run one case and compare. If both values are objects, only the keys of `expect` count."""
     try:
         with Fields(case, name) as fields:
@@ -70,7 +70,7 @@ def judge(case: Any, name: str) -> Verdict:
             for known in ("given", "note", "source"):
                 fields.take(known, None)
         got = json.loads(json.dumps(_runner(kind)(case)))
-        return Verdict(id=name, kind=kind, passed=_meets(got, expected), expected=expected, got=got)
+        return CaseResult(id=name, kind=kind, passed=_meets(got, expected), expected=expected, got=got)
     except CaseError as wrong:
         return _broken(case, name, str(wrong))
     except Exception as broke:  # noqa: BLE001  any error fails this case only
@@ -115,9 +115,9 @@ def _meets(got: Any, expected: Any) -> bool:
     return bool(got == expected)
 
 
-def _broken(case: Any, name: str, why: str) -> Verdict:
+def _broken(case: Any, name: str, why: str) -> CaseResult:
     told = case if isinstance(case, Mapping) else {}
-    return Verdict(id=name, kind=str(told.get("kind", "")), passed=False, expected=told.get("expect"), got={"broken": why})
+    return CaseResult(id=name, kind=str(told.get("kind", "")), passed=False, expected=told.get("expect"), got={"broken": why})
 
 
 def _line_of(text: str, key: str) -> int:

@@ -21,7 +21,7 @@ WHOLE = frozenset({"reasons", "assignments", "lendable", "flavors"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class QuotaCaseResult:
     """Result of one case."""
 
     id: str
@@ -43,29 +43,29 @@ def read_cases(text: str) -> list[Any]:
     return cases
 
 
-def judge_all(cases: list[Any], run: Run) -> Iterator[Verdict]:
+def run_all(cases: list[Any], run: Run) -> Iterator[QuotaCaseResult]:
     """Yield a verdict on each case, in order. A repeated id fails, and so does an empty list."""
     if not cases:
-        yield Verdict(id="", passed=False, expected=None, got={"broken": "the list of cases is empty; add a case"})
+        yield QuotaCaseResult(id="", passed=False, expected=None, got={"broken": "the list of cases is empty; add a case"})
     seen: set[str] = set()
     for place, case in enumerate(cases):
         name = str(case.get("id") or f"case {place}") if isinstance(case, dict) else f"case {place}"
         verdict = _judge(case, name, run)
         if name in seen:
-            verdict = Verdict(id=name, passed=False, expected=verdict.expected, got={"broken": f"another case has the id {name}"})
+            verdict = QuotaCaseResult(id=name, passed=False, expected=verdict.expected, got={"broken": f"another case has the id {name}"})
         seen.add(name)
         yield verdict
 
 
-def _judge(case: Any, name: str, run: Run) -> Verdict:
+def _judge(case: Any, name: str, run: Run) -> QuotaCaseResult:
     expected = case.get("expect") if isinstance(case, dict) else None
     try:
         got = json.loads(json.dumps(run(_checked(case, name), expected or {})))  # In its printed form: values that look alike are equal.
-        return Verdict(id=name, passed=_meets(got, expected), expected=expected, got=_shown(got, expected))
+        return QuotaCaseResult(id=name, passed=_meets(got, expected), expected=expected, got=_shown(got, expected))
     except CaseError as wrong:
-        return Verdict(id=name, passed=False, expected=expected, got={"broken": str(wrong)})
+        return QuotaCaseResult(id=name, passed=False, expected=expected, got={"broken": str(wrong)})
     except Exception as broke:  # noqa: BLE001  an error of one case must not stop the others
-        return Verdict(id=name, passed=False, expected=expected, got={"broken": f"{type(broke).__name__}: {broke}"})
+        return QuotaCaseResult(id=name, passed=False, expected=expected, got={"broken": f"{type(broke).__name__}: {broke}"})
 
 
 def _checked(case: Any, name: str) -> Fields:
