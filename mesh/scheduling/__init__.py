@@ -13,7 +13,7 @@ Tasks:
 
     tasks         requests and states of tasks                        records     records of tasks, shapes and preemptions
     task_queues   one queue per state, one transition function        queues      pending tasks by priority and age
-    lifecycle     ends of tasks and groups, and their effects         judging     validation of a single request
+    lifecycle     ends of tasks and groups, and their effects         request_validation  validation of a single request
 
 Placement:
 

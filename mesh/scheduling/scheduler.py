@@ -23,7 +23,6 @@ from mesh.scheduling.admitting import admit, order_end, tell_demand, try_infeasi
 from mesh.scheduling.decisions import AnswerSlot, Decision, RemoveGroup
 from mesh.scheduling.evicting import end_eviction, forget_node, let_group_go, order_end_of_stray
 from mesh.scheduling.groups import GroupState
-from mesh.scheduling.judging import check_label, check_pool, what_is_wrong
 from mesh.scheduling.kept_places import end_overdue_places, forget_places_on, keep_places, use_place
 from mesh.scheduling.lifecycle import (
     QUEUED,
@@ -44,6 +43,7 @@ from mesh.scheduling.placing import expire_groups, is_kept, order_removal, order
 from mesh.scheduling.plain import form_of
 from mesh.scheduling.preemption import MINUTE_MS, Scorer, score
 from mesh.scheduling.records import LabelRules, TaskRecord
+from mesh.scheduling.request_validation import check_label, check_pool, find_problem
 from mesh.scheduling.settings import SchedulerSettings
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import AT_WORK, TaskState
@@ -187,7 +187,7 @@ class MeshScheduler:
         if request.task in state.records or (request.task in state.ended and not event.resume):
             return
         earlier = state.ended.pop(request.task, None)
-        wrong = what_is_wrong(state, request)
+        wrong = find_problem(state, request)
         if wrong is not None:
             remember_end(state, request.task, TaskState.FAILED)
             order_end(state, request.task, *wrong)

@@ -13,7 +13,7 @@ from mesh.runtime.supervision.supervised_mesh import SupervisedMesh
 from mesh.runtime.supervision.supervision_errors import SubmissionError
 from mesh.scheduling.decisions import AnswerSlot
 from mesh.scheduling.events import PoolConfigured, PoolDeleted, SlotAsked, SlotCommitted, SlotReleased
-from mesh.scheduling.judging import misspelt_resource
+from mesh.scheduling.request_validation import misspelt_resource
 
 
 class PoolAnswers(SupervisedMesh):

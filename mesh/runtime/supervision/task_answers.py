@@ -13,7 +13,7 @@ from mesh.runtime.supervision.supervised_mesh import WAIT_S_MAX, SupervisedMesh
 from mesh.runtime.supervision.supervision_errors import GangContradiction, TaskExists, TaskNotRunning
 from mesh.saved_state import Snapshot
 from mesh.scheduling.events import TaskCancelled, TaskSubmitted
-from mesh.scheduling.judging import contradiction_in_gang
+from mesh.scheduling.request_validation import find_gang_problem
 from mesh.scheduling.tasks import AT_WORK, TERMINAL, TaskRequest, TaskState
 
 
@@ -39,7 +39,7 @@ class TaskAnswers(SupervisedMesh):
             raise TaskExists(request.task, views.state_of(self._state, request.task, row))
         if row is None:
             views.check_pool(self._state, request.pool, request.resources, *request.bundles)
-            contradicted = contradiction_in_gang(self._state, request) if request.gang_size else ""
+            contradicted = find_gang_problem(self._state, request) if request.gang_size else ""
             if contradicted:
                 raise GangContradiction(contradicted)
             request = self._loop.prioritised(request)

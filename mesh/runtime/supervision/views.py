@@ -23,7 +23,7 @@ from mesh.runtime.supervision.standbys import Standbys
 from mesh.runtime.supervision.supervision_errors import PoolUnknown, SubmissionError
 from mesh.scheduling.evicting import dry_run
 from mesh.scheduling.explaining import explain_task
-from mesh.scheduling.judging import unknown_resource
+from mesh.scheduling.request_validation import unknown_resource
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import TERMINAL, TaskRequest, TaskState
 from mesh.scheduling.victims import PreemptionPlan

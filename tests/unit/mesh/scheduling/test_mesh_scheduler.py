@@ -29,8 +29,8 @@ from mesh.scheduling.decisions import (
 from mesh.scheduling.evicting import judge
 from mesh.scheduling.explaining import explain_task
 from mesh.scheduling.invariants import violations
-from mesh.scheduling.judging import misspelt_resource, unknown_resource
 from mesh.scheduling.preemption import PreemptionRules
+from mesh.scheduling.request_validation import misspelt_resource, unknown_resource
 from mesh.scheduling.settings import SchedulerSettings, SettingError
 from mesh.scheduling.shapes import GroupPoolSpec, GroupShape
 from mesh.scheduling.tasks import TaskRequest, TaskState

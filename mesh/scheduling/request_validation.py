@@ -19,7 +19,7 @@ from mesh.scheduling.tasks import TaskRequest, TaskState, Weights
 STRATEGIES = frozenset({"PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"})
 
 
-def what_is_wrong(state: MeshState, request: TaskRequest) -> tuple[Reason, str] | None:
+def find_problem(state: MeshState, request: TaskRequest) -> tuple[Reason, str] | None:
     """Return why the task can never be queued here; None when it can."""
     if request.pool not in state.pools.pools:
         return Reason.POOL_UNKNOWN, f"there is no pool {request.pool}; pools: {', '.join(state.pools.pools) or 'none'}"
@@ -35,7 +35,7 @@ def what_is_wrong(state: MeshState, request: TaskRequest) -> tuple[Reason, str] 
     if request.task in request.after:
         return Reason.REQUEST_INVALID, f"{request.task} depends on itself; remove it from `after`"
     wrong_gang = f"gang {request.gang} has no size; set gang_size to its number of tasks" if request.gang and request.gang_size < 1 else ""
-    if wrong_gang or (wrong_gang := contradiction_in_gang(state, request)):
+    if wrong_gang or (wrong_gang := find_gang_problem(state, request)):
         return Reason.REQUEST_INVALID, wrong_gang
     try:
         check_selector(request.selector)
@@ -46,7 +46,7 @@ def what_is_wrong(state: MeshState, request: TaskRequest) -> tuple[Reason, str] 
     return None
 
 
-def contradiction_in_gang(state: MeshState, request: TaskRequest) -> str:
+def find_gang_problem(state: MeshState, request: TaskRequest) -> str:
     """Return a message if another member of the gang has a different gang size; empty when they agree."""
     if not request.gang:
         return ""
