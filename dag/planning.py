@@ -17,7 +17,7 @@ from federation.routing.demand import Demand
 from federation.routing.headroom import Headroom
 from federation.routing.route import Refused, Routed, choose
 from federation.routing.survey import Survey, survey
-from federation.routing.verdicts import Verdict
+from federation.routing.verdicts import MeshVerdict
 from federation.snapshot import Snapshot
 from mesh.ids import MeshId, NodeId, TenantPath
 
@@ -106,7 +106,7 @@ def why(answer: Routed) -> str:
     return f"{own} ({'; '.join(others)})" if others else own
 
 
-def _words(verdict: Verdict) -> str:
+def _words(verdict: MeshVerdict) -> str:
     """What the mesh said, with how long the work would wait there; of a mesh that refuses, its words alone."""
     return f"{verdict.detail}, for about {verdict.wait_ms} ms" if verdict.accepts and verdict.wait_ms else verdict.detail
 

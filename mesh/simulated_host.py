@@ -14,7 +14,7 @@ from mesh.messages import Failure, NodeFailed, NodeStarted, NodeSucceeded, Stage
 from mesh.reasons import Reason
 from mesh.stages import StageSpec, TaskSpec
 from mesh.values import Encoding, StoredValue
-from mesh.vigil import Proof, Verdict, Vigil
+from mesh.vigil import DeadlineState, Proof, Vigil
 
 #: What a simulated task does: how long it takes, and whether it fails.
 Behaviour = Callable[[TaskSpec], tuple[int, bool]]
@@ -182,7 +182,7 @@ class SimulatedHost:
 
     def advance(self) -> None:
         """End what is due, start what can start, report both; stop everything when its leases are not proved any more."""
-        if self._vigil is not None and self._vigil.verdict(self._clock.monotonic_ms()) is not Verdict.GO_ON:
+        if self._vigil is not None and self._vigil.verdict(self._clock.monotonic_ms()) is not DeadlineState.GO_ON:
             self._die()
         for stage in tuple(self._stages):
             hosted = self._stages.get(stage)

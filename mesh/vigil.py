@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Verdict(Enum):
+class DeadlineState(Enum):
     """What may happen to the work on the node."""
 
     GO_ON = "go on"  #: Its leases are proved.
@@ -56,11 +56,11 @@ class Vigil:
             self.stop_at_ms, self.kill_at_ms = max(self.stop_at_ms, stop_at_ms), max(self.kill_at_ms, kill_at_ms)
         return True
 
-    def verdict(self, now_ms: int) -> Verdict:
+    def verdict(self, now_ms: int) -> DeadlineState:
         """What holds at this moment; before the first proof nothing may run."""
         if now_ms >= self.kill_at_ms:
-            return Verdict.KILL
-        return Verdict.STOP if now_ms >= self.stop_at_ms else Verdict.GO_ON
+            return DeadlineState.KILL
+        return DeadlineState.STOP if now_ms >= self.stop_at_ms else DeadlineState.GO_ON
 
     def due_in_ms(self, now_ms: int) -> int | None:
         """When the verdict changes by itself; None when it is KILL already."""

@@ -27,7 +27,7 @@ from federation.routing.demand import Demand
 from federation.routing.flavor_choice import search, words_of
 from federation.routing.openness import words_of_absence
 from federation.routing.survey import Acceptance, Survey, survey
-from federation.routing.verdicts import Verdict
+from federation.routing.verdicts import MeshVerdict
 from federation.routing.work_before import load_before, wait_behind_ms
 from federation.snapshot import Snapshot
 from mesh.ids import FlavorName, MeshId, PoolName
@@ -44,7 +44,7 @@ class Routed:
     flavor: FlavorName
     reason: Reason  #: ONLY_FEASIBLE_MESH, FLAVOR_ORDER, LOCALITY, MOST_HEADROOM, or SHORTEST_WAIT if the work cannot start now.
     detail: str  #: The reason in words.
-    verdicts: tuple[Verdict, ...]  #: One for each mesh, by id.
+    verdicts: tuple[MeshVerdict, ...]  #: One for each mesh, by id.
     flavor_why: str = ""  #: With FLAVOR_ORDER: why this flavor, in words.
 
 
@@ -54,7 +54,7 @@ class Refused:
 
     reason: Reason  #: The common reason of all meshes (or of the pinned one), otherwise NO_MESH_FITS.
     detail: str  #: The verdict of each mesh, in words.
-    verdicts: tuple[Verdict, ...]  #: One for each mesh, by id; also for absent meshes that might accept the work.
+    verdicts: tuple[MeshVerdict, ...]  #: One for each mesh, by id; also for absent meshes that might accept the work.
 
 
 class _Fit(NamedTuple):
@@ -155,10 +155,10 @@ def _is_told_anew(fit: _Fit) -> bool:
     return bool(fit.transfer_ms) or fit.wait_ms != fit.accepted.verdict.wait_ms
 
 
-def _told(fit: _Fit) -> Verdict:
+def _told(fit: _Fit) -> MeshVerdict:
     """Return the verdict, changed by this stage's inputs and planned work."""
     kept = fit.accepted.verdict
-    return Verdict(
+    return MeshVerdict(
         mesh=kept.mesh,
         reason=kept.reason,
         detail=kept.detail,
@@ -197,14 +197,14 @@ def _seconds(span_ms: int) -> str:
     return f"{-(-span_ms // 100) / 10:g} s"
 
 
-def _with_absent(asked: Survey) -> tuple[Verdict, ...]:
+def _with_absent(asked: Survey) -> tuple[MeshVerdict, ...]:
     """Return the verdicts, with one for each absent mesh that might accept the work, since someone may be waiting for that mesh."""
     away = ((mesh.record.mesh, words_of_absence(asked.demand, mesh)) for mesh in asked.absent)
-    told = [Verdict(mesh=mesh, reason=Reason.MESH_UNREACHABLE, detail=words) for mesh, words in away if words is not None]
+    told = [MeshVerdict(mesh=mesh, reason=Reason.MESH_UNREACHABLE, detail=words) for mesh, words in away if words is not None]
     return tuple(sorted((*asked.verdicts, *told), key=lambda verdict: verdict.mesh)) if told else asked.verdicts
 
 
-def _refuse(demand: Demand, verdicts: tuple[Verdict, ...], unheld: str) -> Refused:
+def _refuse(demand: Demand, verdicts: tuple[MeshVerdict, ...], unheld: str) -> Refused:
     asked = [verdict for verdict in verdicts if demand.mesh in (None, verdict.mesh)]
     if not asked:
         if demand.mesh is not None:

@@ -17,7 +17,7 @@ from federation.routing.demand import Demand
 from federation.routing.flavor_choice import Graded
 from federation.routing.headroom import Borrowing, Headroom
 from federation.routing.openness import refusal_of
-from federation.routing.verdicts import Verdict
+from federation.routing.verdicts import MeshVerdict
 from federation.routing.work_before import load_before, wait_behind_ms
 from federation.snapshot import AbsentMesh, MeshView, PoolRecord, Snapshot
 from mesh.ids import FlavorName, MeshId
@@ -31,7 +31,7 @@ class Acceptance:
     """A mesh that accepts a kind of work, with one of its flavors."""
 
     view: MeshView
-    verdict: Verdict  #: As if the inputs were there.
+    verdict: MeshVerdict  #: As if the inputs were there.
     pool: PoolRecord
     load: int  #: Work before this one, in millionths of the mesh.
     run_ms: int  #: Estimated run time of a stage there; if only quota is missing, on the mesh where quota comes free first.
@@ -50,7 +50,7 @@ class Survey:
     """Verdicts of all meshes on a kind of work, wherever its inputs are."""
 
     demand: Demand
-    verdicts: tuple[Verdict, ...]  #: One for each mesh, by id.
+    verdicts: tuple[MeshVerdict, ...]  #: One for each mesh, by id.
     accepting: tuple[Acceptance, ...]  #: By id; one for each mesh, or for each mesh and flavor if flavors have an order.
     rules: CostRules
     has_choice: bool = False  #: Flavors have an order, and there are several of them.
@@ -68,7 +68,7 @@ def survey(demand: Demand, snapshot: Snapshot, rules: CostRules = COST_RULES, he
     typical_ms = typical_run_ms((view.standing.pace for view in views), rules)
     paces = [_Pace(view.standing.pace.run_ms if view.standing.pace is not None else typical_ms, view.claimed) for view in views]
     asking = _Asking(demand, snapshot.at_ms, rules.queue_max, headroom or Headroom(snapshot), _fastest(views, paces))
-    verdicts: list[Verdict] = []
+    verdicts: list[MeshVerdict] = []
     accepting: list[Acceptance] = []
     for view, pace in zip(views, paces, strict=True):
         verdict, accepted = asking.ask(view, pace)
@@ -120,16 +120,16 @@ class _Asking:
     fastest: Mapping[FlavorName, _Pace]
     borrowings: dict[FlavorName, Borrowing] = field(default_factory=dict)
 
-    def ask(self, view: MeshView, pace: _Pace) -> tuple[Verdict, tuple[Acceptance, ...]]:
+    def ask(self, view: MeshView, pace: _Pace) -> tuple[MeshVerdict, tuple[Acceptance, ...]]:
         """Return the mesh's verdict, and the pools that accept the work."""
         refusal = refusal_of(self.demand, view, self.now_ms, self.queue_max, self.headroom.crowded.get(view.record.mesh, ()))
         if refusal is None:
             return self._pools(view, pace)
         reason, detail = refusal
         held_ms = view.unsteady_ms(self.now_ms) if reason is Reason.MESH_FLAPPING else 0
-        return Verdict(mesh=view.record.mesh, reason=reason, detail=detail, wait_ms=held_ms), ()
+        return MeshVerdict(mesh=view.record.mesh, reason=reason, detail=detail, wait_ms=held_ms), ()
 
-    def _pools(self, view: MeshView, pace: _Pace) -> tuple[Verdict, tuple[Acceptance, ...]]:
+    def _pools(self, view: MeshView, pace: _Pace) -> tuple[MeshVerdict, tuple[Acceptance, ...]]:
         """Return the verdict of the best pool: one that could start the work, otherwise one where it would wait.
 
         If flavors have an order, the best pool of each flavor accepts the work.
@@ -140,7 +140,7 @@ class _Asking:
         if not holding:
             sizes = ", ".join(f"{pool.pool} {pool.capacity!r}" for pool in pools) or "none"
             words = f"needs {demand.slot!r}, more than any pool holds when empty ({sizes})"
-            return Verdict(mesh=mesh, reason=Reason.CAPACITY_TOO_SMALL, detail=words), ()
+            return MeshVerdict(mesh=mesh, reason=Reason.CAPACITY_TOO_SMALL, detail=words), ()
         judged = [(*self._judge(view, pool, pace), pool) for pool in holding]
         accepting = [each for each in judged if each[0].accepts]
         if not accepting:
@@ -164,22 +164,22 @@ class _Asking:
             for turns in (self._turns(verdict, pace),)
         )
 
-    def _turns(self, verdict: Verdict, pace: _Pace) -> _Pace:
+    def _turns(self, verdict: MeshVerdict, pace: _Pace) -> _Pace:
         """Return the pace that ends the wait. With room and without quota, no stage of that mesh has to end."""
         lacks_quota_alone = verdict.reason is Reason.QUOTA_EXHAUSTED and verdict.idle > 0
         return self.fastest.get(verdict.flavor, pace) if lacks_quota_alone and verdict.flavor is not None else pace
 
-    def _judge(self, view: MeshView, pool: PoolRecord, pace: _Pace) -> tuple[Verdict, Grade]:
+    def _judge(self, view: MeshView, pool: PoolRecord, pace: _Pace) -> tuple[MeshVerdict, Grade]:
         """Return verdict and grade of a pool that is large enough when empty, by quota limits, quota in use, and room."""
         mesh, slot, flavor, tenant = view.record.mesh, self.demand.slot, pool.flavor, self.demand.tenant
         grantable = {name: self.headroom.grantable(tenant, flavor, name) for name in slot}
         short = _short(slot, {name: quota.potential for name, quota in grantable.items()})
         if short is not None:
             words = f"{tenant} can be granted at most {short} of flavor {flavor}, even if no other tenant uses any"
-            return Verdict(mesh=mesh, reason=Reason.QUOTA_TOO_SMALL, detail=words), WORST
+            return MeshVerdict(mesh=mesh, reason=Reason.QUOTA_TOO_SMALL, detail=words), WORST
         if slot and view.record.leases_full and not self.headroom.holds(mesh, tenant, flavor):
             words = f"it is at its lease limit, with all leases in use and none of {tenant} for flavor {flavor}"
-            return Verdict(mesh=mesh, reason=Reason.LEASES_AT_LIMIT, detail=words), WORST
+            return MeshVerdict(mesh=mesh, reason=Reason.LEASES_AT_LIMIT, detail=words), WORST
         # After a loss of nodes a mesh may report more use than capacity; that is no room, not an error.
         free = {name: max(0, pool.capacity[name] - pool.used[name]) for name in slot}
         available = {name: quota.available for name, quota in grantable.items()}
@@ -191,7 +191,7 @@ class _Asking:
             words = f"{words}; borrowers{where} hold quota of {tenant}, which can be reclaimed"
         idle = min([free[name] // units for name, units in slot.items()], default=0)
         room = min([idle, *(available[name] // units for name, units in slot.items())])
-        told = Verdict(mesh=mesh, reason=reason, detail=words, pool=pool.pool, flavor=flavor, room=room, idle=idle)
+        told = MeshVerdict(mesh=mesh, reason=reason, detail=words, pool=pool.pool, flavor=flavor, room=room, idle=idle)
         turns = self._turns(told, pace)
         return replace(told, wait_ms=wait_behind_ms(slot, view, room, turns.run_ms, NOTHING, running=turns.running)), grade
 

@@ -10,7 +10,7 @@ WAITS_THERE = frozenset({Reason.QUOTA_EXHAUSTED, Reason.CAPACITY_BUSY})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class MeshVerdict:
     """Verdict of one mesh on a demand."""
 
     mesh: MeshId

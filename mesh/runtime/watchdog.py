@@ -34,7 +34,7 @@ import psutil
 
 from mesh.clock import Clock, EnduringClock
 from mesh.runtime.watch_folder import lock_of, registered, socket_of
-from mesh.vigil import Proof, Verdict, Vigil
+from mesh.vigil import DeadlineState, Proof, Vigil
 
 #: How long the watchdog sleeps at most: the end of its keeper, and workers that begin unproved, are seen within it.
 TICK_S = 0.25
@@ -91,9 +91,9 @@ class Watchdog:
         now_ms = self._clock.monotonic_ms()
         self._look(now_ms)
         verdict = self._vigil.verdict(now_ms)
-        if verdict is Verdict.GO_ON:
+        if verdict is DeadlineState.GO_ON:
             self._asked.clear()
-        elif verdict is Verdict.KILL:
+        elif verdict is DeadlineState.KILL:
             self._signal_all(signal.SIGKILL)
         else:
             self._signal_all(signal.SIGTERM)

@@ -1,6 +1,6 @@
 """Until when the work on a node may go on."""
 
-from mesh.vigil import Proof, Verdict, Vigil
+from mesh.vigil import DeadlineState, Proof, Vigil
 
 
 def proof(incarnation: int = 1, stamp_ms: int = 0, stop_after_ms: int = 22_000, kill_after_ms: int = 29_700) -> Proof:
@@ -8,54 +8,54 @@ def proof(incarnation: int = 1, stamp_ms: int = 0, stop_after_ms: int = 22_000, 
 
 
 def test_nothing_may_run_before_the_first_proof():
-    assert Vigil().verdict(0) is Verdict.KILL
+    assert Vigil().verdict(0) is DeadlineState.KILL
 
 
 def test_work_goes_on_then_is_asked_to_stop_then_is_killed():
     vigil = Vigil()
     assert vigil.accept(proof(stamp_ms=1_000), now_ms=1_500)
     verdicts = [vigil.verdict(at_ms) for at_ms in (22_999, 23_000, 30_699, 30_700)]
-    assert verdicts == [Verdict.GO_ON, Verdict.STOP, Verdict.STOP, Verdict.KILL]
+    assert verdicts == [DeadlineState.GO_ON, DeadlineState.STOP, DeadlineState.STOP, DeadlineState.KILL]
 
 
 def test_a_proof_counts_from_its_stamp_however_late_it_comes():
     vigil = Vigil()
     vigil.accept(proof(stamp_ms=0), now_ms=60_000)
-    assert vigil.verdict(60_000) is Verdict.KILL
+    assert vigil.verdict(60_000) is DeadlineState.KILL
 
 
 def test_an_older_proof_that_comes_later_takes_nothing_away():
     vigil = Vigil()
     vigil.accept(proof(stamp_ms=3_000), now_ms=3_000)
     assert vigil.accept(proof(stamp_ms=0), now_ms=4_000)
-    assert vigil.verdict(24_000) is Verdict.GO_ON
+    assert vigil.verdict(24_000) is DeadlineState.GO_ON
 
 
 def test_the_proof_of_an_earlier_session_is_refused():
     vigil = Vigil()
     vigil.accept(proof(incarnation=2), now_ms=0)
     assert not vigil.accept(proof(incarnation=1, stamp_ms=5_000), now_ms=5_000)
-    assert vigil.verdict(22_000) is Verdict.STOP
+    assert vigil.verdict(22_000) is DeadlineState.STOP
 
 
 def test_a_new_session_begins_anew_with_what_its_own_proof_gives():
     vigil = Vigil()
     vigil.accept(proof(incarnation=1, stamp_ms=10_000), now_ms=10_000)
     assert vigil.accept(proof(incarnation=2, stamp_ms=10_000, stop_after_ms=1_000, kill_after_ms=2_000), now_ms=10_000)
-    assert vigil.verdict(11_000) is Verdict.STOP
+    assert vigil.verdict(11_000) is DeadlineState.STOP
 
 
 def test_a_stamp_from_the_future_is_refused():
     vigil = Vigil()
     assert not vigil.accept(proof(stamp_ms=1), now_ms=0)
-    assert vigil.verdict(0) is Verdict.KILL
+    assert vigil.verdict(0) is DeadlineState.KILL
 
 
 def test_killing_never_comes_before_stopping():
     vigil = Vigil()
     vigil.accept(proof(stop_after_ms=5_000, kill_after_ms=1_000), now_ms=0)
-    assert vigil.verdict(4_999) is Verdict.GO_ON
-    assert vigil.verdict(5_000) is Verdict.KILL
+    assert vigil.verdict(4_999) is DeadlineState.GO_ON
+    assert vigil.verdict(5_000) is DeadlineState.KILL
 
 
 def test_the_next_change_is_known_beforehand():
