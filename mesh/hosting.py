@@ -45,7 +45,7 @@ class Found:
     """What an earlier process of the mesh has left, all of it."""
 
     incarnation: int  #: Of the session that it proved last.
-    since: int  #: The first session of its line: see `mesh.vigil.Proof`.
+    since: int  #: The first session of its line: see `mesh.lease_deadline.Renewal`.
     stages: tuple[FoundStage, ...]
 
 
@@ -78,11 +78,11 @@ class StageHost(Protocol):
     def stop_all(self) -> None:
         """Stop everything at once, without reports: the leases that paid for it are gone. What was found is stopped too."""
 
-    def stamp(self) -> None:
+    def read_clock(self) -> None:
         """The ledger is about to be asked to renew the session: watchdogs look at their clocks."""
 
-    def prove(self, incarnation: int, stop_after_ms: int, kill_after_ms: int, since: int) -> None:
-        """It was renewed: from the last stamp on, work may go on that long by itself. See `mesh.vigil`."""
+    def extend_deadline(self, incarnation: int, stop_after_ms: int, kill_after_ms: int, since: int) -> None:
+        """It was renewed: from the last stamp on, work may go on that long by itself. See `mesh.lease_deadline`."""
 
     def leave(self, incarnation: int) -> None:
         """The session ends in good order, and the watch over its work with it."""

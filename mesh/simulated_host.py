@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from mesh.clock import Clock
 from mesh.hosting import LAST_WORD, Delivered, Found, FoundStage, HostReport
 from mesh.ids import MeshId, NodeId, RunId, StageId
+from mesh.lease_deadline import DeadlineState, LeaseDeadline, Renewal
 from mesh.messages import Failure, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageLost, StageMessage
 from mesh.reasons import Reason
 from mesh.stages import StageSpec, TaskSpec
 from mesh.values import Encoding, StoredValue
-from mesh.vigil import DeadlineState, Proof, Vigil
 
 #: What a simulated task does: how long it takes, and whether it fails.
 Behaviour = Callable[[TaskSpec], tuple[int, bool]]
@@ -66,7 +66,7 @@ class SimulatedHost:
         self._kept: dict[StageId, list[HostReport]] = {}  #: Reports that are not confirmed.
         self._numbers: dict[StageId, int] = {}
         self._line: tuple[int, int] | None = None  #: The incarnation that was proved last, and the first of its line.
-        self._vigil: Vigil | None = None
+        self._deadline: LeaseDeadline | None = None
         self._stamp_ms = 0
         self.is_there = True  #: What it is ready with; what runs already runs on.
         self.looks = 0  #: How often it was asked whether it is ready.
@@ -135,26 +135,26 @@ class SimulatedHost:
             kept.clear()
         self._holder, self._line = 0, None
 
-    def stamp(self) -> None:
+    def read_clock(self) -> None:
         """See `StageHost`."""
         self._stamp_ms = self._clock.monotonic_ms()
 
-    def prove(self, incarnation: int, stop_after_ms: int, kill_after_ms: int, since: int) -> None:
+    def extend_deadline(self, incarnation: int, stop_after_ms: int, kill_after_ms: int, since: int) -> None:
         """See `StageHost`; before the first proof nothing is watched."""
-        before = self._vigil.incarnation if self._vigil is not None else incarnation
-        self._vigil = self._vigil or Vigil()
-        proof = Proof(
-            incarnation=incarnation, stamp_ms=self._stamp_ms, stop_after_ms=stop_after_ms, kill_after_ms=kill_after_ms, since=since
+        before = self._deadline.incarnation if self._deadline is not None else incarnation
+        self._deadline = self._deadline or LeaseDeadline()
+        renewal = Renewal(
+            incarnation=incarnation, clock_ms=self._stamp_ms, stop_after_ms=stop_after_ms, kill_after_ms=kill_after_ms, since=since
         )
-        if self._vigil.accept(proof, self._clock.monotonic_ms()):
-            if not proof.covers(before):
+        if self._deadline.accept(renewal, self._clock.monotonic_ms()):
+            if not renewal.covers(before):
                 self.stop_all()
             self._line = incarnation, since
 
     def leave(self, incarnation: int) -> None:
         """See `StageHost`."""
-        if self._vigil is not None and incarnation >= self._vigil.incarnation:
-            self._vigil = None
+        if self._deadline is not None and incarnation >= self._deadline.incarnation:
+            self._deadline = None
             self.stop_all()
 
     def find(self) -> Found | None:
@@ -182,7 +182,7 @@ class SimulatedHost:
 
     def advance(self) -> None:
         """End what is due, start what can start, report both; stop everything when its leases are not proved any more."""
-        if self._vigil is not None and self._vigil.verdict(self._clock.monotonic_ms()) is not DeadlineState.GO_ON:
+        if self._deadline is not None and self._deadline.verdict(self._clock.monotonic_ms()) is not DeadlineState.GO_ON:
             self._die()
         for stage in tuple(self._stages):
             hosted = self._stages.get(stage)

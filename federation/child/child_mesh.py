@@ -118,7 +118,7 @@ class ChildMesh:
     def beat(self) -> None:
         """Renew the session or begin one, send pending reports, and process the queue."""
         self._books.can_start = self._host.is_ready()
-        self._host.stamp()
+        self._host.read_clock()
         sent_ms = self._clock.monotonic_ms()
         self._tenure.due_ms = sent_ms + self._interval_ms()
         if self._tenure.session is not None and self._tenure.permission(sent_ms) is Permission.OVER:  # This process was paused.
@@ -189,9 +189,9 @@ class ChildMesh:
 
     def _note_renewal(self, sent_ms: int) -> None:
         """Count the deadlines from the sending of the acknowledged heartbeat, here and in the nodes' watchdogs."""
-        self._tenure.prove(sent_ms)
+        self._tenure.extend_deadline(sent_ms)
         deadlines = self._tenure.deadlines
-        self._host.prove(self._tenure.held().incarnation, deadlines.stop_ms, deadlines.over_ms, self._tenure.since)
+        self._host.extend_deadline(self._tenure.held().incarnation, deadlines.stop_ms, deadlines.over_ms, self._tenure.since)
 
     def _give_way(self, over: Overdraft) -> None:
         """Stop stages until the overdrawn lease covers the rest; stages within their minimum run time stop when it ends."""

@@ -111,7 +111,7 @@ class Tenure:
             self.session = replace(self.session, mark=told.mark)
             self.seen = max(self.seen, told.mark, told.epoch, self.session.incarnation)
 
-    def prove(self, sent_ms: int) -> None:
+    def extend_deadline(self, sent_ms: int) -> None:
         """Record that a heartbeat sent at `sent_ms` was acknowledged; all deadlines count from there."""
         self.renewed_ms, self.is_cut_off = sent_ms, False
         self.deadlines = Deadlines.of(self.held().ttl_ms)

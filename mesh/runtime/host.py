@@ -216,17 +216,17 @@ class RayStageHost:
         self._actors.end_all()
         self._orders.put(self._garbage.collect)
 
-    def stamp(self) -> None:
+    def read_clock(self) -> None:
         """See `StageHost`."""
-        self._guards.stamp()
+        self._guards.read_clock()
 
-    def prove(self, incarnation: int, stop_after_ms: int, kill_after_ms: int, since: int) -> None:
+    def extend_deadline(self, incarnation: int, stop_after_ms: int, kill_after_ms: int, since: int) -> None:
         """See `StageHost`. What has to be there before the first stage is made after the first proof."""
         unguarded = self._guards.unguarded()
         if still := unguarded & self._unguarded:  # Once says little: a node that has just come was sent no proof yet.
             log.warning("watchdogs did not take the last proof of the leases; their nodes' work may be stopped", nodes=sorted(still))
         self._unguarded = unguarded
-        self._guards.prove(incarnation, stop_after_ms, kill_after_ms, since)
+        self._guards.extend_deadline(incarnation, stop_after_ms, kill_after_ms, since)
         if (incarnation, since) != self._session:
             self._guards.unguarded(FIRST_PROOF_S)
             self._session = incarnation, since

@@ -29,9 +29,9 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 
 from mesh.errors import RuntimeDoorError
 from mesh.ids import MeshId
+from mesh.lease_deadline import Renewal
 from mesh.runtime.known_nodes import KnownNodes
 from mesh.runtime.watch_folder import socket_of, watch_folder
-from mesh.vigil import Proof
 
 log = structlog.get_logger(__name__)
 
@@ -53,21 +53,21 @@ class NodeGuard:
         self._called_s = time.monotonic()
         threading.Thread(target=self._end_when_lonely, name="lonely", daemon=True).start()
         with contextlib.suppress(OSError):  # One that is slow today is asked again with the next proof.
-            self.stamp()
+            self.read_clock()
 
-    def stamp(self) -> int:
+    def read_clock(self) -> int:
         """The watchdog's time, for a proof that is about to be asked for; where there is no watchdog, one is started.
 
         Raises OSError when it does not answer, or none can be started.
         """
         self._called_s = time.monotonic()
         try:
-            return self._stamp()
+            return self._read_clock()
         except (FileNotFoundError, ConnectionRefusedError):  # None has been started, or it has ended or was killed.
             return self._start()
 
-    def _stamp(self) -> int:
-        return int(self._ask({"ask": "stamp"})["stamp_ms"])
+    def _read_clock(self) -> int:
+        return int(self._ask({"ask": "read_clock"})["clock_ms"])
 
     def _start(self) -> int:
         """Start one and wait for its answer; again and again, since it ends at once while an earlier one is still about to end."""
@@ -85,7 +85,7 @@ class NodeGuard:
     def _await(self, patience_s: float) -> int:
         """The first answer. Raises OSError when there is none."""
         return Retrying(retry=retry_if_exception_type(OSError), stop=stop_after_delay(patience_s), wait=wait_fixed(0.05), reraise=True)(
-            self._stamp
+            self._read_clock
         )
 
     def _end_when_lonely(self) -> None:
@@ -94,9 +94,9 @@ class NodeGuard:
             time.sleep(left_s)
         os._exit(0)  # An actor may end itself only in a call, and nobody calls.
 
-    def prove(self, proof: Proof) -> bool:
+    def extend_deadline(self, renewal: Renewal) -> bool:
         """Pass the proof on; was it accepted? Raises OSError when nobody answers."""
-        return bool(self._ask({"ask": "prove", **asdict(proof)})["accepted"])
+        return bool(self._ask({"ask": "extend_deadline", **asdict(renewal)})["accepted"])
 
     def leave(self, incarnation: int) -> bool:
         """The session ends in good order: the watchdog kills what is left and ends. Raises OSError when nobody answers."""
@@ -145,13 +145,13 @@ class NodeGuards:
         self._known = KnownNodes()
         self._there: frozenset[str] = frozenset()  #: Nodes to be guarded, by Ray's ids.
         self._guards: dict[str, Any] = {}  #: Actors by node.
-        self._stamps: dict[str, int] = {}  #: The last that each node has given.
+        self._clocks: dict[str, int] = {}  #: The last that each node has given.
         self._asked: dict[str, Any] = {}  #: Questions for a stamp that are not answered.
         self._told: dict[str, Any] = {}  #: Proofs that are on their way, and their answers.
         self._was_answered = False  #: By any node, ever.
         self._guarded: set[str] = set()  #: Nodes whose watchdog has taken a proof.
 
-    def stamp(self) -> None:
+    def read_clock(self) -> None:
         """Have the nodes look at their clocks: call this right before the ledger is asked.
 
         Waits `STAMPS_S` at most; as long as no node has ever answered `START_S`, since a watchdog that has just begun kills what
@@ -160,14 +160,14 @@ class NodeGuards:
         wait_s = STAMPS_S if self._was_answered else START_S
         self._look(wait_s)
         for node, guard in self._guards.items():
-            self._asked.setdefault(node, guard.stamp.remote())
+            self._asked.setdefault(node, guard.read_clock.remote())
         ready, _ = ray.wait(list(self._asked.values()), num_returns=len(self._asked), timeout=wait_s) if self._asked else ([], [])
         for node in [node for node, question in self._asked.items() if question in ready]:
-            self._take_stamp(node, self._asked.pop(node))
+            self._take_clock(node, self._asked.pop(node))
 
-    def _take_stamp(self, node: str, question: Any) -> None:
+    def _take_clock(self, node: str, question: Any) -> None:
         try:
-            self._stamps[node] = ray.get(question)
+            self._clocks[node] = ray.get(question)
             self._was_answered = True
         except OSError as silent:  # The guard said so; it starts another where there is none.
             log.warning("a watchdog does not answer", mesh=self._mesh, node=node, error=str(silent))
@@ -178,11 +178,13 @@ class NodeGuards:
             with contextlib.suppress(RayError, RuntimeError):  # It is dead, or goes with this driver.
                 ray.kill(guard)
 
-    def prove(self, incarnation: int, stop_after_ms: int, kill_after_ms: int, since: int = 0) -> None:
-        """The ledger has renewed the session: tell every node whose stamp was taken before. Does not wait. `since`: see `Proof`."""
-        for node, stamp_ms in self._stamps.items():
-            proof = Proof(incarnation=incarnation, stamp_ms=stamp_ms, stop_after_ms=stop_after_ms, kill_after_ms=kill_after_ms, since=since)
-            self._told[node] = self._guards[node].prove.remote(proof)
+    def extend_deadline(self, incarnation: int, stop_after_ms: int, kill_after_ms: int, since: int = 0) -> None:
+        """The ledger has renewed the session: tell every node whose stamp was taken before. Does not wait. `since`: see `Renewal`."""
+        for node, clock_ms in self._clocks.items():
+            renewal = Renewal(
+                incarnation=incarnation, clock_ms=clock_ms, stop_after_ms=stop_after_ms, kill_after_ms=kill_after_ms, since=since
+            )
+            self._told[node] = self._guards[node].extend_deadline.remote(renewal)
 
     def unguarded(self, wait_s: float = STAMPS_S) -> frozenset[str]:
         """Nodes whose watchdog has not accepted the last proof that it was sent, or was sent none yet. Waits so long at most."""
@@ -225,7 +227,7 @@ class NodeGuards:
         return _Guard.options(name=name, get_if_exists=True, lifetime="detached", scheduling_strategy=there).remote(self._mesh)
 
     def _drop(self, node: str) -> None:
-        for kept in (self._guards, self._stamps, self._asked, self._told):
+        for kept in (self._guards, self._clocks, self._asked, self._told):
             kept.pop(node, None)
         self._guarded.discard(node)
 

@@ -5,9 +5,9 @@
 A small process of its own, outside of Ray: it shares no interpreter, no thread and no parent with the mesh, so what freezes or
 kills those does not touch it. It is asked through a socket in FOLDER, a JSON line each way:
 
-    {"ask": "stamp"}                                                  -> {"stamp_ms": 1234}
-    {"ask": "prove", "incarnation": 7, "stamp_ms": 1234, "stop_after_ms": 22000, "kill_after_ms": 29700}
-                                                                      -> {"accepted": true, "incarnation": 7, "stamp_ms": 5678}
+    {"ask": "read_clock"}                                                  -> {"clock_ms": 1234}
+    {"ask": "extend_deadline", "incarnation": 7, "clock_ms": 1234, "stop_after_ms": 22000, "kill_after_ms": 29700}
+                                                                      -> {"accepted": true, "incarnation": 7, "clock_ms": 5678}
     {"ask": "leave", "incarnation": 7}                                -> {"accepted": true, …}; the watchdog ends
 
 Workers and their children get SIGTERM once when their time to stop has come, SIGKILL again and again when their time is over.
@@ -33,8 +33,8 @@ from typing import Any
 import psutil
 
 from mesh.clock import Clock, EnduringClock
+from mesh.lease_deadline import DeadlineState, LeaseDeadline, Renewal
 from mesh.runtime.watch_folder import lock_of, registered, socket_of
-from mesh.vigil import DeadlineState, Proof, Vigil
 
 #: How long the watchdog sleeps at most: the end of its keeper, and workers that begin unproved, are seen within it.
 TICK_S = 0.25
@@ -50,7 +50,7 @@ class Watchdog:
         self._folder = folder
         self._keeper = keeper
         self._clock = clock
-        self._vigil = Vigil()
+        self._deadline = LeaseDeadline()
         self._is_over = False
         self._asked: set[int] = set()  #: Processes that have got their SIGTERM in this stop.
         self._since_ms: dict[psutil.Process, int] = {}  #: When a worker was first seen here.
@@ -69,20 +69,20 @@ class Watchdog:
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
         """See the module. Raises KeyError, TypeError, ValueError for what is no question."""
         now_ms = self._clock.monotonic_ms()
-        if question["ask"] == "stamp":
+        if question["ask"] == "read_clock":
             self._look(now_ms)
-            return {"stamp_ms": now_ms, "incarnation": self._vigil.incarnation}
+            return {"clock_ms": now_ms, "incarnation": self._deadline.incarnation}
         incarnation = int(question["incarnation"])
         if question["ask"] == "leave":
-            accepted = self._is_over = incarnation >= self._vigil.incarnation
+            accepted = self._is_over = incarnation >= self._deadline.incarnation
         else:
-            times = {name: int(question[name]) for name in ("stamp_ms", "stop_after_ms", "kill_after_ms")}
-            proof = Proof(incarnation=incarnation, since=int(question.get("since", 0)), **times)
-            before = self._vigil.incarnation
-            accepted = self._vigil.accept(proof, now_ms)
-            if accepted and not proof.covers(before):
-                self._signal(signal.SIGKILL, [worker for worker, since_ms in self._since_ms.items() if since_ms <= proof.stamp_ms])
-        return {"accepted": accepted, "incarnation": self._vigil.incarnation, "stamp_ms": now_ms}
+            times = {name: int(question[name]) for name in ("clock_ms", "stop_after_ms", "kill_after_ms")}
+            renewal = Renewal(incarnation=incarnation, since=int(question.get("since", 0)), **times)
+            before = self._deadline.incarnation
+            accepted = self._deadline.accept(renewal, now_ms)
+            if accepted and not renewal.covers(before):
+                self._signal(signal.SIGKILL, [worker for worker, since_ms in self._since_ms.items() if since_ms <= renewal.clock_ms])
+        return {"accepted": accepted, "incarnation": self._deadline.incarnation, "clock_ms": now_ms}
 
     def _look(self, now_ms: int) -> None:
         self._since_ms = {worker: self._since_ms.get(worker, now_ms) for worker in registered(self._folder)}
@@ -90,7 +90,7 @@ class Watchdog:
     def _watch(self) -> None:
         now_ms = self._clock.monotonic_ms()
         self._look(now_ms)
-        verdict = self._vigil.verdict(now_ms)
+        verdict = self._deadline.verdict(now_ms)
         if verdict is DeadlineState.GO_ON:
             self._asked.clear()
         elif verdict is DeadlineState.KILL:

@@ -72,7 +72,7 @@ class Node:
     def watches(self, incarnation: int) -> bool:
         """Was it proved to the watchdog that this session lives?"""
         with contextlib.suppress(OSError):
-            return bool(ask_watchdog(self.folder, ask="stamp")["incarnation"] == incarnation > 0)
+            return bool(ask_watchdog(self.folder, ask="read_clock")["incarnation"] == incarnation > 0)
         return False
 
 

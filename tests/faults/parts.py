@@ -42,6 +42,7 @@ from federation.store.redis_queue import RedisStageQueue
 from mesh.clock import EnduringClock
 from mesh.hosting import Delivered, Found, FoundStage, HostReport
 from mesh.ids import FlavorName, MeshId, NodeId, PoolName, RunId, StageId
+from mesh.lease_deadline import Renewal
 from mesh.messages import Failure, NodeFailed, NodeSucceeded, StageEnded, StageLost, StageMessage
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
@@ -51,7 +52,6 @@ from mesh.runtime.exporting import ValueUnwritable, export, import_value
 from mesh.runtime.watch_folder import enlist, socket_of
 from mesh.stages import StageSpec
 from mesh.values import Encoding, StoredValue
-from mesh.vigil import Proof
 from mesh.wire import decode, encode
 from serve_apps.child_process import _read_mail, _work
 
@@ -248,7 +248,7 @@ class ProcessHost:
         self._kept.mkdir(exist_ok=True)
         self._line = (0, 0)
         self._stages: dict[StageId, _Stage] = {}
-        self._stamps: dict[Path, int] = {}
+        self._clocks: dict[Path, int] = {}
         self._next_node = 0
         self._guard = threading.Lock()
 
@@ -387,22 +387,22 @@ class ProcessHost:
         for slot in stage.slots:
             slot.signal(number, self._ended_well(stage, slot))
 
-    def stamp(self) -> None:
+    def read_clock(self) -> None:
         """See `StageHost`."""
         for node in self._nodes:
             with contextlib.suppress(OSError):
-                self._stamps[node] = int(ask_watchdog(node, ask="stamp")["stamp_ms"])
+                self._clocks[node] = int(ask_watchdog(node, ask="read_clock")["clock_ms"])
 
-    def prove(self, incarnation: int, stop_after_ms: int, kill_after_ms: int, since: int) -> None:
+    def extend_deadline(self, incarnation: int, stop_after_ms: int, kill_after_ms: int, since: int) -> None:
         """See `StageHost`."""
         if (incarnation, since) != self._line:
             self._line = incarnation, since
             (self._kept / "line").write_text(f"{incarnation} {since}")
-        for node, stamp_ms in self._stamps.items():
-            times = {"stamp_ms": stamp_ms, "stop_after_ms": stop_after_ms, "kill_after_ms": kill_after_ms}
-            proof = Proof(incarnation=incarnation, since=since, **times)
+        for node, clock_ms in self._clocks.items():
+            times = {"clock_ms": clock_ms, "stop_after_ms": stop_after_ms, "kill_after_ms": kill_after_ms}
+            renewal = Renewal(incarnation=incarnation, since=since, **times)
             with contextlib.suppress(OSError):
-                ask_watchdog(node, ask="prove", **asdict(proof))
+                ask_watchdog(node, ask="extend_deadline", **asdict(renewal))
 
     def leave(self, incarnation: int) -> None:
         """See `StageHost`."""

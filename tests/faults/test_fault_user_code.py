@@ -60,7 +60,7 @@ class Mesh:
             node_labels={},
             warm_runners=1,
         )
-        self.host.prove(1, 600_000, 600_000, 1)
+        self.host.extend_deadline(1, 600_000, 600_000, 1)
 
     def start(self, name: str, function: Callable[..., Any], *args: Any, slots: int = 1) -> StageId:
         """A stage of one node."""

@@ -64,7 +64,7 @@ def made(
 @pytest.fixture
 def host(made: Callable[[float], RayStageHost]) -> RayStageHost:
     host = made(0.0)
-    host.prove(1, 600_000, 600_000, 1)
+    host.extend_deadline(1, 600_000, 600_000, 1)
     return host
 
 
@@ -102,14 +102,14 @@ def test_a_runner_that_another_process_has_left_goes_with_the_last_of_the_runs_t
     made: Callable[[float], RayStageHost], reports: queue.SimpleQueue[HostReport], task: Callable[..., TaskSpec]
 ) -> None:
     first = made(600.0)
-    first.prove(1, 600_000, 600_000, 1)
+    first.extend_deadline(1, 600_000, 600_000, 1)
     first.start(a_stage("r", task), 1, 7, {}, {})
     while not any(isinstance(message, StageEnded) for message in reports.get(timeout=NEWS_S_MAX).messages):
         pass  # And nobody confirms it.
     heir = made(0.0)
     assert heir.find() is not None
     heir.go_on(frozenset({StageId("r.1")}))
-    heir.prove(2, 600_000, 600_000, 1)
+    heir.extend_deadline(2, 600_000, 600_000, 1)
     hear_the_end(heir, reports)
     assert heir.held() == {RunId("r"): StageId("r.1")}
     heir.forget(RunId("another"))

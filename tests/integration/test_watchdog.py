@@ -50,7 +50,7 @@ class Bed:
     def watch(self) -> None:
         socket_of(self.folder).unlink(missing_ok=True)
         self.watchdog = self.spawn(sys.executable, "-m", "mesh.runtime.watchdog", str(self.folder), str(self.keeper.pid))
-        eventually(lambda: self.try_to_ask(b'{"ask": "stamp"}\n') or is_gone(self.watchdog))  # Its socket is there before it listens.
+        eventually(lambda: self.try_to_ask(b'{"ask": "read_clock"}\n') or is_gone(self.watchdog))  # Its socket is there before it listens.
 
     def spawn(self, *command: str) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(command, start_new_session=True)
@@ -84,12 +84,16 @@ class Bed:
         answer: dict[str, Any] = json.loads(said) if said else {}
         return answer
 
-    def stamp(self) -> int:
-        return int(self.ask(ask="stamp")["stamp_ms"])
+    def read_clock(self) -> int:
+        return int(self.ask(ask="read_clock")["clock_ms"])
 
-    def prove(self, incarnation: int = 1, stop_after_ms: int = LONG_MS, kill_after_ms: int = LONG_MS, stamp_ms: int | None = None) -> bool:
-        stamp_ms = self.stamp() if stamp_ms is None else stamp_ms
-        answer = self.ask(ask="prove", incarnation=incarnation, stamp_ms=stamp_ms, stop_after_ms=stop_after_ms, kill_after_ms=kill_after_ms)
+    def extend_deadline(
+        self, incarnation: int = 1, stop_after_ms: int = LONG_MS, kill_after_ms: int = LONG_MS, clock_ms: int | None = None
+    ) -> bool:
+        clock_ms = self.read_clock() if clock_ms is None else clock_ms
+        answer = self.ask(
+            ask="extend_deadline", incarnation=incarnation, clock_ms=clock_ms, stop_after_ms=stop_after_ms, kill_after_ms=kill_after_ms
+        )
         return bool(answer["accepted"])
 
     def end(self) -> None:
@@ -107,19 +111,19 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
 
 
 def test_a_worker_whose_leases_are_not_proved_is_killed_even_one_that_ignores_the_request(bed: Bed) -> None:
-    assert bed.prove()
+    assert bed.extend_deadline()
     ready = bed.folder / "ready"
     begin = "import pathlib, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
-    stamp_ms = bed.stamp()
+    clock_ms = bed.read_clock()
     deaf = bed.worker(f"{begin}; pathlib.Path({str(ready)!r}).touch(); time.sleep(600)")
     eventually(ready.exists)
     assert deaf.poll() is None
-    assert bed.prove(incarnation=2, stop_after_ms=0, kill_after_ms=1, stamp_ms=stamp_ms)
+    assert bed.extend_deadline(incarnation=2, stop_after_ms=0, kill_after_ms=1, clock_ms=clock_ms)
     assert deaf.wait(LIMIT_S) == -signal.SIGKILL
 
 
 def test_a_worker_is_asked_first_and_its_children_with_it(bed: Bed) -> None:
-    assert bed.prove()
+    assert bed.extend_deadline()
     told = bed.folder / "told"
     polite = f"""
 import pathlib, signal, subprocess, sys, time
@@ -132,36 +136,36 @@ pathlib.Path({str(bed.folder / "ready")!r}).touch()
 while True:  # `signal.pause()` would not hear what came a moment before.
     time.sleep(0.1)
 """
-    stamp_ms = bed.stamp()
+    clock_ms = bed.read_clock()
     worker = bed.worker(polite)
     eventually((bed.folder / "ready").exists)
-    assert bed.prove(incarnation=2, stop_after_ms=0, kill_after_ms=LONG_MS, stamp_ms=stamp_ms)
+    assert bed.extend_deadline(incarnation=2, stop_after_ms=0, kill_after_ms=LONG_MS, clock_ms=clock_ms)
     assert worker.wait(LIMIT_S) == 0
     assert told.read_text() == str(-signal.SIGTERM)
 
 
 def test_the_first_proof_of_a_later_session_ends_what_an_earlier_one_began(bed: Bed) -> None:
-    assert bed.prove(incarnation=1)
+    assert bed.extend_deadline(incarnation=1)
     earlier = bed.worker()
-    stamp_ms = bed.stamp()
+    clock_ms = bed.read_clock()
     later = bed.worker()  # Begun after the stamp: the new session's own.
-    assert bed.prove(incarnation=1, stamp_ms=stamp_ms)
+    assert bed.extend_deadline(incarnation=1, clock_ms=clock_ms)
     assert earlier.poll() is None
-    assert bed.prove(incarnation=2, stamp_ms=stamp_ms)
+    assert bed.extend_deadline(incarnation=2, clock_ms=clock_ms)
     assert earlier.wait(LIMIT_S) == -signal.SIGKILL
-    assert bed.prove(incarnation=2, stamp_ms=stamp_ms)
+    assert bed.extend_deadline(incarnation=2, clock_ms=clock_ms)
     assert later.poll() is None
 
 
 def test_a_later_session_that_went_on_with_the_work_of_an_earlier_one_leaves_it_running(bed: Bed) -> None:
-    assert bed.prove(incarnation=3)
+    assert bed.extend_deadline(incarnation=3)
     earlier = bed.worker()
-    stamp_ms = bed.stamp()
+    clock_ms = bed.read_clock()
     times = {"stop_after_ms": LONG_MS, "kill_after_ms": LONG_MS}
-    assert bed.ask(ask="prove", incarnation=7, since=3, stamp_ms=stamp_ms, **times)["accepted"]
-    assert bed.ask(ask="prove", incarnation=8, since=3, stamp_ms=stamp_ms, **times)["accepted"]
+    assert bed.ask(ask="extend_deadline", incarnation=7, since=3, clock_ms=clock_ms, **times)["accepted"]
+    assert bed.ask(ask="extend_deadline", incarnation=8, since=3, clock_ms=clock_ms, **times)["accepted"]
     assert earlier.poll() is None
-    assert bed.ask(ask="prove", incarnation=9, since=9, stamp_ms=stamp_ms, **times)["accepted"]
+    assert bed.ask(ask="extend_deadline", incarnation=9, since=9, clock_ms=clock_ms, **times)["accepted"]
     assert earlier.wait(LIMIT_S) == -signal.SIGKILL
 
 
@@ -175,7 +179,7 @@ def test_a_process_that_got_the_number_of_a_worker_later_is_left_alone(bed: Bed)
 
 
 def test_when_the_keeper_ends_what_is_left_is_killed_and_the_watchdog_ends(bed: Bed) -> None:
-    assert bed.prove()
+    assert bed.extend_deadline()
     worker = bed.worker()
     bed.keeper.kill()
     assert bed.watchdog.wait(LIMIT_S) == 0
@@ -184,7 +188,7 @@ def test_when_the_keeper_ends_what_is_left_is_killed_and_the_watchdog_ends(bed: 
 
 
 def test_it_leaves_when_its_session_says_so_and_not_when_an_earlier_one_does(bed: Bed) -> None:
-    assert bed.prove(incarnation=5)
+    assert bed.extend_deadline(incarnation=5)
     assert not bed.ask(ask="leave", incarnation=4)["accepted"]
     assert bed.watchdog.poll() is None
     assert bed.ask(ask="leave", incarnation=5)["accepted"]
@@ -192,11 +196,11 @@ def test_it_leaves_when_its_session_says_so_and_not_when_an_earlier_one_does(bed
 
 
 def test_a_second_watchdog_of_a_folder_ends_at_once_and_touches_nothing(bed: Bed) -> None:
-    assert bed.prove()
+    assert bed.extend_deadline()
     worker = bed.worker()
     second = bed.spawn(sys.executable, "-m", "mesh.runtime.watchdog", str(bed.folder), str(bed.keeper.pid))
     assert second.wait(LIMIT_S) == 0
-    assert bed.prove()
+    assert bed.extend_deadline()
     assert (bed.watchdog.poll(), worker.poll()) == (None, None)
 
 
@@ -204,21 +208,23 @@ def test_when_a_watchdog_was_killed_another_one_takes_its_place(bed: Bed) -> Non
     bed.watchdog.kill()
     bed.watchdog.wait()
     bed.watch()
-    assert bed.prove()
+    assert bed.extend_deadline()
     assert bed.watchdog.poll() is None
 
 
-@pytest.mark.parametrize("rubbish", [b"\n", b"{}\n", b"[1]\n", b'{"ask": "prove"}\n', b"\xff\xfe\n", b"9" * 10_000 + b"\n"], ids=range(6))
+@pytest.mark.parametrize(
+    "rubbish", [b"\n", b"{}\n", b"[1]\n", b'{"ask": "extend_deadline"}\n', b"\xff\xfe\n", b"9" * 10_000 + b"\n"], ids=range(6)
+)
 def test_rubbish_gets_no_answer_and_the_watch_goes_on(bed: Bed, rubbish: bytes) -> None:
     with contextlib.suppress(ConnectionError):
         assert bed.send(rubbish) == {}
-    assert bed.prove()
+    assert bed.extend_deadline()
 
 
 def test_one_who_connects_and_says_nothing_holds_up_nobody(bed: Bed) -> None:
     with socket.socket(socket.AF_UNIX) as silent:
         silent.connect(str(socket_of(bed.folder)))
-        assert bed.prove(stop_after_ms=0, kill_after_ms=0)
+        assert bed.extend_deadline(stop_after_ms=0, kill_after_ms=0)
 
 
 def watchdogs_of(folder: Path) -> list[psutil.Process]:
@@ -255,10 +261,10 @@ class Agent:
     def pid(self) -> int:
         return os.getpid()
 
-    def prove(self, incarnation: int, after_ms: int, since: int = 0) -> bool:
+    def extend_deadline(self, incarnation: int, after_ms: int, since: int = 0) -> bool:
         """Has the node's watchdog taken it? Not when it does so later than the guards wait for that."""
-        self.guards.stamp()
-        self.guards.prove(incarnation, after_ms, after_ms, since)
+        self.guards.read_clock()
+        self.guards.extend_deadline(incarnation, after_ms, after_ms, since)
         return not self.guards.unguarded()
 
     def lose_guards(self) -> None:
@@ -274,17 +280,17 @@ class Agent:
 def test_a_frozen_agent_cannot_keep_work_alive_and_a_killed_one_finds_its_watchdogs_again(ray_driver: Any) -> None:
     folder = watch_folder(MESH)
     agent = Agent.remote()
-    eventually(lambda: ray.get(agent.prove.remote(1, LONG_MS)))
+    eventually(lambda: ray.get(agent.extend_deadline.remote(1, LONG_MS)))
     watchdog = the_watchdog_of(folder)
     ray.kill(agent)
 
     second = Agent.remote()  # The same watchdog, another session.
-    eventually(lambda: ray.get(second.prove.remote(2, LONG_MS)))
+    eventually(lambda: ray.get(second.extend_deadline.remote(2, LONG_MS)))
     assert the_watchdog_of(folder) == watchdog
     running = work.remote(MESH)
     eventually(lambda: any(file.name.isdigit() for file in workers_of(folder).glob("*")))
     pid = ray.get(second.pid.remote())
-    eventually(lambda: ray.get(second.prove.remote(3, STOP_MS, since=2)))  # The last proof before it freezes.
+    eventually(lambda: ray.get(second.extend_deadline.remote(3, STOP_MS, since=2)))  # The last proof before it freezes.
     os.kill(pid, signal.SIGSTOP)
     try:
         with pytest.raises(ray.exceptions.WorkerCrashedError):
@@ -299,18 +305,18 @@ def test_a_frozen_agent_cannot_keep_work_alive_and_a_killed_one_finds_its_watchd
 def test_a_watchdog_that_was_killed_and_a_guard_that_has_died_are_replaced(ray_driver: Any) -> None:
     folder = watch_folder(MESH)
     agent = Agent.remote()
-    eventually(lambda: ray.get(agent.prove.remote(1, LONG_MS)))
+    eventually(lambda: ray.get(agent.extend_deadline.remote(1, LONG_MS)))
     first = the_watchdog_of(folder)
     first.suspend()  # From here to its end it takes nothing; a dead one might be replaced before the proof comes.
     try:
-        assert not ray.get(agent.prove.remote(1, LONG_MS))
+        assert not ray.get(agent.extend_deadline.remote(1, LONG_MS))
     finally:
         first.kill()
     eventually(lambda: first not in watchdogs_of(folder))
-    eventually(lambda: ray.get(agent.prove.remote(1, LONG_MS)))
+    eventually(lambda: ray.get(agent.extend_deadline.remote(1, LONG_MS)))
     second = the_watchdog_of(folder)
     ray.get(agent.lose_guards.remote())
-    eventually(lambda: ray.get(agent.prove.remote(1, LONG_MS)))
+    eventually(lambda: ray.get(agent.extend_deadline.remote(1, LONG_MS)))
     assert the_watchdog_of(folder) == second
     ray.get(agent.leave.remote(1))
     eventually(lambda: not watchdogs_of(folder))

@@ -198,7 +198,7 @@ def test_a_process_that_goes_on_has_one_keeper_however_soon_it_settles(host: Hos
     host._actors.new_keeper = lambda *session: made.append(session)
     host._actors.find = lambda: FoundActors(keeper=Actor(left), incarnation=5, since=5, runners=())
     assert host.find() is not None
-    host.prove(6, 1_000, 2_000, 5)
+    host.extend_deadline(6, 1_000, 2_000, 5)
     host._orders.put(settled.set)  # What the proof has ordered is done before the process says what goes on.
     assert settled.wait(PATIENCE_S)
     host.go_on(frozenset())
@@ -214,7 +214,7 @@ def test_nothing_new_is_started_while_no_node_is_guarded(host: Host) -> None:
         host._address = f"127.0.0.1:{cluster.getsockname()[1]}"
         guards: Any = host._guards
         guards._there, guards._guarded = frozenset({"n1"}), {"n1"}
-        host.prove(6, 1_000, 2_000, 6)
+        host.extend_deadline(6, 1_000, 2_000, 6)
         assert host.is_ready()
         guards._drop("n1")  # Its guard has died with it, and Ray has not noticed yet.
         assert not host.is_ready()

@@ -25,7 +25,7 @@ class Guards:
     def unguarded(self, wait_s: float | None = None) -> frozenset[str]:
         return frozenset() if wait_s is not None else frozenset(self.looks.pop(0))
 
-    def prove(self, *_: int) -> None:
+    def extend_deadline(self, *_: int) -> None:
         """Taken."""
 
 
@@ -60,7 +60,7 @@ def warned(host: Any, *looks: set[str]) -> list[list[str]]:
     host._guards.looks = list(looks)
     with capture_logs() as lines:
         for _ in looks:
-            host.prove(1, 5_000, 9_000, 1)
+            host.extend_deadline(1, 5_000, 9_000, 1)
     return [line["nodes"] for line in lines if line["log_level"] == "warning"]
 
 

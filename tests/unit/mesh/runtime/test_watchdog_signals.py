@@ -50,9 +50,9 @@ def refuse_signals_to(pid: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "kill", kill)
 
 
-def prove(watchdog: Watchdog, incarnation: int, stamp_ms: int) -> dict[str, Any]:
+def extend_deadline(watchdog: Watchdog, incarnation: int, clock_ms: int) -> dict[str, Any]:
     times = {"stop_after_ms": LONG_MS, "kill_after_ms": LONG_MS}
-    return watchdog.answer({"ask": "prove", "incarnation": incarnation, "stamp_ms": stamp_ms, **times})
+    return watchdog.answer({"ask": "extend_deadline", "incarnation": incarnation, "clock_ms": clock_ms, **times})
 
 
 def test_a_process_that_may_not_be_signalled_saves_nobody_else(
@@ -64,9 +64,9 @@ def test_a_process_that_may_not_be_signalled_saves_nobody_else(
     workers = [parent, *(start() for _ in range(2))]
     refuse_signals_to(protected, monkeypatch)
     watchdog = Watchdog(tmp_path, psutil.Process(), ManualClock())
-    stamp_ms = watchdog.answer({"ask": "stamp"})["stamp_ms"]
-    assert prove(watchdog, 1, stamp_ms)["accepted"]
-    assert prove(watchdog, 2, stamp_ms)["accepted"]
+    clock_ms = watchdog.answer({"ask": "read_clock"})["clock_ms"]
+    assert extend_deadline(watchdog, 1, clock_ms)["accepted"]
+    assert extend_deadline(watchdog, 2, clock_ms)["accepted"]
     assert [worker.wait(30) for worker in workers] == [-signal.SIGKILL] * 3
 
 

@@ -20,11 +20,11 @@ class DeadlineState(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
+class Renewal:
     """The leases of a session were good at the moment of the stamp."""
 
     incarnation: int  #: The session's token; a later session has a greater one.
-    stamp_ms: int  #: What `Vigil.stamp` gave out before the ledger was asked.
+    clock_ms: int  #: What `LeaseDeadline.read_clock` gave out before the ledger was asked.
     stop_after_ms: int  #: From the stamp.
     kill_after_ms: int  #: From the stamp; not before `stop_after_ms`.
     since: int = 0  #: The first of an unbroken line of sessions, each of which went on with the work of the one before; 0: it is its own.
@@ -35,23 +35,26 @@ class Proof:
 
 
 @dataclass(slots=True)
-class Vigil:
+class LeaseDeadline:
     """The watch over one mesh's work on one node. Times are milliseconds of the watcher's own enduring clock."""
 
     incarnation: int = 0  #: The greatest that has been accepted.
     stop_at_ms: int = 0
     kill_at_ms: int = 0
 
-    def accept(self, proof: Proof, now_ms: int) -> bool:
+    def accept(self, renewal: Renewal, now_ms: int) -> bool:
         """Take the proof; False when a later session was heard already, or the stamp lies in the future.
 
         A proof never shortens what an earlier one of the same session gave; a new session starts anew.
         """
-        if proof.incarnation < self.incarnation or proof.stamp_ms > now_ms:
+        if renewal.incarnation < self.incarnation or renewal.clock_ms > now_ms:
             return False
-        stop_at_ms, kill_at_ms = proof.stamp_ms + proof.stop_after_ms, proof.stamp_ms + max(proof.stop_after_ms, proof.kill_after_ms)
-        if proof.incarnation > self.incarnation:
-            self.incarnation, self.stop_at_ms, self.kill_at_ms = proof.incarnation, stop_at_ms, kill_at_ms
+        stop_at_ms, kill_at_ms = (
+            renewal.clock_ms + renewal.stop_after_ms,
+            renewal.clock_ms + max(renewal.stop_after_ms, renewal.kill_after_ms),
+        )
+        if renewal.incarnation > self.incarnation:
+            self.incarnation, self.stop_at_ms, self.kill_at_ms = renewal.incarnation, stop_at_ms, kill_at_ms
         else:
             self.stop_at_ms, self.kill_at_ms = max(self.stop_at_ms, stop_at_ms), max(self.kill_at_ms, kill_at_ms)
         return True
