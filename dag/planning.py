@@ -13,7 +13,7 @@ from dag.compiling import NodePlan
 from dag.events import Blockage, NodesPlaced, Placement
 from federation.estimates import COST_RULES, CostRules
 from federation.quota.policies import NO_SETTINGS, QueueSettings
-from federation.routing.demand import Demand
+from federation.routing.demand import RoutingRequest
 from federation.routing.headroom import Headroom
 from federation.routing.route import Refused, Routed, choose
 from federation.routing.survey import Survey, survey
@@ -167,6 +167,6 @@ class _Asked:
     def _survey(self, kind: tuple[object, ...], plan: NodePlan, mesh: MeshId | None) -> Survey:
         key = (*kind, mesh)
         if key not in self._surveys:
-            demand = Demand(tenant=self._tenant, slot=plan.resources, labels=dict(plan.labels), mesh=mesh, settings=self._settings)
+            demand = RoutingRequest(tenant=self._tenant, slot=plan.resources, labels=dict(plan.labels), mesh=mesh, settings=self._settings)
             self._surveys[key] = survey(demand, self._snapshot, self._rules, self._headroom)
         return self._surveys[key]

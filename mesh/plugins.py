@@ -23,7 +23,7 @@ from mesh.counting import counted
 from mesh.errors import MeshError
 from mesh.ids import LabelName, PoolName, TaskId, TenantPath
 from mesh.policies.hybrid import HYBRID
-from mesh.policies.policy import Demand, Draw, FloatArray, NodeView, Policy, Score, highest
+from mesh.policies.policy import Draw, FloatArray, NodeDemand, NodeView, Policy, Score, highest
 from mesh.resources import NOTHING, ResourceSet
 
 #: How long one call of a hook may take before the plugin is fenced off.
@@ -211,12 +211,12 @@ class Plugins:
         fence: Fenced[FloatArray] = self._fenced(plugin, "score")
         default = self._default
 
-        def fenced_score(demand: Demand, view: NodeView) -> FloatArray:
+        def fenced_score(demand: NodeDemand, view: NodeView) -> FloatArray:
             return fence.ask(
                 lambda: score(demand, _locked(view)), lambda answer: _scores(answer, len(view.total)), lambda: default.score(demand, view)
             )
 
-        def fenced_pick(scores: FloatArray, demand: Demand, draw: Draw) -> int | None:
+        def fenced_pick(scores: FloatArray, demand: NodeDemand, draw: Draw) -> int | None:
             return default.pick(scores, demand, draw) if fence.is_off else highest(scores, demand, draw)
 
         return Policy(plugin.name, fenced_score, fenced_pick)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from federation.child.balance import LeaseBalance, LeaseKey
 from federation.child.making_way import Leaving
 from federation.child.running_stage import RunningStage
-from federation.child.wanting import Demand, wanted
+from federation.child.wanting import OpenDemand, wanted
 from federation.leases import Pays
 from federation.snapshot import MeshRecord
 from mesh.admission import StageAdmission, WorkloadState
@@ -56,7 +56,7 @@ class Books:
             waiting_for_ray=sum(stage.waits_for_ray for stage in self.running.values()),
         )
 
-    def wants(self) -> tuple[Demand, ...]:
+    def wants(self) -> tuple[OpenDemand, ...]:
         """Return the quota demand, at most as much as one heartbeat may carry."""
         return wanted(self.admission, self.balance)
 

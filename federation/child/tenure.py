@@ -11,7 +11,7 @@ import structlog
 
 from federation.child.books import Books
 from federation.child.deadlines import Deadlines, Permission
-from federation.child.wanting import Demand
+from federation.child.wanting import OpenDemand
 from federation.errors import EpochChanged, HoldingsWanted, SessionLost, UnfitName
 from federation.leases import ROWS_MAX, Beat, LeaseLedger, Session, Told
 from mesh.errors import AmountError
@@ -28,7 +28,7 @@ class Tenure:
     told: Told = field(default_factory=Told)  #: The ledger's last response.
     seen: int = 0  #: The highest token that this process or its predecessors have seen.
     number: int = 0  #: Number of the session's last heartbeat.
-    wants: tuple[Demand, ...] | None = ()
+    wants: tuple[OpenDemand, ...] | None = ()
     """The demand that the ledger has on record; None: unknown, since a request or a grant may have changed it."""
     renewed_ms: int = 0  #: When the last acknowledged heartbeat was sent.
     deadlines: Deadlines = field(default_factory=lambda: Deadlines.of(0))

@@ -23,7 +23,7 @@ _MAY_LIFT = (Reason.QUOTA_EXHAUSTED, Reason.CAPACITY_BUSY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
+class OpenDemand:
     """A want and its start of waiting. Two demands are equal if the ledger need not receive the second."""
 
     want: Want  #: Without the fields that change at each moment.
@@ -48,14 +48,14 @@ class _Alike:
         self.since_ms = min(self.since_ms, workload.offer.since_ms)
 
 
-def wanted(admission: StageAdmission, balance: LeaseBalance) -> tuple[Demand, ...]:
+def wanted(admission: StageAdmission, balance: LeaseBalance) -> tuple[OpenDemand, ...]:
     """Return the demand that one heartbeat may carry: first each lease's most urgent want, then each lease's next."""
     found: dict[tuple[TenantPath, ResourceSet, int], _Alike] = {}
     for workload in admission.workloads.values():
         if _is_next(workload, admission):
             offer = workload.offer
             found.setdefault((offer.tenant, offer.slot, offer.priority), _Alike(workload)).add(workload)
-    by_lease: dict[LeaseKey, list[Demand]] = {}
+    by_lease: dict[LeaseKey, list[OpenDemand]] = {}
     for _, alike in sorted(found.items(), key=lambda each: (-each[0][2], each[1].since_ms, each[0][0], str(each[0][1]))):
         lacks = _waits_for(alike.first, admission)
         if lacks is not None:
@@ -63,7 +63,7 @@ def wanted(admission: StageAdmission, balance: LeaseBalance) -> tuple[Demand, ..
     return tuple(_as_many_as_may_be_told(by_lease))
 
 
-def _as_many_as_may_be_told(by_lease: dict[LeaseKey, list[Demand]]) -> Iterable[Demand]:
+def _as_many_as_may_be_told(by_lease: dict[LeaseKey, list[OpenDemand]]) -> Iterable[OpenDemand]:
     """Return the demand in the order of the leases, the most urgent of each first."""
     placed = [(place, -one.want.priority, key) for key, some in sorted(by_lease.items()) for place, one in enumerate(some)]
     told = placed if len(placed) <= TOLD_MAX else sorted(placed)[:TOLD_MAX]
@@ -75,7 +75,7 @@ def _is_next(workload: Workload, admission: StageAdmission) -> bool:
     return workload.state is WorkloadState.QUEUED and bool(workload.offer.slot) and not admission.is_behind(workload)
 
 
-def _demands(alike: _Alike, key: LeaseKey, reason: Reason, admission: StageAdmission, balance: LeaseBalance) -> Iterator[Demand]:
+def _demands(alike: _Alike, key: LeaseKey, reason: Reason, admission: StageAdmission, balance: LeaseBalance) -> Iterator[OpenDemand]:
     """Yield the demand for one group of stages.
 
     Without quota the demand is only what is missing, since a part of the first slot may be idle. On a full mesh the demand is whole
@@ -89,7 +89,7 @@ def _demands(alike: _Alike, key: LeaseKey, reason: Reason, admission: StageAdmis
     for slot, some in parts:
         if some > 0:
             want = Want(tenant=key[0], flavor=key[1], slot=slot, slots=some, priority=offer.priority)
-            yield Demand(want=want, since_ms=alike.since_ms, beyond=beyond)
+            yield OpenDemand(want=want, since_ms=alike.since_ms, beyond=beyond)
             beyond = 0
 
 

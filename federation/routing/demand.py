@@ -9,7 +9,7 @@ from mesh.resources import ResourceSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
+class RoutingRequest:
     """Needs of work that is to be routed."""
 
     tenant: TenantPath

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime, timezone
 
-from federation.routing.demand import Demand
+from federation.routing.demand import RoutingRequest
 from federation.snapshot import AbsentMesh, MeshRecord, MeshView, Whereabouts
 from mesh.counting import counted, times
 from mesh.ids import TenantPath
@@ -35,7 +35,7 @@ def words_of_crowd(together: tuple[TenantPath, ...]) -> str:
     return f"its Ray cluster admits {len(together)} top-level tenants, and is not `shared`: it admits nothing new"
 
 
-def words_of_absence(demand: Demand, absent: AbsentMesh) -> str | None:
+def words_of_absence(demand: RoutingRequest, absent: AbsentMesh) -> str | None:
     """Explain where an absent mesh is that might admit the work; None if it would not."""
     is_meant = demand.mesh == absent.record.mesh if demand.mesh is not None else _might_take(demand, absent.record)
     if not is_meant:
@@ -51,7 +51,7 @@ _WHERE = {
 }
 
 
-def _might_take(demand: Demand, record: MeshRecord) -> bool:
+def _might_take(demand: RoutingRequest, record: MeshRecord) -> bool:
     """Return whether the root's file lets the mesh admit the work."""
     return (
         mismatch(demand.labels, record.labels) is None
@@ -61,7 +61,7 @@ def _might_take(demand: Demand, record: MeshRecord) -> bool:
 
 
 def refusal_of(
-    demand: Demand, view: MeshView, now_ms: int, queue_max: int, together: tuple[TenantPath, ...] = ()
+    demand: RoutingRequest, view: MeshView, now_ms: int, queue_max: int, together: tuple[TenantPath, ...] = ()
 ) -> tuple[Reason, str] | None:
     """Return why the mesh does not admit the work, whatever its size; None if it might.
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from federation.estimates import COST_RULES, CostRules, transfer_ms
 from federation.quota.flavors import Mode
-from federation.routing.demand import Demand
+from federation.routing.demand import RoutingRequest
 from federation.routing.flavor_choice import search, words_of
 from federation.routing.openness import words_of_absence
 from federation.routing.survey import Acceptance, Survey, survey
@@ -76,7 +76,7 @@ class _Fit(NamedTuple):
 
 
 def route(
-    demand: Demand, snapshot: Snapshot, planned: Mapping[MeshId, ResourceSet] | None = None, rules: CostRules = COST_RULES
+    demand: RoutingRequest, snapshot: Snapshot, planned: Mapping[MeshId, ResourceSet] | None = None, rules: CostRules = COST_RULES
 ) -> Routed | Refused:
     """Choose a mesh for the demand. Pure.
 
@@ -204,7 +204,7 @@ def _with_absent(asked: Survey) -> tuple[MeshVerdict, ...]:
     return tuple(sorted((*asked.verdicts, *told), key=lambda verdict: verdict.mesh)) if told else asked.verdicts
 
 
-def _refuse(demand: Demand, verdicts: tuple[MeshVerdict, ...], unheld: str) -> Refused:
+def _refuse(demand: RoutingRequest, verdicts: tuple[MeshVerdict, ...], unheld: str) -> Refused:
     asked = [verdict for verdict in verdicts if demand.mesh in (None, verdict.mesh)]
     if not asked:
         if demand.mesh is not None:

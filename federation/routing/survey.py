@@ -13,7 +13,7 @@ from typing import NamedTuple
 from federation.estimates import COST_RULES, CostRules, typical_run_ms
 from federation.quota.flavors import WORST, Grade, Mode
 from federation.quota.policies import Preempt
-from federation.routing.demand import Demand
+from federation.routing.demand import RoutingRequest
 from federation.routing.flavor_choice import Graded
 from federation.routing.headroom import Borrowing, Headroom
 from federation.routing.openness import refusal_of
@@ -49,7 +49,7 @@ class Acceptance:
 class Survey:
     """Verdicts of all meshes on a kind of work, wherever its inputs are."""
 
-    demand: Demand
+    demand: RoutingRequest
     verdicts: tuple[MeshVerdict, ...]  #: One for each mesh, by id.
     accepting: tuple[Acceptance, ...]  #: By id; one for each mesh, or for each mesh and flavor if flavors have an order.
     rules: CostRules
@@ -58,7 +58,7 @@ class Survey:
     unheld: str = ""  #: Message about the first resource of the work that no mesh has; empty if each is there, or none is known.
 
 
-def survey(demand: Demand, snapshot: Snapshot, rules: CostRules = COST_RULES, headroom: Headroom | None = None) -> Survey:
+def survey(demand: RoutingRequest, snapshot: Snapshot, rules: CostRules = COST_RULES, headroom: Headroom | None = None) -> Survey:
     """Return the verdicts of all meshes; `demand.near` is ignored. Pure.
 
     Args:
@@ -113,7 +113,7 @@ def _fastest(views: Iterable[MeshView], paces: Iterable[_Pace]) -> dict[FlavorNa
 class _Asking:
     """Checks of each mesh for one kind of work."""
 
-    demand: Demand
+    demand: RoutingRequest
     now_ms: int
     queue_max: int
     headroom: Headroom
@@ -213,7 +213,7 @@ class _Asking:
 
 
 def _wait(
-    demand: Demand, pool: PoolRecord, available: Mapping[str, int], free: Mapping[str, int], borrowing: Borrowing
+    demand: RoutingRequest, pool: PoolRecord, available: Mapping[str, int], free: Mapping[str, int], borrowing: Borrowing
 ) -> tuple[Reason | None, str]:
     """Return why the work would wait in the pool, in words; no reason if it could start."""
     short = _short(demand.slot, available)

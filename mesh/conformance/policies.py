@@ -14,7 +14,7 @@ from mesh.nodes import NodeTable
 from mesh.policies.catalogue import policy as policy_named
 from mesh.policies.fragmentation import fragmentation
 from mesh.policies.gang import place_all
-from mesh.policies.policy import BoolArray, Demand, FloatArray, IntArray, NodeView, Policy, Refused
+from mesh.policies.policy import BoolArray, FloatArray, IntArray, NodeDemand, NodeView, Policy, Refused
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.scheduling.tasks import Weights
@@ -48,7 +48,7 @@ class _Case:
         self.view = self._read_nodes(nodes, wanted)
         named = self.named is not None
         self.demands = [
-            Demand(wanted=self._table.vector(amounts), weights=weights, names_node=named, **options)  # All columns exist now.
+            NodeDemand(wanted=self._table.vector(amounts), weights=weights, names_node=named, **options)  # All columns exist now.
             for amounts in wanted
         ]
 
@@ -78,19 +78,19 @@ class _Case:
             is_named=np.array([name == self.named for name in self.names], dtype=bool),
         )
 
-    def settled(self) -> Demand | Refused:
+    def settled(self) -> NodeDemand | Refused:
         """Return the demand resolved by the policy for the named node."""
         demand = self.demands[0]
         if self.policy.settle is None:
             return demand
         return self.policy.settle(demand, self._named_total())
 
-    def scores(self, demand: Demand) -> FloatArray:
+    def scores(self, demand: NodeDemand) -> FloatArray:
         """Return the scores of all nodes; -inf where the demand does not fit now."""
         fits = (self.view.free >= demand.wanted).all(axis=1) & self.labelled
         return np.where(fits, self.policy.score(demand, self.view), -np.inf)
 
-    def place(self, row: int, demand: Demand) -> None:
+    def place(self, row: int, demand: NodeDemand) -> None:
         """Place the demand on the row."""
         self.view.free[row] -= demand.wanted
         self.view.busy[row] += 1
@@ -136,12 +136,12 @@ def run_fragmentation(case: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"index": round(fragmentation(free, shapes, weights), 6)}
 
 
-def _refusal(read: _Case, demand: Demand) -> Reason:
+def _refusal(read: _Case, demand: NodeDemand) -> Reason:
     feasible = (read.view.total >= demand.wanted).all(axis=1) & read.labelled
     return Reason.NODES_BUSY if feasible.any() else Reason.NO_NODE_FITS
 
 
-def _ends(read: _Case, demand: Demand) -> Iterator[int]:
+def _ends(read: _Case, demand: NodeDemand) -> Iterator[int]:
     """Yield the row of each sequence of draws."""
     scores = read.scores(demand)
     scripts: list[tuple[int, ...]] = [()]

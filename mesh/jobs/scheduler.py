@@ -28,7 +28,7 @@ from mesh.jobs.spec import LEADER, BasicPolicy, JobQueuePolicy
 from mesh.jobs.states import ScheduleState
 from mesh.nodes import NodeTable, Units
 from mesh.policies.catalogue import policy as built_in_policy
-from mesh.policies.policy import BoolArray, Demand, Draw, Policy
+from mesh.policies.policy import BoolArray, Draw, NodeDemand, Policy
 from mesh.reasons import Reason
 from mesh.resources import NOTHING, ResourceSet
 
@@ -262,7 +262,7 @@ class _Round:
         if not fits.any():
             return None
         policy = self.policy_of(POLICY_NAMES[work.spec.basic_policy])
-        demand = Demand(wanted=wanted, role=role)
+        demand = NodeDemand(wanted=wanted, role=role)
         scores = np.where(fits, policy.score(demand, self.room.view(work.spec.job)), -np.inf)
         return policy.pick(scores, demand, self.draw)
 

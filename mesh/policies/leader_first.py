@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from mesh.policies.policy import Demand, FloatArray, NodeView, Policy
+from mesh.policies.policy import FloatArray, NodeDemand, NodeView, Policy
 from mesh.policies.shares import column, shares_after
 
 LEADER = "leader"
 _RAISED = 3.0
 
 
-def score(demand: Demand, view: NodeView) -> FloatArray:
+def score(demand: NodeDemand, view: NodeView) -> FloatArray:
     """Return the mean share for a worker, 1 minus it for a leader [n], from 0 to 1."""
     is_leader = demand.role == LEADER
     weights = _weights(view.resources, demand, is_leader=is_leader)
@@ -27,7 +27,7 @@ def score(demand: Demand, view: NodeView) -> FloatArray:
     return 1.0 - mean if is_leader else mean
 
 
-def _weights(resources: tuple[str, ...], demand: Demand, *, is_leader: bool) -> FloatArray:
+def _weights(resources: tuple[str, ...], demand: NodeDemand, *, is_leader: bool) -> FloatArray:
     weights = np.zeros(len(resources))
     raised = "gpu" if is_leader else "cpu"
     for name in ("cpu", "memory", "gpu"):

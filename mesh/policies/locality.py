@@ -9,19 +9,19 @@ Source: Ray's locality-aware scheduling.
 from __future__ import annotations
 
 from mesh.policies import hybrid
-from mesh.policies.policy import Demand, Draw, FloatArray, NodeView, Policy
+from mesh.policies.policy import Draw, FloatArray, NodeDemand, NodeView, Policy
 
 _PER_BYTE = 8.0  #: One byte outweighs the range of `hybrid`, which is 4. Below 2^40 bytes `hybrid` still breaks ties.
 _ANY_BYTES = 4.0
 
 
-def score(demand: Demand, view: NodeView) -> FloatArray:
+def score(demand: NodeDemand, view: NodeView) -> FloatArray:
     """Return at least 6 for nodes with any bytes, else the score of `hybrid` [n]."""
     scores: FloatArray = hybrid.score(demand, view) + _PER_BYTE * view.local_bytes
     return scores
 
 
-def pick(scores: FloatArray, demand: Demand, draw: Draw) -> int | None:
+def pick(scores: FloatArray, demand: NodeDemand, draw: Draw) -> int | None:
     """Return the row with most bytes, else that of `hybrid`."""
     row = int(scores.argmax()) if scores.size else 0
     return row if scores.size and scores[row] > _ANY_BYTES else hybrid.pick(scores, demand, draw)

@@ -13,13 +13,13 @@ from dataclasses import replace
 import numpy as np
 
 from mesh.policies import hybrid
-from mesh.policies.policy import Demand, Draw, FloatArray, IntArray, NodeView, Policy, Refused
+from mesh.policies.policy import Draw, FloatArray, IntArray, NodeDemand, NodeView, Policy, Refused
 from mesh.reasons import Reason
 
 _NAMED = 3.0  #: Above any score of `hybrid`.
 
 
-def score(demand: Demand, view: NodeView) -> FloatArray:
+def score(demand: NodeDemand, view: NodeView) -> FloatArray:
     """Return 3 for the named node; for the others -inf, or the score of `hybrid` if the named one cannot be used [n]."""
     if not demand.names_node:
         return np.full(len(view.total), -np.inf)
@@ -27,13 +27,13 @@ def score(demand: Demand, view: NodeView) -> FloatArray:
     return np.where(view.is_named, _NAMED, others)
 
 
-def pick(scores: FloatArray, demand: Demand, draw: Draw) -> int | None:
+def pick(scores: FloatArray, demand: NodeDemand, draw: Draw) -> int | None:
     """Return the named node, else the pick of `hybrid`."""
     row = int(scores.argmax()) if scores.size else 0
     return row if scores.size and scores[row] == _NAMED else hybrid.pick(scores, demand, draw)
 
 
-def settle(demand: Demand, named: IntArray | None) -> Demand | Refused:
+def settle(demand: NodeDemand, named: IntArray | None) -> NodeDemand | Refused:
     """Resolve whether the named node can be used.
 
     Args:

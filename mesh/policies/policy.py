@@ -39,7 +39,7 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
+class NodeDemand:
     """Demand to be placed."""
 
     wanted: IntArray  #: [r], units, in the columns of the view.
@@ -65,15 +65,15 @@ class Refused:
 
 #: One score per row of the view; higher is better, -inf: does not fit. A row's score must not depend on the other rows, so that the
 #: scheduler can recompute changed rows alone. The pick considers available rows only.
-Score = Callable[[Demand, NodeView], FloatArray]
+Score = Callable[[NodeDemand, NodeView], FloatArray]
 #: Row to use, given scores that are -inf where the demand does not fit now; None when all are.
-Pick = Callable[[FloatArray, Demand, Draw], int | None]
+Pick = Callable[[FloatArray, NodeDemand, Draw], int | None]
 #: Called for a new demand and whenever nodes join, leave or change totals, with the total [r] of the named node. None: it is gone, or
 #: its labels do not match. Returns the demand to score with, or why it can never be placed.
-Settle = Callable[[Demand, IntArray | None], Demand | Refused]
+Settle = Callable[[NodeDemand, IntArray | None], NodeDemand | Refused]
 
 
-def highest(scores: FloatArray, demand: Demand, draw: Draw) -> int | None:  # noqa: ARG001  the signature of all picks
+def highest(scores: FloatArray, demand: NodeDemand, draw: Draw) -> int | None:  # noqa: ARG001  the signature of all picks
     """Return the row with the highest score; among equals the first."""
     if scores.size == 0:
         return None
@@ -89,4 +89,4 @@ class Policy:
     score: Score  #: From 0 to 1 if the pick is `highest`, so that such policies can be combined.
     pick: Pick = highest
     settle: Settle | None = None
-    sees_common: bool = True  #: False: the score does not depend on `Demand.common` and need not be recomputed when that changes.
+    sees_common: bool = True  #: False: the score does not depend on `NodeDemand.common` and need not be recomputed when that changes.

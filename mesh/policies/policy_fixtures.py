@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mesh.policies.policy import Demand, NodeView
+from mesh.policies.policy import NodeDemand, NodeView
 from mesh.resources import to_units
 
 RESOURCES = ("cpu", "gpu", "memory")
@@ -45,10 +45,10 @@ def view(*rows: Row) -> NodeView:
     )
 
 
-def demand(cpu: float = 0, gpu: float = 0, memory: str | int = 0, **options: Any) -> Demand:
-    """Return a demand of these amounts; `options` are fields of `Demand`."""
+def demand(cpu: float = 0, gpu: float = 0, memory: str | int = 0, **options: Any) -> NodeDemand:
+    """Return a demand of these amounts; `options` are fields of `NodeDemand`."""
     amounts = zip(RESOURCES, (cpu, gpu, memory), strict=True)
-    return Demand(wanted=np.array([to_units(name, amount) for name, amount in amounts], dtype=np.int64), **options)
+    return NodeDemand(wanted=np.array([to_units(name, amount) for name, amount in amounts], dtype=np.int64), **options)
 
 
 def _counts(rows: Sequence[Row], name: str) -> np.ndarray[Any, np.dtype[np.int64]]:

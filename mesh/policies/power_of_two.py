@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from mesh.policies import least_busy
-from mesh.policies.policy import Demand, Draw, FloatArray, Policy
+from mesh.policies.policy import Draw, FloatArray, NodeDemand, Policy
 
 
-def pick(scores: FloatArray, demand: Demand, draw: Draw) -> int | None:  # noqa: ARG001  the signature of all picks
+def pick(scores: FloatArray, demand: NodeDemand, draw: Draw) -> int | None:  # noqa: ARG001  the signature of all picks
     """Return the better of two different random rows; if equal, the first one drawn."""
     rows = np.flatnonzero(scores > -np.inf)
     if len(rows) < 2:  # noqa: PLR2004  the two of the name

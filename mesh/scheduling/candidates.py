@@ -17,7 +17,7 @@ from mesh.ids import JobId, NodeName
 from mesh.labels import matches
 from mesh.nodes import NodeTable, Units
 from mesh.policies.fragmentation import CommonShapes
-from mesh.policies.policy import BoolArray, Demand, Draw, FloatArray, IntArray, NodeView, Policy, Refused
+from mesh.policies.policy import BoolArray, Draw, FloatArray, IntArray, NodeDemand, NodeView, Policy, Refused
 from mesh.resources import ResourceSet
 from mesh.scheduling.feasibility import label_rows
 
@@ -38,7 +38,7 @@ class Candidates:
         wanted: ResourceSet,
         selector: Mapping[str, str],
         policy: Policy,
-        demand: Demand,
+        demand: NodeDemand,
         *,
         named: NodeName | None = None,
         local_bytes: Mapping[NodeName, int] | None = None,
@@ -157,7 +157,7 @@ class Candidates:
         self._seen, self._totals, self._is_stale = len(table.touched), table.totals_version, False
         self._score(slice(0, len(self._scores)))
 
-    def _settle(self, asked: Demand) -> None:
+    def _settle(self, asked: NodeDemand) -> None:
         """Let the policy resolve the demand for the current nodes."""
         self._demand, self._refused = asked, None
         if self._policy.settle is None:

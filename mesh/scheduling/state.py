@@ -16,7 +16,7 @@ from mesh.nodes import NodeTable
 from mesh.policies.catalogue import Catalogue, chosen
 from mesh.policies.census import Census
 from mesh.policies.fragmentation import CommonShapes
-from mesh.policies.policy import Demand
+from mesh.policies.policy import NodeDemand
 from mesh.pools import PoolLedger, PoolSpec
 from mesh.reasons import Reason
 from mesh.resources import NOTHING, ResourceSet
@@ -163,7 +163,7 @@ class MeshState:
         """Return the nodes for one bundle of the shape."""
         wanted = key.shape.bundles[bundle]
         settings = self.settings
-        demand = Demand(
+        demand = NodeDemand(
             wanted=self.table.vector(wanted),
             weights=key.weights,
             role=key.role,

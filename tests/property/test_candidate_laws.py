@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mesh.ids import NodeName
 from mesh.nodes import NodeTable
 from mesh.policies.catalogue import policy
-from mesh.policies.policy import Demand
+from mesh.policies.policy import NodeDemand
 from mesh.resources import ResourceSet
 from mesh.scheduling.candidates import Candidates
 from mesh.scheduling.tasks import Weights
@@ -21,7 +21,7 @@ ZONES = ("east", "west")
 
 
 def looked_at(table: NodeTable, name: str) -> Candidates:
-    demand = Demand(wanted=table.vector(WANTED), weights=Weights())
+    demand = NodeDemand(wanted=table.vector(WANTED), weights=Weights())
     return Candidates(table, WANTED, {"zone": "in(east)"}, policy(name), demand)
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from federation.estimates import CostRules, Pace
 from federation.quota.policies import Fungibility, Policies, Preempt, Preference, QueueSettings, ResourceGroup, TryOn
-from federation.routing.demand import Demand
+from federation.routing.demand import RoutingRequest
 from federation.routing.openness import may_use
 from federation.routing.route import Refused, Routed, route
 from federation.snapshot import MeshRecord, MeshView, PoolRecord, Snapshot
@@ -89,7 +89,7 @@ def snapshots(draw):
 
 
 demands = st.builds(
-    Demand,
+    RoutingRequest,
     tenant=st.sampled_from(TENANTS),
     slot=slots,
     labels=wishes,
@@ -115,7 +115,7 @@ def test_a_chosen_mesh_meets_every_hard_demand(demand, snapshot, planned):
         assert all(snapshot.tree.potential(demand.tenant, (answer.flavor, name)) >= units for name, units in demand.slot.items())
 
 
-def could_start(demand: Demand, view: MeshView, snapshot: Snapshot) -> bool:
+def could_start(demand: RoutingRequest, view: MeshView, snapshot: Snapshot) -> bool:
     """By the definition, without the router: open to the work, and a pool with room and quota for one slot."""
     record = view.record
     is_wanted = view.can_start and not view.is_draining and not view.unsteady_ms(snapshot.at_ms)
@@ -198,11 +198,11 @@ def choices(draw):
         for name in NAMES
     ]
     near = draw(st.dictionaries(st.sampled_from(NAMES), st.sampled_from([2**20 * 3 // 2, 2**20, 2**19, 2**22]), max_size=2))
-    demand = Demand(tenant=draw(st.sampled_from(TENANTS)), slot=ResourceSet({"cpu": 10_000}), near=near)
+    demand = RoutingRequest(tenant=draw(st.sampled_from(TENANTS)), slot=ResourceSet({"cpu": 10_000}), near=near)
     return demand, replace(snapshot, meshes=tuple(meshes)), draw(orders)
 
 
-def needs_borrowing(demand: Demand, flavor: FlavorName, snapshot: Snapshot) -> bool:
+def needs_borrowing(demand: RoutingRequest, flavor: FlavorName, snapshot: Snapshot) -> bool:
     """By the definition: one slot more is more than the tenant itself brings."""
     tree, path = snapshot.tree, demand.tenant
     return any(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from federation.routing.demand import Demand
+from federation.routing.demand import RoutingRequest
 from federation.routing.domains import crowded
 from federation.routing.route import Refused, Routed, route
 from federation.snapshot import LeaseView, MeshRecord, MeshView, PoolRecord, Snapshot
@@ -66,7 +66,7 @@ def test_of_domains_are_crowded(snapshot: Snapshot, found: dict[str, tuple[Tenan
 
 @pytest.mark.parametrize("tenant", [LAB, BETA])
 def test_a_crowded_cluster_takes_nothing_from_anybody(tenant: TenantPath):
-    answer = route(Demand(tenant=tenant, slot=ONE_CPU), a_snapshot(a_mesh("east")))
+    answer = route(RoutingRequest(tenant=tenant, slot=ONE_CPU), a_snapshot(a_mesh("east")))
     assert isinstance(answer, Refused)
     assert answer.reason is Reason.CLUSTER_NOT_SHARED
     assert answer.detail == "east: its Ray cluster admits 2 top-level tenants, and is not `shared`: it admits nothing new"
@@ -74,8 +74,8 @@ def test_a_crowded_cluster_takes_nothing_from_anybody(tenant: TenantPath):
 
 def test_work_goes_to_the_cluster_of_its_own_tenant_instead():
     snapshot = a_snapshot(a_mesh("east"), a_mesh("west", "beta", cluster="two"))
-    answer = route(Demand(tenant=BETA, slot=ONE_CPU), snapshot)
+    answer = route(RoutingRequest(tenant=BETA, slot=ONE_CPU), snapshot)
     assert isinstance(answer, Routed)
     assert answer.mesh == "west"
-    refused = route(Demand(tenant=LAB, slot=ONE_CPU), snapshot)
+    refused = route(RoutingRequest(tenant=LAB, slot=ONE_CPU), snapshot)
     assert [verdict.reason for verdict in refused.verdicts] == [Reason.CLUSTER_NOT_SHARED, Reason.TENANT_NOT_ALLOWED]

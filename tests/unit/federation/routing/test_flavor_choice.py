@@ -9,7 +9,7 @@ import pytest
 from federation.estimates import CostRules, Pace
 from federation.quota.flavors import Grade, Mode
 from federation.quota.policies import Fungibility, Policies, Preempt, Preference, QueueSettings, ResourceGroup, TryOn
-from federation.routing.demand import Demand
+from federation.routing.demand import RoutingRequest
 from federation.routing.flavor_choice import Graded, in_order, search, words_of
 from federation.routing.headroom import Headroom
 from federation.routing.route import Routed, choose, route
@@ -69,7 +69,7 @@ def two(**pools):
 
 
 def routed(snapshot, *, near=None, rules=SLOW, pieces=1, slot=ONE_CPU, **asked):
-    demand = Demand(tenant=LAB, slot=slot, settings=asked.pop("settings", None) or settings(**asked))
+    demand = RoutingRequest(tenant=LAB, slot=slot, settings=asked.pop("settings", None) or settings(**asked))
     answer = choose(survey(demand, snapshot, rules), {MeshId(mesh): size for mesh, size in (near or {}).items()}, pieces=pieces)
     assert isinstance(answer, Routed)
     return answer
@@ -217,7 +217,7 @@ def test_work_that_asks_for_nothing_takes_the_first_flavor():
 
 
 def test_what_is_planned_for_a_mesh_makes_its_flavor_wait():
-    demand = Demand(tenant=LAB, slot=ONE_CPU, settings=settings())
+    demand = RoutingRequest(tenant=LAB, slot=ONE_CPU, settings=settings())
     answer = route(demand, a_federation(*two()), {MeshId("spots"): ResourceSet.of({"cpu": 4})}, SLOW)
     assert isinstance(answer, Routed)
     assert answer.flavor == STANDARD

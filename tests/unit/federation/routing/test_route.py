@@ -6,7 +6,7 @@ import pytest
 
 from federation.estimates import CostRules, Pace
 from federation.quota.policies import Policies, Preempt, QueueSettings
-from federation.routing.demand import Demand
+from federation.routing.demand import RoutingRequest
 from federation.routing.route import Refused, Routed, choose, route
 from federation.routing.survey import survey
 from federation.snapshot import AbsentMesh, LeaseView, MeshRecord, MeshView, PoolRecord, Snapshot, Whereabouts
@@ -49,8 +49,8 @@ def a_snapshot(*meshes: MeshView, cpu: int = 8, cpu_used: int = 0) -> Snapshot:
     return Snapshot(at_ms=0, tree=a_tree(cpu), usage=usage, meshes=meshes)
 
 
-def a_demand(**asked: object) -> Demand:
-    return Demand(**{"tenant": LAB, "slot": ONE_CPU, **asked})
+def a_demand(**asked: object) -> RoutingRequest:
+    return RoutingRequest(**{"tenant": LAB, "slot": ONE_CPU, **asked})
 
 
 @pytest.mark.parametrize(

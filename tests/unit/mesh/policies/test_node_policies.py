@@ -11,7 +11,7 @@ import pytest
 from mesh.policies import hybrid, node_affinity, weighted
 from mesh.policies.catalogue import policy
 from mesh.policies.fragmentation import CommonShapes
-from mesh.policies.policy import Demand, Draw, NodeView, Refused
+from mesh.policies.policy import Draw, NodeDemand, NodeView, Refused
 from mesh.policies.policy_fixtures import demand, node, view
 from mesh.reasons import Reason
 from mesh.scheduling.tasks import Weights
@@ -22,13 +22,13 @@ def first(count: int) -> int:
     return 0
 
 
-def chosen(name: str, wanted: Demand, nodes: NodeView, draw: Draw = first) -> int | None:
+def chosen(name: str, wanted: NodeDemand, nodes: NodeView, draw: Draw = first) -> int | None:
     fits = (nodes.free >= wanted.wanted).all(axis=1)
     found = policy(name)
     return found.pick(np.where(fits, found.score(wanted, nodes), -np.inf), wanted, draw)
 
 
-def reached(name: str, wanted: Demand, nodes: NodeView) -> set[int | None]:
+def reached(name: str, wanted: NodeDemand, nodes: NodeView) -> set[int | None]:
     chance = random.Random(7)
     return {chosen(name, wanted, nodes, chance.randrange) for _ in range(100)}
 
@@ -104,7 +104,7 @@ def test_no_policy_takes_a_node_when_none_has_room(name: str):
 def test_s32_node_affinity_waits_for_a_named_node_that_is_only_busy(soft: bool):
     nodes = view(node(cpu=(0, 8), is_named=True), node(cpu=(8, 8)))
     settled = node_affinity.settle(demand(cpu=1, soft=soft, names_node=True), nodes.total[0])
-    assert isinstance(settled, Demand)
+    assert isinstance(settled, NodeDemand)
     assert chosen("node_affinity", settled, nodes) is None
 
 
@@ -121,7 +121,7 @@ def test_s32_node_affinity_refuses_hard_work_for_good_and_sends_soft_work_elsewh
     assert isinstance(refused, Refused)
     assert refused.reason is reason
     settled = node_affinity.settle(demand(cpu=2, names_node=True, soft=True), named)
-    assert isinstance(settled, Demand)
+    assert isinstance(settled, NodeDemand)
     assert chosen("node_affinity", settled, view(node(cpu=(8, 8)))) == 0
 
 
@@ -135,9 +135,9 @@ def test_node_affinity_refuses_work_that_names_no_node_and_says_so(soft: bool):
 def test_node_affinity_comes_back_when_the_named_node_does():
     nodes = view(node(cpu=(8, 8)), node(cpu=(8, 8), is_named=True))
     away = node_affinity.settle(demand(cpu=2, names_node=True, soft=True), None)
-    assert isinstance(away, Demand)
+    assert isinstance(away, NodeDemand)
     back = node_affinity.settle(away, nodes.total[1])
-    assert isinstance(back, Demand)
+    assert isinstance(back, NodeDemand)
     assert chosen("node_affinity", back, nodes) == 1
 
 

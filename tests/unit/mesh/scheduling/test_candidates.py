@@ -9,7 +9,7 @@ from mesh.ids import JobId, LabelName, NodeName, PoolName, TaskId
 from mesh.nodes import NodeTable
 from mesh.policies.catalogue import policy
 from mesh.policies.fragmentation import CommonShapes
-from mesh.policies.policy import Demand, Policy
+from mesh.policies.policy import NodeDemand, Policy
 from mesh.pools import PoolSpec
 from mesh.resources import ResourceSet
 from mesh.scheduling.candidates import Candidates
@@ -72,7 +72,7 @@ def test_settings_that_change_give_a_request_another_bucket():
 
 
 def candidates(table: NodeTable, wanted: ResourceSet, by: Policy) -> Candidates:
-    return Candidates(table, wanted, {}, by, Demand(wanted=table.vector(wanted)))
+    return Candidates(table, wanted, {}, by, NodeDemand(wanted=table.vector(wanted)))
 
 
 def test_a_single_row_and_all_rows_are_judged_alike_where_something_that_is_not_wanted_is_over_committed():
