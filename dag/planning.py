@@ -15,7 +15,7 @@ from federation.estimates import COST_RULES, CostRules
 from federation.quota.policies import NO_SETTINGS, QueueSettings
 from federation.routing.demand import RoutingRequest
 from federation.routing.headroom import Headroom
-from federation.routing.route import Refused, Routed, choose
+from federation.routing.route import Routed, RouteRefused, choose
 from federation.routing.survey import Survey, survey
 from federation.routing.verdicts import MeshVerdict
 from federation.snapshot import Snapshot
@@ -150,15 +150,15 @@ class _Asked:
         self._headroom = Headroom(snapshot)
         self._rules = rules
         self._surveys: dict[tuple[object, ...], Survey] = {}
-        self._answers: dict[tuple[object, ...], tuple[Routed | Refused, str]] = {}
+        self._answers: dict[tuple[object, ...], tuple[Routed | RouteRefused, str]] = {}
 
-    def answer(self, plan: NodePlan, near: Counter[MeshId], pinned: MeshId | None, pieces: int) -> tuple[Routed | Refused, str]:
+    def answer(self, plan: NodePlan, near: Counter[MeshId], pinned: MeshId | None, pieces: int) -> tuple[Routed | RouteRefused, str]:
         """Where the node goes or why it goes nowhere, and that in words."""
         kind = _kind(plan)
         key = (*kind, plan.mesh, pinned, pieces, tuple(sorted(near.items())))
         if key not in self._answers:
             answer = choose(self._survey(kind, plan, plan.mesh or pinned), near, pieces=pieces)
-            if isinstance(answer, Refused) and pinned is not None and plan.mesh is None:
+            if isinstance(answer, RouteRefused) and pinned is not None and plan.mesh is None:
                 # The mesh that has the value takes nothing; elsewhere the value is computed again.
                 answer = choose(self._survey(kind, plan, None), near, pieces=pieces)
             self._answers[key] = answer, why(answer) if isinstance(answer, Routed) else answer.detail

@@ -49,7 +49,7 @@ class Routed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class RouteRefused:
     """Result: no mesh accepts the work as things stand."""
 
     reason: Reason  #: The common reason of all meshes (or of the pinned one), otherwise NO_MESH_FITS.
@@ -77,7 +77,7 @@ class _Fit(NamedTuple):
 
 def route(
     demand: RoutingRequest, snapshot: Snapshot, planned: Mapping[MeshId, ResourceSet] | None = None, rules: CostRules = COST_RULES
-) -> Routed | Refused:
+) -> Routed | RouteRefused:
     """Choose a mesh for the demand. Pure.
 
     Args:
@@ -88,7 +88,7 @@ def route(
 
 def choose(
     asked: Survey, near: Mapping[MeshId, int], planned: Mapping[MeshId, ResourceSet] | None = None, *, pieces: int = 1
-) -> Routed | Refused:
+) -> Routed | RouteRefused:
     """Choose the mesh for a stage of the surveyed work. Pure.
 
     Args:
@@ -204,15 +204,15 @@ def _with_absent(asked: Survey) -> tuple[MeshVerdict, ...]:
     return tuple(sorted((*asked.verdicts, *told), key=lambda verdict: verdict.mesh)) if told else asked.verdicts
 
 
-def _refuse(demand: RoutingRequest, verdicts: tuple[MeshVerdict, ...], unheld: str) -> Refused:
+def _refuse(demand: RoutingRequest, verdicts: tuple[MeshVerdict, ...], unheld: str) -> RouteRefused:
     asked = [verdict for verdict in verdicts if demand.mesh in (None, verdict.mesh)]
     if not asked:
         if demand.mesh is not None:
-            return Refused(reason=Reason.MESH_UNREACHABLE, detail=f"{demand.mesh}: no mesh of this name has joined", verdicts=verdicts)
-        return Refused(reason=Reason.NO_MESH_FITS, detail="no mesh has joined", verdicts=verdicts)
+            return RouteRefused(reason=Reason.MESH_UNREACHABLE, detail=f"{demand.mesh}: no mesh of this name has joined", verdicts=verdicts)
+        return RouteRefused(reason=Reason.NO_MESH_FITS, detail="no mesh has joined", verdicts=verdicts)
     reasons = {verdict.reason for verdict in asked}
     common = reasons.pop() if len(reasons) == 1 else None
-    return Refused(
+    return RouteRefused(
         reason=common or Reason.NO_MESH_FITS,
         detail="; ".join((*([unheld] if unheld else ()), *(f"{verdict.mesh}: {verdict.detail}" for verdict in asked))),
         verdicts=verdicts,

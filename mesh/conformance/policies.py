@@ -14,7 +14,7 @@ from mesh.nodes import NodeTable
 from mesh.policies.catalogue import policy as policy_named
 from mesh.policies.fragmentation import fragmentation
 from mesh.policies.gang import place_all
-from mesh.policies.policy import BoolArray, FloatArray, IntArray, NodeDemand, NodeView, Policy, Refused
+from mesh.policies.policy import BoolArray, FloatArray, IntArray, NodeDemand, NodeView, PlacementRefused, Policy
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.scheduling.tasks import Weights
@@ -78,7 +78,7 @@ class _Case:
             is_named=np.array([name == self.named for name in self.names], dtype=bool),
         )
 
-    def settled(self) -> NodeDemand | Refused:
+    def settled(self) -> NodeDemand | PlacementRefused:
         """Return the demand resolved by the policy for the named node."""
         demand = self.demands[0]
         if self.policy.settle is None:
@@ -107,7 +107,7 @@ def run_policy(case: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the nodes that any draws can reach, and those of `times` placements when every draw is 0."""
     read = _Case(case["given"])
     demand = read.settled()
-    if isinstance(demand, Refused):
+    if isinstance(demand, PlacementRefused):
         return {"node": None, "nodes": [], "reachable": [], "refused": demand.reason.value}
     reachable = sorted({read.names[row] for row in _ends(read, demand)})
     rows: list[int | None] = []

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from mesh.policies import hybrid
-from mesh.policies.policy import Draw, FloatArray, IntArray, NodeDemand, NodeView, Policy, Refused
+from mesh.policies.policy import Draw, FloatArray, IntArray, NodeDemand, NodeView, PlacementRefused, Policy
 from mesh.reasons import Reason
 
 _NAMED = 3.0  #: Above any score of `hybrid`.
@@ -33,21 +33,23 @@ def pick(scores: FloatArray, demand: NodeDemand, draw: Draw) -> int | None:
     return row if scores.size and scores[row] == _NAMED else hybrid.pick(scores, demand, draw)
 
 
-def settle(demand: NodeDemand, named: IntArray | None) -> NodeDemand | Refused:
+def settle(demand: NodeDemand, named: IntArray | None) -> NodeDemand | PlacementRefused:
     """Resolve whether the named node can be used.
 
     Args:
         named: Total of the named node [r]; None: it is gone, or its labels do not match.
     """
     if not demand.names_node:
-        return Refused(reason=Reason.REQUEST_INVALID, detail="policy node_affinity needs a node, but the task names none; set `node`")
+        return PlacementRefused(
+            reason=Reason.REQUEST_INVALID, detail="policy node_affinity needs a node, but the task names none; set `node`"
+        )
     if named is not None and bool((named >= demand.wanted).all()):
         return replace(demand, elsewhere=False)
     if demand.soft:
         return replace(demand, elsewhere=True)
     if named is None:
-        return Refused(reason=Reason.NAMED_NODE_GONE, detail="the named node is not in the mesh; name another one, or set soft")
-    return Refused(
+        return PlacementRefused(reason=Reason.NAMED_NODE_GONE, detail="the named node is not in the mesh; name another one, or set soft")
+    return PlacementRefused(
         reason=Reason.NAMED_NODE_TOO_SMALL, detail="the named node could not hold the task even when empty; request less, or set soft"
     )
 

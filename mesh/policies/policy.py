@@ -56,7 +56,7 @@ class NodeDemand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class PlacementRefused:
     """No node can ever hold the demand, as things are."""
 
     reason: Reason
@@ -70,7 +70,7 @@ Score = Callable[[NodeDemand, NodeView], FloatArray]
 Pick = Callable[[FloatArray, NodeDemand, Draw], int | None]
 #: Called for a new demand and whenever nodes join, leave or change totals, with the total [r] of the named node. None: it is gone, or
 #: its labels do not match. Returns the demand to score with, or why it can never be placed.
-Settle = Callable[[NodeDemand, IntArray | None], NodeDemand | Refused]
+Settle = Callable[[NodeDemand, IntArray | None], NodeDemand | PlacementRefused]
 
 
 def highest(scores: FloatArray, demand: NodeDemand, draw: Draw) -> int | None:  # noqa: ARG001  the signature of all picks

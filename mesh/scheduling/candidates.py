@@ -17,7 +17,7 @@ from mesh.ids import JobId, NodeName
 from mesh.labels import matches
 from mesh.nodes import NodeTable, Units
 from mesh.policies.fragmentation import CommonShapes
-from mesh.policies.policy import BoolArray, Draw, FloatArray, IntArray, NodeDemand, NodeView, Policy, Refused
+from mesh.policies.policy import BoolArray, Draw, FloatArray, IntArray, NodeDemand, NodeView, PlacementRefused, Policy
 from mesh.resources import ResourceSet
 from mesh.scheduling.feasibility import label_rows
 
@@ -52,7 +52,7 @@ class Candidates:
         self._policy = policy
         self._asked = demand  #: As requested.
         self._demand = demand  #: As the policy resolved it for the current nodes.
-        self._refused: Refused | None = None
+        self._refused: PlacementRefused | None = None
         self._named = named
         self._local_bytes = local_bytes or {}
         self._job = job
@@ -78,7 +78,7 @@ class Candidates:
             scores[list(without)] = -np.inf
         return self._policy.pick(scores, self._demand, draw)
 
-    def refused(self) -> Refused | None:
+    def refused(self) -> PlacementRefused | None:
         """Return why no node can ever satisfy an explicit wish (`node_affinity`), or None."""
         self._refresh()
         return self._refused
@@ -165,7 +165,7 @@ class Candidates:
         table, node = self._table, self._named
         there = node is not None and node in table and matches(self._selector, table.labels[table.row(node)])
         settled = self._policy.settle(asked, table.total[table.row(node)] if there and node is not None else None)
-        if isinstance(settled, Refused):
+        if isinstance(settled, PlacementRefused):
             self._refused = settled
         else:
             self._demand = settled

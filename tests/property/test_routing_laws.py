@@ -9,7 +9,7 @@ from federation.estimates import CostRules, Pace
 from federation.quota.policies import Fungibility, Policies, Preempt, Preference, QueueSettings, ResourceGroup, TryOn
 from federation.routing.demand import RoutingRequest
 from federation.routing.openness import may_use
-from federation.routing.route import Refused, Routed, route
+from federation.routing.route import Routed, RouteRefused, route
 from federation.snapshot import MeshRecord, MeshView, PoolRecord, Snapshot
 from federation.standing import Drain, Standing
 from federation.steadiness import Steadiness
@@ -216,7 +216,7 @@ def test_no_later_flavor_is_taken_where_an_earlier_one_would_do_and_not_begin_mu
     answer = route(
         replace(demand, settings=settings), snapshot, rules=CostRules(bandwidth_bytes_per_s=2**20, flavor_delay_ms=FLAVOR_WORTH_MS)
     )
-    if isinstance(answer, Refused) or answer.flavor == settings.flavors[0]:
+    if isinstance(answer, RouteRefused) or answer.flavor == settings.flavors[0]:
         return
     first = settings.flavors[0]
     soonest_ms = min(verdict.wait_ms + verdict.transfer_ms for verdict in answer.verdicts if verdict.accepts)
@@ -270,5 +270,5 @@ def test_every_mesh_has_its_say_and_refusals_are_told(demand, snapshot, planned)
     answer = route(demand, snapshot, planned)
     assert [verdict.mesh for verdict in answer.verdicts] == sorted(view.record.mesh for view in snapshot.meshes)
     assert all(verdict.detail for verdict in answer.verdicts)
-    assert isinstance(answer, Refused) == (not any(verdict.accepts for verdict in answer.verdicts))
+    assert isinstance(answer, RouteRefused) == (not any(verdict.accepts for verdict in answer.verdicts))
     assert answer.detail

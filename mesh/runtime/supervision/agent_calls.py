@@ -10,7 +10,7 @@ from mesh.runtime.supervision.agent_orders import AgentStatus
 from mesh.runtime.supervision.answers import (
     AgentSeen,
     NodeStatus,
-    Refused,
+    RequestRefused,
     TaskStatus,
 )
 from mesh.runtime.supervision.checked_calls import Count, Seconds, checked
@@ -27,8 +27,8 @@ class AgentCalls(TaskCalls):
 
     def create_agent(
         self, name: str, actor_class: Any, *, pool: str, timeout_s: Seconds | None = 60.0, **options: Any
-    ) -> TaskHandle | Refused:
-        """Create a named agent: a task without an entry method. If it is not up in time, remove it and return `Refused`.
+    ) -> TaskHandle | RequestRefused:
+        """Create a named agent: a task without an entry method. If it is not up in time, remove it and return `RequestRefused`.
 
         The name of an agent that has ended, or was refused, is free. The same request for a running agent returns its handle.
 
@@ -42,11 +42,11 @@ class AgentCalls(TaskCalls):
         if status.state in AT_WORK:
             return handle
         handle.cancel(keep_state=False)
-        return Refused(reason=status.reason, detail=status.detail) if status.reason is not None else _still(status)
+        return RequestRefused(reason=status.reason, detail=status.detail) if status.reason is not None else _still(status)
 
     def create_agent_with_pg(
         self, name: str, actor_class: Any, *, pool: str, resources: Amounts, timeout_s: Seconds | None = 60.0, **options: Any
-    ) -> TaskHandle | Refused:
+    ) -> TaskHandle | RequestRefused:
         """Create a named agent in a placement group of the pool.
 
         Raises:
@@ -104,5 +104,5 @@ class AgentCalls(TaskCalls):
         return metrics
 
 
-def _still(status: TaskStatus) -> Refused:
+def _still(status: TaskStatus) -> RequestRefused:
     raise SubmissionError(f"agent {status.task} is {status.state.value}: {status.detail}")

@@ -14,7 +14,7 @@ from mesh.scheduling.tasks import NO_LABEL, NO_TENANT, TERMINAL, TaskState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class RequestRefused:
     """A refusal: `reason` says why, `detail` what would have to change. False in a condition."""
 
     reason: Reason

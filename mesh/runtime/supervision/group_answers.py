@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mesh.reasons import Reason
 from mesh.runtime.supervision import views
-from mesh.runtime.supervision.answers import GroupGiven, GroupStatus, Refused
+from mesh.runtime.supervision.answers import GroupGiven, GroupStatus, RequestRefused
 from mesh.runtime.supervision.ray_names import group_name
 from mesh.runtime.supervision.supervised_mesh import WAIT_S_MAX
 from mesh.runtime.supervision.task_answers import TaskAnswers
@@ -15,8 +15,8 @@ from mesh.scheduling.tasks import TERMINAL, TaskRequest
 class GroupAnswers(TaskAnswers):
     """Methods of the supervisor's actor. An allocated group stands for a task: it is requested, awaited and cancelled like one."""
 
-    async def give_group(self, request: TaskRequest, timeout_s: float) -> GroupGiven | Refused:
-        """Allocate a placement group without an agent (`allocate_pg`). Not in time: return `Refused` and hold nothing.
+    async def give_group(self, request: TaskRequest, timeout_s: float) -> GroupGiven | RequestRefused:
+        """Allocate a placement group without an agent (`allocate_pg`). Not in time: return `RequestRefused` and hold nothing.
 
         A holder that has released its group, or got none, may ask again.
 
@@ -44,7 +44,7 @@ class GroupAnswers(TaskAnswers):
         status = self._status(task)
         await self.cancel(task, keep_state=False, destroy_group=False, requeue=False)
         book.forget(task)
-        return Refused(reason=status.reason or Reason.WAITING_IN_QUEUE, detail=status.detail)
+        return RequestRefused(reason=status.reason or Reason.WAITING_IN_QUEUE, detail=status.detail)
 
     async def groups(self) -> list[GroupStatus]:
         await self._ready

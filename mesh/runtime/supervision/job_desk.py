@@ -41,7 +41,7 @@ from mesh.jobs.states import MemberState
 from mesh.jobs.views import JobView, view_of
 from mesh.policies.policy import Policy
 from mesh.reasons import Reason
-from mesh.runtime.supervision.answers import Refused
+from mesh.runtime.supervision.answers import RequestRefused
 from mesh.runtime.supervision.control_loop import ControlLoop
 from mesh.runtime.supervision.job_rounds import JobRounds
 from mesh.runtime.supervision.order_book import TaskRow
@@ -104,7 +104,7 @@ class JobDesk:
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    def submit(self, spec: JobSpec, work: JobWork) -> Refused | None:
+    def submit(self, spec: JobSpec, work: JobWork) -> RequestRefused | None:
         """Submit a job. Idempotent for the same spec. Returns the refusal, if any."""
         if spec.job not in self._loop.jobs.jobs:
             self._works.submit_job(spec.job, work)
@@ -112,7 +112,7 @@ class JobDesk:
         self._wants_round = True
         self._is_due.set()
         refused = next((told for told in decisions if isinstance(told, RefuseJob)), None)
-        return Refused(reason=refused.reason, detail=refused.detail) if refused is not None else None
+        return RequestRefused(reason=refused.reason, detail=refused.detail) if refused is not None else None
 
     def terminate(self, job: JobId) -> None:
         """Terminate the job; does nothing when it is over. Raises `JobUnknown`."""

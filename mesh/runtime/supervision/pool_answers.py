@@ -8,7 +8,7 @@ from mesh.ids import PoolName
 from mesh.pools import PoolSpec
 from mesh.resources import ResourceSet
 from mesh.runtime.supervision import views
-from mesh.runtime.supervision.answers import PoolStatus, Refused, SlotReserved
+from mesh.runtime.supervision.answers import PoolStatus, RequestRefused, SlotReserved
 from mesh.runtime.supervision.supervised_mesh import SupervisedMesh
 from mesh.runtime.supervision.supervision_errors import SubmissionError
 from mesh.scheduling.decisions import AnswerSlot
@@ -54,7 +54,7 @@ class PoolAnswers(SupervisedMesh):
         await self._ready
         return views.pool_statuses(self._state, self._loop.book)
 
-    async def reserve_slot(self, slot: str, pool: PoolName, resources: ResourceSet) -> SlotReserved | Refused:
+    async def reserve_slot(self, slot: str, pool: PoolName, resources: ResourceSet) -> SlotReserved | RequestRefused:
         """Reserve quota under the name. Idempotent. Raises `PoolUnknown`, `SubmissionError`."""
         await self._ready
         if resources == self._state.pools.held_by(slot).get(pool):
@@ -63,16 +63,16 @@ class PoolAnswers(SupervisedMesh):
         refused = self._slot_answer(slot, self._loop.tell(SlotAsked(at_ms=self._clock.now_ms(), slot=slot, pool=pool, resources=resources)))
         return refused if refused is not None else SlotReserved(slot=slot, pool=pool, resources=resources)
 
-    async def commit_slot(self, slot: str) -> Refused | None:
+    async def commit_slot(self, slot: str) -> RequestRefused | None:
         """Turn the slot's reserved quota into used quota."""
         await self._ready
         return self._slot_answer(slot, self._loop.tell(SlotCommitted(at_ms=self._clock.now_ms(), slot=slot)))
 
-    async def release_slot(self, slot: str) -> Refused | None:
+    async def release_slot(self, slot: str) -> RequestRefused | None:
         """Release the slot's quota. Idempotent."""
         await self._ready
         return self._slot_answer(slot, self._loop.tell(SlotReleased(at_ms=self._clock.now_ms(), slot=slot)))
 
-    def _slot_answer(self, slot: str, decisions: list[Any]) -> Refused | None:
+    def _slot_answer(self, slot: str, decisions: list[Any]) -> RequestRefused | None:
         answer = next(decision for decision in decisions if isinstance(decision, AnswerSlot) and decision.slot == slot)
-        return None if answer.refused is None else Refused(reason=answer.refused, detail=answer.detail)
+        return None if answer.refused is None else RequestRefused(reason=answer.refused, detail=answer.detail)

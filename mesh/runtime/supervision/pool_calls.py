@@ -13,7 +13,7 @@ from mesh.runtime.supervision.answers import (
     GroupGiven,
     GroupStatus,
     PoolStatus,
-    Refused,
+    RequestRefused,
     SlotReserved,
 )
 from mesh.runtime.supervision.checked_calls import Count, Seconds, checked
@@ -119,20 +119,20 @@ class PoolCalls(MeshCalls):
         pools: list[PoolStatus] = self._link.ask("pools")
         return pools
 
-    def reserve_agent_slot(self, pool: str, resources: Amounts, *, slot: str | None = None) -> SlotReserved | Refused:
+    def reserve_agent_slot(self, pool: str, resources: Amounts, *, slot: str | None = None) -> SlotReserved | RequestRefused:
         """Reserve quota for an agent of your own. Idempotent under the same name. Raises `PoolUnknown`."""
         name = required("slot", slot) if slot is not None else f"slot-{uuid.uuid4().hex[:12]}"
-        answer: SlotReserved | Refused = self._link.ask("reserve_slot", name, PoolName(pool), read_amounts(resources))
+        answer: SlotReserved | RequestRefused = self._link.ask("reserve_slot", name, PoolName(pool), read_amounts(resources))
         return answer
 
-    def commit_agent_slot(self, slot: str) -> Refused | None:
+    def commit_agent_slot(self, slot: str) -> RequestRefused | None:
         """Turn reserved quota into used quota. Returns None, or the refusal."""
-        refused: Refused | None = self._link.ask("commit_slot", slot)
+        refused: RequestRefused | None = self._link.ask("commit_slot", slot)
         return refused
 
-    def release_agent_slot(self, slot: str) -> Refused | None:
+    def release_agent_slot(self, slot: str) -> RequestRefused | None:
         """Release quota, whether reserved or used. Idempotent. Returns None, or the refusal."""
-        refused: Refused | None = self._link.ask("release_slot", slot)
+        refused: RequestRefused | None = self._link.ask("release_slot", slot)
         return refused
 
     def allocate_pg(
@@ -143,7 +143,7 @@ class PoolCalls(MeshCalls):
         priority: float = DEFAULT_PRIORITY,
         holder: str | None = None,
         timeout_s: Seconds = 10.0,
-    ) -> GroupGiven | Refused:
+    ) -> GroupGiven | RequestRefused:
         """Allocate a placement group of the pool to the caller: reserved if urgent, an idle one if possible, else a new one.
 
         `ray.util.get_placement_group(given.name)` returns the group itself. Raises `PoolUnknown`.
@@ -158,7 +158,7 @@ class PoolCalls(MeshCalls):
             has_agent=False,
             preemptible=False,
         )
-        answer: GroupGiven | Refused = self._link.ask("give_group", request, timeout_s)
+        answer: GroupGiven | RequestRefused = self._link.ask("give_group", request, timeout_s)
         return answer
 
     def release_pg(self, given: GroupGiven | str, *, destroy: bool = False) -> None:

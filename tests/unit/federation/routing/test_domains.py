@@ -6,7 +6,7 @@ import pytest
 
 from federation.routing.demand import RoutingRequest
 from federation.routing.domains import crowded
-from federation.routing.route import Refused, Routed, route
+from federation.routing.route import Routed, RouteRefused, route
 from federation.snapshot import LeaseView, MeshRecord, MeshView, PoolRecord, Snapshot
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
@@ -67,7 +67,7 @@ def test_of_domains_are_crowded(snapshot: Snapshot, found: dict[str, tuple[Tenan
 @pytest.mark.parametrize("tenant", [LAB, BETA])
 def test_a_crowded_cluster_takes_nothing_from_anybody(tenant: TenantPath):
     answer = route(RoutingRequest(tenant=tenant, slot=ONE_CPU), a_snapshot(a_mesh("east")))
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, RouteRefused)
     assert answer.reason is Reason.CLUSTER_NOT_SHARED
     assert answer.detail == "east: its Ray cluster admits 2 top-level tenants, and is not `shared`: it admits nothing new"
 

@@ -7,7 +7,7 @@ import pytest
 from federation.estimates import CostRules, Pace
 from federation.quota.policies import Policies, Preempt, QueueSettings
 from federation.routing.demand import RoutingRequest
-from federation.routing.route import Refused, Routed, choose, route
+from federation.routing.route import Routed, RouteRefused, choose, route
 from federation.routing.survey import survey
 from federation.snapshot import AbsentMesh, LeaseView, MeshRecord, MeshView, PoolRecord, Snapshot, Whereabouts
 from federation.standing import Drain, Standing
@@ -97,7 +97,7 @@ def a_demand(**asked: object) -> RoutingRequest:
 )
 def test_a_mesh_refuses_with_the_reason_that(demand, mesh, reason):
     answer = route(demand, a_snapshot(mesh))
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, RouteRefused)
     assert answer.reason is reason
     assert [(verdict.mesh, verdict.reason, verdict.accepts) for verdict in answer.verdicts] == [("east", reason, False)]
     assert answer.detail.removeprefix("no mesh has gpu; there is cpu; ") == f"east: {answer.verdicts[0].detail}"
@@ -153,7 +153,7 @@ def test_a_mesh_takes_the_tenant_when_it_is(tenants):
 
 def test_a_tenant_whose_name_only_begins_alike_is_another_one():
     answer = route(a_demand(tenant=TenantPath("acme/lab")), a_snapshot(a_mesh("east", tenants=("acme/la",))))
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, RouteRefused)
 
 
 def test_a_mesh_that_could_start_the_work_comes_before_the_one_where_the_inputs_are():
@@ -220,14 +220,14 @@ def test_pinned_work_goes_where_it_is_pinned_and_waits_there():
 def test_pinned_work_is_refused_with_the_reason_of_that_mesh_alone():
     snapshot = a_snapshot(a_mesh("east"), a_mesh("west", drain=Drain()))
     answer = route(a_demand(mesh=MeshId("west")), snapshot)
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, RouteRefused)
     assert (answer.reason, answer.detail) == (Reason.MESH_DRAINING, "west: it is draining and admits nothing new")
     assert len(answer.verdicts) == 2
 
 
 def test_work_pinned_to_a_mesh_that_never_joined_waits_for_it():
     answer = route(a_demand(mesh=MeshId("moon")), a_snapshot(a_mesh("east")))
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, RouteRefused)
     assert answer.reason is Reason.MESH_UNREACHABLE
     assert "moon" in answer.detail
 
@@ -235,14 +235,14 @@ def test_work_pinned_to_a_mesh_that_never_joined_waits_for_it():
 def test_different_refusals_are_told_side_by_side():
     snapshot = a_snapshot(a_mesh("east", alive=False), a_mesh("west", drain=Drain()))
     answer = route(a_demand(), snapshot)
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, RouteRefused)
     assert answer.reason is Reason.NO_MESH_FITS
     assert answer.detail == "east: its heartbeat is overdue; west: it is draining and admits nothing new"
 
 
 def test_without_any_mesh_nothing_fits():
     answer = route(a_demand(), a_snapshot())
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, RouteRefused)
     assert (answer.reason, answer.verdicts) == (Reason.NO_MESH_FITS, ())
 
 
@@ -284,7 +284,7 @@ def full(name: str, *, run_ms: int, claimed: int = 1, waiting: int = 0) -> MeshV
 
 def test_a_drained_mesh_refuses_with_the_reason_of_whoever_drained_it():
     answer = route(a_demand(), a_snapshot(standing(a_mesh("east"), drain=Drain(reason="new disks"))))
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, RouteRefused)
     assert (answer.reason, answer.detail) == (Reason.MESH_DRAINING, "east: it is draining and admits nothing new (new disks)")
 
 
@@ -292,7 +292,7 @@ def test_a_mesh_on_probation_refuses_and_tells_for_how_much_longer():
     kept = Steadiness(incarnation=2, alive=True, losses_ms=(10, 20), back_ms=1_000, steady_ms=61_000)
     snapshot = replace(a_snapshot(standing(a_mesh("east"), steadiness=kept)), at_ms=60_500)
     answer = route(a_demand(), snapshot)
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, RouteRefused)
     assert (answer.reason, answer.verdicts[0].wait_ms) == (Reason.MESH_FLAPPING, 500)
     assert answer.detail == "east: it was lost 2 times lately and came back; it gets nothing new before 00:01:01Z"
     assert isinstance(route(a_demand(), replace(snapshot, at_ms=61_000)), Routed)
@@ -405,7 +405,7 @@ def an_absent_mesh(name: str, whereabouts: Whereabouts = Whereabouts.LEFT, **tol
 def test_work_for_a_mesh_that_is_not_there_is_told_where_the_mesh_is(asked, whereabouts, words):
     east, lab = a_mesh("east", labels={"zone": "east"}), an_absent_mesh("lab", whereabouts, labels={"zone": "lab"})
     refused = route(a_demand(**asked), replace(a_snapshot(east), absent=(lab,)))
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RouteRefused)
     assert words in refused.detail
     assert [(verdict.mesh, verdict.reason) for verdict in refused.verdicts][1:] == [("lab", Reason.MESH_UNREACHABLE)]
     alone = route(a_demand(**asked), replace(a_snapshot(), absent=(lab,)))

@@ -11,7 +11,7 @@ import pytest
 from mesh.policies import hybrid, node_affinity, weighted
 from mesh.policies.catalogue import policy
 from mesh.policies.fragmentation import CommonShapes
-from mesh.policies.policy import Draw, NodeDemand, NodeView, Refused
+from mesh.policies.policy import Draw, NodeDemand, NodeView, PlacementRefused
 from mesh.policies.policy_fixtures import demand, node, view
 from mesh.reasons import Reason
 from mesh.scheduling.tasks import Weights
@@ -118,7 +118,7 @@ def test_s32_node_affinity_waits_for_a_named_node_that_is_only_busy(soft: bool):
 def test_s32_node_affinity_refuses_hard_work_for_good_and_sends_soft_work_elsewhere(total: list[int] | None, reason: Reason):
     named = None if total is None else np.array(total)
     refused = node_affinity.settle(demand(cpu=2, names_node=True), named)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, PlacementRefused)
     assert refused.reason is reason
     settled = node_affinity.settle(demand(cpu=2, names_node=True, soft=True), named)
     assert isinstance(settled, NodeDemand)
@@ -128,7 +128,7 @@ def test_s32_node_affinity_refuses_hard_work_for_good_and_sends_soft_work_elsewh
 @pytest.mark.parametrize("soft", [False, True], ids=["hard", "soft"])
 def test_node_affinity_refuses_work_that_names_no_node_and_says_so(soft: bool):
     refused = node_affinity.settle(demand(cpu=2, soft=soft), None)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, PlacementRefused)
     assert (refused.reason, "names none" in refused.detail) == (Reason.REQUEST_INVALID, True)
 
 

@@ -14,7 +14,7 @@ from mesh.pools import PoolSpec
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.runtime.supervision.agent_orders import AgentStatus, HostOrder
-from mesh.runtime.supervision.answers import GroupGiven, Refused
+from mesh.runtime.supervision.answers import GroupGiven, RequestRefused
 from mesh.runtime.supervision.archive import Archive
 from mesh.runtime.supervision.control_loop import ControlLoop, MeshClock
 from mesh.runtime.supervision.plugin_host import PluginHost
@@ -119,7 +119,7 @@ def test_s7_a_holder_that_gave_its_group_back_may_ask_again_for_other_things_too
 def test_s7_a_holder_that_was_refused_may_ask_again(tmp_path):
     async def check(mesh):
         assert isinstance(await mesh.ask("other"), GroupGiven)
-        assert isinstance(await mesh.ask("mine", is_made=False), Refused)
+        assert isinstance(await mesh.ask("mine", is_made=False), RequestRefused)
         await mesh.give_back("other")
         assert isinstance(await mesh.ask("mine"), GroupGiven)
 
