@@ -13,7 +13,7 @@ from ray import serve
 
 from benchmarks.bed import Bed
 from benchmarks.measuring import WALL, Result, Sample, in_turns, result_of
-from federation.leases import Granted, LeaseLedger, Want
+from federation.leases import Granted, LeaseLedger, QuotaDemand
 from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.http_link import HttpLedger, HttpLink
@@ -102,7 +102,7 @@ def _granted(mesh: _Asking) -> Sample:
 
 def _called(mesh: _Asking, scripts: Scripts) -> Sample:
     mesh.renew()
-    want = Want(tenant=TENANT, flavor=FLAVOR, slot=SLOT, version=mesh.lease(TENANT, FLAVOR).version)
+    want = QuotaDemand(tenant=TENANT, flavor=FLAVOR, slot=SLOT, version=mesh.lease(TENANT, FLAVOR).version)
     arguments = (*of_session(mesh.session), lines_of([ask_line(want)]))
     begun = time.perf_counter()
     reply = scripts.call("acquire", *arguments)

@@ -18,7 +18,7 @@ import redis
 from rich.table import Table
 
 from benchmarks.measuring import WALL, Sample, Series, in_turns
-from federation.leases import ROWS_MAX, Acquired, Beat, Kept, LeaseTerms, Told, Want
+from federation.leases import ROWS_MAX, Acquired, Beat, Kept, LeaseTerms, QuotaDemand, Told
 from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord
 from federation.store.keys import Keys
@@ -150,8 +150,8 @@ def _tree(ledger: RedisLedger) -> list[TenantPath]:
     return leaves
 
 
-def _wants(mesh: ManualMesh, tenants: list[TenantPath]) -> tuple[Want, ...]:
-    return tuple(Want(tenant=path, flavor=_RED, slot=_SLOT, version=mesh.lease(path, _RED).version) for path in tenants)
+def _wants(mesh: ManualMesh, tenants: list[TenantPath]) -> tuple[QuotaDemand, ...]:
+    return tuple(QuotaDemand(tenant=path, flavor=_RED, slot=_SLOT, version=mesh.lease(path, _RED).version) for path in tenants)
 
 
 def _take_in(mesh: ManualMesh, acquired: Acquired) -> None:

@@ -24,10 +24,10 @@ from unittest.mock import patch
 
 from rich.table import Table
 
-from federation.planning.board import Board, Claim, Lease
+from federation.planning.board import Board, PlannedDemand, PlannedLease
 from federation.planning.planner import plan
 from federation.planning.reclaiming import Reclaiming
-from federation.planning.values import Holding, Plan, Want
+from federation.planning.values import Holding, Plan, PlannerDemand
 from federation.quota.forest import ForestNode, QuotaForest
 from federation.tenants import Quota
 from mesh.ids import FlavorName, MeshId, TenantPath
@@ -138,7 +138,7 @@ def _measure(tenants: int, active: int, turns: int, base: Found | None) -> Found
     )
 
 
-def _timed(forest: QuotaForest, holdings: list[Holding], wants: list[Want]) -> tuple[float, float, Plan]:
+def _timed(forest: QuotaForest, holdings: list[Holding], wants: list[PlannerDemand]) -> tuple[float, float, Plan]:
     """Return wall and processor milliseconds, and the plan."""
     gc.collect()
     begun, used = time.perf_counter(), time.process_time()
@@ -146,7 +146,7 @@ def _timed(forest: QuotaForest, holdings: list[Holding], wants: list[Want]) -> t
     return (time.perf_counter() - begun) * 1000, (time.process_time() - used) * 1000, answer
 
 
-def _parts(forest: QuotaForest, holdings: list[Holding], wants: list[Want]) -> tuple[float, float]:
+def _parts(forest: QuotaForest, holdings: list[Holding], wants: list[PlannerDemand]) -> tuple[float, float]:
     """Return the milliseconds of building the planning state, and of all victim searches of one round."""
     begun = time.perf_counter()
     board = Board(forest, holdings, keeps_local=True)
@@ -170,7 +170,7 @@ class Clocked:
         """Measure within the block."""
         clocked, free = cls(), Reclaiming.free
 
-        def timed(self: Reclaiming, claim: Claim, slots: int) -> tuple[int, tuple[Lease, ...]]:
+        def timed(self: Reclaiming, claim: PlannedDemand, slots: int) -> tuple[int, tuple[PlannedLease, ...]]:
             begun = time.perf_counter()
             found = free(self, claim, slots)
             clocked.spent_ms += (time.perf_counter() - begun) * 1000
@@ -202,7 +202,7 @@ def _holding(chance: random.Random, team: TenantPath, number: int) -> Holding:
     return Holding(mesh=mesh, tenant=team, flavor=flavor, target=target, token=number + 1, priority=chance.randrange(4))
 
 
-def _want(chance: random.Random, team: TenantPath, number: int) -> Want:
+def _want(chance: random.Random, team: TenantPath, number: int) -> PlannerDemand:
     mesh, flavor = MeshId(f"mesh-{chance.randrange(MESHES)}"), chance.choice(FLAVORS)
     slots, priority = chance.randint(1, 10), chance.randrange(4)
-    return Want(mesh=mesh, tenant=team, flavor=flavor, slot=_SLOT, slots=slots, priority=priority, since_ms=number)
+    return PlannerDemand(mesh=mesh, tenant=team, flavor=flavor, slot=_SLOT, slots=slots, priority=priority, since_ms=number)

@@ -19,7 +19,7 @@ from typing import Any, cast
 import redis
 from rich.table import Table
 
-from federation.leases import LeaseLedger, LeaseTerms, Want
+from federation.leases import LeaseLedger, LeaseTerms, QuotaDemand
 from federation.manual_mesh import ManualMesh
 from federation.planning.seat import PlannerSeat
 from federation.snapshot import MeshRecord, PoolRecord
@@ -201,10 +201,10 @@ def _served_ms(client: redis.Redis) -> float:
 
 def _want(meshes: list[ManualMesh], teams: list[tuple[TenantPath, FlavorName]], turn: int) -> None:
     """Make some teams demand a slot more, each on its own mesh; other teams in the next turn."""
-    asking: dict[int, list[Want]] = {}
+    asking: dict[int, list[QuotaDemand]] = {}
     for place in range(turn * WANTS, (turn + 1) * WANTS):
         team, flavor = teams[place % len(teams)]
-        asking.setdefault(place % len(teams) % MESHES, []).append(Want(tenant=team, flavor=flavor, slot=_SLOT))
+        asking.setdefault(place % len(teams) % MESHES, []).append(QuotaDemand(tenant=team, flavor=flavor, slot=_SLOT))
     for number, wants in asking.items():
         meshes[number].beat(wants=tuple(wants))
 

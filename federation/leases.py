@@ -116,7 +116,7 @@ def lease_name(mesh: MeshId, tenant: TenantPath, flavor: FlavorName) -> LeaseId:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Want:
+class QuotaDemand:
     """Slots of one size and priority that a mesh could use at once for a tenant, beyond what its lease holds."""
 
     tenant: FitTenant
@@ -157,7 +157,7 @@ class Beat:
 
     number: int  #: Counts up from 1 per session. A repeated number gets the same response and changes nothing.
     acks: tuple[Kept, ...] = ()  #: Leases above their target that the mesh does not exceed any more.
-    wants: tuple[Want, ...] | None = None  #: All wants, beyond what the mesh held before this heartbeat; None: unchanged.
+    wants: tuple[QuotaDemand, ...] | None = None  #: All wants, beyond what the mesh held before this heartbeat; None: unchanged.
     claims: tuple[Lease, ...] | None = None  #: All leases held; the ledger needs them while it recovers.
     pays: tuple[Pays, ...] = ()  #: Changed priorities; leases that are not held are ignored.
 
@@ -358,7 +358,7 @@ class LeaseLedger(Protocol):
     def leave(self, session: Session) -> None:
         """End the session after all its work has ended. Harmless if the session has ended already."""
 
-    def acquire(self, session: Session, wants: tuple[Want, ...]) -> Acquired:
+    def acquire(self, session: Session, wants: tuple[QuotaDemand, ...]) -> Acquired:
         """Grant as many whole slots of each want as the tree allows, by nominal quota and by borrowing. Capacity that a plan reserves for
         others is not granted.
 

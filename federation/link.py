@@ -39,7 +39,7 @@ from federation.errors import (
     TooManyClaims,
     UnfitName,
 )
-from federation.leases import Acquired, Beat, Kept, Lease, Session, Told, Want
+from federation.leases import Acquired, Beat, Kept, Lease, QuotaDemand, Session, Told
 from federation.snapshot import MeshRecord
 from mesh.errors import AmountError, MeshError
 from mesh.ids import MeshId, NodeId, StageId
@@ -120,7 +120,7 @@ class Leave:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acquire:
     session: Session
-    wants: tuple[Want, ...]
+    wants: tuple[QuotaDemand, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from federation.errors import EpochChanged
-from federation.leases import Beat, Granted, Kept, Lease, LeaseLedger, LeaseRefused, LookAgain, Pays, Told, Want
+from federation.leases import Beat, Granted, Kept, Lease, LeaseLedger, LeaseRefused, LookAgain, Pays, QuotaDemand, Told
 from federation.snapshot import MeshRecord
 from mesh.ids import FlavorName, TenantPath
 from mesh.resources import NOTHING, ResourceSet
@@ -40,7 +40,7 @@ class ManualMesh:
     ) -> Granted | LookAgain | LeaseRefused:
         """Ask for slots, under the version last reported."""
         version = self.lease(tenant, flavor).version
-        want = Want(tenant=tenant, flavor=flavor, slot=slot, slots=slots, priority=priority, version=version)
+        want = QuotaDemand(tenant=tenant, flavor=flavor, slot=slot, slots=slots, priority=priority, version=version)
         acquired = self.ledger.acquire(self.session, (want,))
         self._take_in(acquired.told)
         return acquired.answers[0]
@@ -66,7 +66,7 @@ class ManualMesh:
         self,
         *,
         acks: tuple[Kept, ...] = (),
-        wants: tuple[Want, ...] | None = None,
+        wants: tuple[QuotaDemand, ...] | None = None,
         claims: tuple[Lease, ...] | None = None,
         pays: tuple[Pays, ...] = (),
     ) -> Told:

@@ -17,7 +17,7 @@ from dag.store.memory import MemoryEventFeed, MemoryRunStore
 from federation.api_keys import KeyRing
 from federation.blobs import BlobStore
 from federation.dispatch import Claim, ClaimedStage, ClaimStanding, HeldClaim, Mail, QueuedStage, StageQueue
-from federation.leases import Acquired, Beat, Kept, Lease, LeaseLedger, Session, Told, Want
+from federation.leases import Acquired, Beat, Kept, Lease, LeaseLedger, QuotaDemand, Session, Told
 from federation.receipts import ReceiptKeys
 from federation.snapshot import MeshRecord
 from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpStageQueue
@@ -164,7 +164,7 @@ class LinkedLedger:
     def leave(self, session: Session) -> None:
         self._of(session.mesh).leave(session)
 
-    def acquire(self, session: Session, wants: tuple[Want, ...]) -> Acquired:
+    def acquire(self, session: Session, wants: tuple[QuotaDemand, ...]) -> Acquired:
         return self._of(session.mesh).acquire(session, wants)
 
     def release(self, session: Session, parts: tuple[Kept, ...]) -> Told:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 
-from federation.leases import ROWS_MAX, TOLD_MAX, Kept, Lease, Pays, Told, Want
+from federation.leases import ROWS_MAX, TOLD_MAX, Kept, Lease, Pays, QuotaDemand, Told
 from mesh.ids import FlavorName, StageId, TenantPath
 from mesh.resources import NOTHING, ResourceSet
 
@@ -324,11 +324,11 @@ class LeaseBalance:
             held.pop(key).offered = NOTHING
         return tuple(account.lease for account in held.values() if account.lease is not None)
 
-    def want(self, key: LeaseKey, slot: ResourceSet, slots: int, priority: int) -> Want:
+    def want(self, key: LeaseKey, slot: ResourceSet, slots: int, priority: int) -> QuotaDemand:
         """Return the request for so many more slots."""
         lease = self.lease(key)
         version = lease.version if lease is not None else 0
-        return Want(tenant=key[0], flavor=key[1], slot=slot, slots=slots, priority=priority, version=version)
+        return QuotaDemand(tenant=key[0], flavor=key[1], slot=slot, slots=slots, priority=priority, version=version)
 
 
 def sum_of(amounts: Iterable[ResourceSet]) -> ResourceSet:

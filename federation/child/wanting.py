@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from federation.child.balance import LeaseBalance, LeaseKey
-from federation.leases import TOLD_MAX, Want
+from federation.leases import TOLD_MAX, QuotaDemand
 from mesh.admission import StageAdmission, Workload, WorkloadState
 from mesh.ids import FlavorName, TenantPath
 from mesh.reasons import Reason
@@ -26,11 +26,11 @@ _MAY_LIFT = (Reason.QUOTA_EXHAUSTED, Reason.CAPACITY_BUSY)
 class OpenDemand:
     """A want and its start of waiting. Two demands are equal if the ledger need not receive the second."""
 
-    want: Want  #: Without the fields that change at each moment.
+    want: QuotaDemand  #: Without the fields that change at each moment.
     since_ms: int  #: When the oldest stage behind it began to wait, on the mesh's own clock.
     beyond: int = field(default=0, compare=False)  #: Not compared: a longer queue changes nothing while it exceeds the mesh.
 
-    def told(self, now_ms: int) -> Want:
+    def told(self, now_ms: int) -> QuotaDemand:
         """Return the want as the ledger receives it now."""
         return replace(self.want, waited_ms=max(0, now_ms - self.since_ms), beyond=self.beyond)
 
@@ -88,7 +88,7 @@ def _demands(alike: _Alike, key: LeaseKey, reason: Reason, admission: StageAdmis
     beyond = alike.slots - slots
     for slot, some in parts:
         if some > 0:
-            want = Want(tenant=key[0], flavor=key[1], slot=slot, slots=some, priority=offer.priority)
+            want = QuotaDemand(tenant=key[0], flavor=key[1], slot=slot, slots=some, priority=offer.priority)
             yield OpenDemand(want=want, since_ms=alike.since_ms, beyond=beyond)
             beyond = 0
 

@@ -9,7 +9,7 @@ from federation.explaining.flavor_reach import FlavorReach
 from federation.explaining.pieces import Piece
 from federation.planning.planner import plan
 from federation.planning.reading import free_room, has_room, holdings_of, left_over, wants_of
-from federation.planning.values import Plan, Target, Unmet, Want
+from federation.planning.values import Plan, PlannerDemand, Target, Unmet
 from federation.quota.explain import Explanation
 from federation.quota.forest import QuotaForest
 from federation.quota.policies import StandingOrders
@@ -51,7 +51,7 @@ class PlannerAsks:
         """
         return self._gives_way(piece, told, [*self._wants, *(self._want(other) for other in before if self._reach.at_mesh(other))])
 
-    def _plan(self, wants: Iterable[Want], *, tells_young: bool = False) -> Plan:
+    def _plan(self, wants: Iterable[PlannerDemand], *, tells_young: bool = False) -> Plan:
         return plan(
             self._forest,
             holdings_of(self._snapshot),
@@ -62,7 +62,7 @@ class PlannerAsks:
             tells_young=tells_young,
         )
 
-    def _gives_way(self, piece: Piece, told: Explanation, others: Sequence[Want]) -> tuple[GivesWay, ...]:
+    def _gives_way(self, piece: Piece, told: Explanation, others: Sequence[PlannerDemand]) -> tuple[GivesWay, ...]:
         """Return the reclaims for this piece: the difference between the plans with and without it."""
         if told.reason in (None, Reason.BEHIND_HEAD) or told.gate is not None or not self._reach.at_mesh(piece):
             return ()
@@ -70,9 +70,9 @@ class PlannerAsks:
         with_it = self._plan((*others, self._want(piece))).lowered
         return tuple(self._difference(target, usual.get(_key(target))) for target in with_it if target != usual.get(_key(target)))
 
-    def _want(self, piece: Piece) -> Want:
+    def _want(self, piece: Piece) -> PlannerDemand:
         flavor = self._reach.at_mesh(piece)[0]
-        return Want(
+        return PlannerDemand(
             mesh=piece.mesh,
             tenant=piece.tenant,
             flavor=flavor,

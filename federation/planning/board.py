@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import attrgetter
 
-from federation.planning.values import Holding, Target, Units, Want
+from federation.planning.values import Holding, PlannerDemand, Target, Units
 from federation.quota.forest import QuotaForest
 from federation.quota.ledger import QuotaLedger
 from federation.quota.share_ranks import ShareRanks
@@ -23,7 +23,7 @@ _UNHELD = Holding(mesh=MeshId(""), tenant=TenantPath(""), flavor=FlavorName(""),
 
 
 @dataclass(slots=True)
-class Lease:
+class PlannedLease:
     """A lease during a round."""
 
     key: LeaseKey
@@ -37,15 +37,15 @@ class Lease:
 
 
 @dataclass(slots=True)
-class Claim:
+class PlannedDemand:
     """A want during a round."""
 
-    want: Want
+    want: PlannerDemand
     node: int
     slots: int  #: Slots still missing.
     least: int  #: The fewest slots that are of use.
     slot: dict[FlavorResource, int] = field(default_factory=dict)  #: Amounts of one slot, without zeros.
-    lease: Lease | None = None  #: The lease that has grown for the claim.
+    lease: PlannedLease | None = None  #: The lease that has grown for the claim.
     is_kept: bool = False  #: Waiting beyond its `max_wait`: room is reserved for the claim, and the rest of the round skips it.
 
     def amounts(self, slots: int) -> dict[FlavorResource, int]:
@@ -63,8 +63,8 @@ class Board:
     def __init__(self, forest: QuotaForest, holdings: Iterable[Holding], *, keeps_local: bool) -> None:
         self.forest = forest
         self.ledger = QuotaLedger(forest, keeps_local=keeps_local)
-        self.leases: dict[LeaseKey, Lease] = {}
-        self.held_by: defaultdict[tuple[int, FlavorName], list[Lease]] = defaultdict(list)  #: By leaf, before the round.
+        self.leases: dict[LeaseKey, PlannedLease] = {}
+        self.held_by: defaultdict[tuple[int, FlavorName], list[PlannedLease]] = defaultdict(list)  #: By leaf, before the round.
         self.moved: dict[int, set[int]] = {}  #: Watched nodes to their children whose use has changed; the reader clears the set.
         self.grown: defaultdict[tuple[MeshId, FlavorName], defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
         self.shares = ShareRanks(self.ledger)
@@ -76,13 +76,13 @@ class Board:
             self.held_by[lease.node, lease.key[2]].append(lease)
         self.ledger.charge_all((lease.node, lease.key[2], lease.target, 1) for lease in leases)
 
-    def _add(self, node: int, key: LeaseKey, holding: Holding, target: dict[str, int]) -> Lease:
+    def _add(self, node: int, key: LeaseKey, holding: Holding, target: dict[str, int]) -> PlannedLease:
         """Add a lease without charging it."""
         mesh, _, flavor = key
-        self.leases[key] = lease = Lease(key, node, holding, target, self.grown[mesh, flavor])
+        self.leases[key] = lease = PlannedLease(key, node, holding, target, self.grown[mesh, flavor])
         return lease
 
-    def claim(self, want: Want) -> Claim:
+    def claim(self, want: PlannerDemand) -> PlannedDemand:
         """Return the claim of the want.
 
         Raises:
@@ -90,26 +90,26 @@ class Board:
         """
         slot = {(want.flavor, name): units for name, units in want.slot.items() if units}
         least = min(want.slots, want.slots_min)
-        return Claim(want, self.forest.queue_of(want.tenant), want.slots, least, slot)
+        return PlannedDemand(want, self.forest.queue_of(want.tenant), want.slots, least, slot)
 
-    def raise_for(self, claim: Claim, slots: int, reason: Reason) -> None:
+    def raise_for(self, claim: PlannedDemand, slots: int, reason: Reason) -> None:
         """Grow the claim's lease by so many slots; make the lease if there is none."""
         self.charge(claim.node, claim.slot, slots)
         self._give(claim, slots, reason)
 
-    def raise_unopposed(self, claims: Iterable[Claim], reason: Reason) -> list[Claim]:
+    def raise_unopposed(self, claims: Iterable[PlannedDemand], reason: Reason) -> list[PlannedDemand]:
         """Give the wants of one flavor in one tree in full if only the leaves' own limits can oppose them; return the claims that are left.
 
         The check charges all wants at once. If no limit above a leaf is exceeded, the order of the claims makes no difference; only
         claims of leaves that exceed their own limits are left. Otherwise all claims of the flavor in this tree are left. All are left as
         well if one of them wants a full mesh, since room there is given claim by claim.
         """
-        rivals: defaultdict[tuple[int, FlavorName], list[Claim]] = defaultdict(list)
+        rivals: defaultdict[tuple[int, FlavorName], list[PlannedDemand]] = defaultdict(list)
         for claim in claims:
             rivals[self.forest.root(claim.node), claim.want.flavor].append(claim)
         return [claim for (root, _), some in rivals.items() for claim in self._opposed(root, some, reason)]
 
-    def _opposed(self, root: int, claims: list[Claim], reason: Reason) -> list[Claim]:
+    def _opposed(self, root: int, claims: list[PlannedDemand], reason: Reason) -> list[PlannedDemand]:
         """Return the claims of one flavor in one tree that are left."""
         if any(claim.want.is_crowded for claim in claims) or self._are_too_many(root, claims):
             return claims
@@ -128,7 +128,7 @@ class Board:
                 self.raise_for(claim, slots, reason)
         return [claim for claim in left if claim.slots]
 
-    def _are_too_many(self, root: int, claims: Iterable[Claim]) -> bool:
+    def _are_too_many(self, root: int, claims: Iterable[PlannedDemand]) -> bool:
         """Return whether the root has too little for the claims that pass every node below the root in full."""
         wanted: defaultdict[FlavorResource, int] = defaultdict(int)
         narrow = {key: self.forest.rows(key).narrow for key in {key for claim in claims for key in claim.slot}}
@@ -138,7 +138,7 @@ class Board:
                     wanted[key] += claim.slots * units
         return any(units > self.ledger.room(root, key) for key, units in wanted.items())
 
-    def _charge_all(self, claims: Sequence[Claim], times: int) -> None:
+    def _charge_all(self, claims: Sequence[PlannedDemand], times: int) -> None:
         """Charge all wants, `times` times."""
         self.ledger.charge_all((claim.node, claim.want.flavor, claim.want.slot, claim.slots * times) for claim in claims)
         for node in {claim.node for claim in claims} if self.moved else ():
@@ -152,7 +152,7 @@ class Board:
         """Return whether the node's charges are within its limits. Room alone does not show this: a deficit above may count as 0 for it."""
         return node < 0 or (self.ledger.deficit(node, key) == 0 and (self.ledger.keeps_local or self.ledger.room(node, key) >= 0))
 
-    def _give(self, claim: Claim, slots: int, reason: Reason) -> None:
+    def _give(self, claim: PlannedDemand, slots: int, reason: Reason) -> None:
         want, lease = claim.want, claim.lease
         if lease is None:
             key = want.mesh, want.tenant, want.flavor
@@ -168,7 +168,7 @@ class Board:
         claim.slots -= slots
         claim.least = min(claim.slots, want.slots_min)
 
-    def lower(self, lease: Lease, part: Units) -> None:
+    def lower(self, lease: PlannedLease, part: Units) -> None:
         """Lower the lease's target by the part; a negative part raises it again."""
         for name, units in part.items():
             lease.target[name] = lease.target.get(name, 0) - units
@@ -189,7 +189,7 @@ class Board:
             if watched is not None:
                 watched.add(below)
 
-    def slots_free(self, claim: Claim, steps: int | None = None) -> int:
+    def slots_free(self, claim: PlannedDemand, steps: int | None = None) -> int:
         """Return how many of the missing slots have free quota; `steps` as in `QuotaLedger.room`."""
         slots = claim.slots
         for key, units in claim.slot.items():
@@ -200,14 +200,14 @@ class Board:
                 slots = room // units
         return slots
 
-    def slots_in_room(self, claim: Claim) -> int:
+    def slots_in_room(self, claim: PlannedDemand) -> int:
         """Return how many of the missing slots the mesh has room for, beside the growth of leases there in this round."""
         want, grown = claim.want, self.grown[claim.want.mesh, claim.want.flavor]
         if want.room is None:
             return claim.slots
         return max(0, min([claim.slots, *((want.room.get(name, 0) - grown[name]) // units for (_, name), units in claim.slot.items())]))
 
-    def slots_of_own(self, claim: Claim) -> int:
+    def slots_of_own(self, claim: PlannedDemand) -> int:
         """Return how many of the missing slots the tenant's own quota covers, even where others have borrowed it."""
         slots = claim.slots
         for key, units in claim.slot.items():

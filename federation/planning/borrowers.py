@@ -17,7 +17,7 @@ from collections.abc import Generator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from federation.planning.board import Board, Claim, Lease, LeaseKey
+from federation.planning.board import Board, LeaseKey, PlannedDemand, PlannedLease
 from federation.quota.policies import QueueSettings, Rules
 from federation.tenants import FlavorResource
 from mesh.ids import FlavorName
@@ -25,7 +25,7 @@ from mesh.ids import FlavorName
 Standing = tuple[int, int, LeaseKey]  #: Lost work, token, key: orders leases of one priority below one child, for the whole round.
 _Head = tuple[int, Standing, int, int]  #: Share, standing, index among the leases below the child, and the child.
 Way = tuple[int, ...]  #: The nodes from the lease's own up to a child of the queried ancestor.
-_Place = tuple[Standing, Lease, Way]
+_Place = tuple[Standing, PlannedLease, Way]
 _ByChild = defaultdict[int, list[_Place]]
 _BEHIND_ALL = (1, -1)  #: Sorts after every child of a row, whose shares have the sign turned.
 _FEW = 8  #: Up to so many children, sorting on each query is faster than keeping a row of all siblings.
@@ -99,23 +99,23 @@ class Borrowers:
         """Return the same with leases within their minimum run time. Both share the rows, since the board reports each change once."""
         return Borrowers(self._board, self._rules, self._now_ms, self._settings, self._rows, is_of_any_age=True)
 
-    def is_too_young(self, lease: Lease) -> bool:
+    def is_too_young(self, lease: PlannedLease) -> bool:
         """Return whether the lease was first granted less than its tenant's minimum run time ago."""
         return lease.holding.since_ms > self._now_ms - self._min_run_ms.get(lease.key[1], self._rules.min_run_ms)
 
-    def rank(self, lease: Lease, ancestor: int) -> tuple[int, int, Standing]:
+    def rank(self, lease: PlannedLease, ancestor: int) -> tuple[int, int, Standing]:
         """Return the lease's position in the order below the ancestor."""
         path = self._board.forest.paths[lease.node]
         share = self._board.shares.rank(path[max(0, len(path) - len(self._board.forest.paths[ancestor]) - 1)])
         return lease.holding.priority, -share, self._standing(lease)
 
-    def may_be_asked(self, lease: Lease) -> bool:
+    def may_be_asked(self, lease: PlannedLease) -> bool:
         """Return whether the lease may be reclaimed: old enough, within reach, and without growth in this round."""
         return any(lease.target.values()) and self._could_be_asked(lease)
 
     def below(
-        self, ancestor: int, claim: Claim, short: Mapping[FlavorResource, int], *, but: int, above: int | None = None
-    ) -> Generator[tuple[Lease, Way], None, None]:
+        self, ancestor: int, claim: PlannedDemand, short: Mapping[FlavorResource, int], *, but: int, above: int | None = None
+    ) -> Generator[tuple[PlannedLease, Way], None, None]:
         """Yield the leases that borrow a missing resource, in order, each with its path; without those below the child `but`.
 
         `short` may shrink while the result is read; leases that no longer borrow anything missing are then skipped. If a node on the path
@@ -182,13 +182,13 @@ class Borrowers:
                 there.by_priority[priority][path[steps - 1]].append((standing, lease, path[:steps]))
         return found
 
-    def _could_be_asked(self, lease: Lease) -> bool:
+    def _could_be_asked(self, lease: PlannedLease) -> bool:
         """Return whether the lease may be reclaimed if anything is left of it."""
         if lease.has_grown or lease.holding.is_fixed:
             return False
         return self._is_of_any_age or not self.is_too_young(lease)
 
-    def _standing(self, lease: Lease) -> Standing:
+    def _standing(self, lease: PlannedLease) -> Standing:
         holding = lease.holding
         lost_ms = self._now_ms - max(holding.since_ms, holding.saved_ms or 0) if self._rules.weighs_lost_work else 0
         return lost_ms, -holding.token, lease.key

@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from federation.planning.board import Board, Claim
+from federation.planning.board import Board, PlannedDemand
 from federation.planning.borrowers import Borrowers
 from federation.planning.reclaiming import Reclaiming
 from federation.planning.tournament import Tournament
-from federation.planning.values import Holding, Plan, Unmet, Want
+from federation.planning.values import Holding, Plan, PlannerDemand, Unmet
 from federation.quota.forest import QuotaForest
 from federation.quota.past_use import NO_PAST, PastUse
 from federation.quota.policies import MESH, OnQuotaReduction, QueueSettings, Rules, Stop
@@ -35,7 +35,7 @@ _NO_SETTINGS: Mapping[str, QueueSettings] = {}
 def plan(
     forest: QuotaForest,
     holdings: Iterable[Holding],
-    wants: Iterable[Want],
+    wants: Iterable[PlannerDemand],
     *,
     now_ms: int,
     rules: Rules = MESH,
@@ -124,8 +124,8 @@ class _Round:
         self._with_the_young = reclaiming.with_the_young() if tells_young else None
         self._unmet: list[Unmet] = []
 
-    def run(self, wants: Iterable[Want], stopped: _Stopped) -> Plan:
-        claims: list[Claim] = []
+    def run(self, wants: Iterable[PlannerDemand], stopped: _Stopped) -> Plan:
+        claims: list[PlannedDemand] = []
         for want in wants:
             stop = stopped.of(want.tenant)
             if stop is not Stop.NONE:
@@ -137,7 +137,7 @@ class _Round:
         kept = self._serve_overdue(claims)
         for claim in claims:
             self._cover(claim)
-        equals: defaultdict[int, list[Claim]] = defaultdict(list)  # The most urgent first, in the order of the claims.
+        equals: defaultdict[int, list[PlannedDemand]] = defaultdict(list)  # The most urgent first, in the order of the claims.
         for claim in claims:
             if claim.slots:
                 equals[claim.want.priority].append(claim)
@@ -148,13 +148,13 @@ class _Round:
         lowered, raised = self._board.targets()
         return Plan(lowered=lowered, raised=raised, unmet=tuple(self._unmet))
 
-    def _serve_overdue(self, claims: list[Claim]) -> list[tuple[Claim, Mapping[FlavorResource, int]]]:
+    def _serve_overdue(self, claims: list[PlannedDemand]) -> list[tuple[PlannedDemand, Mapping[FlavorResource, int]]]:
         """Serve one slot of each tree's longest overdue claim (beyond its `max_wait`) first; reserve its room if the slot does not fit.
 
         On a full mesh a reservation of quota does not help. A claim there is first in the order of reclaim on that mesh; if reclaim
         fails, the next overdue claim is tried.
         """
-        kept: list[tuple[Claim, Mapping[FlavorResource, int]]] = []
+        kept: list[tuple[PlannedDemand, Mapping[FlavorResource, int]]] = []
         if not self._settings:
             return kept  # No tenant has a longest wait.
         seen: set[int] = set()
@@ -178,15 +178,15 @@ class _Round:
         claims[:] = [claim for claim in claims if not claim.is_kept]
         return kept
 
-    def _is_overdue(self, want: Want) -> bool:
+    def _is_overdue(self, want: PlannerDemand) -> bool:
         known = self._settings.get(want.tenant)
         return known is not None and known.max_wait_ms is not None and self._now_ms - want.since_ms >= known.max_wait_ms
 
-    def _could_hold(self, claim: Claim) -> bool:
+    def _could_hold(self, claim: PlannedDemand) -> bool:
         slots = claim.want.slots_min
         return all(self._board.forest.rows(key).potential[claim.node] >= slots * units for key, units in claim.slot.items())
 
-    def _cover(self, claim: Claim) -> None:
+    def _cover(self, claim: PlannedDemand) -> None:
         """Give the slots that the tenant's own quota covers; reclaim the part that others have borrowed."""
         own = min(claim.slots, self._board.slots_of_own(claim))
         if own < claim.least:
@@ -198,7 +198,7 @@ class _Round:
         if own >= max(1, claim.least):
             self._reclaim(claim, own)
 
-    def _lend(self, claims: list[Claim]) -> None:
+    def _lend(self, claims: list[PlannedDemand]) -> None:
         """Lend among claims of one priority: in full, or pick by pick where there is not enough for all."""
         opposed = self._board.raise_unopposed(claims, Reason.QUOTA_FREE)
         tournament = Tournament(self._board, opposed, self._past, is_by_shares=self._reclaiming.rules.fair_sharing)
@@ -214,7 +214,7 @@ class _Round:
                 tournament.settle(claim, is_over=True)
                 tournament.refresh(givers)
 
-    def _reclaim(self, claim: Claim, slots: int) -> set[int]:
+    def _reclaim(self, claim: PlannedDemand, slots: int) -> set[int]:
         """Reclaim as many of these slots as possible, if at least the fewest that are of use; return the leaves that lose quota.
 
         The first attempt is for all slots. If that is too many, each further attempt is for half of the rest: with fewer slots the
@@ -235,7 +235,7 @@ class _Round:
             ask = max(claim.least, -(-slots // 2))
         return leaves
 
-    def _explain(self, claim: Claim) -> Unmet:
+    def _explain(self, claim: PlannedDemand) -> Unmet:
         want = claim.want
         for key, units in claim.slot.items():
             most = self._board.forest.rows(key).potential[claim.node]
@@ -252,13 +252,13 @@ class _Round:
         detail = f"{want.tenant} has {left} of {want.flavor} left, and no work may be preempted for it{self._not_yet(claim)}"
         return Unmet(want=want, slots=claim.slots, reason=Reason.QUOTA_EXHAUSTED, detail=detail)
 
-    def _not_yet(self, claim: Claim) -> str:
+    def _not_yet(self, claim: PlannedDemand) -> str:
         """Return the end of the sentence that no work may be preempted."""
         if self._with_the_young is None or not self._with_the_young.needs_the_young(claim):
             return ""
         return " yet: candidates are within their `min_run`"
 
 
-def _urgency(claim: Claim) -> tuple[int, int, str, str, str]:
+def _urgency(claim: PlannedDemand) -> tuple[int, int, str, str, str]:
     want = claim.want
     return -want.priority, want.since_ms, want.mesh, want.tenant, want.flavor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from federation.planning.values import Holding, Want
+from federation.planning.values import Holding, PlannerDemand
 from federation.snapshot import LeaseView, PoolRecord, Snapshot, WantView
 from mesh.ids import FlavorName, MeshId, TenantPath
 
@@ -36,14 +36,14 @@ def holdings_of(snapshot: Snapshot) -> list[Holding]:
     return [_holding(lease) for lease in snapshot.leases]
 
 
-def wants_of(snapshot: Snapshot) -> list[Want]:
+def wants_of(snapshot: Snapshot) -> list[PlannerDemand]:
     """Return the wants of all meshes that can start work, for tenants that exist."""
     able = {view.record.mesh for view in snapshot.meshes if view.can_start}
     promised = {(lease.mesh, lease.tenant, lease.flavor): lease for lease in snapshot.leases if lease.incarnation is None}
     coming = {key: on_its_way(lease) for key, lease in promised.items()}
     free = free_room(snapshot)
     left: _Left = {}
-    wants: list[Want] = []
+    wants: list[PlannerDemand] = []
     for view in sorted(snapshot.wants, key=lambda view: (-view.priority, -view.waiting_ms)):
         if view.mesh in able and view.tenant in snapshot.tree.tenants:
             slots = view.slots - _take_slots(coming.get((view.mesh, view.tenant, view.flavor), {}), view.slot, view.slots)
@@ -112,7 +112,7 @@ def _take_slots(amounts: dict[str, int], slot: Mapping[str, int], most: int) -> 
     return slots
 
 
-def _parts(view: WantView, slots: int, at_ms: int, free: FreeRoom, left: _Left) -> Iterator[Want]:
+def _parts(view: WantView, slots: int, at_ms: int, free: FreeRoom, left: _Left) -> Iterator[PlannerDemand]:
     """Split a want into the slots that the mesh has room for and the rest, for which leases there have to be reclaimed.
 
     Room is counted once for all wants of a tenant on the mesh, the most urgent first, less promised room. Which tenant gets the room is
@@ -125,7 +125,7 @@ def _parts(view: WantView, slots: int, at_ms: int, free: FreeRoom, left: _Left) 
         with_room = _take_slots(left.setdefault((*key, view.tenant), dict(room)), view.slot, with_room)
     for some, is_crowded in ((with_room, False), (slots - with_room, True)):
         if some > 0:
-            yield Want(
+            yield PlannerDemand(
                 mesh=view.mesh,
                 tenant=view.tenant,
                 flavor=view.flavor,

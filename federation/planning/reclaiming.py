@@ -24,7 +24,7 @@ from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 
-from federation.planning.board import Board, Claim, Lease
+from federation.planning.board import Board, PlannedDemand, PlannedLease
 from federation.planning.borrowers import Borrowers, Way
 from federation.planning.values import Units
 from federation.quota.policies import Preempt, QueueSettings, Rules
@@ -32,7 +32,7 @@ from federation.tenants import FlavorResource
 from mesh.ids import MeshId
 
 _Amounts = Mapping[FlavorResource, int]
-_Taken = list[tuple[Lease, dict[str, int]]]
+_Taken = list[tuple[PlannedLease, dict[str, int]]]
 _Question = tuple[int, int, MeshId | None, tuple[tuple[FlavorResource, int], ...]]  #: Leaf, priority, the mesh if it is full, amounts.
 
 
@@ -48,7 +48,7 @@ class _Taker:
 
 #: A victim; the nodes that stay at or above their own quota, up to the one right below the common ancestor; and the taker, whose share
 #: must not exceed the last node's. None: shares do not matter.
-_Giver = tuple[Lease, Way, _Taker | None]
+_Giver = tuple[PlannedLease, Way, _Taker | None]
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class Reclaiming:
     #: Claims for which reclaim failed in this round; equal claims fail as well, since targets only rise afterwards.
     _hopeless: set[_Question] = field(default_factory=set)
 
-    def free(self, claim: Claim, slots: int) -> tuple[int, tuple[Lease, ...]]:
+    def free(self, claim: PlannedDemand, slots: int) -> tuple[int, tuple[PlannedLease, ...]]:
         """Lower others' targets until so many slots fit, or as many of them as possible.
 
         If fewer fit, each victim keeps no less than the claimant would have with all of them; a further call for fewer slots may get the
@@ -90,7 +90,7 @@ class Reclaiming:
         """Return the same with leases within their minimum run time."""
         return Reclaiming(self.board, self.rules, self.borrowers.of_any_age(), self.settings)
 
-    def needs_the_young(self, claim: Claim) -> bool:
+    def needs_the_young(self, claim: PlannedDemand) -> bool:
         """Return whether the fewest useful slots need a victim within its minimum run time. All targets stay as they are."""
         slots = max(1, claim.least)
         needed = claim.amounts(slots)
@@ -105,7 +105,7 @@ class Reclaiming:
             self._hopeless.add(question)
         return is_enough and any(self.borrowers.is_too_young(lease) for lease, _ in taken)
 
-    def _put_back(self, claim: Claim, slots: int, taken: _Taken) -> None:
+    def _put_back(self, claim: PlannedDemand, slots: int, taken: _Taken) -> None:
         """Undo what these slots do not need; the last victim gets its part back first."""
         room = self.board.ledger.room
         for lease, part in reversed(taken):
@@ -116,13 +116,13 @@ class Reclaiming:
             for name, units in back.items():
                 part[name] = part.get(name, 0) - units
 
-    def most(self, claim: Claim) -> int:
+    def most(self, claim: PlannedDemand) -> int:
         """Return the most slots that reclaim can free, since no victim lifts the claimant's own limits."""
         if claim.want.is_crowded or self._less_urgent(claim):
             return claim.slots
         return self.board.slots_free(claim, 1)
 
-    def _makes_room(self, claim: Claim, needed: _Amounts, taken: _Taken) -> bool:
+    def _makes_room(self, claim: PlannedDemand, needed: _Amounts, taken: _Taken) -> bool:
         """Reclaim missing room from leases of the same mesh; return whether there is enough."""
         want, grown = claim.want, self.board.grown[claim.want.mesh, claim.want.flavor]
         free = {key: max(0, want.free.get(key[1], 0) - grown[key[1]]) for key in needed}
@@ -139,7 +139,7 @@ class Reclaiming:
                     break
         return not short
 
-    def _frees_quota(self, claim: Claim, needed: _Amounts, taken: _Taken) -> bool:
+    def _frees_quota(self, claim: PlannedDemand, needed: _Amounts, taken: _Taken) -> bool:
         """Reclaim missing quota; return whether there is enough."""
         short: dict[FlavorResource, int] = {}
         self._count_short(claim, needed, short, needed)
@@ -153,7 +153,9 @@ class Reclaiming:
                     break
         return not short
 
-    def _count_short(self, claim: Claim, needed: _Amounts, short: dict[FlavorResource, int], keys: Iterable[FlavorResource]) -> None:
+    def _count_short(
+        self, claim: PlannedDemand, needed: _Amounts, short: dict[FlavorResource, int], keys: Iterable[FlavorResource]
+    ) -> None:
         """Update the missing quota for these keys."""
         for key in keys:
             missing = self.board.ledger.missing(claim.node, key, needed[key])
@@ -170,7 +172,7 @@ class Reclaiming:
             taken.append((giver[0], part))
         return part
 
-    def _givers(self, claim: Claim, needed: _Amounts, short: _Amounts) -> Iterable[_Giver]:
+    def _givers(self, claim: PlannedDemand, needed: _Amounts, short: _Amounts) -> Iterable[_Giver]:
         """Return the candidates in order, without those that cannot help however much they give."""
         own = self.settings.get(claim.want.tenant)
         reclaim = Preempt.ANY if own is None else own.policies.reclaim  # Without settings, work of all other tenants is a candidate.
@@ -180,7 +182,7 @@ class Reclaiming:
         less_urgent = self._less_urgent(claim)  # Within a tenant only priorities count.
         return chain([(lease, (), None) for lease in less_urgent], others) if less_urgent else others
 
-    def _others(self, claim: Claim, needed: _Amounts, short: _Amounts) -> Generator[_Giver, None, None]:
+    def _others(self, claim: PlannedDemand, needed: _Amounts, short: _Amounts) -> Generator[_Giver, None, None]:
         """Yield candidates of other tenants, the nearest first."""
         ledger, shares, paths = self.board.ledger, self.board.shares, self.board.forest.paths
         units = {name: amount for (_, name), amount in needed.items()}
@@ -198,7 +200,7 @@ class Reclaiming:
                 for lease, way in self.borrowers.below(ancestor, claim, short, but=below, above=taker.share):
                     yield lease, way, taker
 
-    def _less_urgent_borrowers(self, claim: Claim, borrowers: Iterable[tuple[Lease, Way]]) -> Generator[_Giver, None, None]:
+    def _less_urgent_borrowers(self, claim: PlannedDemand, borrowers: Iterable[tuple[PlannedLease, Way]]) -> Generator[_Giver, None, None]:
         """Yield borrowers with less urgent work than the claim, up to the priority limit of its tenant; the least urgent come first.
 
         Source: Kueue's `borrowWithinCohort`.
@@ -213,7 +215,7 @@ class Reclaiming:
                 return
             yield lease, way, None
 
-    def _less_urgent(self, claim: Claim) -> list[Lease]:
+    def _less_urgent(self, claim: PlannedDemand) -> list[PlannedLease]:
         """Return less urgent leases of the same tenant, unless its policy forbids preemption within the queue."""
         leases = self.board.held_by.get((claim.node, claim.want.flavor))
         if not leases:
@@ -239,7 +241,7 @@ class Reclaiming:
             part = {name: units // 2 for name, units in part.items() if units > 1}
         return part
 
-    def _stays_fair(self, lease: Lease, node: int, taker: _Taker, part: Units) -> bool:
+    def _stays_fair(self, lease: PlannedLease, node: int, taker: _Taker, part: Units) -> bool:
         """Return whether the claimant's share is at or below the node's share after the lease's work has stopped."""
         shares, flavor, lost = self.board.shares, lease.key[2], _lost_with(lease, part)
         left = shares.rank_with(node, flavor, lost)
@@ -249,11 +251,11 @@ class Reclaiming:
         return taker.ranks <= shares.ranks_with(node, flavor, lost)
 
 
-def _question(claim: Claim, needed: _Amounts) -> _Question:
+def _question(claim: PlannedDemand, needed: _Amounts) -> _Question:
     return claim.node, claim.want.priority, claim.want.mesh if claim.want.is_crowded else None, tuple(needed.items())
 
 
-def _lost_with(lease: Lease, part: Units) -> Units:
+def _lost_with(lease: PlannedLease, part: Units) -> Units:
     """Return the change of the target (negative) per resource when work stops until this part is free.
 
     All resources of the lease shrink in proportion to the one of which most is given, including earlier parts in the round.

@@ -17,7 +17,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable
 from itertools import pairwise
 
-from federation.planning.board import Board, Claim
+from federation.planning.board import Board, PlannedDemand
 from federation.quota.past_use import NO_PAST, PastUse
 
 #: Share and past use (or past use and share), the start of the oldest want, and the node: orders the children of a node.
@@ -27,10 +27,10 @@ _Entry = tuple[int, int, int, int]
 class Tournament:
     """Order among claims of one priority. Call `refresh` after a change of shares other than those of the claim that was next."""
 
-    def __init__(self, board: Board, claims: Iterable[Claim], past: PastUse = NO_PAST, *, is_by_shares: bool = True) -> None:
+    def __init__(self, board: Board, claims: Iterable[PlannedDemand], past: PastUse = NO_PAST, *, is_by_shares: bool = True) -> None:
         self._board, self._past = board, past
         self._share_at, self._past_at = (0, 1) if is_by_shares else (1, 0)
-        self._claims: defaultdict[int, deque[Claim]] = defaultdict(deque)
+        self._claims: defaultdict[int, deque[PlannedDemand]] = defaultdict(deque)
         for claim in sorted(claims, key=lambda claim: (past.of(claim.node), *_age(claim)) if past.half_life_ms else _age(claim)):
             self._claims[claim.node].append(claim)
         self._heaps: dict[int, list[_Entry]] = {}  #: Outdated entries are skipped when they reach the top.
@@ -70,7 +70,7 @@ class Tournament:
         """Return past use and age of a node: those of its child that is next."""
         return best[self._past_at], best[2]
 
-    def next(self) -> Claim | None:
+    def next(self) -> PlannedDemand | None:
         """Return the claim that is next; None if none is left. Trees come one after the other, since they share nothing."""
         while self._roots:
             node = self._roots[-1]
@@ -84,7 +84,7 @@ class Tournament:
             self._roots.pop()
         return None
 
-    def settle(self, claim: Claim, *, is_over: bool) -> None:
+    def settle(self, claim: PlannedDemand, *, is_over: bool) -> None:
         """Rank the claim that was next again after its grant; with `is_over` the claim takes part no longer."""
         claims = self._claims[claim.node]
         if is_over:
@@ -102,5 +102,5 @@ class Tournament:
             standing = self._standing(heap[0]) if heap else None
 
 
-def _age(claim: Claim) -> tuple[int, str, str, str]:
+def _age(claim: PlannedDemand) -> tuple[int, str, str, str]:
     return claim.want.since_ms, claim.want.mesh, claim.want.tenant, claim.want.flavor

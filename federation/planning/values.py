@@ -29,7 +29,7 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Want:
+class PlannerDemand:
     """Demand for slots beyond the lease's target."""
 
     mesh: MeshId
@@ -60,7 +60,7 @@ class Target(NamedTuple):
 class Unmet:
     """A want that gets nothing or not all of it, and the reason."""
 
-    want: Want
+    want: PlannerDemand
     slots: int  #: Number of missing slots.
     reason: Reason
     detail: str

@@ -18,7 +18,7 @@ import httpx
 
 from federation.dispatch import Claim, ClaimedStage, ClaimStanding, HeldClaim, Mail, QueuedStage
 from federation.errors import BatchTooLarge, CallRejected, LinkRefused, StoreUnavailable
-from federation.leases import TOLD_MAX, Acquired, Beat, Kept, Lease, Session, Told, Want
+from federation.leases import TOLD_MAX, Acquired, Beat, Kept, Lease, QuotaDemand, Session, Told
 from federation.link import (
     ACQUIRE,
     BLOB_BYTES_MAX,
@@ -263,7 +263,7 @@ class HttpLedger:
     def leave(self, session: Session) -> None:
         self._link.call(LEAVE, Leave(session=_bare(session)))
 
-    def acquire(self, session: Session, wants: tuple[Want, ...]) -> Acquired:
+    def acquire(self, session: Session, wants: tuple[QuotaDemand, ...]) -> Acquired:
         return self._link.call(ACQUIRE, Acquire(session=_bare(session), wants=wants))
 
     def release(self, session: Session, parts: tuple[Kept, ...]) -> Told:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from federation.errors import UnfitName
-from federation.leases import WAITED_MS_MAX, Kept, Lease, Pays, Want
+from federation.leases import WAITED_MS_MAX, Kept, Lease, Pays, QuotaDemand
 from federation.snapshot import LeaseView, MeshRecord, MeshView, WantView
 from federation.tenants import SEPARATOR
 from mesh.ids import FlavorName, MeshId, TenantPath, is_fit_name
@@ -70,7 +70,7 @@ def _refuse_unfit(name: str) -> None:
         raise UnfitName(f"invalid name {name[:100]!r} of a tenant, flavor or resource: it must not be empty, nor contain `|` or a line end")
 
 
-def ask_line(want: Want) -> str:
+def ask_line(want: QuotaDemand) -> str:
     """Format for `acquire.lua`. Raises as `refuse_unfit`."""
     refuse_unfit(want.tenant, want.flavor)
     slots = min(want.slots, AMOUNT_MAX)
@@ -124,18 +124,18 @@ def pays_row(pays: Pays) -> list[object]:
     return [pays.tenant, pays.flavor, pays.priority]
 
 
-def want_field(want: Want) -> str:
+def want_field(want: QuotaDemand) -> str:
     """Return the ledger's field for the want, unique per want of a mesh. Raises as `refuse_unfit`."""
     refuse_unfit(want.tenant, want.flavor)
     return f"{want.tenant}|{want.flavor}|{want.priority}{_amounts(want.slot)}"
 
 
-def want_row(want: Want) -> list[object]:
+def want_row(want: QuotaDemand) -> list[object]:
     """Format for `heartbeat.lua`. Raises as `refuse_unfit`."""
     return [want_field(want), min(want.slots, AMOUNT_MAX), _waited(want), min(want.beyond, AMOUNT_MAX)]
 
 
-def _waited(want: Want) -> int:
+def _waited(want: QuotaDemand) -> int:
     """Return the believed wait, ms; -1: the mesh reports none."""
     return -1 if want.waited_ms is None else min(want.waited_ms, WAITED_MS_MAX)
 

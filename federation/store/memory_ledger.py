@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from federation.auditing import Mismatch, mismatches
 from federation.errors import LedgerLearning, PlannerSuperseded, QuotaExceeded, SessionUnknown, TreeChanged
-from federation.leases import ROWS_MAX, Acquired, Aim, Chapter, Granted, Kept, LeaseRefused, LookAgain, Session, Swept, Told, Want
+from federation.leases import ROWS_MAX, Acquired, Aim, Chapter, Granted, Kept, LeaseRefused, LookAgain, QuotaDemand, Session, Swept, Told
 from federation.snapshot import LeaseView, Snapshot
 from federation.store.lease_rows import EARLIER, holder_of, refuse_unfit, view_of
 from federation.store.memory_rows import Row, bounded
@@ -30,7 +30,7 @@ class MemoryLedger(MemorySessions):
 
     # ---- leases
 
-    def acquire(self, session: Session, wants: tuple[Want, ...]) -> Acquired:
+    def acquire(self, session: Session, wants: tuple[QuotaDemand, ...]) -> Acquired:
         for want in bounded(wants, ROWS_MAX):
             if want.slots < 1:
                 raise AmountError(f"{counted(want.slots, 'slot was', 'slots were')} asked for; ask for at least 1")
@@ -42,7 +42,7 @@ class MemoryLedger(MemorySessions):
             self._settle(session.mesh, zip(wants, answers, strict=True))
             return Acquired(answers=answers, told=self._told(session))
 
-    def _grant(self, mesh: MeshId, want: Want) -> Granted | LookAgain | LeaseRefused:
+    def _grant(self, mesh: MeshId, want: QuotaDemand) -> Granted | LookAgain | LeaseRefused:
         if self._learn_left():
             return LeaseRefused(reason=Reason.LEDGER_RECOVERING, tenant=want.tenant, flavor=want.flavor)
         if want.tenant not in self._configured.tenants:
@@ -69,7 +69,7 @@ class MemoryLedger(MemorySessions):
         unplanned = max(0, target - held) + max(0, self._room(self._aims, row, resource))
         return min(max(0, self._room(self._usage, row, resource)), unplanned)
 
-    def _refusal(self, want: Want, free: dict[str, int]) -> LeaseRefused:
+    def _refusal(self, want: QuotaDemand, free: dict[str, int]) -> LeaseRefused:
         """Return the refusal. It names the first resource that could never fit, else the first that is short now."""
         short = [resource for resource in sorted(want.slot) if free[resource] < want.slot[resource]]
         never = [resource for resource in short if self._tree.potential(want.tenant, (want.flavor, resource)) < want.slot[resource]]
@@ -83,7 +83,7 @@ class MemoryLedger(MemorySessions):
             available=free[resource],
         )
 
-    def _settle(self, mesh: MeshId, answers: Iterable[tuple[Want, Granted | LookAgain | LeaseRefused]]) -> None:
+    def _settle(self, mesh: MeshId, answers: Iterable[tuple[QuotaDemand, Granted | LookAgain | LeaseRefused]]) -> None:
         """Record remaining wants. If a want is new, ask other meshes for idle leases."""
         is_news = False
         for want, answer in answers:

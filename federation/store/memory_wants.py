@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from federation.leases import TOLD_MAX, WAITED_MS_MAX, Want
+from federation.leases import TOLD_MAX, WAITED_MS_MAX, QuotaDemand
 from federation.snapshot import WantView
 from federation.store.lease_rows import want_field
 from federation.store.memory_rows import LeaseKey
@@ -18,7 +18,7 @@ _SAME_MS = 1_000  #: Smaller differences are not written.
 class Wanted:
     """Recorded want of a mesh: slots of one size and priority, for one lease."""
 
-    want: Want
+    want: QuotaDemand
     slots: int
     since: int  #: On the lease clock.
     beyond: int
@@ -46,7 +46,7 @@ class MemoryWants:
         """Drop all wants of the mesh."""
         self._rows.pop(mesh, None)
 
-    def replace(self, mesh: MeshId, wants: Iterable[Want], now: int) -> None:
+    def replace(self, mesh: MeshId, wants: Iterable[QuotaDemand], now: int) -> None:
         """Replace the wants of the mesh."""
         before = self.of(mesh)
         told = {want_field(want): want for want in wants}
@@ -56,7 +56,7 @@ class MemoryWants:
             if want.slots > 0
         }
 
-    def settle(self, mesh: MeshId, want: Want, granted: int, missing: int, now: int) -> bool:
+    def settle(self, mesh: MeshId, want: QuotaDemand, granted: int, missing: int, now: int) -> bool:
         """Update a want after `acquire`: remove granted slots, record missing ones. Return whether the want was unknown."""
         rows = self._rows.setdefault(mesh, {})
         name = want_field(want)
@@ -108,7 +108,7 @@ class MemoryWants:
                 )
 
 
-def _since(want: Want, before: Wanted | None, now: int) -> int:
+def _since(want: QuotaDemand, before: Wanted | None, now: int) -> int:
     """Return since when the want waits, from the report and the record."""
     since = None if want.waited_ms is None else now - min(want.waited_ms, WAITED_MS_MAX)
     if before is not None and (since is None or abs(since - before.since) < _SAME_MS):

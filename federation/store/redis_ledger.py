@@ -36,10 +36,10 @@ from federation.leases import (
     LeaseRefused,
     LeaseTerms,
     LookAgain,
+    QuotaDemand,
     Session,
     Swept,
     Told,
-    Want,
 )
 from federation.moving import moved
 from federation.receipts import ReceiptKeys
@@ -221,7 +221,7 @@ class RedisLedger:
 
     # ---- leases
 
-    def acquire(self, session: Session, wants: tuple[Want, ...]) -> Acquired:
+    def acquire(self, session: Session, wants: tuple[QuotaDemand, ...]) -> Acquired:
         for want in wants:
             if want.slots < 1:
                 raise AmountError(f"{counted(want.slots, 'slot was', 'slots were')} asked for; ask for at least 1")
@@ -378,7 +378,7 @@ def _bounded(rows: tuple[Any, ...], most: int) -> tuple[Any, ...]:
     return rows
 
 
-def _answer(want: Want, answer: str) -> Granted | LookAgain | LeaseRefused:
+def _answer(want: QuotaDemand, answer: str) -> Granted | LookAgain | LeaseRefused:
     if answer.startswith(_GRANTED):
         return _granted(answer)
     code, *rest = answer.split(SEPARATOR)

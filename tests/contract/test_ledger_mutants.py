@@ -14,7 +14,7 @@ from ledger_stores import Store, redis_store
 
 from federation.dispatch import HeldClaim, digest_of
 from federation.errors import EarlierReportsLost, FederationError, StaleFence
-from federation.leases import Aim, Beat, Granted, Kept, LeaseRefused, Want
+from federation.leases import Aim, Beat, Granted, Kept, LeaseRefused, QuotaDemand
 from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord
 from federation.store import redis_scripts
@@ -192,7 +192,7 @@ def what_was_lost_comes_back_after_changes_while_the_ledger_learns(store: Store)
 def a_question_that_comes_twice_grants_once(store: Store) -> None:
     west = mesh(store)
     for _ in range(2):
-        store.ledger.acquire(west.session, (Want(tenant=LAB, flavor=RED, slot=CPU),))
+        store.ledger.acquire(west.session, (QuotaDemand(tenant=LAB, flavor=RED, slot=CPU),))
     assert held(store) == 1
 
 

@@ -16,7 +16,7 @@ from faults.table import Row
 from patience import eventually
 
 from federation.errors import PlannerSuperseded, StoreUnavailable
-from federation.leases import Aim, Beat, Want
+from federation.leases import Aim, Beat, QuotaDemand
 from federation.manual_mesh import ManualMesh
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_scripts import load_scripts
@@ -35,7 +35,7 @@ def test_fault_12_the_reply_is_lost_after_the_script_has_run(bed: Bed, row: Row)
         url = f"redis://127.0.0.1:{proxy.port}/0"
         hand = ManualMesh(ledger_of(url, ttl_ms=bed.ttl_ms, answer_ms=PATIENT_MS), record_of("hand", 2))
         hasty = ledger_of(url, ttl_ms=bed.ttl_ms)
-        want = Want(tenant=LAB, flavor=FLAVOR, slot=SLOT)
+        want = QuotaDemand(tenant=LAB, flavor=FLAVOR, slot=SLOT)
         load_scripts(bed.server.client, ("federation.store.lua",))  # A script that the server has to be told first does not run at once.
         eventually(lambda: is_heard(hasty), PATIENCE_S)  # Over a connection that stands by now.
         proxy.weather.drop_replies = True

@@ -20,7 +20,7 @@ from proxy import Proxy
 
 from federation.dispatch import STAGE_MESSAGES
 from federation.errors import StaleBeat, StoreUnavailable
-from federation.leases import Beat, Granted, Kept, Lease, LookAgain, Session, Want
+from federation.leases import Beat, Granted, Kept, Lease, LookAgain, QuotaDemand, Session
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.http_link import HttpLedger, HttpLink, HttpStageQueue
 from federation.store.keys import Keys
@@ -46,7 +46,7 @@ ONE = ResourceSet.of({"cpu": 1})
 POOL = PoolRecord(pool=PoolName("general"), flavor=CPU, capacity=ResourceSet.of({"cpu": 8}))
 RECORD = MeshRecord(mesh=EAST, labels={}, pools=(POOL,), cluster="c")
 TREE = TenantTree([Tenant(path=ACME, parent=None, quotas={(CPU, "cpu"): Quota(nominal=80_000)})])
-WANT = Want(tenant=ACME, flavor=CPU, slot=ONE, slots=3)
+WANT = QuotaDemand(tenant=ACME, flavor=CPU, slot=ONE, slots=3)
 SPEC = StageSpec(stage=StageId("r.1"), run=RunId("r"), tenant=ACME, tasks=(), slot=ONE, width=1)
 PROGRAM = Path(__file__).with_name("dying_root.py")
 START_S_MAX = 60

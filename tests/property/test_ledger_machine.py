@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from federation.auditing import mismatches
 from federation.dispatch import STAGE_MESSAGES, Claim, ClaimedStage, HeldClaim, digest_of
 from federation.errors import QuotaExceeded, SessionLost
-from federation.leases import Aim, Beat, LeaseTerms, Pays, Session, Want
+from federation.leases import Aim, Beat, LeaseTerms, Pays, QuotaDemand, Session
 from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord
 from federation.store.keys import Keys
@@ -54,7 +54,7 @@ slots = st.dictionaries(st.sampled_from(RESOURCES), st.integers(1, 3), min_size=
 amounts = st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 6)).map(ResourceSet)
 wants_told = st.lists(
     st.builds(
-        Want,
+        QuotaDemand,
         tenant=tenants,
         flavor=st.just(FLAVORS[0]),
         slot=st.dictionaries(st.sampled_from(RESOURCES), st.integers(1, 2), min_size=1).map(ResourceSet),
@@ -214,7 +214,7 @@ class LedgerMachine(RuleBasedStateMachine):
         """As a mesh in good order does."""
         twins = self.twins[mesh]
         asked = tuple(
-            (Want(tenant=tenant, flavor=FLAVORS[0], slot=slot, slots=want, version=hand.lease(tenant, FLAVORS[0]).version),)
+            (QuotaDemand(tenant=tenant, flavor=FLAVORS[0], slot=slot, slots=want, version=hand.lease(tenant, FLAVORS[0]).version),)
             for hand in twins.hands
         )
         twins.sent.append((self.sessions(mesh), "acquire", asked))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federation.planning.planner import plan
-from federation.planning.values import Holding, Plan, Want
+from federation.planning.values import Holding, Plan, PlannerDemand
 from federation.quota.forest import ForestNode, QuotaForest
 from federation.quota.ledger import QuotaLedger
 from federation.quota.policies import MESH, Policies, Preempt, QueueSettings, Rules
@@ -49,14 +49,14 @@ def forests(draw: st.DrawFn) -> QuotaForest:
 
 
 @st.composite
-def worlds(draw: st.DrawFn, *, is_one_mesh_each: bool = False) -> tuple[QuotaForest, list[Want]]:
+def worlds(draw: st.DrawFn, *, is_one_mesh_each: bool = False) -> tuple[QuotaForest, list[PlannerDemand]]:
     """A tree, and what everybody would like to have in all, one want per (mesh, tenant), or per tenant."""
     forest = draw(forests())
     teams = [forest.names[node] for node in forest.queues]
     place = st.tuples(st.sampled_from(["east", "west"]), st.sampled_from(teams))
     places = draw(st.lists(place, min_size=1, max_size=8, unique_by=(lambda place: place[1:]) if is_one_mesh_each else lambda place: place))
     wants = [
-        Want(
+        PlannerDemand(
             mesh=mesh,
             tenant=team,
             flavor=FLAVOR,
@@ -74,7 +74,11 @@ class Federation:
     """Leases that follow every plan at once, and wants that stay; less than a slot is given back."""
 
     def __init__(
-        self, forest: QuotaForest, wants: list[Want], rules: Rules = MESH, orders: Mapping[str, QueueSettings] = MappingProxyType({})
+        self,
+        forest: QuotaForest,
+        wants: list[PlannerDemand],
+        rules: Rules = MESH,
+        orders: Mapping[str, QueueSettings] = MappingProxyType({}),
     ) -> None:
         self.forest = forest
         self.rules, self.settings = rules, orders
@@ -112,10 +116,10 @@ class Federation:
             if any(held.values())
         ]
 
-    def missing(self) -> list[Want]:
+    def missing(self) -> list[PlannerDemand]:
         short = ((want, want.slots - self.slots_of(key)) for key, want in sorted(self.wants.items()))
         return [
-            Want(
+            PlannerDemand(
                 mesh=want.mesh,
                 tenant=want.tenant,
                 flavor=FLAVOR,
@@ -137,7 +141,7 @@ class Federation:
 
 @given(world=worlds())
 @settings(max_examples=150)
-def test_targets_never_exceed_what_the_limits_allow_nor_what_is_wanted(world: tuple[QuotaForest, list[Want]]):
+def test_targets_never_exceed_what_the_limits_allow_nor_what_is_wanted(world: tuple[QuotaForest, list[PlannerDemand]]):
     federation = Federation(*world)
     for _ in range(3):
         federation.round()
@@ -157,13 +161,15 @@ def rests(federation: Federation) -> bool:
 
 @given(world=worlds(is_one_mesh_each=True))
 @settings(max_examples=150)
-def test_rounds_come_to_rest_nobody_takes_in_turns(world: tuple[QuotaForest, list[Want]]):
+def test_rounds_come_to_rest_nobody_takes_in_turns(world: tuple[QuotaForest, list[PlannerDemand]]):
     """Of tenants with work on one mesh each: with several leases of one tenant, three claims can still beat each other in a ring."""
     federation = Federation(*world)
     assert rests(federation), f"still moving after {ROUNDS_MAX} rounds: {federation.round()}"
 
 
-def small_world(nodes: dict[str, tuple[int, int, int]], wants: list[tuple[str, str, int, int, int]]) -> tuple[QuotaForest, list[Want]]:
+def small_world(
+    nodes: dict[str, tuple[int, int, int]], wants: list[tuple[str, str, int, int, int]]
+) -> tuple[QuotaForest, list[PlannerDemand]]:
     """Nodes, named by their place, to own CPU, own GPU and weight; mesh, tenant, CPU and GPU of a slot, and slots of each want."""
     tree = [
         ForestNode(
@@ -176,7 +182,7 @@ def small_world(nodes: dict[str, tuple[int, int, int]], wants: list[tuple[str, s
         for name, (cpu, gpu, weight) in nodes.items()
     ]
     return QuotaForest(tree), [
-        Want(mesh=mesh, tenant=tenant, flavor=FLAVOR, slot={"cpu": cpu, "gpu": gpu}, slots=slots, priority=0, since_ms=0)
+        PlannerDemand(mesh=mesh, tenant=tenant, flavor=FLAVOR, slot={"cpu": cpu, "gpu": gpu}, slots=slots, priority=0, since_ms=0)
         for mesh, tenant, cpu, gpu, slots in wants
     ]
 
@@ -207,7 +213,9 @@ borrowing = st.builds(
 
 @given(world=worlds(), policies=st.lists(borrowing, min_size=9, max_size=9))
 @settings(max_examples=150)
-def test_rounds_come_to_rest_where_urgent_borrowers_take_from_others(world: tuple[QuotaForest, list[Want]], policies: list[Policies]):
+def test_rounds_come_to_rest_where_urgent_borrowers_take_from_others(
+    world: tuple[QuotaForest, list[PlannerDemand]], policies: list[Policies]
+):
     forest, _ = world
     orders = {forest.names[node]: QueueSettings(policies=own) for node, own in zip(forest.queues, policies, strict=False)}
     federation = Federation(*world, Rules(fair_sharing=False), orders)
@@ -220,7 +228,7 @@ def test_rounds_come_to_rest_where_urgent_borrowers_take_from_others(world: tupl
 
 @given(world=worlds())
 @settings(max_examples=100)
-def test_at_rest_nobody_waits_for_what_is_free(world: tuple[QuotaForest, list[Want]]):
+def test_at_rest_nobody_waits_for_what_is_free(world: tuple[QuotaForest, list[PlannerDemand]]):
     federation = Federation(*world)
     for _ in range(ROUNDS_MAX):
         answer = federation.round()
@@ -232,7 +240,7 @@ def test_at_rest_nobody_waits_for_what_is_free(world: tuple[QuotaForest, list[Wa
 
 @given(world=worlds(), order=st.randoms(use_true_random=False))
 @settings(max_examples=60)
-def test_a_plan_depends_on_nothing_but_what_it_is_told_once_in_any_order(world: tuple[QuotaForest, list[Want]], order):
+def test_a_plan_depends_on_nothing_but_what_it_is_told_once_in_any_order(world: tuple[QuotaForest, list[PlannerDemand]], order):
     federation = Federation(*world)
     federation.round()
     holdings, wants = federation.holdings(), federation.missing()

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federation.planning import planner
-from federation.planning.board import Board, Claim, Lease, named
+from federation.planning.board import Board, PlannedDemand, PlannedLease, named
 from federation.planning.borrowers import Borrowers
-from federation.planning.values import Holding, Plan, Want
+from federation.planning.values import Holding, Plan, PlannerDemand
 from federation.quota.forest import ForestNode, QuotaForest
 from federation.quota.policies import OnQuotaReduction, Policies, Preempt, QueueSettings, Rules, Stop
 from federation.quota.shares import ShareKey, dominant_share
@@ -36,7 +36,7 @@ class PlainBoard(Board):
             for claim in self.one_by_one([one for one in claims if (self.forest.root(one.node), one.want.flavor) == (root, flavor)], reason)
         ]
 
-    def one_by_one(self, claims: list[Claim], reason: Reason) -> list[Claim]:
+    def one_by_one(self, claims: list[PlannedDemand], reason: Reason) -> list[PlannedDemand]:
         if any(claim.want.is_crowded for claim in claims):
             return claims
         for claim in claims:
@@ -61,7 +61,7 @@ class PlainReclaiming:
         self.board, self.rules, self.borrowers, self.settings = board, rules, borrowers, settings
         self.hopeless: list[object] = []
 
-    def most(self, claim: Claim) -> int:
+    def most(self, claim: PlannedDemand) -> int:
         """What the leaf's own limits leave: nobody else gives beyond them."""
         if claim.want.is_crowded or self.less_urgent(claim):
             return claim.slots
@@ -75,7 +75,7 @@ class PlainReclaiming:
                 slots = min(slots, max(0, room) // units)
         return slots
 
-    def free(self, claim: Claim, slots: int) -> tuple[int, tuple[Lease, ...]]:
+    def free(self, claim: PlannedDemand, slots: int) -> tuple[int, tuple[PlannedLease, ...]]:
         needed, taken = claim.amounts(slots), []
         question = claim.node, claim.want.priority, claim.want.is_crowded and claim.want.mesh, needed
         if question in self.hopeless:
@@ -97,7 +97,7 @@ class PlainReclaiming:
             assert self.board.ledger.fits(claim.node, needed)
             return slots, tuple(lease for lease, _ in taken)
         found = 0 if claim.want.is_crowded or not taken else self.slots_that_fit(claim)
-        kept: list[Lease] = []
+        kept: list[PlannedLease] = []
         for lease, part in reversed(taken):
             spare = {key[1]: self.board.ledger.room(claim.node, key) - found * units for key, units in claim.slot.items()}
             back = {name: min(units, spare[name]) if found else units for name, units in part.items()}
@@ -107,24 +107,24 @@ class PlainReclaiming:
             self.hopeless.append(question)
         return found, tuple(kept)
 
-    def slots_that_fit(self, claim: Claim) -> int:
+    def slots_that_fit(self, claim: PlannedDemand) -> int:
         fitting = [slots for slots in range(claim.slots + 1) if self.board.ledger.fits(claim.node, claim.amounts(slots))]
         return fitting[-1] if fitting[-1] >= claim.least else 0
 
     def share(self, node: int, extra: dict[FlavorResource, int] | None = None) -> ShareKey:
         return dominant_share(self.board.ledger, node, extra).key
 
-    def may_take(self, claim: Claim, lease: Lease) -> bool:
+    def may_take(self, claim: PlannedDemand, lease: PlannedLease) -> bool:
         own = self.settings.get(claim.want.tenant, QueueSettings(policies=Policies(reclaim=Preempt.ANY))).policies.reclaim
         return lease.node == claim.node or own is Preempt.ANY or (own is not Preempt.NEVER and lease.holding.priority < claim.want.priority)
 
-    def room_left(self, claim: Claim) -> dict[str, int]:
+    def room_left(self, claim: PlannedDemand) -> dict[str, int]:
         """On the claim's mesh, less all that was given there in this round, and with all that was taken."""
         there = [lease for lease in self.board.leases.values() if (lease.key[0], lease.key[2]) == (claim.want.mesh, claim.want.flavor)]
         grown = {name: sum(one.target.get(name, 0) - one.holding.target.get(name, 0) for one in there) for name in RESOURCES}
         return {name: max(0, claim.want.free.get(name, 0) - grown[name]) for name in RESOURCES}
 
-    def short_of(self, claim: Claim, needed, taken, free: dict[str, int] | None) -> dict[FlavorResource, int]:
+    def short_of(self, claim: PlannedDemand, needed, taken, free: dict[str, int] | None) -> dict[FlavorResource, int]:
         if free is None:
             short = {key: self.missing(claim.node, key, units) for key, units in needed.items()}
         else:
@@ -142,13 +142,13 @@ class PlainReclaiming:
         ledger.discharge(node, {key: units})
         return deficit
 
-    def less_urgent(self, claim: Claim) -> list[Lease]:
+    def less_urgent(self, claim: PlannedDemand) -> list[PlannedLease]:
         own = self.board.held_by.get((claim.node, claim.want.flavor), [])
         within = self.settings[claim.want.tenant].policies.within_queue if claim.want.tenant in self.settings else Preempt.ANY
         less = [lease for lease in own if lease.holding.priority < claim.want.priority and self.borrowers.may_be_asked(lease)]
         return [] if within is Preempt.NEVER else less
 
-    def givers(self, claim: Claim, needed) -> Iterator[tuple[Lease, int | None, Sequence[ShareKey], Sequence[int]]]:
+    def givers(self, claim: PlannedDemand, needed) -> Iterator[tuple[PlannedLease, int | None, Sequence[ShareKey], Sequence[int]]]:
         yield from ((lease, None, (), ()) for lease in sorted(self.less_urgent(claim), key=lambda lease: self.rank(lease, claim.node)))
         for steps, (below, ancestor) in enumerate(pairwise(self.board.forest.paths[claim.node]), start=1):
             if not claim.want.is_crowded and not self.board.ledger.fits(claim.node, needed, steps):
@@ -167,33 +167,33 @@ class PlainReclaiming:
                 taker = self.shares(below, needed)
                 yield from ((lease, self.under(lease, ancestor), taker, self.way(lease, ancestor)) for lease in found)
 
-    def may_borrow_from(self, claim: Claim, lease: Lease) -> bool:
+    def may_borrow_from(self, claim: PlannedDemand, lease: PlannedLease) -> bool:
         own = self.settings.get(claim.want.tenant, QueueSettings()).policies
         is_low = lease.holding.priority < claim.want.priority
         return own.borrow is not Preempt.NEVER and is_low and lease.holding.priority <= (own.borrow_priority_max or 0)
 
-    def way(self, lease: Lease, ancestor: int) -> Sequence[int]:
+    def way(self, lease: PlannedLease, ancestor: int) -> Sequence[int]:
         path = self.board.forest.paths[lease.node]
         return path[: path.index(ancestor)]
 
-    def in_turn(self, claim: Claim, below: int, ancestor: int, needed) -> Iterator[Lease]:
-        asked: list[Lease] = []
+    def in_turn(self, claim: PlannedDemand, below: int, ancestor: int, needed) -> Iterator[PlannedLease]:
+        asked: list[PlannedLease] = []
         while left := [lease for lease in self.borrowing(claim, below, ancestor, needed) if lease not in asked]:
             asked.append(min(left, key=lambda lease: self.rank(lease, ancestor)))
             yield asked[-1]
 
-    def borrowing(self, claim: Claim, below: int, ancestor: int, needed) -> list[Lease]:
+    def borrowing(self, claim: PlannedDemand, below: int, ancestor: int, needed) -> list[PlannedLease]:
         ledger, paths = self.board.ledger, self.board.forest.paths
         found = [lease for lease in self.board.leases.values() if ancestor in paths[lease.node][1:] and below not in paths[lease.node]]
         found = [lease for lease in found if lease.key[2] == claim.want.flavor and self.borrowers.may_be_asked(lease)]
         ways = [self.way(lease, ancestor) for lease in found]
         return [lease for lease, way in zip(found, ways, strict=True) if all(ledger.is_over(node, needed) for node in way)]
 
-    def under(self, lease: Lease, ancestor: int) -> int:
+    def under(self, lease: PlannedLease, ancestor: int) -> int:
         path = self.board.forest.paths[lease.node]
         return path[max(0, path.index(ancestor) - 1)]
 
-    def rank(self, lease: Lease, ancestor: int):
+    def rank(self, lease: PlannedLease, ancestor: int):
         holding, (is_endless, share) = lease.holding, self.share(self.under(lease, ancestor))
         lost_ms = NOW_MS - max(holding.since_ms, holding.saved_ms or 0) if self.rules.weighs_lost_work else 0
         return holding.priority, -is_endless, -share, lost_ms, -holding.token, lease.key
@@ -205,13 +205,13 @@ class PlainReclaiming:
         ratios = [Fraction(borrowed.get(name, 0), most[name]) for name in RESOURCES if most.get(name, 0) > 0]
         return sorted(((int(ratio > 0 and not weight), ratio / (weight or 1)) for ratio in ratios), reverse=True)
 
-    def lost(self, lease: Lease, part: Mapping[str, int]) -> dict[FlavorResource, int]:
+    def lost(self, lease: PlannedLease, part: Mapping[str, int]) -> dict[FlavorResource, int]:
         """As if each piece of its work took the same: what is left of the resource of which the least is left is left of all."""
         held = lease.holding.target
         left = min(Fraction(lease.target[name] - units, held[name]) for name, units in part.items())
         return named(lease.key[2], {name: min(0, int(left * units) - lease.target[name]) for name, units in held.items()})
 
-    def part_of(self, lease: Lease, sibling: int | None, share: Sequence[ShareKey], spared: Sequence[int], short) -> dict[str, int]:
+    def part_of(self, lease: PlannedLease, sibling: int | None, share: Sequence[ShareKey], spared: Sequence[int], short) -> dict[str, int]:
         excess = self.board.ledger.excess
         part = {key[1]: min(units, lease.target.get(key[1], 0), *(excess(node, key) for node in spared)) for key, units in short.items()}
         halved = ({name: units >> times for name, units in part.items() if units >> times > 0} for times in range(64))
@@ -261,7 +261,7 @@ def world(chance: random.Random) -> dict[str, object]:
         for grain, size in [(slot(), chance.randint(1, 5))]
     ]
     wants = [
-        Want(
+        PlannerDemand(
             mesh=mesh,
             tenant=team,
             flavor=flavor,

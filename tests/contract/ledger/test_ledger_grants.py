@@ -7,7 +7,7 @@ import pytest
 from two_teams import A100, ACME, LAB, ONE_GPU, SHOP, ask, gpu, gpus, record, tree
 
 from federation.errors import BatchTooLarge, ForgedReceipt, LinkRefused, UnfitName
-from federation.leases import ROWS_MAX, Granted, Kept, LeaseRefused, Want
+from federation.leases import ROWS_MAX, Granted, Kept, LeaseRefused, QuotaDemand
 from federation.manual_mesh import ManualMesh
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.errors import AmountError
@@ -50,7 +50,7 @@ def test_a_name_that_would_shift_the_fields_of_a_row_is_refused_wherever_it_stan
     before = ledger.snapshot().leases
     about = {"tenant": LAB, "flavor": A100} | ({} if part == "resource" else {part: name})
     amounts = ResourceSet({name: 10_000}) if part == "resource" else ONE_GPU
-    want = Want(**about, slot=amounts, slots=4, version=west.lease(LAB, A100).version)
+    want = QuotaDemand(**about, slot=amounts, slots=4, version=west.lease(LAB, A100).version)
     claim = replace(west.lease(LAB, A100), **about, held=amounts)
     for say in (
         lambda: ledger.acquire(west.session, (want,)),
@@ -146,14 +146,14 @@ def test_wanting_no_slot_is_an_error(west):
 
 
 def test_more_wants_than_others_should_wait_for_are_refused_whole(ledger, west):
-    want = Want(tenant=LAB, flavor=A100, slot=ONE_GPU)
+    want = QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU)
     with pytest.raises(BatchTooLarge):
         ledger.acquire(west.session, (want,) * (ROWS_MAX + 1))
     assert gpus(ledger, LAB) == 0
 
 
 def test_many_wants_are_answered_in_order_each_after_the_one_before(ledger, west):
-    wants = [Want(tenant=tenant, flavor=A100, slot=ONE_GPU, slots=slots) for tenant, slots in ((LAB, 6), (SHOP, 3), (ACME, 1))]
+    wants = [QuotaDemand(tenant=tenant, flavor=A100, slot=ONE_GPU, slots=slots) for tenant, slots in ((LAB, 6), (SHOP, 3), (ACME, 1))]
     acquired = ledger.acquire(west.session, tuple(wants))
     assert [answer.slots if isinstance(answer, Granted) else answer.reason for answer in acquired.answers] == [
         6,

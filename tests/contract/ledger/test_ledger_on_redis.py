@@ -12,7 +12,7 @@ from patience import eventually
 from two_teams import A100, ACME, LAB, ONE_GPU, TERMS, ask, gpu, gpus, record, tree
 
 from federation.errors import StoreUnavailable
-from federation.leases import Granted, Want
+from federation.leases import Granted, QuotaDemand
 from federation.manual_mesh import ManualMesh
 from federation.store.keys import Keys
 from federation.store.redis_client import connect
@@ -143,7 +143,7 @@ def test_the_log_is_bounded_by_changes_and_not_by_calls(redis_server: redis.Redi
     teams = [TenantPath(f"acme/t{number}") for number in range(23)]
     ledger.configure(TenantTree([tree(own=23).tenants[ACME], *(Tenant(path=path, parent=ACME) for path in teams)]))
     west = ManualMesh(ledger, record())
-    ledger.acquire(west.session, tuple(Want(tenant=path, flavor=A100, slot=ONE_GPU, slots=1) for path in teams))
+    ledger.acquire(west.session, tuple(QuotaDemand(tenant=path, flavor=A100, slot=ONE_GPU, slots=1) for path in teams))
     entries = redis_server.xrange(Keys("log").lease_log)
     assert max(len(fields[b"changes"].splitlines()) for _, fields in entries) <= 5
     assert [chapter.lease.tenant for chapter in ledger.story()] == teams

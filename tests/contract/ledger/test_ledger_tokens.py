@@ -6,7 +6,7 @@ import pytest
 from two_teams import A100, LAB, ONE_GPU, ask, gpu, gpus, record
 
 from federation.errors import FutureToken
-from federation.leases import Beat, LookAgain, Want
+from federation.leases import Beat, LookAgain, QuotaDemand
 from federation.manual_mesh import ManualMesh
 
 
@@ -18,7 +18,7 @@ def test_tokens_only_rise(west, east):
 
 
 def test_a_question_that_is_carried_out_twice_grants_once(ledger, west):
-    want = Want(tenant=LAB, flavor=A100, slot=ONE_GPU, slots=2)
+    want = QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU, slots=2)
     ledger.acquire(west.session, (want,))
     again = ledger.acquire(west.session, (want,))
     assert again.answers == (LookAgain(),)

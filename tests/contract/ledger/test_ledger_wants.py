@@ -4,7 +4,7 @@ import pytest
 from two_teams import A100, ACME, LAB, ONE_GPU, SHOP, aim, ask, gpu
 
 from federation.errors import BatchTooLarge
-from federation.leases import TOLD_MAX, WAITED_MS_MAX, Pays, Want
+from federation.leases import TOLD_MAX, WAITED_MS_MAX, Pays, QuotaDemand
 
 
 def told(ledger):
@@ -39,7 +39,7 @@ def test_work_of_each_priority_and_size_is_wanted_beside_the_other(ledger, west,
 
 def test_a_question_for_one_of_many_alike_takes_nothing_off_what_the_mesh_has_told_but_what_it_is_granted(ledger, west, east):
     ask(west, 7)
-    east.beat(wants=(Want(tenant=SHOP, flavor=A100, slot=ONE_GPU, slots=20, beyond=7),))
+    east.beat(wants=(QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU, slots=20, beyond=7),))
     assert ask(east, 2, SHOP).slots == 1
     assert told(ledger) == [(SHOP, 1, 19, 0)]
     ask(east, 1, SHOP)
@@ -51,7 +51,7 @@ def test_a_question_for_one_of_many_alike_takes_nothing_off_what_the_mesh_has_to
 
 def test_the_mesh_says_for_how_long_its_oldest_work_has_waited_and_is_believed_a_week(ledger, west, store):
     def waits(waited_ms):
-        west.beat(wants=(Want(tenant=LAB, flavor=A100, slot=ONE_GPU, waited_ms=waited_ms),))
+        west.beat(wants=(QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU, waited_ms=waited_ms),))
         return ledger.snapshot().wants[0].waiting_ms // 10_000
 
     assert waits(None) == 0
@@ -64,8 +64,8 @@ def test_the_mesh_says_for_how_long_its_oldest_work_has_waited_and_is_believed_a
 
 def test_who_asks_later_makes_a_want_no_younger(ledger, west, east):
     ask(west, 8)
-    east.beat(wants=(Want(tenant=SHOP, flavor=A100, slot=ONE_GPU, waited_ms=90_000),))
-    want = Want(tenant=SHOP, flavor=A100, slot=ONE_GPU, waited_ms=1_000)
+    east.beat(wants=(QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU, waited_ms=90_000),))
+    want = QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU, waited_ms=1_000)
     ledger.acquire(east.session, (want,))
     assert ledger.snapshot().wants[0].waiting_ms // 10_000 == 9
 
@@ -74,11 +74,11 @@ def test_what_a_lease_grows_by_is_wanted_no_more_of_that_the_most_urgent_first_t
     big = {"tenant": SHOP, "flavor": A100, "slot": gpu(3)}
     small = {"tenant": SHOP, "flavor": A100, "slot": ONE_GPU}
     wants = (
-        Want(**big, priority=9),
-        Want(**small, slots=1, priority=1),
-        Want(**small, slots=20, waited_ms=5_000),
-        Want(**{**small, "slot": gpu(2)}, slots=1, waited_ms=60_000),
-        Want(tenant=LAB, flavor=A100, slot=ONE_GPU, slots=2),
+        QuotaDemand(**big, priority=9),
+        QuotaDemand(**small, slots=1, priority=1),
+        QuotaDemand(**small, slots=20, waited_ms=5_000),
+        QuotaDemand(**{**small, "slot": gpu(2)}, slots=1, waited_ms=60_000),
+        QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU, slots=2),
     )
     ask(west, 2)
     west.beat(wants=())
@@ -96,7 +96,7 @@ def test_what_a_lease_grows_by_is_wanted_no_more_of_that_the_most_urgent_first_t
 
 def test_a_mesh_has_no_more_wants_than_it_may_tell(ledger, west, east):
     ask(west, 8)
-    wants = tuple(Want(tenant=SHOP, flavor=A100, slot=ONE_GPU, priority=number) for number in range(TOLD_MAX))
+    wants = tuple(QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU, priority=number) for number in range(TOLD_MAX))
     east.beat(wants=wants)
     ask(east, 1, SHOP, priority=-1)
     assert len(ledger.snapshot().wants) == TOLD_MAX
@@ -108,7 +108,7 @@ def test_a_mesh_has_no_more_wants_than_it_may_tell(ledger, west, east):
 def test_a_lease_is_as_urgent_as_the_most_urgent_work_that_it_pays_for(ledger, west):
     def grow(priority, pays_for):
         (lease,) = ledger.snapshot().leases
-        want = Want(tenant=LAB, flavor=A100, slot=ONE_GPU, priority=priority, version=lease.version, pays_for=pays_for)
+        want = QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU, priority=priority, version=lease.version, pays_for=pays_for)
         ledger.acquire(west.session, (want,))
         return ledger.snapshot().leases[0].priority
 
@@ -119,10 +119,10 @@ def test_a_lease_is_as_urgent_as_the_most_urgent_work_that_it_pays_for(ledger, w
 
 
 def test_a_heartbeat_tells_all_that_a_mesh_wants(ledger, west):
-    west.beat(wants=(Want(tenant=LAB, flavor=A100, slot=ONE_GPU, slots=2), Want(tenant=SHOP, flavor=A100, slot=ONE_GPU)))
+    west.beat(wants=(QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU, slots=2), QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU)))
     west.beat()
     assert [(want.tenant, want.slots) for want in ledger.snapshot().wants] == [(LAB, 2), (SHOP, 1)]
-    west.beat(wants=(Want(tenant=SHOP, flavor=A100, slot=ONE_GPU),))
+    west.beat(wants=(QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU),))
     assert [want.tenant for want in ledger.snapshot().wants] == [SHOP]
     west.leave()
     assert ledger.snapshot().wants == ()
@@ -148,7 +148,7 @@ def test_a_mesh_tells_that_a_lease_pays_for_more_or_for_less_urgent_work_and_tha
 def test_what_a_beat_tells_of_a_lease_counts_before_what_it_grows_by(ledger, west):
     ask(west, 2, priority=4)
     aim(ledger, ("west", LAB, 3))
-    west.beat(wants=(Want(tenant=LAB, flavor=A100, slot=ONE_GPU, priority=2),), pays=(Pays(tenant=LAB, flavor=A100, priority=-1),))
+    west.beat(wants=(QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU, priority=2),), pays=(Pays(tenant=LAB, flavor=A100, priority=-1),))
     assert [lease.priority for lease in ledger.snapshot().leases] == [2]
 
 

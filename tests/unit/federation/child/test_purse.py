@@ -9,7 +9,7 @@ from child_bed import CPU, DURATION_MS, GRACE_MS, HEARTBEAT_MS, TTL_MS, Federati
 
 from federation.child.child_mesh import IDLE_BEATS
 from federation.errors import StoreUnavailable
-from federation.leases import Aim, Want
+from federation.leases import Aim, QuotaDemand
 from federation.snapshot import MeshRecord
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.reasons import Reason
@@ -145,7 +145,7 @@ def test_what_lies_idle_goes_back_at_once_when_another_mesh_wants_it():
     federation.beat()
     federation.work()
     west = federation.store.join(MeshRecord(mesh="west", labels={}, pools=(), cluster="c2"))
-    want = Want(tenant="acme", flavor="standard", slot=CPU)
+    want = QuotaDemand(tenant="acme", flavor="standard", slot=CPU)
     (refused,) = federation.store.acquire(west, (want,)).answers
     assert refused.reason is Reason.QUOTA_EXHAUSTED
     federation.mail()

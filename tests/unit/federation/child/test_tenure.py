@@ -8,7 +8,7 @@ from federation.child.balance import LeaseBalance
 from federation.child.tenure import Tenure
 from federation.child.wanting import OpenDemand
 from federation.errors import StoreUnavailable, UnfitName
-from federation.leases import Lease, Pays, Session, Told, Want
+from federation.leases import Lease, Pays, QuotaDemand, Session, Told
 from federation.snapshot import MeshRecord
 from mesh.resources import ResourceSet
 
@@ -52,7 +52,7 @@ class Wanting:
 
 
 def demand(number, since_ms=0, beyond=0):
-    return OpenDemand(want=Want(tenant=f"t{number:05}", flavor="standard", slot=CPU), since_ms=since_ms, beyond=beyond)
+    return OpenDemand(want=QuotaDemand(tenant=f"t{number:05}", flavor="standard", slot=CPU), since_ms=since_ms, beyond=beyond)
 
 
 def begun():

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from federation.planning.planner import plan
-from federation.planning.values import Holding, Plan, Target, Want
+from federation.planning.values import Holding, Plan, PlannerDemand, Target
 from federation.quota.forest import ForestNode, QuotaForest
 from federation.quota.past_use import WHOLE, PastUse
 from federation.quota.policies import MESH, OnQuotaReduction, Policies, Preempt, QueueSettings, Rules, Stop
@@ -37,11 +37,11 @@ def holding(tenant: str, gpus: int, *, mesh: str = "east", **more: object) -> Ho
     return Holding(mesh=mesh, tenant=tenant, flavor="a100", target={"gpu": gpus}, **more)  # type: ignore[arg-type]
 
 
-def want(tenant: str, slots: int, *, mesh: str = "west", gpus: int = 1, **more: object) -> Want:
-    return Want(mesh=mesh, tenant=tenant, flavor="a100", slot={"gpu": gpus}, slots=slots, **more)  # type: ignore[arg-type]
+def want(tenant: str, slots: int, *, mesh: str = "west", gpus: int = 1, **more: object) -> PlannerDemand:
+    return PlannerDemand(mesh=mesh, tenant=tenant, flavor="a100", slot={"gpu": gpus}, slots=slots, **more)  # type: ignore[arg-type]
 
 
-def decide(tree: QuotaForest, holdings: tuple[Holding, ...] = (), wants: tuple[Want, ...] = (), **more: object) -> Plan:
+def decide(tree: QuotaForest, holdings: tuple[Holding, ...] = (), wants: tuple[PlannerDemand, ...] = (), **more: object) -> Plan:
     return plan(tree, holdings, wants, now_ms=NOW_MS, **more)  # type: ignore[arg-type]
 
 
@@ -200,7 +200,7 @@ _NOT_YET = " yet: candidates are within their `min_run`"
         ),
     ],
 )
-def test_who_waits_for_a_young_lease_is_told_that_it_is_not_asked_yet(claim: Want, reason: Reason, nobody: str):
+def test_who_waits_for_a_young_lease_is_told_that_it_is_not_asked_yet(claim: PlannerDemand, reason: Reason, nobody: str):
     tree, rules = company(vision=4, batch=0, nlp=4), Rules(min_run_ms=60_000)
     held = (holding("nlp", 4, token=1), holding("batch", 4, since_ms=NOW_MS - 1_000, token=2))
 
@@ -400,7 +400,7 @@ def test_a_lease_gives_of_each_resource_what_is_short_of_it(held: dict[str, int]
     root = ForestNode(name="acme", quotas={})
     tree = QuotaForest([root, *(ForestNode(name=name, parent="acme", quotas=own, is_queue=True) for name in ("vision", "batch"))])
     lease = Holding(mesh="east", tenant="batch", flavor="a100", target=held)
-    answer = decide(tree, (lease,), (Want(mesh="west", tenant="vision", flavor="a100", slot=wanted, slots=4),))
+    answer = decide(tree, (lease,), (PlannerDemand(mesh="west", tenant="vision", flavor="a100", slot=wanted, slots=4),))
     assert [{"cpu": 0, "gpu": 0, **target.amounts} for target in answer.lowered] == [left]
     assert len(answer.raised) == 1
 

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from federation.errors import QuotaExceeded
-from federation.leases import ROWS_MAX, Aim, Beat, Granted, Kept, Lease, Session, Told, Want
+from federation.leases import ROWS_MAX, Aim, Beat, Granted, Kept, Lease, QuotaDemand, Session, Told
 from federation.manual_mesh import ManualMesh
 from federation.planning.seat import PlannerSeat
 from federation.quota.policies import OnQuotaReduction, QueueSettings, Rules, StandingOrders, Stop
@@ -57,13 +57,13 @@ class Mesh:
     def hear(self, told: Told) -> None:
         self.leases.update({lease.tenant: lease for lease in told.leases})
 
-    def beat(self, *wants: Want, acks: tuple[Kept, ...] = ()) -> None:
+    def beat(self, *wants: QuotaDemand, acks: tuple[Kept, ...] = ()) -> None:
         self.beats += 1
         self.hear(self.store.heartbeat(self.session, self.record, Beat(number=self.beats, acks=acks, wants=wants)))
 
-    def want(self, tenant: TenantPath, slots: int, priority: int = 0) -> Want:
+    def want(self, tenant: TenantPath, slots: int, priority: int = 0) -> QuotaDemand:
         lease = self.leases.get(tenant)
-        return Want(tenant=tenant, flavor=A100, slot=GPU, slots=slots, priority=priority, version=lease.version if lease else 0)
+        return QuotaDemand(tenant=tenant, flavor=A100, slot=GPU, slots=slots, priority=priority, version=lease.version if lease else 0)
 
     def acquire(self, tenant: TenantPath, slots: int, priority: int = 0) -> object:
         acquired = self.store.acquire(self.session, (self.want(tenant, slots, priority),))

@@ -9,7 +9,7 @@ import pytest
 
 from federation.dispatch import Claim, MailKind
 from federation.errors import BatchTooLarge, CallRejected, EpochChanged, LinkRefused, SessionLost, StoreUnavailable
-from federation.leases import TOLD_MAX, Beat, Session, Want
+from federation.leases import TOLD_MAX, Beat, QuotaDemand, Session
 from federation.link import CODES, HEARTBEAT, LINK_PATH, MAIL, PROOF_HEADER, TERMS, AskTerms, LinkTerms, Report
 from federation.snapshot import MeshRecord
 from federation.store import http_link
@@ -243,7 +243,7 @@ def test_a_session_goes_without_what_its_join_was_told(link, roots):
 
 
 def test_more_wants_than_a_heartbeat_tells_are_not_even_sent(link, roots):
-    want = Want(tenant=TenantPath("acme"), flavor=FlavorName("cpu"), slot=ResourceSet.of({"cpu": 1}))
+    want = QuotaDemand(tenant=TenantPath("acme"), flavor=FlavorName("cpu"), slot=ResourceSet.of({"cpu": 1}))
     with pytest.raises(BatchTooLarge):
         HttpLedger(link).heartbeat(SESSION, RECORD, Beat(number=1, wants=(want,) * (TOLD_MAX + 1)))
     assert roots.asked == []

@@ -7,7 +7,7 @@ import pytest
 
 from federation.dispatch import Claim
 from federation.errors import BatchTooLarge
-from federation.leases import Beat, Kept, Lease, Session, Want
+from federation.leases import Beat, Kept, Lease, QuotaDemand, Session
 from federation.link import (
     ACQUIRE,
     CLAIM,
@@ -47,7 +47,7 @@ ONE = ResourceSet.of({"cpu": 1})
 POOL = PoolRecord(pool=PoolName("general"), flavor=CPU, capacity=ONE)
 RECORD = MeshRecord(mesh=EAST, labels={"mesh": "the word is free"}, pools=(POOL,), cluster="c")
 SESSION = Session(mesh=EAST, incarnation=5, ttl_ms=1_000, epoch=1, ledger="l")
-WANT = Want(tenant=TenantPath("acme"), flavor=CPU, slot=ONE)
+WANT = QuotaDemand(tenant=TenantPath("acme"), flavor=CPU, slot=ONE)
 LEASE = Lease(tenant=TenantPath("acme"), mesh=EAST, flavor=CPU, held=ONE, target=ONE, token=7, version=8)
 CLAIMED = Claim(stage=StageId("s"), mesh=EAST, incarnation=5, token=9)
 BEAT = Beat(number=1, acks=(Kept(tenant=TenantPath("acme"), flavor=CPU, version=8, amounts=ONE),), wants=(WANT,), claims=(LEASE,))
