@@ -15,7 +15,7 @@ from federation.quota.flavors import Assignment, Mode, Refusal
 from federation.quota.ledger import QuotaLedger
 from federation.quota.limits import Gate, queue_gate, running_gate
 from federation.quota.nomination import nominate
-from federation.quota.reservations import Reservation, earliest_start
+from federation.quota.reservations import BackfillReservation, earliest_start
 from federation.quota.scheduler import QuotaScheduler
 from federation.quota.workloads import Running, Workload
 from federation.tenants import FlavorResource
@@ -205,7 +205,7 @@ def _estimate(scheduler: QuotaScheduler, work: Workload, ahead: list[Workload], 
     )
 
 
-def _overdue_ms(found: Reservation, known: Mapping[str, int], now_ms: int) -> int:
+def _overdue_ms(found: BackfillReservation, known: Mapping[str, int], now_ms: int) -> int:
     """Return by how much the last work that has to end first is overdue; `known` holds the values of workloads that have not started."""
     if not found.ended:
         return 0

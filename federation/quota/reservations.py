@@ -24,7 +24,7 @@ from federation.quota.workloads import Running, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reservation:
+class BackfillReservation:
     """Future assignment of a workload, and its start."""
 
     workload: Workload
@@ -40,7 +40,7 @@ def running_below(snapshot: QuotaSnapshot, root: int) -> Iterator[Running]:
             yield from running.values()
 
 
-def earliest_start(snapshot: QuotaSnapshot, workload: Workload) -> Reservation | None:
+def earliest_start(snapshot: QuotaSnapshot, workload: Workload) -> BackfillReservation | None:
     """Return when the workload would fit if nothing else started and all work ended as expected; None if that is unknown.
 
     Overdue and stopping work counts as ending now.
@@ -62,7 +62,7 @@ def earliest_start(snapshot: QuotaSnapshot, workload: Workload) -> Reservation |
     if best is None:
         return None
     start_ms = snapshot.now_ms if low == 0 else ending[low - 1][0]
-    return Reservation(workload=workload, start_ms=start_ms, assignment=best, ended=tuple(one for _, _, one in ending[:low]))
+    return BackfillReservation(workload=workload, start_ms=start_ms, assignment=best, ended=tuple(one for _, _, one in ending[:low]))
 
 
 def on_empty_tree(snapshot: QuotaSnapshot, workload: Workload) -> Assignment:
@@ -71,7 +71,7 @@ def on_empty_tree(snapshot: QuotaSnapshot, workload: Workload) -> Assignment:
     return _without(snapshot, workload, list(running_below(snapshot, root)))
 
 
-def would_delay(snapshot: QuotaSnapshot, reservation: Reservation, one: Nomination) -> bool:
+def would_delay(snapshot: QuotaSnapshot, reservation: BackfillReservation, one: Nomination) -> bool:
     """Return whether admitting the nominated workload now would delay the reserved one."""
     work, promised, forest = one.workload, reservation.workload, snapshot.forest
     node, reserved = forest.index[work.queue], forest.index[promised.queue]

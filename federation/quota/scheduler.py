@@ -34,7 +34,7 @@ from federation.quota.pending import PendingQueue
 from federation.quota.policies import MESH, QueueSettings, Rules
 from federation.quota.precedence import EvictionOrder
 from federation.quota.quota_reductions import reduction_victims
-from federation.quota.reservations import Reservation, earliest_start, on_empty_tree, would_delay
+from federation.quota.reservations import BackfillReservation, earliest_start, on_empty_tree, would_delay
 from federation.quota.snapshot import QuotaSnapshot
 from federation.quota.workloads import Running, Workload
 from mesh.errors import LedgerError
@@ -62,7 +62,7 @@ class QuotaScheduler:
         self.order = EvictionOrder()
         self.past = PastUse(half_life_ms=rules.history_half_life_ms)
         self.holds: dict[str, Hold] = {}
-        self.reservations: dict[int, Reservation] = {}  #: By root.
+        self.reservations: dict[int, BackfillReservation] = {}  #: By root.
         self.gates: dict[str, Gate] = {}  #: Of workloads that the last round did not try.
         self.waits: dict[str, Wait] = {}  #: Last decision about each waiting workload.
         self._queues: defaultdict[int, PendingQueue] = defaultdict(PendingQueue)

@@ -86,7 +86,7 @@ class Eviction:
 
 
 @dataclass(slots=True, kw_only=True)
-class Reservation:
+class NodeReservation:
     """Capacity reserved in one pool, as it becomes free, for a task that waited too long."""
 
     task: TaskId  #: The waiting head; for a gang, one of its members.

@@ -21,7 +21,7 @@ from mesh.nodes import Units
 from mesh.reasons import Reason
 from mesh.resources import NOTHING, ResourceSet
 from mesh.scheduling.placing import Refusal, place
-from mesh.scheduling.records import Bucket, Reservation, TaskRecord
+from mesh.scheduling.records import Bucket, NodeReservation, TaskRecord
 from mesh.scheduling.seats import Wants, has_seats, nearest, wants_of
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import AT_WORK
@@ -97,7 +97,7 @@ def set_aside(state: MeshState, record: TaskRecord, together: Sequence[TaskRecor
     if state.pools.pool(pool).fits(wants.quota) and has_seats(wants.seats, rows, state.table.left[:count]):
         return SetAside(refusal=_words(wants, 0), places=wants.by_task(rows))
     since_ms = state.opened[pool].since_ms if is_same else state.now_ms
-    reservation = Reservation(task=record.request.task, pool=pool, since_ms=since_ms)
+    reservation = NodeReservation(task=record.request.task, pool=pool, since_ms=since_ms)
     lacking = _hold(state, reservation, wants, rows)
     state.reservations[pool] = reservation
     return SetAside(refusal=_words(wants, lacking), places={})
@@ -127,7 +127,7 @@ def lend_behind(state: MeshState, bucket: Bucket) -> None:
             use_or_name(state, record, (Reason.NODES_BUSY, ""))
 
 
-def holder_of(reservation: Reservation) -> str:
+def holder_of(reservation: NodeReservation) -> str:
     """Return the name under which the pool's ledger holds the reserved quota."""
     return f"hold:{reservation.task}:waits"
 
@@ -137,7 +137,7 @@ def _words(wants: Wants, lacking: int) -> Refusal:
     return Reason.ACCUMULATING_RESERVATION, f"capacity is being reserved for it as it becomes free; {to_come}"
 
 
-def _hold(state: MeshState, reservation: Reservation, wants: Wants, rows: list[int]) -> int:
+def _hold(state: MeshState, reservation: NodeReservation, wants: Wants, rows: list[int]) -> int:
     """Promise to the head what is free of its places. Return how many places are incomplete."""
     lacking, free = 0, state.pools.pool(reservation.pool).free
     for seat, row in zip(wants.seats, rows, strict=True):
@@ -156,7 +156,7 @@ def _hold(state: MeshState, reservation: Reservation, wants: Wants, rows: list[i
     return lacking
 
 
-def _row_kept(state: MeshState, bucket: Bucket, reservation: Reservation) -> int | None:
+def _row_kept(state: MeshState, bucket: Bucket, reservation: NodeReservation) -> int | None:
     """Return the row where the task would fit without this reservation; None: nowhere."""
     pool = state.pools.pools.get(bucket.key.pool)
     if pool is None or pool.is_closing:
@@ -172,7 +172,7 @@ def _row_kept(state: MeshState, bucket: Bucket, reservation: Reservation) -> int
     return bucket.candidates.pick(state.chance.draw) if short else None
 
 
-def _ends_before(state: MeshState, record: TaskRecord, reservation: Reservation) -> bool:
+def _ends_before(state: MeshState, record: TaskRecord, reservation: NodeReservation) -> bool:
     """Return whether the task is expected to end before the reserved capacity is needed."""
     estimated_ms, after_ms = record.request.estimated_ms, state.settings.reserve_after_ms
     if estimated_ms is None or after_ms is None or state.now_ms >= reservation.since_ms + after_ms:
@@ -181,7 +181,7 @@ def _ends_before(state: MeshState, record: TaskRecord, reservation: Reservation)
     return ready_ms is not None and state.now_ms + estimated_ms <= ready_ms
 
 
-def _ready_ms(state: MeshState, reservation: Reservation) -> int | None:
+def _ready_ms(state: MeshState, reservation: NodeReservation) -> int | None:
     """Return when its places are free if all estimates hold. None if any blocker's run time is unknown."""
     ends: dict[NodeName, list[tuple[int, ResourceSet]]] = {}
     for record in state.records.values():
@@ -205,7 +205,7 @@ def _ready_ms(state: MeshState, reservation: Reservation) -> int | None:
     return ready_ms
 
 
-def _open_room(state: MeshState, reservation: Reservation, row: int) -> Units:
+def _open_room(state: MeshState, reservation: NodeReservation, row: int) -> Units:
     """Return what would be free on the row [r] without this reservation."""
     free: Units = state.table.left[row].copy()
     for node, held in reservation.rows:
@@ -214,7 +214,7 @@ def _open_room(state: MeshState, reservation: Reservation, row: int) -> Units:
     return free
 
 
-def _lend(state: MeshState, reservation: Reservation, row: int, amounts: ResourceSet) -> None:
+def _lend(state: MeshState, reservation: NodeReservation, row: int, amounts: ResourceSet) -> None:
     """Open enough of the reservation for the task. The rest is reserved again when the pass next reaches the head."""
     name, wanted = state.table.name(row), state.table.vector(amounts)
     kept = []

@@ -18,7 +18,7 @@ from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.scheduling.groups import GroupRecord, GroupState, Layer
 from mesh.scheduling.preemption import Scorer
-from mesh.scheduling.records import Eviction, JobPlaces, LabelRules, Reservation, TaskRecord
+from mesh.scheduling.records import Eviction, JobPlaces, LabelRules, NodeReservation, TaskRecord
 from mesh.scheduling.settings import SchedulerSettings
 from mesh.scheduling.shapes import GroupShape
 from mesh.scheduling.state import STARTS_KEPT, MeshState
@@ -250,7 +250,7 @@ def _eviction(state: MeshState, eviction: Eviction) -> EvictionSnapshot:
     )
 
 
-def _reservation(state: MeshState, kept: Reservation) -> ReservationSnapshot:
+def _reservation(state: MeshState, kept: NodeReservation) -> ReservationSnapshot:
     return ReservationSnapshot(
         task=kept.task,
         pool=kept.pool,
@@ -372,7 +372,7 @@ def _restore_reservation(state: MeshState, kept: ReservationSnapshot) -> None:
     for node, vector in rows:
         if node in state.table:
             state.table.queue_for(state.table.row(node), vector)
-    state.reservations[kept.pool] = Reservation(
+    state.reservations[kept.pool] = NodeReservation(
         task=kept.task, pool=kept.pool, since_ms=kept.since_ms, rows=rows, quota=kept.quota, needs=dict(kept.needs)
     )
 
