@@ -13,7 +13,7 @@ from federation.explaining.flavor_reach import FlavorReach
 from federation.explaining.pieces import Piece
 from federation.explaining.run_times import RunTimes
 from federation.planning.reading import granted_ms
-from federation.quota.explain import Explanation, dry_run, explain
+from federation.quota.explain import WorkloadExplanation, dry_run, explain
 from federation.quota.flavors import Mode
 from federation.quota.forest import QuotaForest
 from federation.quota.policies import Preempt, QueueSettings, ResourceGroup, StandingOrders
@@ -54,7 +54,7 @@ class AskedScheduler:
             if piece.tenant in snapshot.tree.tenants:
                 self._scheduler.submit(self._workload(piece))
 
-    def about(self, piece: Piece, line: Sequence[Piece]) -> Explanation:
+    def about(self, piece: Piece, line: Sequence[Piece]) -> WorkloadExplanation:
         """Explain a waiting piece.
 
         Args:
@@ -65,7 +65,7 @@ class AskedScheduler:
         """
         return _told_in_line(explain(self._scheduler, piece.stage, _names(line)), line)
 
-    def would_be(self, piece: Piece, line: Sequence[Piece], before: Sequence[Piece] = ()) -> Explanation:
+    def would_be(self, piece: Piece, line: Sequence[Piece], before: Sequence[Piece] = ()) -> WorkloadExplanation:
         """Explain a piece as if it were sent now; `line` as in `about`.
 
         Args:
@@ -131,7 +131,7 @@ def _names(line: Iterable[Piece]) -> frozenset[str]:
     return frozenset(one.stage for one in line)
 
 
-def _told_in_line(told: Explanation, line: Sequence[Piece]) -> Explanation:
+def _told_in_line(told: WorkloadExplanation, line: Sequence[Piece]) -> WorkloadExplanation:
     """Adjust the explanation to the order on the mesh.
 
     If a tenant's stages start in order, a mesh tries none of them before the first has started, whatever the quota tree says. Stages on
@@ -144,7 +144,7 @@ def _told_in_line(told: Explanation, line: Sequence[Piece]) -> Explanation:
     return _honest(replace(told, reason=None) if told.reason is Reason.BEHIND_HEAD else told)
 
 
-def _honest(told: Explanation) -> Explanation:
+def _honest(told: WorkloadExplanation) -> WorkloadExplanation:
     """Replace "starts at once" by a wait for victims, if the start needs a preemption."""
     waits = told.reason is None and told.assignment is not None and told.assignment.mode is not Mode.FIT
     return replace(told, reason=Reason.WAITING_FOR_VICTIMS) if waits else told

@@ -27,7 +27,7 @@ from federation.explaining.planner_asks import PlannerAsks
 from federation.explaining.precedence import Precedence
 from federation.explaining.run_times import RunTimes
 from federation.planning.values import Unmet
-from federation.quota.explain import Explanation
+from federation.quota.explain import WorkloadExplanation
 from federation.quota.forest import QuotaForest
 from federation.quota.limits import Gate
 from federation.snapshot import Snapshot
@@ -74,7 +74,7 @@ class Outlooks:
         self._own_stops = OwnStops(snapshot, meshes, in_force, self._precedence, running)
         self._planner = PlannerAsks(snapshot, forest, in_force, reach)
         self._promises = Promises(snapshot, forest, in_force, self._pieces.values(), reach)
-        self._by_quota: dict[tuple[MeshId, TenantPath, ResourceSet, int, bool], Explanation] = {}
+        self._by_quota: dict[tuple[MeshId, TenantPath, ResourceSet, int, bool], WorkloadExplanation] = {}
 
     def of(self, stage: str, *, asks_planner: bool = True) -> Outlook | None:
         """Explain a waiting stage; None: it waits at no mesh, or its tenant was removed.
@@ -152,7 +152,7 @@ class Outlooks:
         piece = self._pieces.get(stage)
         return piece if piece is not None and piece.tenant in self._snapshot.tree.tenants else None
 
-    def _promise(self, piece: Piece, told: Explanation, line: Sequence[Piece]) -> Promise | None:
+    def _promise(self, piece: Piece, told: WorkloadExplanation, line: Sequence[Piece]) -> Promise | None:
         """Return the promise of a plan to a stage that waits for nothing else."""
         if self._told[piece.stage] not in SAID_IN_PART or told.gate is not None or line:
             return None
@@ -172,7 +172,7 @@ class Outlooks:
             gives_way=promise.gives_way,
         )
 
-    def _reason(self, stage: str, told: Explanation) -> Reason:
+    def _reason(self, stage: str, told: WorkloadExplanation) -> Reason:
         """Return the mesh's reason; before the mesh has tried the stage, the quota tree's.
 
         If room and quota are both missing, quota comes first: more room alone would not help.
@@ -182,7 +182,9 @@ class Outlooks:
             return told.reason
         return told.reason or said if said is Reason.WAITING_IN_QUEUE else said
 
-    def _outlook(self, piece: Piece, told: Explanation, mesh_ahead: int, line: Sequence[Piece], before: Sequence[Piece] = ()) -> Outlook:
+    def _outlook(
+        self, piece: Piece, told: WorkloadExplanation, mesh_ahead: int, line: Sequence[Piece], before: Sequence[Piece] = ()
+    ) -> Outlook:
         start_ms, overdue_ms = self._start(piece, told, mesh_ahead, line)
         return Outlook(
             piece=piece,
@@ -195,7 +197,7 @@ class Outlooks:
             overdue_ms=overdue_ms,
         )
 
-    def _start(self, piece: Piece, told: Explanation, mesh_ahead: int, line: Sequence[Piece]) -> tuple[int | None, int]:
+    def _start(self, piece: Piece, told: WorkloadExplanation, mesh_ahead: int, line: Sequence[Piece]) -> tuple[int | None, int]:
         """Return the estimated start, or by how much work that has to end first is overdue; not before the pieces of its line start."""
         if told.start_ms is None:
             return None, 0

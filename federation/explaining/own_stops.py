@@ -8,7 +8,7 @@ from federation.explaining.answers import GivesWay
 from federation.explaining.foreseeing import BegunStage, ForeseenStop, foresee
 from federation.explaining.pieces import Piece
 from federation.explaining.precedence import Precedence
-from federation.quota.explain import Explanation
+from federation.quota.explain import WorkloadExplanation
 from federation.quota.policies import StandingOrders
 from federation.snapshot import MeshView, Snapshot
 from mesh.ids import MeshId, StageId, TenantPath
@@ -36,7 +36,7 @@ class OwnStops:
         self._precedence = precedence
         self._running_of = running
 
-    def of(self, piece: Piece, told: Explanation, line: Sequence[Piece]) -> tuple[GivesWay, ...]:
+    def of(self, piece: Piece, told: WorkloadExplanation, line: Sequence[Piece]) -> tuple[GivesWay, ...]:
         """Return the stages that would be preempted; none for a piece that may not start yet.
 
         Args:

@@ -10,7 +10,7 @@ from federation.explaining.pieces import Piece
 from federation.planning.planner import plan
 from federation.planning.reading import free_room, has_room, holdings_of, left_over, wants_of
 from federation.planning.values import Plan, PlannerDemand, Target, Unmet
-from federation.quota.explain import Explanation
+from federation.quota.explain import WorkloadExplanation
 from federation.quota.forest import QuotaForest
 from federation.quota.policies import StandingOrders
 from federation.snapshot import LeaseView, Snapshot
@@ -34,7 +34,7 @@ class PlannerAsks:
         """Return the wants that the planner would not fulfil now, each with its reason."""
         return self._plan(self._wants, tells_young=True).unmet
 
-    def for_waiting(self, piece: Piece, told: Explanation) -> tuple[GivesWay, ...]:
+    def for_waiting(self, piece: Piece, told: WorkloadExplanation) -> tuple[GivesWay, ...]:
         """Return the reclaims for a waiting piece; its mesh's equally or less urgent demand for the tenant is left out.
 
         Args:
@@ -43,7 +43,7 @@ class PlannerAsks:
         others = [want for want in self._wants if (want.mesh, want.tenant) != (piece.mesh, piece.tenant) or want.priority > piece.priority]
         return self._gives_way(piece, told, others)
 
-    def for_sent(self, piece: Piece, told: Explanation, before: Iterable[Piece]) -> tuple[GivesWay, ...]:
+    def for_sent(self, piece: Piece, told: WorkloadExplanation, before: Iterable[Piece]) -> tuple[GivesWay, ...]:
         """Return the reclaims for a piece that would be sent; `told` as in `for_waiting`.
 
         Args:
@@ -62,7 +62,7 @@ class PlannerAsks:
             tells_young=tells_young,
         )
 
-    def _gives_way(self, piece: Piece, told: Explanation, others: Sequence[PlannerDemand]) -> tuple[GivesWay, ...]:
+    def _gives_way(self, piece: Piece, told: WorkloadExplanation, others: Sequence[PlannerDemand]) -> tuple[GivesWay, ...]:
         """Return the reclaims for this piece: the difference between the plans with and without it."""
         if told.reason in (None, Reason.BEHIND_HEAD) or told.gate is not None or not self._reach.at_mesh(piece):
             return ()

@@ -46,7 +46,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class WorkloadExplanation:
     """Explanation of a workload that waits, or would wait."""
 
     workload: str
@@ -63,7 +63,7 @@ class Explanation:
     victims: tuple[Victim, ...] = ()  #: The work that would be preempted for it.
 
 
-def explain(scheduler: QuotaScheduler, workload: str, first: Collection[str] = ()) -> Explanation:
+def explain(scheduler: QuotaScheduler, workload: str, first: Collection[str] = ()) -> WorkloadExplanation:
     """Explain why a workload waits.
 
     Args:
@@ -87,7 +87,7 @@ def explain(scheduler: QuotaScheduler, workload: str, first: Collection[str] = (
     return replace(told, is_parked=scheduler.is_parked(workload))
 
 
-def dry_run(scheduler: QuotaScheduler, workload: Workload, first: Collection[str] = ()) -> Explanation:
+def dry_run(scheduler: QuotaScheduler, workload: Workload, first: Collection[str] = ()) -> WorkloadExplanation:
     """Explain a workload as if it were submitted now; `first` as in `explain`. Raises UnknownTenant."""
     node = scheduler.queue_node(workload.queue)
     work = replace(workload, queue=scheduler.forest.names[node])
@@ -96,7 +96,7 @@ def dry_run(scheduler: QuotaScheduler, workload: Workload, first: Collection[str
     return _explained(scheduler, work, ahead, first)
 
 
-def _explained(scheduler: QuotaScheduler, work: Workload, ahead: list[Workload], first: Collection[str]) -> Explanation:
+def _explained(scheduler: QuotaScheduler, work: Workload, ahead: list[Workload], first: Collection[str]) -> WorkloadExplanation:
     snapshot, node = scheduler.snapshot, scheduler.forest.index[work.queue]
     gate = queue_gate(scheduler.forest, scheduler.settings, node, snapshot.now_ms) or running_gate(
         scheduler.counts, scheduler.settings, work
@@ -115,7 +115,7 @@ def _explained(scheduler: QuotaScheduler, work: Workload, ahead: list[Workload],
     if start_ms is not None and gate is not None and gate.opens_ms is not None:
         start_ms, overdue_ms = max(start_ms, gate.opens_ms), 0
     snapshot.undo(mark)
-    return Explanation(
+    return WorkloadExplanation(
         workload=work.workload,
         reason=reason,
         position=len(ahead),

@@ -21,7 +21,7 @@ _NO_PACE = frozenset({Reason.WAITING_FOR_GANG, Reason.WAITING_FOR_INPUTS, Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class TaskExplanation:
     """State of a task that is not over, as shown to users."""
 
     task: TaskId
@@ -34,7 +34,7 @@ class Explanation:
     estimate_ms: int | None = None  #: Estimated time until it starts, from recent starts in its pool; None when unknown.
 
 
-def explain_task(state: MeshState, task: TaskId, now_ms: int) -> Explanation:
+def explain_task(state: MeshState, task: TaskId, now_ms: int) -> TaskExplanation:
     """Return what is known about the task's wait.
 
     The estimate is the mean interval between the last starts in the task's pool times the task's position. It ignores run times, so it is
@@ -51,9 +51,9 @@ def explain_task(state: MeshState, task: TaskId, now_ms: int) -> Explanation:
     where = state.tasks.state_of(task)
     reason, detail = _why(state, task, where)
     if task not in state.queues:
-        return Explanation(task=task, state=where, reason=reason, detail=detail, node=record.node)
+        return TaskExplanation(task=task, state=where, reason=reason, detail=detail, node=record.node)
     position = state.queues.position(task, now_ms)
-    return Explanation(
+    return TaskExplanation(
         task=task,
         state=where,
         reason=reason,
