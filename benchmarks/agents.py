@@ -9,7 +9,7 @@ from typing import Any
 
 import ray
 
-from mesh.actors.members import Member
+from mesh.actors.members import GroupMember
 from mesh.ids import AgentId, TaskId
 from mesh.runtime.supervision.actor_group import ActorGroup
 from mesh.runtime.supervision.agent import Agent
@@ -57,8 +57,8 @@ def sides(count: int) -> Iterator[Sides]:
             ray.kill(actor)
 
 
-def _hosting(agent: Any, rank: int) -> Member:
+def _hosting(agent: Any, rank: int) -> GroupMember:
     task = TaskId(f"bench-{rank}")
     answer = ray.get(agent.host.remote(HostOrder(task=task, attempt=1, code=pickled_class(Echo))))
     assert isinstance(answer, Hosted), answer
-    return Member(agent=AgentId(f"bench-{rank}"), handle=agent, rank=rank, task=task, attempt=1)
+    return GroupMember(agent=AgentId(f"bench-{rank}"), handle=agent, rank=rank, task=task, attempt=1)

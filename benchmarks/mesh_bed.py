@@ -18,7 +18,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from benchmarks.bed import ROOT, let_sigterm_interrupt
 from benchmarks.work import Replier
 from mesh import ScheduleMesh
-from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.runtime.cluster.own_cluster import OwnCluster
 
 CPUS = 4  #: Logical CPUs per node: the measured work waits for processes and messages, and computes nothing.
@@ -57,7 +57,7 @@ class MeshBed:
 @contextmanager
 def open_mesh_bed() -> Iterator[MeshBed]:
     """Open a bed; however the block ends, all processes are stopped."""
-    nodes = tuple(NodeSpec(cpu=CPUS, labels={"side": side}) for side in ("mesh", "plain"))
+    nodes = tuple(ClusterNodeSpec(cpu=CPUS, labels={"side": side}) for side in ("mesh", "plain"))
     with ExitStack() as opened:
         cluster = OwnCluster.start(ClusterSpec(nodes=nodes, object_store_bytes=80 * 2**20), python_path=(str(ROOT),))
         opened.callback(cluster.stop)

@@ -18,7 +18,7 @@ from rich.table import Table
 from dag.compiling import NodePlan
 from dag.planning import place
 from federation.estimates import Pace
-from federation.snapshot import MeshRecord, MeshView, PoolRecord, Snapshot
+from federation.snapshot import FederationSnapshot, MeshRecord, MeshView, PoolRecord
 from federation.standing import Standing
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import FlavorName, MeshId, NodeId, PoolName, TenantPath
@@ -101,7 +101,7 @@ def as_json(found: list[Found]) -> dict[str, Any]:
     return {"name": "routing", "sides": [{name: getattr(side, name) for name in names} for side in found]}
 
 
-def _measure(turns: int, snapshot: Snapshot, graph: _Graph, kinds: int, inputs: int) -> Found:
+def _measure(turns: int, snapshot: FederationSnapshot, graph: _Graph, kinds: int, inputs: int) -> Found:
     times_ms, placed = [], 0
     for _ in range(turns):
         begun_ns = time.process_time_ns()
@@ -117,7 +117,7 @@ def _measure(turns: int, snapshot: Snapshot, graph: _Graph, kinds: int, inputs: 
     )
 
 
-def _snapshot(meshes: int) -> Snapshot:
+def _snapshot(meshes: int) -> FederationSnapshot:
     chance = random.Random(2)  # noqa: S311  the same
     tree = TenantTree([Tenant(path=_TENANT, parent=None, quotas={(_FLAVOR, "cpu"): Quota(nominal=10**9)})])
     views = []
@@ -136,4 +136,4 @@ def _snapshot(meshes: int) -> Snapshot:
                 standing=Standing(pace=Pace(run_ms=chance.randint(10, 9_000))),
             )
         )
-    return Snapshot(at_ms=1, tree=tree, meshes=tuple(views))
+    return FederationSnapshot(at_ms=1, tree=tree, meshes=tuple(views))

@@ -23,18 +23,18 @@ from dag.runs import CancelStage, Decision, DeliverInput, ForgetRun, RunChange, 
 from dag.spec import load
 from dag.starting import Starting, told
 from dag.states import RUN_ENDS, NodeState, StageState
-from federation.auditing import Audit
+from federation.auditing import LedgerAudit
 from federation.blobs import BlobStore
 from federation.dispatch import STAGE_MESSAGES, InboxEntry, StageQueue
 from federation.errors import StoreUnavailable
 from federation.estimates import COST_RULES, CostRules
 from federation.leases import LeaseLedger
 from federation.quota.starts import Allowance
-from federation.registry import MeshRegistry, Note, enrolled, look
+from federation.registry import MeshRegistry, RegistryNote, enrolled, look
 from federation.roster import NO_ROSTER, Roster
 from federation.routing.domains import crowded
 from federation.routing.openness import may_use
-from federation.snapshot import Snapshot
+from federation.snapshot import FederationSnapshot
 from federation.steadiness import SteadinessRules
 from federation.tenant_orders import TenantOrders
 from mesh.clock import Clock
@@ -103,7 +103,7 @@ class Coordinator:
         self._run_times_ms: defaultdict[MeshId, list[int]] = defaultdict(list)  #: Of stages that ended since the last look.
         self._kept: dict[RunId, RunMachine] = {}  #: As committed; a run that ended is not in it.
         self._starting = Starting()
-        self._audit = Audit()
+        self._audit = LedgerAudit()
         self._ticks = 0
         self._in_turn = False  #: Runs are gone through, the oldest first.
         self._epoch: int | None = None  #: Of the ledger, as it was last seen.
@@ -131,7 +131,7 @@ class Coordinator:
         """The slow work, all of it. Raises as `survey` and `tend`, which others may do something between."""
         self.tend(self.survey())
 
-    def survey(self) -> Snapshot:
+    def survey(self) -> FederationSnapshot:
         """Take back what is overdue, and look at what there is; now and then count sums of it again.
 
         Raises:
@@ -147,7 +147,7 @@ class Coordinator:
         self._starting.adopt(snapshot.tree, self._orders.in_force())
         return snapshot
 
-    def tend(self, snapshot: Snapshot) -> None:
+    def tend(self, snapshot: FederationSnapshot) -> None:
         """Find queues at dead meshes, try blocked nodes again, retire old runs.
 
         Args:
@@ -177,7 +177,7 @@ class Coordinator:
             if not swept.is_more_due or self._clock.monotonic_ms() >= until_ms:
                 return
 
-    def _heed_epoch(self, snapshot: Snapshot) -> None:
+    def _heed_epoch(self, snapshot: FederationSnapshot) -> None:
         """A store that may have lost writes may know less of runs than is kept here: what it has is the truth, so all is loaded again.
 
         Nothing is lost by that: what was decided and forgotten is decided again, and meshes tell again what they have told.
@@ -190,7 +190,7 @@ class Coordinator:
             self._count_running()
         self._epoch = snapshot.epoch
 
-    def _count_again(self, snapshot: Snapshot) -> None:
+    def _count_again(self, snapshot: FederationSnapshot) -> None:
         """Some sums of the ledger now and then, all of them in turn. A wrong one is an alarm, and nothing is put right silently."""
         self._ticks += 1
         if self._ticks % TICKS_PER_COUNT:
@@ -228,7 +228,9 @@ class Coordinator:
     def _allowed(self, record: RunRecord) -> Allowance:
         return self._starting.allowed(record, self._clock.wall_ms(), in_turn=self._in_turn)
 
-    def _look_after(self, run: RunId, open_to: Mapping[MeshId, tuple[str, ...]], barred: frozenset[MeshId], snapshot: Snapshot) -> None:
+    def _look_after(
+        self, run: RunId, open_to: Mapping[MeshId, tuple[str, ...]], barred: frozenset[MeshId], snapshot: FederationSnapshot
+    ) -> None:
         """`open_to`: the meshes that live, each with those who may use it; `barred`: those whose cluster is crowded."""
         kept = self._get(run)
         if kept is None or kept.record.state in RUN_ENDS:
@@ -248,7 +250,7 @@ class Coordinator:
         if news or kept.unplaced(self._clock.wall_ms()):
             self._advance(run, news, "", snapshot)
 
-    def _look(self) -> Snapshot:
+    def _look(self) -> FederationSnapshot:
         """The ledger's snapshot with what is remembered of each mesh; what is new in it is written down.
 
         Raises:
@@ -313,7 +315,7 @@ class Coordinator:
             self._starting.count(record, self._allowed(record))
         return self._kept[run]
 
-    def _advance(self, run: RunId, events: list[RunInput], last_entry: str, snapshot: Snapshot | None) -> None:
+    def _advance(self, run: RunId, events: list[RunInput], last_entry: str, snapshot: FederationSnapshot | None) -> None:
         """Steps of the machine, each committed whole, until it has nothing new to say; on conflict load again and go on."""
         pending: list[RunInput] = list(events)
         while True:
@@ -336,7 +338,7 @@ class Coordinator:
             pending = [] if taken_in and last_entry else list(events)
         self._settle(run)
 
-    def _place(self, machine: RunMachine, snapshot: Snapshot) -> NodesPlaced | None:
+    def _place(self, machine: RunMachine, snapshot: FederationSnapshot) -> NodesPlaced | None:
         allowed, now_ms = self._allowed(machine.record), self._clock.wall_ms()
         if allowed.is_closed and allowed.gate is not None:
             placed = keep_back(machine, Blockage(reason=allowed.gate.reason, detail=allowed.detail), now_ms=now_ms)
@@ -419,7 +421,7 @@ def _closings(machine: RunMachine, closed: Iterable[MeshId]) -> list[RunInput]:
     return [MeshClosed(mesh=mesh) for mesh in sorted(planned.intersection(closed))]
 
 
-def _tell_returns(note: Note | None, now_ms: int) -> None:
+def _tell_returns(note: RegistryNote | None, now_ms: int) -> None:
     for mesh, kept in (note.steadiness if note is not None else {}).items():
         if kept.alive and kept.back_ms == now_ms and kept.remaining_ms(now_ms):
             log.warning("a lost mesh is back, on probation", mesh=mesh, losses=len(kept.losses_ms), probation_ms=kept.remaining_ms(now_ms))

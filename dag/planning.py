@@ -18,7 +18,7 @@ from federation.routing.headroom import Headroom
 from federation.routing.route import Routed, RouteRefused, choose
 from federation.routing.survey import Survey, survey
 from federation.routing.verdicts import MeshVerdict
-from federation.snapshot import Snapshot
+from federation.snapshot import FederationSnapshot
 from mesh.ids import MeshId, NodeId, TenantPath
 
 #: What a value weighs that nobody has measured: it was not stored, or is not computed yet.
@@ -52,7 +52,7 @@ class Unplaced(Protocol):
 def place(
     run: Unplaced,
     tenant: TenantPath,
-    snapshot: Snapshot,
+    snapshot: FederationSnapshot,
     rules: CostRules = COST_RULES,
     settings: QueueSettings = NO_SETTINGS,
     *,
@@ -143,7 +143,7 @@ def _alike(run: Unplaced, waiting: Iterable[NodeId]) -> dict[NodeId, int]:
 class _Asked:
     """What the meshes have been asked already on one snapshot."""
 
-    def __init__(self, tenant: TenantPath, snapshot: Snapshot, rules: CostRules, settings: QueueSettings) -> None:
+    def __init__(self, tenant: TenantPath, snapshot: FederationSnapshot, rules: CostRules, settings: QueueSettings) -> None:
         self._tenant = tenant
         self._settings = settings
         self._snapshot = snapshot

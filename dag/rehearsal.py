@@ -18,7 +18,7 @@ from dag.spec import load
 from dag.states import StageState
 from federation.estimates import CostRules
 from federation.quota.policies import NO_SETTINGS, QueueSettings
-from federation.snapshot import Snapshot
+from federation.snapshot import FederationSnapshot
 from mesh.ids import NodeId
 from mesh.resources import ResourceSet
 
@@ -41,7 +41,7 @@ class Rehearsal:
     blockages: Mapping[NodeId, Blockage] = field(default_factory=dict)
 
 
-def rehearse(record: RunRecord, snapshot: Snapshot, rules: CostRules, settings: QueueSettings = NO_SETTINGS) -> Rehearsal:
+def rehearse(record: RunRecord, snapshot: FederationSnapshot, rules: CostRules, settings: QueueSettings = NO_SETTINGS) -> Rehearsal:
     """Place, split and send a run that nobody stores; `record` is used up.
 
     Args:

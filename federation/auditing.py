@@ -1,6 +1,7 @@
 """Audit of a ledger: compare its sums of use with the leases that it holds.
 
-`mismatches` compares all tenants at once. `Audit` compares some tenants per call, beside other work. A tenant uses what its own leases
+`mismatches` compares all tenants at once. `LedgerAudit` compares some tenants per call, beside other work. A tenant uses what its own
+leases
 hold, and what each child uses beyond the quota that the child never lends. If this is true at each tenant, all sums are right. So tenants
 can be checked one by one at different times. A wrong sum may show at the parent too, because the parent's sum depends on it.
 """
@@ -12,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import islice
 
-from federation.snapshot import Snapshot
+from federation.snapshot import FederationSnapshot
 from mesh.ids import FlavorName, TenantPath
 
 #: Tenants that are counted per call. Each call walks all use, so a lower number would hardly cost less.
@@ -30,7 +31,7 @@ class Mismatch:
     counted: int  #: The sum of the leases.
 
 
-def mismatches(snapshot: Snapshot) -> tuple[Mismatch, ...]:
+def mismatches(snapshot: FederationSnapshot) -> tuple[Mismatch, ...]:
     """Return the nodes whose use is not the sum of the leases below them. `TenantTree` counts, so the ledger does not check itself."""
     counted = snapshot.tree.recompute(snapshot.leases)
     return tuple(
@@ -40,7 +41,7 @@ def mismatches(snapshot: Snapshot) -> tuple[Mismatch, ...]:
     )
 
 
-class Audit:
+class LedgerAudit:
     """Audit of a ledger in rounds: each call checks the next tenants, and the first follows the last.
 
     Args:
@@ -52,7 +53,7 @@ class Audit:
         self._place = 0  #: Index of the next tenant to check.
         self._wrong: dict[TenantPath, frozenset[Mismatch]] = {}  #: Mismatches that the last check of each tenant found.
 
-    def look(self, snapshot: Snapshot) -> tuple[Mismatch, ...]:
+    def look(self, snapshot: FederationSnapshot) -> tuple[Mismatch, ...]:
         """Check the next tenants and return new mismatches. A mismatch that stays is returned once."""
         tenants = snapshot.tree.tenants
         if self._place >= len(tenants):
@@ -69,7 +70,7 @@ class Audit:
         return tuple(sorted(fresh, key=lambda wrong: (wrong.tenant, wrong.flavor, wrong.resource)))
 
 
-def _wrong_at(snapshot: Snapshot, turn: AbstractSet[TenantPath]) -> dict[TenantPath, list[Mismatch]]:
+def _wrong_at(snapshot: FederationSnapshot, turn: AbstractSet[TenantPath]) -> dict[TenantPath, list[Mismatch]]:
     """Return mismatches of these tenants: their own leases and their children's sums against the ledger's sum."""
     tree = snapshot.tree
     counted: Counter[tuple[TenantPath, FlavorName, str]] = Counter()

@@ -24,7 +24,7 @@ from typing import Annotated, Protocol
 from pydantic import AfterValidator, Field
 
 from federation.auditing import Mismatch
-from federation.snapshot import MeshRecord, Snapshot
+from federation.snapshot import FederationSnapshot, MeshRecord
 from federation.tenants import TenantTree
 from mesh.ids import FlavorName, LeaseId, MeshId, StageId, TenantPath, is_fit_name
 from mesh.reasons import Reason
@@ -421,7 +421,7 @@ class LeaseLedger(Protocol):
     def epoch(self) -> int:
         """Return the current epoch. This cheap call never begins one."""
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> FederationSnapshot:
         """Return tenants with their use, meshes with their status, leases and wants, at one instant."""
 
     def audit(self) -> tuple[Mismatch, ...]:

@@ -19,7 +19,7 @@ from federation.errors import ConfigError
 SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
 
 
-class Form(str, Enum):
+class RedisForm(str, Enum):
     """Topology of the servers."""
 
     SINGLE = "single"
@@ -31,14 +31,14 @@ class Form(str, Enum):
 
 
 #: Default ports.
-_PORTS = {Form.SENTINEL: 26_379, Form.CLUSTER: 6_379}
+_PORTS = {RedisForm.SENTINEL: 26_379, RedisForm.CLUSTER: 6_379}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisUrl:
     """A URL, parsed as far as redis-py does not parse it. For one server only `form` is set."""
 
-    form: Form
+    form: RedisForm
     hosts: tuple[tuple[str, int], ...] = ()
     service: str = ""  #: The sentinels' name for the master.
     username: str = ""
@@ -58,15 +58,15 @@ def read_redis_url(url: str) -> RedisUrl:
         if parts.scheme not in SCHEMES:
             raise ConfigError(f"must begin with {', '.join(f'{scheme}://' for scheme in SCHEMES[:-1])} or {SCHEMES[-1]}://")
         if not form:
-            return RedisUrl(form=Form.SINGLE)
+            return RedisUrl(form=RedisForm.SINGLE)
         user, _, hosts = parts.netloc.rpartition("@")
         name, _, secret = user.partition(":")
         service = unquote(parts.path.strip("/"))
-        if Form(form) is Form.SENTINEL and not service:
+        if RedisForm(form) is RedisForm.SENTINEL and not service:
             raise ConfigError(f"must name the service that the sentinels watch: {parts.scheme}://host:26379,host:26379/SERVICE")
         return RedisUrl(
-            form=Form(form),
-            hosts=tuple(_host_of(host, _PORTS[Form(form)]) for host in hosts.split(",")),
+            form=RedisForm(form),
+            hosts=tuple(_host_of(host, _PORTS[RedisForm(form)]) for host in hosts.split(",")),
             service=service,
             username=unquote(name),
             password=unquote(secret),

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from federation.estimates import Pace, paced
 from federation.roster import NO_ROSTER, Roster
-from federation.snapshot import AbsentMesh, MeshRecord, Snapshot, Whereabouts
+from federation.snapshot import AbsentMesh, FederationSnapshot, MeshRecord, Whereabouts
 from federation.standing import NEWCOMER, Drain, Standing
 from federation.steadiness import Sighting, Steadiness, SteadinessRules, changed, watch
 from mesh.ids import MeshId
@@ -29,7 +29,7 @@ class Standings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
+class RegistryNote:
     """Observations of a coordinator, to be stored."""
 
     watched_ms: int
@@ -49,11 +49,11 @@ class MeshRegistry(Protocol):
     def standings(self) -> Standings:
         """Return the whole registry."""
 
-    def note(self, note: Note, version: int) -> bool:
+    def note(self, note: RegistryNote, version: int) -> bool:
         """Store the observations if `version` is still current; otherwise return False and store nothing."""
 
 
-def enrolled(snapshot: Snapshot, standings: Standings, roster: Roster = NO_ROSTER) -> Snapshot:
+def enrolled(snapshot: FederationSnapshot, standings: Standings, roster: Roster = NO_ROSTER) -> FederationSnapshot:
     """Return the snapshot with each mesh's stored status, and with known meshes that have no session."""
     views = tuple(replace(view, standing=standings.meshes.get(view.record.mesh, NEWCOMER)) for view in snapshot.meshes)
     away = (roster.meshes.keys() | standings.meshes.keys()) - {view.record.mesh for view in snapshot.meshes}
@@ -71,8 +71,8 @@ def _absent(mesh: MeshId, standing: Standing, roster: Roster) -> AbsentMesh:
 
 
 def look(
-    snapshot: Snapshot, standings: Standings, run_times_ms: Mapping[MeshId, tuple[int, ...]], rules: SteadinessRules
-) -> tuple[Standings, Note | None]:
+    snapshot: FederationSnapshot, standings: Standings, run_times_ms: Mapping[MeshId, tuple[int, ...]], rules: SteadinessRules
+) -> tuple[Standings, RegistryNote | None]:
     """Return the registry after a look at the ledger, and the note to store, or None. Pure.
 
     Args:
@@ -89,7 +89,7 @@ def look(
     }
     news = changed(known, after)
     is_due = not 0 <= snapshot.at_ms - standings.watched_ms < NOTE_MS
-    note = Note(watched_ms=snapshot.at_ms, steadiness=news, paces=paces) if news or paces or is_due else None
+    note = RegistryNote(watched_ms=snapshot.at_ms, steadiness=news, paces=paces) if news or paces or is_due else None
     return replace(standings, meshes=meshes), note
 
 

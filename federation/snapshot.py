@@ -119,7 +119,7 @@ class WantView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class FederationSnapshot:
     """The federation at `at_ms` of the store's clock."""
 
     at_ms: int

@@ -41,7 +41,7 @@ class FoundStage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundStages:
     """What an earlier process of the mesh has left, all of it."""
 
     incarnation: int  #: Of the session that it proved last.
@@ -87,7 +87,7 @@ class StageHost(Protocol):
     def leave(self, incarnation: int) -> None:
         """The session ends in good order, and the watch over its work with it."""
 
-    def find(self) -> Found | None:
+    def find(self) -> FoundStages | None:
         """Look for what an earlier process of this mesh has left. None: there is nothing, or not all of it answered, and it was stopped.
 
         Waits some seconds at most.

@@ -23,7 +23,7 @@ from mesh.counting import counted
 from mesh.errors import MeshError
 from mesh.ids import LabelName, PoolName, TaskId, TenantPath
 from mesh.policies.hybrid import HYBRID
-from mesh.policies.policy import Draw, FloatArray, NodeDemand, NodeView, Policy, Score, highest
+from mesh.policies.policy import Draw, FloatArray, NodeDemand, NodeScoringView, Policy, Score, highest
 from mesh.resources import NOTHING, ResourceSet
 
 #: How long one call of a hook may take before the plugin is fenced off.
@@ -211,7 +211,7 @@ class Plugins:
         fence: Fenced[FloatArray] = self._fenced(plugin, "score")
         default = self._default
 
-        def fenced_score(demand: NodeDemand, view: NodeView) -> FloatArray:
+        def fenced_score(demand: NodeDemand, view: NodeScoringView) -> FloatArray:
             return fence.ask(
                 lambda: score(demand, _locked(view)), lambda answer: _scores(answer, len(view.total)), lambda: default.score(demand, view)
             )
@@ -222,7 +222,7 @@ class Plugins:
         return Policy(plugin.name, fenced_score, fenced_pick)
 
 
-def _locked(view: NodeView) -> NodeView:
+def _locked(view: NodeScoringView) -> NodeScoringView:
     """The same rows, which a plugin cannot write into by mistake; the arrays are the scheduler's own ledger."""
     locked = {name: getattr(view, name).view() for name in ("total", "free", "busy", "load", "local_bytes", "of_job", "is_named")}
     for array in locked.values():

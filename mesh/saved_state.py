@@ -61,7 +61,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class StateSnapshot:
     """What is kept of one attempt, for the next one."""
 
     task: TaskId
@@ -80,7 +80,7 @@ class Snapshot:
         """Of the pickles in it."""
         return sum(len(part) for part in (self.checkpoint_bytes, self.arguments, self.saved_bytes) if part is not None)
 
-    def without_bytes(self, why: str) -> Snapshot:
+    def without_bytes(self, why: str) -> StateSnapshot:
         """What is left when there is no room for the pickles."""
         reasons = f"{self.why}; {why}" if self.why else why
         return replace(
@@ -174,7 +174,7 @@ def plain_class(cls: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class PutResult:
     """How a store took a snapshot."""
 
     level: SnapshotLevel  #: Of what is kept now.
@@ -188,11 +188,11 @@ class SnapshotStore(Protocol):
     A store is bounded: beyond its bytes the oldest snapshots go first, those of ended tasks before all others.
     """
 
-    def put(self, snapshot: Snapshot) -> Kept:
+    def put(self, snapshot: StateSnapshot) -> PutResult:
         """Keep it in place of the task's earlier one. An older attempt's, or an older one of the same attempt, changes nothing."""
         ...
 
-    def get(self, task: TaskId) -> Snapshot | None:
+    def get(self, task: TaskId) -> StateSnapshot | None:
         """The last one of the task; None when there is none, or its room was needed."""
         ...
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from mesh.clock import Clock
-from mesh.hosting import LAST_WORD, Delivered, Found, FoundStage, HostReport
+from mesh.hosting import LAST_WORD, Delivered, FoundStage, FoundStages, HostReport
 from mesh.ids import MeshId, NodeId, RunId, StageId
 from mesh.lease_deadline import DeadlineState, LeaseDeadline, Renewal
 from mesh.messages import Failure, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageLost, StageMessage
@@ -157,11 +157,11 @@ class SimulatedHost:
             self._deadline = None
             self.stop_all()
 
-    def find(self) -> Found | None:
+    def find(self) -> FoundStages | None:
         """See `StageHost`."""
         if self._line is None:
             return None
-        return Found(incarnation=self._line[0], since=self._line[1], stages=tuple(self._notes.values()))
+        return FoundStages(incarnation=self._line[0], since=self._line[1], stages=tuple(self._notes.values()))
 
     def go_on(self, stages: frozenset[StageId]) -> None:
         """See `StageHost`."""

@@ -16,7 +16,7 @@ from mesh.ids import NodeId
 from mesh.stages import StageSpec, TaskSpec
 
 
-class TaskState(str, Enum):
+class StageTaskState(str, Enum):
     """Where a task of a stage stands, as its runner sees it."""
 
     WAITING = "WAITING"
@@ -31,7 +31,7 @@ class TaskState(str, Enum):
     """It will not be run by this stage: something it needs failed or will not come, or the stage was stopped."""
 
 
-_OPEN = frozenset({TaskState.WAITING, TaskState.SUBMITTED})
+_OPEN = frozenset({StageTaskState.WAITING, StageTaskState.SUBMITTED})
 
 
 class StageMachine:
@@ -52,7 +52,7 @@ class StageMachine:
         for node, needs in self._needs.items():
             for need in needs:
                 self._readers.setdefault(need, []).append(node)
-        self._states = dict.fromkeys(self._tasks, TaskState.WAITING)
+        self._states = dict.fromkeys(self._tasks, StageTaskState.WAITING)
         self._open = len(self._states)
         self._arrived: set[NodeId] = set()
 
@@ -61,7 +61,7 @@ class StageMachine:
         """True when nothing of the stage runs or could still run."""
         return self._open == 0
 
-    def state(self, node: NodeId) -> TaskState:
+    def state(self, node: NodeId) -> StageTaskState:
         """Where the task of this stage stands."""
         return self._states[node]
 
@@ -71,7 +71,7 @@ class StageMachine:
 
     def running(self) -> tuple[NodeId, ...]:
         """What was handed to Ray and has not come back."""
-        return tuple(node for node, state in self._states.items() if state is TaskState.SUBMITTED)
+        return tuple(node for node, state in self._states.items() if state is StageTaskState.SUBMITTED)
 
     def awaits(self, node: NodeId) -> bool:
         """Is this a node outside the stage whose value has not arrived and is still of use?"""
@@ -89,7 +89,7 @@ class StageMachine:
 
     def has_open_need(self, node: NodeId) -> bool:
         """Is a task of this stage, which this one needs, still out?"""
-        return any(self._states.get(need) is TaskState.SUBMITTED for need in self._needs[node])
+        return any(self._states.get(need) is StageTaskState.SUBMITTED for need in self._needs[node])
 
     def begin(self, arrived: Iterable[NodeId]) -> tuple[TaskSpec, ...]:
         """What can be submitted when the values of `arrived` are there, in an order that Ray can take."""
@@ -108,27 +108,27 @@ class StageMachine:
 
     def succeed(self, node: NodeId) -> bool:
         """The task returned; False when the machine has left it before."""
-        return self._close(node, TaskState.SUCCEEDED)
+        return self._close(node, StageTaskState.SUCCEEDED)
 
     def fail(self, node: NodeId) -> tuple[NodeId, ...] | None:
         """The task failed by itself; what is dropped because of it. None when the machine has left it before."""
-        return self._drop_behind(node) if self._close(node, TaskState.FAILED) else None
+        return self._drop_behind(node) if self._close(node, StageTaskState.FAILED) else None
 
     def leave(self, node: NodeId) -> tuple[NodeId, ...]:
         """The task came back without having run: it was stopped. Drops it and what is behind it."""
-        return (node, *self._drop_behind(node)) if self._close(node, TaskState.DROPPED) else ()
+        return (node, *self._drop_behind(node)) if self._close(node, StageTaskState.DROPPED) else ()
 
     def stop(self) -> tuple[NodeId, ...]:
         """Drop what was not submitted; return what is out and has to be stopped."""
         for node, state in tuple(self._states.items()):
-            if state is TaskState.WAITING:
-                self._close(node, TaskState.DROPPED)
+            if state is StageTaskState.WAITING:
+                self._close(node, StageTaskState.DROPPED)
         return self.running()
 
     def _has_open_reader(self, node: NodeId) -> bool:
         return any(self._states[reader] in _OPEN for reader in self._readers.get(node, ()))
 
-    def _close(self, node: NodeId, state: TaskState) -> bool:
+    def _close(self, node: NodeId, state: StageTaskState) -> bool:
         if self._states[node] not in _OPEN:
             return False
         self._states[node] = state
@@ -152,15 +152,15 @@ class StageMachine:
 
     def _submit(self, ready: Iterable[NodeId]) -> tuple[TaskSpec, ...]:
         # The spec's own order is topological, and its author's wish: the heap keeps to it.
-        heap = [self._index[node] for node in ready if self._states[node] is TaskState.WAITING]
+        heap = [self._index[node] for node in ready if self._states[node] is StageTaskState.WAITING]
         heapq.heapify(heap)
         submitted = []
         while heap:
             task = self.spec.tasks[heapq.heappop(heap)]
-            self._states[task.node] = TaskState.SUBMITTED
+            self._states[task.node] = StageTaskState.SUBMITTED
             submitted.append(task)
             for reader in self._readers_released_by(task.node):
-                if self._states[reader] is TaskState.WAITING:
+                if self._states[reader] is StageTaskState.WAITING:
                     heapq.heappush(heap, self._index[reader])
         return tuple(submitted)
 
@@ -169,7 +169,7 @@ class StageMachine:
         pending = [node]
         while pending:
             for reader in self._readers.get(pending.pop(), ()):
-                if self._close(reader, TaskState.DROPPED):
+                if self._close(reader, StageTaskState.DROPPED):
                     dropped.append(reader)
                     pending.append(reader)
         return tuple(dropped)

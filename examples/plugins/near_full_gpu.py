@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from mesh.plugins import CandidateFacts, TaskFacts
-from mesh.policies.policy import FloatArray, NodeDemand, NodeView
+from mesh.policies.policy import FloatArray, NodeDemand, NodeScoringView
 
 _INTERACTIVE_BONUS = 2.0
 
@@ -19,7 +19,7 @@ _INTERACTIVE_BONUS = 2.0
 class NearFullGpu:
     """All three hooks; a plugin may have any of them."""
 
-    def score(self, demand: NodeDemand, view: NodeView) -> FloatArray:
+    def score(self, demand: NodeDemand, view: NodeScoringView) -> FloatArray:
         """From 0 to 1, for all nodes at once: arrays in, one number per node out."""
         gpu = view.resources.index("gpu") if "gpu" in view.resources else None
         if gpu is None:

@@ -16,10 +16,10 @@ import ray
 from examples.rlhf import roles
 from examples.rlhf.training import Round, Sizes, settings, train
 from mesh import ScheduleMesh, running_mesh
-from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.runtime.cluster.own_cluster import OwnCluster
 
-NODES = (NodeSpec(cpu=2), NodeSpec(cpu=2))
+NODES = (ClusterNodeSpec(cpu=2), ClusterNodeSpec(cpu=2))
 STORE_BYTES = 80 * 2**20
 
 

@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 
 from mesh.actors.collecting import Concat
 from mesh.actors.dispatching import Split
-from mesh.actors.per_rank import PerRank, Place
+from mesh.actors.per_rank import PerRank, RankPlace
 from mesh.actors.pieces import cut
 from mesh.runtime.supervision.actor_group import ActorGroup
 
@@ -60,7 +60,7 @@ def recognise(group: ActorGroup, known: Digits, asked: Images) -> Numbers:
     """`asked[a, 64] -> numbers[a]`: that of the nearest known digit. The group has the dimensions of `SHAPE`."""
     parts = cut(known.images, group.dimensions.size("known"))
 
-    def own_part(place: Place) -> Images:
+    def own_part(place: RankPlace) -> Images:
         part: Images = parts[place["known"]]
         return part
 

@@ -17,7 +17,7 @@ from federation.child.balance import LeaseKey
 from federation.dispatch import Claim, ClaimedStage
 from mesh.admission_events import WorkloadFound, WorkloadOffered
 from mesh.errors import RuntimeDoorError
-from mesh.hosting import Found, FoundStage
+from mesh.hosting import FoundStage, FoundStages
 from mesh.ids import FlavorName, PoolName, StageId, TenantPath
 from mesh.messages import StageStarted
 from mesh.resources import NOTHING, ResourceSet
@@ -100,7 +100,7 @@ class Adoption:
 
 
 def adoption_of(
-    found: Found, claims: Collection[ClaimedStage], *, capacity: Mapping[PoolName, ResourceSet], leases: Collection[LeaseKey]
+    found: FoundStages, claims: Collection[ClaimedStage], *, capacity: Mapping[PoolName, ResourceSet], leases: Collection[LeaseKey]
 ) -> Adoption:
     """Reconcile the found stages with the claims in the store.
 
@@ -127,7 +127,7 @@ def adoption_of(
     return Adoption(stages=tuple(stages), missing=tuple(missing), remnants=tuple(remnants))
 
 
-def seen_in(found: Found) -> int:
+def seen_in(found: FoundStages) -> int:
     """Return the highest token among the found stages; a ledger that has lost writes notices the loss by this token."""
     notes = [note for stage in found.stages if (note := note_of(stage)) is not None]
     return max([found.incarnation, *(stage.holder for stage in found.stages), *(max(note.claim, note.token) for note in notes)])

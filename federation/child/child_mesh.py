@@ -53,7 +53,7 @@ from federation.snapshot import MeshRecord
 from mesh import admission_events as events
 from mesh.clock import Clock
 from mesh.errors import MeshError
-from mesh.hosting import Found, HostReport, StageHost
+from mesh.hosting import FoundStages, HostReport, StageHost
 from mesh.ids import RunId, StageId
 from mesh.messages import StageEnded, StageLost
 from mesh.reasons import Reason
@@ -240,7 +240,7 @@ class ChildMesh:
 
     # -- recovery of an earlier process's work ---------------------------------------------------------------------------
 
-    def _inherit(self, found: Found) -> Adoption | None:
+    def _inherit(self, found: FoundStages) -> Adoption | None:
         """Take over the session of the found stages. None: the ledger refused, and all found stages are stopping."""
         try:
             session = self._ledger.join(self._books.as_told(), adopt=found.incarnation, seen=seen_in(found))

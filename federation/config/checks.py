@@ -1,6 +1,6 @@
 """Checks of a federation file across keys. Every check reads the whole file and reports all its problems.
 
-Each check yields `Problem`s; `WARNINGS` find allowed settings that are likely mistakes.
+Each check yields `ConfigProblem`s; `WARNINGS` find allowed settings that are likely mistakes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from federation.config.sections.values import Amount, format_duration
 from federation.config.shape import STAND_IN
 from federation.config.tenant_forest import TENANT_DEPTH_MAX, Forest, PlacedTenant
 from federation.config.trust import domains_apart, root_among_tenants
-from federation.config.yaml_source import Path, Problem
+from federation.config.yaml_source import ConfigProblem, Path
 from federation.errors import ConfigError
 from federation.redis_url import read_redis_url
 from mesh.errors import AmountError, SelectorError
@@ -29,7 +29,7 @@ from mesh.labels import mismatch, wishes_of
 from mesh.near_names import unheld
 from mesh.resources import AMOUNT_MAX, BYTE_RESOURCES, format_units, to_units
 
-Check = Callable[[FederationConfig, Forest], Iterator[Problem]]
+Check = Callable[[FederationConfig, Forest], Iterator[ConfigProblem]]
 
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _ID_WORDS = "a name is 1 to 64 of a-z, 0-9, `.`, `_` and `-`, and begins with a letter or a digit"
@@ -37,7 +37,7 @@ _RESOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 _RAY_NAMES = {"cpus": "cpu", "num_cpus": "cpu", "gpus": "gpu", "num_gpus": "gpu", "mem": "memory"}  #: Also `CPU`, `GPU`, by case.
 
 
-def problems_of(config: FederationConfig, forest: Forest, *, left_out: tuple[Path, ...] = ()) -> tuple[Problem, ...]:
+def problems_of(config: FederationConfig, forest: Forest, *, left_out: tuple[Path, ...] = ()) -> tuple[ConfigProblem, ...]:
     """Return all problems that must be fixed.
 
     Args:
@@ -50,12 +50,12 @@ def problems_of(config: FederationConfig, forest: Forest, *, left_out: tuple[Pat
     return tuple(problem for problem, values in told_of if not any(value[: len(path)] == path for value in values for path in left_out))
 
 
-def warnings_of(config: FederationConfig, forest: Forest) -> tuple[Problem, ...]:
+def warnings_of(config: FederationConfig, forest: Forest) -> tuple[ConfigProblem, ...]:
     """Return allowed settings that are likely mistakes."""
     return tuple(problem for check in WARNINGS for problem in check(config, forest))
 
 
-def _ids(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
+def _ids(config: FederationConfig, forest: Forest) -> Iterator[ConfigProblem]:
     named: list[tuple[Path, str]] = [(("federation", "name"), config.federation.name)]
     for section in ("clusters", "flavors", "meshes"):
         named += [((section, name), name) for name in getattr(config, section)]
@@ -63,7 +63,7 @@ def _ids(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
     named += [(tenant.place, part) for tenant in forest.tenants for part in _own_parts(tenant)]
     for place, name in named:
         if not _ID.fullmatch(name):
-            yield Problem(path=place, text=f"invalid name {name!r}; {_ID_WORDS}")
+            yield ConfigProblem(path=place, text=f"invalid name {name!r}; {_ID_WORDS}")
 
 
 def _own_parts(tenant: PlacedTenant) -> list[str]:
@@ -76,97 +76,99 @@ def _own_parts(tenant: PlacedTenant) -> list[str]:
     return entry.path.split("/") if entry.parent is not None else [entry.path.rpartition("/")[2]]
 
 
-def _timing(config: FederationConfig, _: Forest) -> Iterator[Problem]:
+def _timing(config: FederationConfig, _: Forest) -> Iterator[ConfigProblem]:
     ttl_ms, heartbeat_ms = config.federation.lease_ttl_ms, config.federation.heartbeat_ms
     if not 2 * heartbeat_ms < ttl_ms:
         text = f"must be less than half of lease_ttl (got {format_duration(heartbeat_ms)} and {format_duration(ttl_ms)})"
-        yield Problem(path=("federation", "heartbeat"), text=f"{text}, so that one lost heartbeat has no effect")
+        yield ConfigProblem(path=("federation", "heartbeat"), text=f"{text}, so that one lost heartbeat has no effect")
 
 
-def _routing(config: FederationConfig, _: Forest) -> Iterator[Problem]:
+def _routing(config: FederationConfig, _: Forest) -> Iterator[ConfigProblem]:
     probation_ms, most_ms = config.routing.probation_ms, config.routing.probation_max_ms
     if probation_ms > most_ms:
         text = f"must be at least probation (got {format_duration(most_ms)} and {format_duration(probation_ms)})"
-        yield Problem(path=("routing", "probation_max"), text=text)
+        yield ConfigProblem(path=("routing", "probation_max"), text=text)
 
 
-def _mesh_labels(config: FederationConfig, _: Forest) -> Iterator[Problem]:
+def _mesh_labels(config: FederationConfig, _: Forest) -> Iterator[ConfigProblem]:
     """Check that labels of meshes are plain values; selectors belong to work and flavors."""
     for mesh, section in config.meshes.items():
         for key, value in section.labels.items():
             if value.startswith(("!", "in(")):
                 text = f"{value!r} is a selector, but labels of a mesh are plain values; put the selector on work or a flavor"
-                yield Problem(path=("meshes", mesh, "labels", key), text=text)
+                yield ConfigProblem(path=("meshes", mesh, "labels", key), text=text)
 
 
-def _flavor_labels(config: FederationConfig, _: Forest) -> Iterator[Problem]:
+def _flavor_labels(config: FederationConfig, _: Forest) -> Iterator[ConfigProblem]:
     for flavor, section in config.flavors.items():
         for key in section.labels:
             if (wrong := _misread(section.labels, key)) is not None:
-                yield Problem(path=("flavors", flavor, "labels", key), text=wrong)
+                yield ConfigProblem(path=("flavors", flavor, "labels", key), text=wrong)
 
 
-def _addresses(config: FederationConfig, _: Forest) -> Iterator[Problem]:
+def _addresses(config: FederationConfig, _: Forest) -> Iterator[ConfigProblem]:
     try:
         read_redis_url(config.redis.url or "unix://")
     except ConfigError as wrong:
-        yield Problem(path=("redis", "url"), text=f"{wrong}; or be null for an embedded server")
+        yield ConfigProblem(path=("redis", "url"), text=f"{wrong}; or be null for an embedded server")
     if config.storage.url is not None and not urlsplit(config.storage.url).scheme:
-        yield Problem(path=("storage", "url"), text="must be an fsspec URL like s3://bucket/folder or file:///folder, or null")
+        yield ConfigProblem(path=("storage", "url"), text="must be an fsspec URL like s3://bucket/folder or file:///folder, or null")
     for name, cluster in config.clusters.items():
         if cluster.address is not None and not re.fullmatch(r"[^\s:/]+:\d{1,5}", cluster.address):
-            yield Problem(path=("clusters", name, "address"), text=f"must be host:port (got {cluster.address!r})")
+            yield ConfigProblem(path=("clusters", name, "address"), text=f"must be host:port (got {cluster.address!r})")
 
 
-def _clusters(config: FederationConfig, _: Forest) -> Iterator[Problem]:
+def _clusters(config: FederationConfig, _: Forest) -> Iterator[ConfigProblem]:
     if _is_unknown(config.root.cluster, config.clusters):
-        yield Problem(path=("root", "cluster"), text=_unknown("cluster", config.root.cluster, config.clusters))
+        yield ConfigProblem(path=("root", "cluster"), text=_unknown("cluster", config.root.cluster, config.clusters))
     for name, mesh in config.meshes.items():
         if not mesh.cluster:
             if mesh.link is not MeshLink.JOINS:
                 because = (("meshes", name, "link"),)
-                yield Problem(path=("meshes", name, "cluster"), text="is missing; name the cluster that the mesh runs on", because=because)
+                yield ConfigProblem(
+                    path=("meshes", name, "cluster"), text="is missing; name the cluster that the mesh runs on", because=because
+                )
             continue
         if _is_unknown(mesh.cluster, config.clusters):
-            yield Problem(path=("meshes", name, "cluster"), text=_unknown("cluster", mesh.cluster, config.clusters))
+            yield ConfigProblem(path=("meshes", name, "cluster"), text=_unknown("cluster", mesh.cluster, config.clusters))
 
 
-def _users(config: FederationConfig, _: Forest) -> Iterator[Problem]:
+def _users(config: FederationConfig, _: Forest) -> Iterator[ConfigProblem]:
     for name, cluster in config.clusters.items():
         if cluster.user is None:
             continue
         if name == config.root.cluster:
             text = "the root on this cluster holds the federation's keys and runs as the user of `up`; give the root a cluster of its own"
-            yield Problem(path=("clusters", name, "user"), text=text, because=(("root", "cluster"),))
+            yield ConfigProblem(path=("clusters", name, "user"), text=text, because=(("root", "cluster"),))
         elif config.storage.url is None:
             text = "another user has no access to large values in the state folder; name a folder for them in `storage.url`"
-            yield Problem(path=("clusters", name, "user"), text=text)
+            yield ConfigProblem(path=("clusters", name, "user"), text=text)
 
 
-def _node_labels(config: FederationConfig, _: Forest) -> Iterator[Problem]:
+def _node_labels(config: FederationConfig, _: Forest) -> Iterator[ConfigProblem]:
     for name, mesh in config.meshes.items():
         cluster = config.clusters.get(mesh.cluster)
         nodes = cluster.nodes if cluster is not None else None
         if nodes is not None and not any(_carries(node.labels, mesh.node_labels) for node in nodes):
-            yield Problem(
+            yield ConfigProblem(
                 path=("meshes", name, "node_labels"),
                 text=f"no node of the cluster {mesh.cluster} has the labels {_labels(mesh.node_labels)}",
             )
 
 
-def _pools(config: FederationConfig, _: Forest) -> Iterator[Problem]:
+def _pools(config: FederationConfig, _: Forest) -> Iterator[ConfigProblem]:
     for mesh, section in config.meshes.items():
         for pool, declared in section.pools.items():
             place: Path = ("meshes", mesh, "pools", pool)
             if _is_unknown(declared.flavor, config.flavors):
-                yield Problem(path=(*place, "flavor"), text=_unknown("flavor", declared.flavor, config.flavors))
+                yield ConfigProblem(path=(*place, "flavor"), text=_unknown("flavor", declared.flavor, config.flavors))
             yield from _amounts(declared.capacity, (*place, "capacity"))
     for name, cluster in config.clusters.items():
         for index, node in enumerate(cluster.nodes or ()):
             yield from _amounts(node.resources, ("clusters", name, "nodes", index, "resources"))
 
 
-def _offers(config: FederationConfig, _: Forest) -> Iterator[Problem]:
+def _offers(config: FederationConfig, _: Forest) -> Iterator[ConfigProblem]:
     for mesh, section in config.meshes.items():
         for pool, declared in section.pools.items():
             flavor = config.flavors.get(declared.flavor)
@@ -174,67 +176,67 @@ def _offers(config: FederationConfig, _: Forest) -> Iterator[Problem]:
                 continue  # Reported at the pool and at the flavor.
             if (missing := mismatch(flavor.labels, section.labels)) is not None:
                 place = ("meshes", mesh, "pools", pool, "flavor")
-                yield Problem(path=place, text=f"the mesh {mesh} cannot offer {declared.flavor}: {missing}; add the label")
+                yield ConfigProblem(path=place, text=f"the mesh {mesh} cannot offer {declared.flavor}: {missing}; add the label")
 
 
-def _tenant_names(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
+def _tenant_names(config: FederationConfig, forest: Forest) -> Iterator[ConfigProblem]:
     known = {tenant.path for tenant in forest.tenants}
     for mesh, section in config.meshes.items():
         for index, path in enumerate(section.tenants):
             if path != "*" and _is_unknown(path, known):
-                yield Problem(path=("meshes", mesh, "tenants", index), text=_unknown("tenant", path, known))
+                yield ConfigProblem(path=("meshes", mesh, "tenants", index), text=_unknown("tenant", path, known))
     depths: dict[str | None, int] = {None: 0}
     for tenant in forest.tenants:
         depths[tenant.path] = depths[tenant.parent] + 1
         if depths[tenant.path] == TENANT_DEPTH_MAX + 1:  # Only the first tenant that is too deep is reported.
-            yield Problem(path=tenant.place, text=f"tenants may be at most {TENANT_DEPTH_MAX} levels deep")
+            yield ConfigProblem(path=tenant.place, text=f"tenants may be at most {TENANT_DEPTH_MAX} levels deep")
 
 
-def _quotas(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
+def _quotas(config: FederationConfig, forest: Forest) -> Iterator[ConfigProblem]:
     for tenant in forest.tenants:
         for flavor, quotas in tenant.rights.quotas.items():
             place: Path = (*tenant.place, "quotas", flavor)
             if _is_unknown(flavor, config.flavors):
-                yield Problem(path=place, text=_unknown("flavor", flavor, config.flavors))
+                yield ConfigProblem(path=place, text=_unknown("flavor", flavor, config.flavors))
             for resource, quota in quotas.items():
                 yield from _quota(tenant, resource, quota, (*place, resource))
 
 
-def _quota(tenant: PlacedTenant, resource: str, quota: QuotaSection, place: Path) -> Iterator[Problem]:
+def _quota(tenant: PlacedTenant, resource: str, quota: QuotaSection, place: Path) -> Iterator[ConfigProblem]:
     yield from _resource_name(resource, place)
     for limit in ("nominal", "borrowing_limit", "lending_limit"):
         amount = getattr(quota, limit)
         if amount is not None and (wrong := _wrong(resource, amount)) is not None:
-            yield Problem(path=(*place, limit), text=wrong)
+            yield ConfigProblem(path=(*place, limit), text=wrong)
         if amount is not None and limit != "nominal" and tenant.parent is None:
             text = f"{tenant.path} is at the top of the tree, with no tenant to borrow from or lend to; remove the limit"
-            yield Problem(path=(*place, limit), text=text)
+            yield ConfigProblem(path=(*place, limit), text=text)
 
 
-def _flavor_orders(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
+def _flavor_orders(config: FederationConfig, forest: Forest) -> Iterator[ConfigProblem]:
     for tenant in forest.tenants:
         named = tenant.rights.scheduling.flavor_order or ()
         for number, flavor in enumerate(named):
             place: Path = (*tenant.place, "scheduling", "flavor_order", number)
             if flavor not in config.flavors:
-                yield Problem(path=place, text=_unknown("flavor", flavor, config.flavors))
+                yield ConfigProblem(path=place, text=_unknown("flavor", flavor, config.flavors))
             elif flavor in named[:number]:
-                yield Problem(path=place, text=f"{flavor} is named twice; remove one of them")
+                yield ConfigProblem(path=place, text=f"{flavor} is named twice; remove one of them")
 
 
-def _windows(_: FederationConfig, forest: Forest) -> Iterator[Problem]:
+def _windows(_: FederationConfig, forest: Forest) -> Iterator[ConfigProblem]:
     for tenant in forest.tenants:
         for number, window in enumerate(tenant.rights.limits.windows):
             place: Path = (*tenant.place, "limits", "windows", number)
             if window.opens_ms >= window.every_ms:
                 text = f"must be less than `every` (got {format_duration(window.opens_ms)} and {format_duration(window.every_ms)})"
-                yield Problem(path=(*place, "opens"), text=text)
+                yield ConfigProblem(path=(*place, "opens"), text=text)
             if window.lasts_ms >= window.every_ms:
                 text = f"must be less than `every` (got {format_duration(window.lasts_ms)} and {format_duration(window.every_ms)})"
-                yield Problem(path=(*place, "lasts"), text=f"{text}; without the window work may start at any time")
+                yield ConfigProblem(path=(*place, "lasts"), text=f"{text}; without the window work may start at any time")
 
 
-def _sums(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
+def _sums(config: FederationConfig, forest: Forest) -> Iterator[ConfigProblem]:
     """Check that sums of a ledger stay below 2^53, the largest exact integer in Redis' numbers."""
     nominal: Counter[tuple[str, str]] = Counter()
     for tenant in forest.tenants:
@@ -242,7 +244,7 @@ def _sums(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
             nominal[flavor, resource] += _units(resource, quota.nominal)
             borrowing = _units(resource, quota.borrowing_limit or 0)
             if nominal[flavor, resource] + borrowing > AMOUNT_MAX:
-                yield Problem(
+                yield ConfigProblem(
                     path=place, text=f"with this value the quotas for {resource} of {flavor} add up to more than 2^53 units; write less"
                 )
     capacity: Counter[tuple[str, str]] = Counter()
@@ -252,22 +254,22 @@ def _sums(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
                 capacity[declared.flavor, resource] += _units(resource, amount)
                 if capacity[declared.flavor, resource] > AMOUNT_MAX:
                     place = ("meshes", mesh, "pools", pool, "capacity", resource)
-                    yield Problem(
+                    yield ConfigProblem(
                         path=place, text=f"with this value the pools of {declared.flavor} add up to more than 2^53 units; write less"
                     )
 
 
-def _unoffered(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
+def _unoffered(config: FederationConfig, forest: Forest) -> Iterator[ConfigProblem]:
     offered = {pool.flavor for mesh in config.meshes.values() for pool in mesh.pools.values()}
     for tenant in forest.tenants:
         for flavor in tenant.rights.quotas:
             if flavor in config.flavors and flavor not in offered:
-                yield Problem(
+                yield ConfigProblem(
                     path=(*tenant.place, "quotas", flavor), text=f"no mesh in this file offers {flavor}; only a mesh that joins could"
                 )
 
 
-def _oversold(config: FederationConfig, _: Forest) -> Iterator[Problem]:
+def _oversold(config: FederationConfig, _: Forest) -> Iterator[ConfigProblem]:
     """Find pools with more CPUs or GPUs than the started nodes have: work would be admitted and then wait in Ray."""
     for name, mesh in config.meshes.items():
         cluster = config.clusters.get(mesh.cluster)
@@ -282,10 +284,10 @@ def _oversold(config: FederationConfig, _: Forest) -> Iterator[Problem]:
             if nodes and place is not None:
                 promised = format_units(resource, sum(units for units, _ in parts))
                 text = f"the pools of {name} declare {promised} {resource}, its nodes have {has}; work beyond the nodes would wait in Ray"
-                yield Problem(path=place, text=text)
+                yield ConfigProblem(path=place, text=text)
 
 
-def _unbacked(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
+def _unbacked(config: FederationConfig, forest: Forest) -> Iterator[ConfigProblem]:
     """Find quota that no pool of the file could fill. Each kind is reported once, at the quota with the largest share."""
     held: Counter[tuple[str, str]] = Counter()
     for mesh in config.meshes.values():
@@ -301,7 +303,7 @@ def _unbacked(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
         if pools and beyond is not None:
             told = f"tenants own {format_units(resource, total)} {resource} of {flavor} in total, the pools of this file have "
             text = f"{told}{format_units(resource, pools)}; only a mesh that joins could add the rest"
-            yield Problem(path=(*beyond, "nominal"), text=text)
+            yield ConfigProblem(path=(*beyond, "nominal"), text=text)
 
 
 def _first_beyond(parts: Sequence[tuple[int, Path]], most: int) -> Path | None:
@@ -313,7 +315,7 @@ def _first_beyond(parts: Sequence[tuple[int, Path]], most: int) -> Path | None:
     return next((place for total, (_, place) in zip(sums, parts, strict=True) if total > most), None)
 
 
-def _unheld(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
+def _unheld(config: FederationConfig, forest: Forest) -> Iterator[ConfigProblem]:
     """Find quota of a resource that no pool of the flavor has, such as `TPU` instead of `tpu`; it could never be used."""
     held: defaultdict[str, set[str]] = defaultdict(set)
     for mesh in config.meshes.values():
@@ -322,10 +324,10 @@ def _unheld(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
     for tenant in forest.tenants:
         for flavor, resource, _, place in _each_quota(tenant):
             if flavor in held and resource not in held[flavor]:
-                yield Problem(path=place, text=unheld(f"no pool of the flavor {flavor} has", resource, held[flavor]))
+                yield ConfigProblem(path=place, text=unheld(f"no pool of the flavor {flavor} has", resource, held[flavor]))
 
 
-def _lent_beyond(_: FederationConfig, forest: Forest) -> Iterator[Problem]:
+def _lent_beyond(_: FederationConfig, forest: Forest) -> Iterator[ConfigProblem]:
     """Find lending limits above a tenant's own quota, which is the nominal quota of the tenant and all tenants below it."""
     parents = {tenant.path: tenant.parent for tenant in forest.tenants}
     own: Counter[tuple[str, str, str]] = Counter()
@@ -340,7 +342,7 @@ def _lent_beyond(_: FederationConfig, forest: Forest) -> Iterator[Problem]:
             has = own[tenant.path, flavor, resource]
             if quota.lending_limit is not None and _units(resource, quota.lending_limit) > has:
                 text = f"is more than the {format_units(resource, has)} that the tenant owns; remove the limit to lend all"
-                yield Problem(path=(*place, "lending_limit"), text=text)
+                yield ConfigProblem(path=(*place, "lending_limit"), text=text)
 
 
 #: Checks of names and of single values.
@@ -360,19 +362,19 @@ CHECKS_TOGETHER: tuple[Check, ...] = (_timing, _routing, _users, _node_labels, _
 WARNINGS: tuple[Check, ...] = (_unoffered, _oversold, _unbacked, _unheld, _lent_beyond, root_among_tenants)
 
 
-def _amounts(amounts: Mapping[str, Amount], place: Path) -> Iterator[Problem]:
+def _amounts(amounts: Mapping[str, Amount], place: Path) -> Iterator[ConfigProblem]:
     for resource, amount in amounts.items():
         yield from _resource_name(resource, (*place, resource))
         if (wrong := _wrong(resource, amount)) is not None:
-            yield Problem(path=(*place, resource), text=wrong)
+            yield ConfigProblem(path=(*place, resource), text=wrong)
 
 
-def _resource_name(resource: str, place: Path) -> Iterator[Problem]:
+def _resource_name(resource: str, place: Path) -> Iterator[ConfigProblem]:
     meant = _RAY_NAMES.get(resource.lower(), resource.lower())
     if resource != meant and meant in {"cpu", "gpu", *BYTE_RESOURCES}:
-        yield Problem(path=place, text=f"unknown resource; did you mean {meant}?")
+        yield ConfigProblem(path=place, text=f"unknown resource; did you mean {meant}?")
     elif not _RESOURCE.fullmatch(resource):
-        yield Problem(path=place, text=f"{resource!r} is not a resource; write cpu, gpu, memory or the name of a custom resource")
+        yield ConfigProblem(path=place, text=f"{resource!r} is not a resource; write cpu, gpu, memory or the name of a custom resource")
 
 
 def _wrong(resource: str, amount: Amount) -> str | None:

@@ -12,7 +12,7 @@ from federation.config.models import FederationConfig
 from federation.config.sections.quota import QuotaSection
 from federation.config.shape import shape_of
 from federation.config.tenant_forest import PlacedTenant, forest_of
-from federation.config.yaml_source import Problem, parse
+from federation.config.yaml_source import ConfigProblem, parse
 from federation.errors import ConfigError
 from federation.estimates import CostRules
 from federation.roster import Roster
@@ -136,11 +136,11 @@ def steadiness_rules_of(config: FederationConfig) -> SteadinessRules:
     return SteadinessRules(probation_ms=section.probation_ms, probation_ms_max=section.probation_max_ms, window_ms=section.loss_window_ms)
 
 
-def _without_folder(config: FederationConfig, is_folder: Callable[[str], bool]) -> Iterator[Problem]:
+def _without_folder(config: FederationConfig, is_folder: Callable[[str], bool]) -> Iterator[ConfigProblem]:
     for index, path in enumerate(config.import_paths):
         if not is_folder(path):
             text = f"the folder {path} does not exist; paths are relative to the folder of this file"
-            yield Problem(path=("import_paths", index), text=text)
+            yield ConfigProblem(path=("import_paths", index), text=text)
 
 
 def _tenant(placed: PlacedTenant) -> Tenant:

@@ -17,7 +17,7 @@ from federation.config.sections.root import (
 )
 from federation.config.sections.section import Section
 from federation.config.sections.tenants import Tenants
-from federation.config.yaml_source import Document, Path, Problem, dotted
+from federation.config.yaml_source import ConfigProblem, Document, Path, dotted
 from federation.located import Located
 
 
@@ -52,4 +52,4 @@ class FederationConfig(Section):
         """Return a message about a value that failed later, with its place: `configs/x.yaml:12:5: redis.url: …`."""
         if self._document is None:
             return f"{dotted(path)}: {text}"
-        return str(self._document.located(Problem(path=path, text=text)))
+        return str(self._document.located(ConfigProblem(path=path, text=text)))

@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails
 from federation.config.models import FederationConfig
 from federation.config.sections.tenants import LIST_TAG, TREE_TAG
 from federation.config.sections.values import format_duration
-from federation.config.yaml_source import Document, Path, Problem
+from federation.config.yaml_source import ConfigProblem, Document, Path
 from mesh.resources import format_units
 
 JsonSchema = dict[str, Any]
@@ -46,7 +46,7 @@ class Shape:
     """Content of a document as far as it is readable, with all problems of its shape."""
 
     config: FederationConfig | None  #: None if no substitutes for the wrong values exist.
-    problems: tuple[Problem, ...]
+    problems: tuple[ConfigProblem, ...]
     document: Document  #: Has the positions of misspelt keys under their right names too.
     left_out: tuple[Path, ...] = ()  #: Paths of wrong values; `config` has their defaults, or other values of their types.
 
@@ -54,7 +54,7 @@ class Shape:
 def shape_of(document: Document) -> Shape:
     """Read the document as a federation file."""
     value = copy.deepcopy(document.value)
-    told: list[Problem] = list(document.problems)
+    told: list[ConfigProblem] = list(document.problems)
     left_out = [problem.path for problem in told if problem.path in document.positions and problem.at is None]
     config: FederationConfig | None = None
     for _ in range(_REPAIRS_MAX):
@@ -69,7 +69,9 @@ def shape_of(document: Document) -> Shape:
             told.append(problem)
             document = document.renamed(path, meant) if meant else document
         wrong = [] if unknown else list(dict.fromkeys(path for path, _ in errors))
-        told += [Problem(path=path, text=_words(path, error)) for path, error in errors if not unknown and not _is_above(path, left_out)]
+        told += [
+            ConfigProblem(path=path, text=_words(path, error)) for path, error in errors if not unknown and not _is_above(path, left_out)
+        ]
         left_out += wrong
         replaced = [_replace(value, path) for path in wrong]
         if not all(replaced):
@@ -151,7 +153,7 @@ def _follows_from_others(error: ErrorDetails) -> bool:
     return error["type"] == "too_short" and bool(error["input"])
 
 
-def _repair(value: dict[str, Any], path: Path) -> tuple[str | None, Problem]:
+def _repair(value: dict[str, Any], path: Path) -> tuple[str | None, ConfigProblem]:
     """Remove the unknown key from `value`, or rename it to the similar known key if that key is absent."""
     *above, key = path
     parent: Any = value
@@ -161,11 +163,11 @@ def _repair(value: dict[str, Any], path: Path) -> tuple[str | None, Problem]:
     known = sorted({name for form in _schemas_at(tuple(above)) for name in form.get("properties", {})})
     near = get_close_matches(str(key), known, n=1, cutoff=0.6)
     if not near:
-        return None, Problem(path=path, text=f"unknown key; known here: {', '.join(known)}")
+        return None, ConfigProblem(path=path, text=f"unknown key; known here: {', '.join(known)}")
     if near[0] in parent:
-        return None, Problem(path=path, text=f"unknown key; did you mean {near[0]}, which is present already?")
+        return None, ConfigProblem(path=path, text=f"unknown key; did you mean {near[0]}, which is present already?")
     parent[near[0]] = content
-    return near[0], Problem(path=path, text=f"unknown key; did you mean {near[0]}?")
+    return near[0], ConfigProblem(path=path, text=f"unknown key; did you mean {near[0]}?")
 
 
 def _words(path: Path, error: ErrorDetails) -> str:

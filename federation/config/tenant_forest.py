@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from typing import TypeVar
 
 from federation.config.sections.tenants import TenantEntry, TenantRights, TenantSection
-from federation.config.yaml_source import Path, Problem
+from federation.config.yaml_source import ConfigProblem, Path
 from mesh.ids import TenantPath
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class Forest:
     """All tenants that have a path, parents before children, and the problems of the others."""
 
     tenants: tuple[PlacedTenant, ...]
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[ConfigProblem, ...] = ()
 
 
 def forest_of(tenants: Mapping[str, TenantSection] | tuple[TenantEntry, ...]) -> Forest:
@@ -79,9 +79,9 @@ def _hung(forest: Forest) -> Forest:
         if parent in known:
             above[path] = parent
         else:
-            problems.append(Problem(path=place, text=f"there is no tenant {parent!r}{_near(parent, known)}"))
+            problems.append(ConfigProblem(path=place, text=f"there is no tenant {parent!r}{_near(parent, known)}"))
         if path in (circle := _circle_from(path, above)):
-            problems.append(Problem(path=place, text=_circle_words(circle)))
+            problems.append(ConfigProblem(path=place, text=_circle_words(circle)))
             above[path] = None  # Reported once; the other checks treat it as a top-level tenant.
     placed: dict[TenantPath, PlacedTenant] = {}
     for path in known:
@@ -107,9 +107,9 @@ def _from_list(entries: tuple[TenantEntry, ...]) -> Forest:
         place, parent = ("tenants", index), path.rpartition("/")[0]
         if path in placed:
             first = placed[path].place[-1]
-            problems.append(Problem(path=place, text=f"the tenant {path} appears twice (first as tenants[{first}]); keep one"))
+            problems.append(ConfigProblem(path=place, text=f"the tenant {path} appears twice (first as tenants[{first}]); keep one"))
         elif parent and parent not in placed and entries[index].parent is None:
-            problems.append(Problem(path=place, text=f"the tenant {path} has no parent {parent} in this file{_near(parent, placed)}"))
+            problems.append(ConfigProblem(path=place, text=f"the tenant {path} has no parent {parent} in this file{_near(parent, placed)}"))
         else:
             above = TenantPath(parent) if parent in placed else None
             placed[path] = PlacedTenant(path=TenantPath(path), parent=above, place=place, rights=entries[index])
@@ -146,7 +146,7 @@ def _name(entry: TenantEntry) -> str:
     return entry.name or str(entry.path).rpartition("/")[2]
 
 
-def _without_path(entries: Mapping[int, TenantEntry], known: tuple[str, ...]) -> Iterator[Problem]:
+def _without_path(entries: Mapping[int, TenantEntry], known: tuple[str, ...]) -> Iterator[ConfigProblem]:
     """Report why these have no path: a cycle (once), a parent in a cycle (not again), or an unknown parent."""
     by_name = {_name(entry): index for index, entry in entries.items()}
     above = {index: by_name.get(str(entry.parent).rpartition("/")[2]) for index, entry in entries.items()}
@@ -155,14 +155,14 @@ def _without_path(entries: Mapping[int, TenantEntry], known: tuple[str, ...]) ->
         namesakes = [path for path in known if path.rpartition("/")[2] == entry.parent]
         if len(namesakes) > 1:
             text = f"several tenants are called {entry.parent}; write the whole path: {' or '.join(sorted(namesakes))}"
-            yield Problem(path=("tenants", index, "parent"), text=text)
+            yield ConfigProblem(path=("tenants", index, "parent"), text=text)
         elif above[index] is None and entry.parent not in known and not namesakes:  # else: too deep, which the checks report
             near = _near(str(entry.parent), known) or "; add it, or remove `parent`"
-            yield Problem(path=("tenants", index, "parent"), text=f"there is no tenant {entry.parent!r}{near}")
+            yield ConfigProblem(path=("tenants", index, "parent"), text=f"there is no tenant {entry.parent!r}{near}")
         circle = _circle_from(index, above)
         if circle and not told.intersection(circle):
             told.update(circle)
-            yield Problem(path=("tenants", circle[0], "parent"), text=_circle_words([_name(entries[step]) for step in circle]))
+            yield ConfigProblem(path=("tenants", circle[0], "parent"), text=_circle_words([_name(entries[step]) for step in circle]))
 
 
 def _circle_words(names: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from federation.config.models import FederationConfig
 from federation.config.tenant_forest import Forest
-from federation.config.yaml_source import Problem
+from federation.config.yaml_source import ConfigProblem
 from federation.routing.domains import admitted_top_level
 from federation.tenants import top_level_of
 from mesh.ids import TenantPath
@@ -31,7 +31,7 @@ class _Domain:
         return sorted({top for mesh in self.meshes for top in admitted_top_level(config.meshes[mesh].tenants, tops)})
 
 
-def domains_apart(config: FederationConfig, forest: Forest) -> Iterator[Problem]:
+def domains_apart(config: FederationConfig, forest: Forest) -> Iterator[ConfigProblem]:
     """Check that only a `shared` cluster allows several top-level tenants, or has the root beside tenants' work."""
     top_level = {top_level_of(tenant.path) for tenant in forest.tenants}
     for domain in _domains(config):
@@ -39,7 +39,7 @@ def domains_apart(config: FederationConfig, forest: Forest) -> Iterator[Problem]
         for other in others:
             if config.clusters[other].shared != config.clusters[first].shared:
                 text = f"has the address of {first}, so both are the same Ray cluster; write the same `shared` for both"
-                yield Problem(path=("clusters", other, "address"), text=text)
+                yield ConfigProblem(path=("clusters", other, "address"), text=text)
         if domain.is_shared or not domain.meshes:
             continue
         admitted = domain.admitted(config, top_level)
@@ -49,18 +49,18 @@ def domains_apart(config: FederationConfig, forest: Forest) -> Iterator[Problem]
                 "within a cluster; give each tenant a cluster of its own and list the tenant in `tenants` of the meshes there, or write "
                 "`shared: true` if the tenants trust each other"
             )
-            yield Problem(path=("clusters", first), text=text)
+            yield ConfigProblem(path=("clusters", first), text=text)
         if domain.has_root:
             text = (
                 f"the root is in it beside {_listed(domain.meshes, 'the mesh', 'the meshes')}, whose tenants could run code in the control "
                 "plane; give the root a cluster of its own, like `clusters.root: {nodes: [{cpu: 1}]}` with `root.cluster: root`, or write "
                 "`shared: true` if the root trusts its tenants"
             )
-            yield Problem(path=("clusters", first), text=text)
+            yield ConfigProblem(path=("clusters", first), text=text)
     yield from _joining_apart(config, top_level)
 
 
-def _joining_apart(config: FederationConfig, top_level: Iterable[TenantPath]) -> Iterator[Problem]:
+def _joining_apart(config: FederationConfig, top_level: Iterable[TenantPath]) -> Iterator[ConfigProblem]:
     """Check meshes that join from a cluster that the file does not describe."""
     tops = tuple(top_level)
     for name, mesh in config.meshes.items():
@@ -70,10 +70,10 @@ def _joining_apart(config: FederationConfig, top_level: Iterable[TenantPath]) ->
                 f"it would run work of {_and(admitted)} on one Ray cluster, which isolates no tenants; list one in `tenants`, or name "
                 "its `cluster`, with `address` and `shared: true`, if they trust each other"
             )
-            yield Problem(path=("meshes", name), text=text)
+            yield ConfigProblem(path=("meshes", name), text=text)
 
 
-def root_among_tenants(config: FederationConfig, _: Forest) -> Iterator[Problem]:
+def root_among_tenants(config: FederationConfig, _: Forest) -> Iterator[ConfigProblem]:
     """Warn about the risks of a root on a cluster with tenants' work."""
     for domain in _domains(config):
         if domain.has_root and domain.is_shared and domain.meshes:
@@ -81,7 +81,7 @@ def root_among_tenants(config: FederationConfig, _: Forest) -> Iterator[Problem]
                 "it is shared by the root and its tenants: any task there can run code in gateways and coordinator, read every key and "
                 "value, and reach Redis; suitable for one machine and one team, see docs/security.md"
             )
-            yield Problem(path=("clusters", domain.clusters[0], "shared"), text=text)
+            yield ConfigProblem(path=("clusters", domain.clusters[0], "shared"), text=text)
 
 
 def _domains(config: FederationConfig) -> list[_Domain]:

@@ -36,7 +36,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class ConfigProblem:
     """Problem of one value, with its remedy."""
 
     path: Path
@@ -52,9 +52,9 @@ class Document:
     source: str
     value: dict[str, Any]
     positions: Mapping[Path, Position]
-    problems: tuple[Problem, ...] = ()  #: Unreadable parts and duplicate keys; `value` omits them.
+    problems: tuple[ConfigProblem, ...] = ()  #: Unreadable parts and duplicate keys; `value` omits them.
 
-    def located(self, problem: Problem, *, has_remedy: bool = True) -> Located:
+    def located(self, problem: ConfigProblem, *, has_remedy: bool = True) -> Located:
         """Return the problem with its place: `configs/x.yaml:12:5: tenants.acme: …`.
 
         Args:
@@ -64,7 +64,7 @@ class Document:
         message, remedy = in_parts(problem.text) if has_remedy else (problem.text, "")
         return Located(source=self.source, line=at.line, column=at.column if place else None, place=place, message=message, remedy=remedy)
 
-    def in_order(self, problems: tuple[Problem, ...], *, have_remedies: bool = True) -> tuple[Located, ...]:
+    def in_order(self, problems: tuple[ConfigProblem, ...], *, have_remedies: bool = True) -> tuple[Located, ...]:
         """Return the problems in the order of the file, without duplicates. Arguments as for `located`."""
         ordered = sorted(problems, key=lambda problem: (self._position(problem), dotted(problem.path)))
         return tuple(dict.fromkeys(self.located(problem, has_remedy=have_remedies) for problem in ordered))
@@ -75,7 +75,7 @@ class Document:
         moved = {(*path[:-1], key, *below[here:]): at for below, at in self.positions.items() if below[:here] == path}
         return replace(self, positions={**moved, **self.positions})
 
-    def _position(self, problem: Problem) -> Position:
+    def _position(self, problem: ConfigProblem) -> Position:
         if problem.at is not None:
             return problem.at
         for length in range(len(problem.path), 0, -1):  # A missing key is reported at its parent.
@@ -160,7 +160,7 @@ class _Reader:
     def __init__(self, source: str) -> None:
         self._source = source
         self.positions: dict[Path, Position] = {}
-        self.problems: list[Problem] = []
+        self.problems: list[ConfigProblem] = []
         self._values = 0
 
     def read(self, node: yaml.Node, path: Path) -> Any:
@@ -180,12 +180,12 @@ class _Reader:
         for key_node, value_node in node.value:
             key, at = self._key(key_node), _position(key_node)
             if key is None:
-                self.problems.append(Problem(path=path, at=at, text="a key must be text; put it in quotes"))
+                self.problems.append(ConfigProblem(path=path, at=at, text="a key must be text; put it in quotes"))
                 continue
             place = (*path, key)
             if key in value:
                 first = self.positions[place].line
-                self.problems.append(Problem(path=place, at=at, text=f"appears twice (first in line {first}); keep one"))
+                self.problems.append(ConfigProblem(path=place, at=at, text=f"appears twice (first in line {first}); keep one"))
             else:
                 self.positions[place] = at
                 value[key] = self.read(value_node, place)
@@ -207,7 +207,9 @@ class _Reader:
                 return int(text) if node.tag == _WHOLE else float(text)
             except ValueError:
                 pass  # `!!int seven`: reported below, like every value that does not match its tag.
-        self.problems.append(Problem(path=path, text=f"{text[:40]!r} with the tag {node.tag} cannot be read; write plain text or a number"))
+        self.problems.append(
+            ConfigProblem(path=path, text=f"{text[:40]!r} with the tag {node.tag} cannot be read; write plain text or a number")
+        )
         return None
 
 

@@ -29,7 +29,7 @@ from federation.quota.policies import (
     Strategy,
     TryOn,
 )
-from federation.quota.policies import Preempt as Policy
+from federation.quota.policies import PreemptionMode as Policy
 from federation.quota.preemption import victims_for
 from federation.quota.shares import dominant_share
 from federation.quota.snapshot import Ask, QuotaSnapshot

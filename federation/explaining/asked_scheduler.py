@@ -16,11 +16,11 @@ from federation.planning.reading import granted_ms
 from federation.quota.explain import WorkloadExplanation, dry_run, explain
 from federation.quota.flavors import Mode
 from federation.quota.forest import QuotaForest
-from federation.quota.policies import Preempt, QueueSettings, ResourceGroup, StandingOrders
+from federation.quota.policies import PreemptionMode, QueueSettings, ResourceGroup, StandingOrders
 from federation.quota.scheduler import QuotaScheduler
 from federation.quota.workloads import ReplicaSet, Running, Workload
 from federation.routing.flavor_choice import in_order
-from federation.snapshot import LeaseView, Snapshot
+from federation.snapshot import FederationSnapshot, LeaseView
 from mesh.reasons import Reason
 
 _SLOT = "slot"  #: The one replica set of a stage: the slot that it needs to start.
@@ -35,7 +35,7 @@ class AskedScheduler:
 
     def __init__(
         self,
-        snapshot: Snapshot,
+        snapshot: FederationSnapshot,
         forest: QuotaForest,
         orders: StandingOrders,
         pieces: Iterable[Piece],
@@ -121,8 +121,8 @@ def _settings(forest: QuotaForest, orders: StandingOrders) -> dict[int, QueueSet
             groups[known.flavors] = ResourceGroup(resources=tuple(resources), flavors=tuple(in_order(flavors, known)))
         group = groups[known.flavors]
         policies = known.policies
-        if policies.within_queue is Preempt.LOWER_OR_NEWER:
-            policies = replace(policies, within_queue=Preempt.LOWER_PRIORITY)
+        if policies.within_queue is PreemptionMode.LOWER_OR_NEWER:
+            policies = replace(policies, within_queue=PreemptionMode.LOWER_PRIORITY)
         settings[node] = replace(known, policies=policies, groups=(group,), running_max=None, running_max_per_user=None)
     return settings
 

@@ -30,7 +30,7 @@ from federation.planning.values import Unmet
 from federation.quota.explain import WorkloadExplanation
 from federation.quota.forest import QuotaForest
 from federation.quota.limits import Gate
-from federation.snapshot import Snapshot
+from federation.snapshot import FederationSnapshot
 from federation.tenant_orders import OrdersInForce
 from mesh.ids import MeshId, TenantPath
 from mesh.reasons import Reason
@@ -53,7 +53,7 @@ class Outlooks:
 
     def __init__(
         self,
-        snapshot: Snapshot,
+        snapshot: FederationSnapshot,
         orders: OrdersInForce,
         queues: Mapping[MeshId, Sequence[QueuedStage]],
         rules: CostRules,

@@ -10,7 +10,7 @@ from federation.explaining.pieces import Piece
 from federation.explaining.precedence import Precedence
 from federation.quota.explain import WorkloadExplanation
 from federation.quota.policies import StandingOrders
-from federation.snapshot import MeshView, Snapshot
+from federation.snapshot import FederationSnapshot, MeshView
 from mesh.ids import MeshId, StageId, TenantPath
 from mesh.reasons import Reason
 
@@ -24,7 +24,7 @@ class OwnStops:
 
     def __init__(
         self,
-        snapshot: Snapshot,
+        snapshot: FederationSnapshot,
         meshes: Mapping[MeshId, MeshView],
         orders: StandingOrders,
         precedence: Precedence,

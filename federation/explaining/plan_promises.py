@@ -12,7 +12,7 @@ from federation.explaining.pieces import Piece
 from federation.planning.reading import FreeRoom, free_room, has_room, on_its_way
 from federation.quota.forest import QuotaForest
 from federation.quota.policies import StandingOrders
-from federation.snapshot import LeaseView, Snapshot
+from federation.snapshot import FederationSnapshot, LeaseView
 from mesh.ids import FlavorName
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
@@ -38,7 +38,7 @@ class Promises:
     """
 
     def __init__(
-        self, snapshot: Snapshot, forest: QuotaForest, orders: StandingOrders, pieces: Iterable[Piece], reach: FlavorReach
+        self, snapshot: FederationSnapshot, forest: QuotaForest, orders: StandingOrders, pieces: Iterable[Piece], reach: FlavorReach
     ) -> None:
         self._snapshot = snapshot
         self._forest = forest

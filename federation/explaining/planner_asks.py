@@ -13,7 +13,7 @@ from federation.planning.values import Plan, PlannerDemand, Target, Unmet
 from federation.quota.explain import WorkloadExplanation
 from federation.quota.forest import QuotaForest
 from federation.quota.policies import StandingOrders
-from federation.snapshot import LeaseView, Snapshot
+from federation.snapshot import FederationSnapshot, LeaseView
 from mesh.ids import FlavorName, MeshId, TenantPath
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
@@ -22,7 +22,7 @@ from mesh.resources import ResourceSet
 class PlannerAsks:
     """Plans on one snapshot, computed on request."""
 
-    def __init__(self, snapshot: Snapshot, forest: QuotaForest, orders: StandingOrders, reach: FlavorReach) -> None:
+    def __init__(self, snapshot: FederationSnapshot, forest: QuotaForest, orders: StandingOrders, reach: FlavorReach) -> None:
         self._snapshot = snapshot
         self._forest = forest
         self._orders = orders

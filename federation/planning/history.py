@@ -10,17 +10,17 @@ from collections import defaultdict
 
 from federation.quota.forest import QuotaForest
 from federation.quota.past_use import PastUse, load_of
-from federation.snapshot import Snapshot
+from federation.snapshot import FederationSnapshot
 
 
-class History:
+class UsageHistory:
     """Past use of all tenants of a ledger, on the ledger's own clock."""
 
-    def __init__(self, snapshot: Snapshot, forest: QuotaForest, half_life_ms: int) -> None:
+    def __init__(self, snapshot: FederationSnapshot, forest: QuotaForest, half_life_ms: int) -> None:
         self._forest = forest
         self._past = PastUse(half_life_ms=half_life_ms, sampled_ms=snapshot.at_ms)
 
-    def let_pass(self, snapshot: Snapshot, forest: QuotaForest, half_life_ms: int) -> PastUse:
+    def let_pass(self, snapshot: FederationSnapshot, forest: QuotaForest, half_life_ms: int) -> PastUse:
         """Return the past use up to the snapshot, by the leaves of the forest. The forest and the half-life may have changed."""
         if forest is not self._forest:
             self._past.move(self._forest, forest)
@@ -30,7 +30,7 @@ class History:
         return self._past
 
 
-def _loads(snapshot: Snapshot, forest: QuotaForest) -> dict[int, int]:
+def _loads(snapshot: FederationSnapshot, forest: QuotaForest) -> dict[int, int]:
     """Return the present load by leaf, as `load_of` counts it. Promised growth that is not granted yet does not count."""
     used: defaultdict[int, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
     for lease in snapshot.leases:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from federation.planning.values import Holding, PlannerDemand
-from federation.snapshot import LeaseView, PoolRecord, Snapshot, WantView
+from federation.snapshot import FederationSnapshot, LeaseView, PoolRecord, WantView
 from mesh.ids import FlavorName, MeshId, TenantPath
 
 #: By mesh, flavor and tenant: the mesh's room that is not yet assigned to a want of the tenant.
@@ -31,12 +31,12 @@ def granted_ms(lease: LeaseView) -> int:
     return lease.token // _TOKENS_A_MS
 
 
-def holdings_of(snapshot: Snapshot) -> list[Holding]:
+def holdings_of(snapshot: FederationSnapshot) -> list[Holding]:
     """Return every lease as a holding."""
     return [_holding(lease) for lease in snapshot.leases]
 
 
-def wants_of(snapshot: Snapshot) -> list[PlannerDemand]:
+def wants_of(snapshot: FederationSnapshot) -> list[PlannerDemand]:
     """Return the wants of all meshes that can start work, for tenants that exist."""
     able = {view.record.mesh for view in snapshot.meshes if view.can_start}
     promised = {(lease.mesh, lease.tenant, lease.flavor): lease for lease in snapshot.leases if lease.incarnation is None}
@@ -51,7 +51,7 @@ def wants_of(snapshot: Snapshot) -> list[PlannerDemand]:
     return wants
 
 
-def free_room(snapshot: Snapshot) -> FreeRoom:
+def free_room(snapshot: FederationSnapshot) -> FreeRoom:
     """Return the free room of the pools as meshes reported it, with the room that plans have promised since."""
     free = FreeRoom()
     for view in snapshot.meshes:

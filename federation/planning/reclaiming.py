@@ -27,7 +27,7 @@ from itertools import chain, pairwise
 from federation.planning.board import Board, PlannedDemand, PlannedLease
 from federation.planning.borrowers import Borrowers, Way
 from federation.planning.values import Units
-from federation.quota.policies import Preempt, QueueSettings, Rules
+from federation.quota.policies import PreemptionMode, QueueSettings, Rules
 from federation.tenants import FlavorResource
 from mesh.ids import MeshId
 
@@ -175,9 +175,9 @@ class Reclaiming:
     def _givers(self, claim: PlannedDemand, needed: _Amounts, short: _Amounts) -> Iterable[_Giver]:
         """Return the candidates in order, without those that cannot help however much they give."""
         own = self.settings.get(claim.want.tenant)
-        reclaim = Preempt.ANY if own is None else own.policies.reclaim  # Without settings, work of all other tenants is a candidate.
-        others: Iterable[_Giver] = () if reclaim is Preempt.NEVER else self._others(claim, needed, short)
-        if reclaim is not Preempt.ANY:
+        reclaim = PreemptionMode.ANY if own is None else own.policies.reclaim  # Without settings, work of all other tenants is a candidate.
+        others: Iterable[_Giver] = () if reclaim is PreemptionMode.NEVER else self._others(claim, needed, short)
+        if reclaim is not PreemptionMode.ANY:
             others = (giver for giver in others if giver[0].holding.priority < claim.want.priority)
         less_urgent = self._less_urgent(claim)  # Within a tenant only priorities count.
         return chain([(lease, (), None) for lease in less_urgent], others) if less_urgent else others
@@ -206,7 +206,7 @@ class Reclaiming:
         Source: Kueue's `borrowWithinCohort`.
         """
         own = self.settings.get(claim.want.tenant)
-        if own is None or own.policies.borrow is Preempt.NEVER:
+        if own is None or own.policies.borrow is PreemptionMode.NEVER:
             return
         most = own.policies.borrow_priority_max
         for lease, way in borrowers:
@@ -221,7 +221,7 @@ class Reclaiming:
         if not leases:
             return []
         own = self.settings.get(claim.want.tenant)
-        if own is not None and own.policies.within_queue is Preempt.NEVER:
+        if own is not None and own.policies.within_queue is PreemptionMode.NEVER:
             return []
         less = [lease for lease in leases if lease.holding.priority < claim.want.priority and self.borrowers.may_be_asked(lease)]
         return sorted(less, key=lambda lease: self.borrowers.rank(lease, claim.node)) if len(less) > 1 else less

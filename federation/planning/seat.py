@@ -12,14 +12,14 @@ import structlog
 
 from federation.errors import LedgerLearning, PlannerSuperseded, QuotaExceeded, SessionUnknown, TreeChanged
 from federation.leases import ROWS_MAX, Aim, LeaseLedger
-from federation.planning.history import History
+from federation.planning.history import UsageHistory
 from federation.planning.planner import plan
 from federation.planning.reading import holdings_of, wants_of
 from federation.planning.values import Plan, Target
 from federation.quota.forest import QuotaForest
 from federation.quota.past_use import NO_PAST, PastUse
 from federation.quota.policies import StandingOrders
-from federation.snapshot import Snapshot
+from federation.snapshot import FederationSnapshot
 from federation.tenant_orders import OrdersInForce, TenantOrders
 from federation.tenants import TenantTree
 from mesh.reasons import Reason
@@ -45,11 +45,11 @@ class PlannerSeat:
         self._name = name
         self._seat_ms = seat_ms
         self._orders = orders
-        self._history: History | None = None  #: Present if past use counts.
+        self._history: UsageHistory | None = None  #: Present if past use counts.
         self._forest: tuple[TenantTree, OrdersInForce, QuotaForest] | None = None  #: The forest with its sources.
         self._token: int | None = None  #: Token of the election, if this root led at the last tick.
 
-    def tick(self, seen: Snapshot | None = None) -> Plan | None:
+    def tick(self, seen: FederationSnapshot | None = None) -> Plan | None:
         """Plan and apply; None if another root leads, or the ledger is recovering or empty.
 
         Args:
@@ -96,7 +96,7 @@ class PlannerSeat:
             self._apply(token, version, aims[:middle])
             self._apply(token, version, aims[middle:])
 
-    def _past(self, snapshot: Snapshot, in_force: OrdersInForce) -> PastUse:
+    def _past(self, snapshot: FederationSnapshot, in_force: OrdersInForce) -> PastUse:
         """Return the past use up to now. Ticks without any lease are recorded as well, so that idle time counts as idle."""
         half_life_ms = in_force.filed.rules.history_half_life_ms
         if half_life_ms == 0:
@@ -104,10 +104,10 @@ class PlannerSeat:
             return NO_PAST
         forest = self._forest_of(snapshot, in_force)
         if self._history is None:
-            self._history = History(snapshot, forest, half_life_ms)
+            self._history = UsageHistory(snapshot, forest, half_life_ms)
         return self._history.let_pass(snapshot, forest, half_life_ms)
 
-    def _plan(self, snapshot: Snapshot, in_force: OrdersInForce, past: PastUse) -> Plan:
+    def _plan(self, snapshot: FederationSnapshot, in_force: OrdersInForce, past: PastUse) -> Plan:
         orders = in_force.merged()
         return plan(
             self._forest_of(snapshot, in_force),
@@ -119,13 +119,13 @@ class PlannerSeat:
             past=past,
         )
 
-    def _forest_of(self, snapshot: Snapshot, in_force: OrdersInForce) -> QuotaForest:
+    def _forest_of(self, snapshot: FederationSnapshot, in_force: OrdersInForce) -> QuotaForest:
         if self._forest is None or not self._forest[0].covers(snapshot.tree) or self._forest[1] is not in_force:
             self._forest = snapshot.tree, in_force, QuotaForest.of_tenants(snapshot.tree, in_force.filed.weights)
         return self._forest[2]
 
 
-def _slices(targets: Iterable[Target], snapshot: Snapshot, filed: StandingOrders) -> Iterator[tuple[Aim, ...]]:
+def _slices(targets: Iterable[Target], snapshot: FederationSnapshot, filed: StandingOrders) -> Iterator[tuple[Aim, ...]]:
     """Yield slices of targets, each target with its value in the snapshot, since meshes acquire and release during planning.
 
     Work within its minimum run time may continue after a reclaim until that time ends; other reductions wait for nothing.

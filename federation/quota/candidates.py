@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from federation.quota.policies import Preempt
+from federation.quota.policies import PreemptionMode
 from federation.quota.snapshot import Ask, QuotaSnapshot
 from federation.quota.workloads import Running, Workload
 from mesh.reasons import Reason
@@ -26,13 +26,13 @@ class Victim:
     reason: Reason
 
 
-def allows(policy: Preempt, by: Workload, victim: Workload) -> bool:
+def allows(policy: PreemptionMode, by: Workload, victim: Workload) -> bool:
     """Return whether the policy lets one workload preempt the other."""
-    if policy is Preempt.NEVER:
+    if policy is PreemptionMode.NEVER:
         return False
-    if policy is Preempt.ANY:
+    if policy is PreemptionMode.ANY:
         return True
-    if victim.priority == by.priority and policy is Preempt.LOWER_OR_NEWER:
+    if victim.priority == by.priority and policy is PreemptionMode.LOWER_OR_NEWER:
         return by.created_ms < victim.created_ms
     return victim.priority < by.priority
 
@@ -59,9 +59,9 @@ def protection(snapshot: QuotaSnapshot, running: Running) -> Reason | None:
     return Reason.BELOW_MIN_RUN_TIME if max(0, snapshot.now_ms - running.since_ms) < min_run_ms else None
 
 
-def candidates_in(snapshot: QuotaSnapshot, ask: Ask, queue: int, policy: Preempt) -> Iterable[Running]:
+def candidates_in(snapshot: QuotaSnapshot, ask: Ask, queue: int, policy: PreemptionMode) -> Iterable[Running]:
     """Yield the unprotected work of a queue that uses a needed resource and that the policy lets `ask` preempt."""
-    if policy is Preempt.NEVER:
+    if policy is PreemptionMode.NEVER:
         return
     for running in snapshot.running.get(queue, {}).values():
         if running.amounts.keys() & ask.needed and allows(policy, ask.workload, running.workload) and protection(snapshot, running) is None:

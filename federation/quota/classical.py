@@ -22,7 +22,7 @@ from federation.quota.candidates import (
     is_within_own,
     victim_order,
 )
-from federation.quota.policies import Policies, Preempt
+from federation.quota.policies import Policies, PreemptionMode
 from federation.quota.snapshot import Ask, QuotaSnapshot
 from federation.quota.workloads import Running, Workload
 from mesh.reasons import Reason
@@ -77,12 +77,12 @@ def _outside(snapshot: QuotaSnapshot, ask: Ask, policies: Policies) -> Iterator[
     """Yield the candidates of other queues of the tree."""
     forest, ledger = snapshot.forest, snapshot.ledger
     path = forest.paths[ask.node]
-    if len(path) == 1 or policies.reclaim is Preempt.NEVER:
+    if len(path) == 1 or policies.reclaim is PreemptionMode.NEVER:
         return
     advantage = _advantages(snapshot, ask)
     over = ledger.nodes_over(ask.needed)
     own_path = frozenset(path)
-    only_borrows = policies.borrow is Preempt.NEVER and not is_within_own(snapshot, ask, with_request=False)
+    only_borrows = policies.borrow is PreemptionMode.NEVER and not is_within_own(snapshot, ask, with_request=False)
     for queue in sorted(over.intersection(snapshot.running)):
         if queue == ask.node or forest.root(queue) != path[-1]:
             continue
@@ -116,13 +116,13 @@ def _advantages(snapshot: QuotaSnapshot, ask: Ask) -> dict[int, bool]:
 def _right(by: Workload, victim: Workload, policies: Policies) -> _Right:
     """Return the right without advantage."""
     maximum = policies.borrow_priority_max
-    is_low = allows(Preempt.LOWER_PRIORITY, by, victim) and (maximum is None or victim.priority <= maximum)
-    return _Right.RECLAIM_BORROWING if policies.borrow is not Preempt.NEVER and is_low else _Right.RECLAIM
+    is_low = allows(PreemptionMode.LOWER_PRIORITY, by, victim) and (maximum is None or victim.priority <= maximum)
+    return _Right.RECLAIM_BORROWING if policies.borrow is not PreemptionMode.NEVER and is_low else _Right.RECLAIM
 
 
 def _passes(snapshot: QuotaSnapshot, ask: Ask, policies: Policies, others: list[_Candidate]) -> tuple[bool, ...]:
     """Return for each pass whether the queue may end up borrowing."""
-    forbidden = policies.borrow is Preempt.NEVER
+    forbidden = policies.borrow is PreemptionMode.NEVER
     if not others or (forbidden and not is_within_own(snapshot, ask, with_request=False)):
         return (True,)
     if forbidden and not any(one.right is _Right.ADVANTAGE for one in others):

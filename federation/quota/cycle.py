@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from federation.quota.candidates import Victim
-from federation.quota.decisions import Admit, Decision, Preempt, Wait
+from federation.quota.decisions import Admit, Preempt, QuotaDecision, Wait
 from federation.quota.flavors import Mode
 from federation.quota.ledger import Amounts
 from federation.quota.nomination import Nomination, nominate
 from federation.quota.order import in_order
 from federation.quota.past_use import NO_PAST, PastUse
-from federation.quota.policies import Preempt as Policy
+from federation.quota.policies import PreemptionMode as Policy
 from federation.quota.snapshot import QuotaSnapshot
 from federation.quota.workloads import Running, Workload
 from federation.tenants import FlavorResource
@@ -46,12 +46,12 @@ class QuotaCycle:
         self._gone: dict[str, Running] = {}  #: Victims of this pass, by id.
         self._promised: list[tuple[int, Amounts]] = []  #: Charges of this pass for workloads that do not start in it.
 
-    def run(self, heads: Iterable[Workload]) -> list[Decision]:
+    def run(self, heads: Iterable[Workload]) -> list[QuotaDecision]:
         """Decide about at most one workload of each queue; return the decisions in order."""
         nominated = [nominate(self._snapshot, head) for head in heads]
         return [self._turn(one) for one in in_order(self._snapshot, nominated, self._past)]
 
-    def _turn(self, one: Nomination) -> Decision:
+    def _turn(self, one: Nomination) -> QuotaDecision:
         if self._gone.keys() & {victim.running.workload.workload for victim in one.victims}:
             again = self._anew(one)
             if again.assignment.mode is Mode.FIT:
@@ -86,7 +86,7 @@ class QuotaCycle:
         self._snapshot.undo(mark)
         return again
 
-    def _wait_for_others(self, one: Nomination) -> Decision:
+    def _wait_for_others(self, one: Nomination) -> QuotaDecision:
         """Reserve room in this pass for a workload that fits once the victims of others are gone."""
         if self._fits(one.workload, one.assignment.amounts, ()):
             self._promise(one.workload, one.assignment.amounts)
@@ -117,7 +117,7 @@ class QuotaCycle:
         self._snapshot.undo(mark)
         return fits
 
-    def _park(self, one: Nomination) -> Decision:
+    def _park(self, one: Nomination) -> QuotaDecision:
         assignment = one.assignment
         reason = Reason.NO_RECLAIM_CANDIDATES if assignment.mode is Mode.PREEMPT else worst_reason(one)
         gives_way, has_untried = not self._snapshot.settings[self._node(one.workload)].is_strict, assignment.has_untried

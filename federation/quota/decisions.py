@@ -10,21 +10,21 @@ from mesh.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class QuotaDecision:
     """Decision about one workload, by its id."""
 
     workload: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Admit(Decision):
+class Admit(QuotaDecision):
     """The workload holds its quota from now on."""
 
     assignment: Assignment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Preempt(Decision):
+class Preempt(QuotaDecision):
     """Preempt the victims; the workload is admitted when they are gone. Victims that are stopping already need no new order."""
 
     assignment: Assignment
@@ -32,14 +32,14 @@ class Preempt(Decision):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evict(Decision):
+class Evict(QuotaDecision):
     """Stop the workload for another reason than a preemptor: a drained tenant, a reduced quota."""
 
     reason: Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wait(Decision):
+class Wait(QuotaDecision):
     """Let the workload wait. It keeps its place in the queue; if `is_parked`, it is skipped until something changes."""
 
     reason: Reason

@@ -29,7 +29,7 @@ from federation.quota.candidates import (
     is_within_own,
     victim_order,
 )
-from federation.quota.policies import Preempt, Strategy
+from federation.quota.policies import PreemptionMode, Strategy
 from federation.quota.snapshot import Ask, QuotaSnapshot
 from federation.quota.workloads import Running
 from mesh.reasons import Reason
@@ -61,9 +61,9 @@ def _is_hopeless(snapshot: QuotaSnapshot, ask: Ask) -> bool:
     That is so if at every level all siblings are below the taker with its request: victims only lower their shares further.
     """
     forest, policies = snapshot.forest, snapshot.settings[ask.node].policies
-    if policies.within_queue is not Preempt.NEVER and any(candidates_in(snapshot, ask, ask.node, policies.within_queue)):
+    if policies.within_queue is not PreemptionMode.NEVER and any(candidates_in(snapshot, ask, ask.node, policies.within_queue)):
         return False
-    if len(forest.paths[ask.node]) == 1 or policies.reclaim is Preempt.NEVER:
+    if len(forest.paths[ask.node]) == 1 or policies.reclaim is PreemptionMode.NEVER:
         return True
     if not snapshot.ledger.fits(ask.node, ask.amounts, steps=1):  # No victim outside lifts the queue's own limits.
         return True
@@ -89,7 +89,7 @@ def _candidates(snapshot: QuotaSnapshot, ask: Ask) -> list[Running]:
     policies, forest = snapshot.settings[ask.node].policies, snapshot.forest
     own_queue = candidates_in(snapshot, ask, ask.node, policies.within_queue)
     found = [one for one in own_queue if not has_displaced(snapshot, ask, one)]
-    if len(forest.paths[ask.node]) > 1 and policies.reclaim is not Preempt.NEVER:
+    if len(forest.paths[ask.node]) > 1 and policies.reclaim is not PreemptionMode.NEVER:
         is_due = is_within_own(snapshot, ask, with_request=True)
         for queue in sorted(snapshot.ledger.nodes_over(ask.needed).intersection(snapshot.running)):
             if queue != ask.node and forest.root(queue) == forest.root(ask.node):

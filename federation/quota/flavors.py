@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from federation.quota.policies import Fungibility, Preempt, Preference, ResourceGroup, TryOn
+from federation.quota.policies import Fungibility, PreemptionMode, Preference, ResourceGroup, TryOn
 from federation.quota.preemption import victims_for
 from federation.quota.snapshot import Ask, QuotaSnapshot
 from federation.quota.workloads import ReplicaSet, Workload
@@ -260,7 +260,9 @@ class FlavorAssigner:
 
     def _preempts_while_borrowing(self) -> bool:
         policies = self._settings.policies
-        return policies.borrow is not Preempt.NEVER or (self._snapshot.rules.fair_sharing and policies.reclaim is not Preempt.NEVER)
+        return policies.borrow is not PreemptionMode.NEVER or (
+            self._snapshot.rules.fair_sharing and policies.reclaim is not PreemptionMode.NEVER
+        )
 
     def _preempting(self, key: FlavorResource, units: int) -> Grade:
         """Return the grade with preemption for this (flavor, resource) alone."""

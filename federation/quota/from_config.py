@@ -17,7 +17,7 @@ from federation.quota.policies import (
     OnMaxWait,
     OnQuotaReduction,
     Policies,
-    Preempt,
+    PreemptionMode,
     Preference,
     QueueSettings,
     ResourceGroup,
@@ -32,10 +32,10 @@ from mesh.ids import TenantPath
 
 #: Values of a file, and their policies.
 PREEMPT = {
-    "never": Preempt.NEVER,
-    "lower_priority": Preempt.LOWER_PRIORITY,
-    "lower_or_newer": Preempt.LOWER_OR_NEWER,
-    "any": Preempt.ANY,
+    "never": PreemptionMode.NEVER,
+    "lower_priority": PreemptionMode.LOWER_PRIORITY,
+    "lower_or_newer": PreemptionMode.LOWER_OR_NEWER,
+    "any": PreemptionMode.ANY,
 }
 TRY_ON = {"stop": TryOn.STOP, "next": TryOn.NEXT}
 PREFER = {"borrowing": Preference.BORROWING, "preemption": Preference.PREEMPTION}

@@ -10,7 +10,7 @@ from fractions import Fraction
 from mesh.giving_way import YieldRules
 
 
-class Preempt(str, Enum):
+class PreemptionMode(str, Enum):
     """Set of workloads whose quota may be taken."""
 
     NEVER = "Never"
@@ -44,9 +44,9 @@ class Strategy(str, Enum):
 class Policies:
     """Preemption policies: the work that a queue's workloads may preempt."""
 
-    within_queue: Preempt = Preempt.NEVER
-    reclaim: Preempt = Preempt.NEVER  #: From queues that borrow.
-    borrow: Preempt = Preempt.NEVER  #: From queues that borrow, even if the queue borrows itself: NEVER or LOWER_PRIORITY.
+    within_queue: PreemptionMode = PreemptionMode.NEVER
+    reclaim: PreemptionMode = PreemptionMode.NEVER  #: From queues that borrow.
+    borrow: PreemptionMode = PreemptionMode.NEVER  #: From queues that borrow, even if the queue borrows itself: NEVER or LOWER_PRIORITY.
     borrow_priority_max: int | None = None  #: Only from work up to this priority; None: any lower one.
 
 
@@ -193,7 +193,7 @@ class StandingOrders:
         """Return the preemption rules among the tenant's stages on one mesh. Without settings, less urgent stages may be preempted."""
         own = self.settings.get(tenant)
         return YieldRules(
-            takes=own is None or own.policies.within_queue is not Preempt.NEVER,
+            takes=own is None or own.policies.within_queue is not PreemptionMode.NEVER,
             min_run_ms=self.rules.min_run_of(own),
             reservation_timeout_ms=self.rules.reservation_timeout_ms,
             flavors=own.flavors if own is not None else (),

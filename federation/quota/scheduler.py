@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from federation.errors import UnknownTenant
 from federation.quota.candidates import Victim
 from federation.quota.cycle import QuotaCycle
-from federation.quota.decisions import Admit, Decision, Evict, Preempt, Wait
+from federation.quota.decisions import Admit, Evict, Preempt, QuotaDecision, Wait
 from federation.quota.flavors import Assignment, Mode
 from federation.quota.forest import OWN_LEAF, QuotaForest
 from federation.quota.ledger import Amounts
@@ -137,7 +137,7 @@ class QuotaScheduler:
             raise LedgerError(f"workload {workload} is not running")
         self._swap(running, replace(running, saved_ms=now_ms))
 
-    def reshape(self, forest: QuotaForest, settings: Mapping[int, QueueSettings], now_ms: int) -> list[Decision]:
+    def reshape(self, forest: QuotaForest, settings: Mapping[int, QueueSettings], now_ms: int) -> list[QuotaDecision]:
         """Apply other limits, parents and tenants. Running work continues, unless its queue evicts on a quota reduction.
 
         Holds and dates are dropped, since they were computed from the old limits.
@@ -168,10 +168,10 @@ class QuotaScheduler:
 
     # -- a round ---------------------------------------------------------------------------------------------------------
 
-    def round(self, now_ms: int) -> list[Decision]:
+    def round(self, now_ms: int) -> list[QuotaDecision]:
         """Decide which workloads start and stop now, and why the others of this round wait."""
         self._at(now_ms)
-        decisions: list[Decision] = [*self._drained(), *self._expired(), *self._kept_holds()]
+        decisions: list[QuotaDecision] = [*self._drained(), *self._expired(), *self._kept_holds()]
         self._unpark()
         self.gates.clear()
         self._asked.clear()
@@ -249,11 +249,11 @@ class QuotaScheduler:
         for workload in queue:
             self.gates[workload.workload] = gate
 
-    def _pass(self, heads: list[Workload], seen: set[str]) -> list[Decision]:
+    def _pass(self, heads: list[Workload], seen: set[str]) -> list[QuotaDecision]:
         mark = self.snapshot.mark()
         decided = QuotaCycle(self.snapshot, self.past, self._would_delay).run(heads)
         self.snapshot.undo(mark)
-        decisions: list[Decision] = []
+        decisions: list[QuotaDecision] = []
         for decision in decided:
             gate = running_gate(self.counts, self.settings, self.find(decision.workload))
             if gate is not None and not isinstance(decision, Wait):  # Other admissions of this pass have reached the limit.
@@ -263,7 +263,7 @@ class QuotaScheduler:
             decisions.append(self._carried_out(decision))
         return decisions
 
-    def _carried_out(self, decision: Decision) -> Decision:
+    def _carried_out(self, decision: QuotaDecision) -> QuotaDecision:
         node = self._where[decision.workload]
         queue = self._queues[node]
         if isinstance(decision, Admit):
@@ -304,9 +304,9 @@ class QuotaScheduler:
             self.holds[decision.workload] = hold
             self.snapshot.charge(self._where[decision.workload], decision.assignment.amounts)
 
-    def _evict(self, victims: Iterable[Victim]) -> list[Decision]:
+    def _evict(self, victims: Iterable[Victim]) -> list[QuotaDecision]:
         """Mark the victims as stopping; return an order for each that was not stopping yet."""
-        orders: list[Decision] = []
+        orders: list[QuotaDecision] = []
         for victim in victims:
             work = victim.running.workload.workload
             now = self.snapshot.running[self._where[work]][work]
@@ -317,7 +317,7 @@ class QuotaScheduler:
 
     # -- the steps of a round ----------------------------------------------------------------------------------------------
 
-    def _drained(self) -> list[Decision]:
+    def _drained(self) -> list[QuotaDecision]:
         victims: list[Victim] = []
         for queue, several in self.snapshot.running.items():
             gate = queue_gate(self.forest, self.settings, queue, self.snapshot.now_ms) if several else None
@@ -325,7 +325,7 @@ class QuotaScheduler:
                 victims += [Victim(running=running, reason=Reason.TENANT_DRAINED) for running in several.values()]
         return self._evict(victims)
 
-    def _expired(self) -> list[Decision]:
+    def _expired(self) -> list[QuotaDecision]:
         """Drop expired holds: their room is free for all, and their workloads are ordinary heads again."""
         late = [name for name, hold in self.holds.items() if hold.until_ms <= self.snapshot.now_ms]
         for name in late:
@@ -333,9 +333,9 @@ class QuotaScheduler:
             self.waits[name] = Wait(workload=name, reason=Reason.RESERVATION_EXPIRED)
         return [self.waits[name] for name in late]
 
-    def _kept_holds(self) -> list[Decision]:
+    def _kept_holds(self) -> list[QuotaDecision]:
         """Admit the workloads whose victims are gone; drop their holds if new limits forbid the admission."""
-        decisions: list[Decision] = []
+        decisions: list[QuotaDecision] = []
         for name, hold in list(self.holds.items()):
             if any(self._runs(victim) for victim in hold.victims):
                 continue
@@ -348,9 +348,9 @@ class QuotaScheduler:
                 decisions.append(self._carried_out(Admit(workload=name, assignment=hold.assignment)))
         return decisions
 
-    def _overdue(self, seen: set[str]) -> list[Decision]:
+    def _overdue(self, seen: set[str]) -> list[QuotaDecision]:
         """Decide first about each tree's longest overdue workload, and reserve all room that comes free for it."""
-        decisions: list[Decision] = []
+        decisions: list[QuotaDecision] = []
         for workload in self._longest_overdue():
             decided = self._pass([workload], seen)
             decisions += decided

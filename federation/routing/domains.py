@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from federation.snapshot import MeshRecord, Snapshot
+from federation.snapshot import FederationSnapshot, MeshRecord
 from federation.tenants import top_level_of
 from mesh.ids import MeshId, TenantPath
 
@@ -26,7 +26,7 @@ def admitted_top_level(record_tenants: Iterable[str], top_level: Iterable[Tenant
     return frozenset(top_level if "*" in told else told.intersection(top_level))
 
 
-def crowded(snapshot: Snapshot) -> Mapping[MeshId, tuple[TenantPath, ...]]:
+def crowded(snapshot: FederationSnapshot) -> Mapping[MeshId, tuple[TenantPath, ...]]:
     """Return the meshes on unshared clusters that admit several top-level tenants, each with all of these tenants in order."""
     top_level = snapshot.tree.top_level
     of_cluster: defaultdict[str, list[MeshRecord]] = defaultdict(list)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from federation.routing.domains import crowded
-from federation.snapshot import Snapshot
+from federation.snapshot import FederationSnapshot
 from mesh.ids import FlavorName, MeshId, TenantPath
 from mesh.resources import ResourceSet
 
@@ -35,7 +35,7 @@ _NOTHING = Grantable(potential=0, available=0)
 class Headroom:
     """Headroom on one snapshot."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: FederationSnapshot) -> None:
         self._snapshot = snapshot
         self._grantable: dict[tuple[TenantPath, FlavorName, str], Grantable] = {}
         self._crowded: Mapping[MeshId, tuple[TenantPath, ...]] | None = None

@@ -29,7 +29,7 @@ from federation.routing.openness import words_of_absence
 from federation.routing.survey import Acceptance, Survey, survey
 from federation.routing.verdicts import MeshVerdict
 from federation.routing.work_before import load_before, wait_behind_ms
-from federation.snapshot import Snapshot
+from federation.snapshot import FederationSnapshot
 from mesh.ids import FlavorName, MeshId, PoolName
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
@@ -76,7 +76,7 @@ class _Fit(NamedTuple):
 
 
 def route(
-    demand: RoutingRequest, snapshot: Snapshot, planned: Mapping[MeshId, ResourceSet] | None = None, rules: CostRules = COST_RULES
+    demand: RoutingRequest, snapshot: FederationSnapshot, planned: Mapping[MeshId, ResourceSet] | None = None, rules: CostRules = COST_RULES
 ) -> Routed | RouteRefused:
     """Choose a mesh for the demand. Pure.
 

@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from federation.estimates import COST_RULES, CostRules, typical_run_ms
 from federation.quota.flavors import WORST, Grade, Mode
-from federation.quota.policies import Preempt
+from federation.quota.policies import PreemptionMode
 from federation.routing.demand import RoutingRequest
 from federation.routing.flavor_choice import Graded
 from federation.routing.headroom import Borrowing, Headroom
 from federation.routing.openness import refusal_of
 from federation.routing.verdicts import MeshVerdict
 from federation.routing.work_before import load_before, wait_behind_ms
-from federation.snapshot import AbsentMesh, MeshView, PoolRecord, Snapshot
+from federation.snapshot import AbsentMesh, FederationSnapshot, MeshView, PoolRecord
 from mesh.ids import FlavorName, MeshId
 from mesh.near_names import NO_MESH_HAS, unheld
 from mesh.reasons import PASSING, Reason
@@ -58,7 +58,7 @@ class Survey:
     unheld: str = ""  #: Message about the first resource of the work that no mesh has; empty if each is there, or none is known.
 
 
-def survey(demand: RoutingRequest, snapshot: Snapshot, rules: CostRules = COST_RULES, headroom: Headroom | None = None) -> Survey:
+def survey(demand: RoutingRequest, snapshot: FederationSnapshot, rules: CostRules = COST_RULES, headroom: Headroom | None = None) -> Survey:
     """Return the verdicts of all meshes; `demand.near` is ignored. Pure.
 
     Args:
@@ -198,7 +198,7 @@ class _Asking:
     def _waiting_grade(self, mesh: MeshId, flavor: FlavorName, free: Mapping[str, int], borrowing: Borrowing) -> Grade:
         """Return RECLAIM if the tenant is entitled to the quota and others hold as much borrowed quota there as the pool lacks."""
         tenant, policies = self.demand.tenant, self.demand.settings.policies
-        is_entitled = borrowing.is_entitled and policies.reclaim is Preempt.ANY
+        is_entitled = borrowing.is_entitled and policies.reclaim is PreemptionMode.ANY
         gives = is_entitled and all(
             units <= free[name] or units <= free[name] + self.headroom.borrowed_at(mesh, flavor, name, tenant)
             for name, units in self.demand.slot.items()

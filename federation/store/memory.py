@@ -28,7 +28,7 @@ from federation.dispatch import (
 )
 from federation.errors import EarlierReportsLost, LeaseLost, LedgerLearning, StaleFence, TooManyClaims
 from federation.leases import Lease, LeaseTerms, Session
-from federation.snapshot import MeshView, Snapshot
+from federation.snapshot import FederationSnapshot, MeshView
 from federation.store.memory_ledger import MemoryLedger
 from federation.store.memory_rows import Seat
 from federation.store.stage_letters import (
@@ -95,10 +95,10 @@ class MemoryStore(MemoryLedger):
 
     # ---- snapshot, and hooks of the ledger
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> FederationSnapshot:
         with self._changed:
             self._tick()
-            return Snapshot(
+            return FederationSnapshot(
                 at_ms=self._clock.wall_ms(),
                 tree=self._configured.with_vanished(self._vanished, {**self._usage, **self._aims}),
                 usage=dict(self._usage),

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from federation.auditing import Mismatch, mismatches
 from federation.errors import LedgerLearning, PlannerSuperseded, QuotaExceeded, SessionUnknown, TreeChanged
 from federation.leases import ROWS_MAX, Acquired, Aim, Chapter, Granted, Kept, LeaseRefused, LookAgain, QuotaDemand, Session, Swept, Told
-from federation.snapshot import LeaseView, Snapshot
+from federation.snapshot import FederationSnapshot, LeaseView
 from federation.store.lease_rows import EARLIER, holder_of, refuse_unfit, view_of
 from federation.store.memory_rows import Row, bounded
 from federation.store.memory_sessions import MemorySessions
@@ -255,7 +255,7 @@ class MemoryLedger(MemorySessions):
             return mismatches(self.snapshot())
 
     @abstractmethod
-    def snapshot(self) -> Snapshot: ...
+    def snapshot(self) -> FederationSnapshot: ...
 
     def story(self, mesh: MeshId | None = None, tenants: Collection[TenantPath] | None = None, limit: int = 100) -> tuple[Chapter, ...]:
         with self._changed:

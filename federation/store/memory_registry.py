@@ -3,7 +3,7 @@
 import threading
 from dataclasses import replace
 
-from federation.registry import Note, Standings
+from federation.registry import RegistryNote, Standings
 from federation.standing import NEWCOMER, Drain, Standing
 from mesh.ids import MeshId
 
@@ -32,7 +32,7 @@ class MemoryRegistry:
             known = {mesh: kept for mesh, kept in self._standings.meshes.items() if kept != NEWCOMER}
             return replace(self._standings, meshes=known)
 
-    def note(self, note: Note, version: int) -> bool:
+    def note(self, note: RegistryNote, version: int) -> bool:
         with self._lock:
             if self._standings.version != version:
                 return False

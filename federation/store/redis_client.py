@@ -20,7 +20,7 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from federation.errors import ConfigError
-from federation.redis_url import Form, RedisUrl, read_redis_url
+from federation.redis_url import RedisForm, RedisUrl, read_redis_url
 from federation.store.redis_scripts import redis_answers
 
 
@@ -40,10 +40,10 @@ def connect(url: str, *, timeout_ms: int = 2000) -> "redis.Redis":
     """
     bounds = _bounds(timeout_ms)
     many = read_redis_url(url)
-    if many.form is Form.SINGLE:
+    if many.form is RedisForm.SINGLE:
         return redis.Redis.from_url(url, retry=Retry(NoBackoff(), 1), **bounds)
     options, to_sentinels = _options_of(many, bounds)
-    if many.form is Form.SENTINEL:
+    if many.form is RedisForm.SENTINEL:
         found: Any = Sentinel(list(many.hosts), sentinel_kwargs={**to_sentinels, "retry": Retry(NoBackoff(), 0)}, **options)  # type: ignore[no-untyped-call]
         return cast("redis.Redis", found.master_for(many.service, retry=Retry(NoBackoff(), 1)))
     nodes = [ClusterNode(*host) for host in many.hosts]  # type: ignore[no-untyped-call]
@@ -59,10 +59,10 @@ def connect_async(url: str, *, timeout_ms: int = 2000) -> "redis.asyncio.Redis":
     """
     bounds = _bounds(timeout_ms)
     many = read_redis_url(url)
-    if many.form is Form.SINGLE:
+    if many.form is RedisForm.SINGLE:
         return redis.asyncio.Redis.from_url(url, retry=AsyncRetry(NoBackoff(), 1), **bounds)
     options, to_sentinels = _options_of(many, bounds)
-    if many.form is Form.SENTINEL:
+    if many.form is RedisForm.SENTINEL:
         found: Any = AsyncSentinel(list(many.hosts), sentinel_kwargs={**to_sentinels, "retry": AsyncRetry(NoBackoff(), 0)}, **options)  # type: ignore[no-untyped-call]
         master = found.master_for(many.service, connection_pool_class=_PoolWithSentinels, retry=AsyncRetry(NoBackoff(), 1))
         return cast("redis.asyncio.Redis", master)

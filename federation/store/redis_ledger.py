@@ -43,7 +43,7 @@ from federation.leases import (
 )
 from federation.moving import moved
 from federation.receipts import ReceiptKeys
-from federation.snapshot import MeshRecord, Snapshot
+from federation.snapshot import FederationSnapshot, MeshRecord
 from federation.store.amendment import amendment
 from federation.store.keys import Keys
 from federation.store.known_rows import KnownRows
@@ -277,7 +277,7 @@ class RedisLedger:
             raise LedgerUninitialised("the server holds no ledger")
         return int(found)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> FederationSnapshot:
         for _ in range(LOOKS_MAX):
             _, epoch, learn_ms, lt, now_ms, version, name, gone, use, meshes, leases, wants = self._call("snapshot")
             configured = self._tree.named(name)
@@ -287,7 +287,7 @@ class RedisLedger:
             raise not_whole()
         usage, aimed = self._rows.charged(use)
         vanished = gone_of(pairs(gone))
-        return Snapshot(
+        return FederationSnapshot(
             at_ms=int(now_ms),
             tree=self._tree.extended(configured, vanished, {**usage, **aimed}) if vanished else configured,
             usage=usage,

@@ -7,7 +7,7 @@ from typing import Any, cast
 import redis
 
 from federation.estimates import Pace
-from federation.registry import Note, Standings
+from federation.registry import RegistryNote, Standings
 from federation.standing import NEWCOMER, Drain, Standing
 from federation.steadiness import Steadiness
 from federation.store.keys import Keys
@@ -57,7 +57,7 @@ class RedisRegistry:
             version=int(rows.get(b"version", 0)),
         )
 
-    def note(self, note: Note, version: int) -> bool:
+    def note(self, note: RegistryNote, version: int) -> bool:
         rows = [(f"steadiness|{mesh}", encode(kept)) for mesh, kept in note.steadiness.items()]
         rows += [(f"pace|{mesh}", encode(pace)) for mesh, pace in note.paces.items()]
         return bool(self._scripts.call("note", version, note.watched_ms, *(part for row in rows for part in row)) == 1)

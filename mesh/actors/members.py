@@ -15,7 +15,7 @@ Label = str | Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class GroupMember:
     """Agent with its rank in a group."""
 
     agent: AgentId

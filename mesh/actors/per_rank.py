@@ -12,7 +12,7 @@ from mesh.counting import counted
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankPlace:
     """Rank with its coordinates."""
 
     rank: int
@@ -27,7 +27,7 @@ class Place:
 class PerRank:
     """Replaces an argument or a method's name: `PerRank(["lead", "follow"])`, `PerRank(lambda place: place["tensor"])`."""
 
-    values: Sequence[Any] | Callable[[Place], Any]  #: [ranks], or a function from a place to its value.
+    values: Sequence[Any] | Callable[[RankPlace], Any]  #: [ranks], or a function from a place to its value.
 
     def at(self, rank: int, dimensions: Dimensions) -> Any:
         """Return the value of the rank.
@@ -36,7 +36,7 @@ class PerRank:
             DispatchError: The number of values and ranks differs.
         """
         if callable(self.values):
-            return self.values(Place(rank, dimensions.count, dimensions.coordinates(rank)))
+            return self.values(RankPlace(rank, dimensions.count, dimensions.coordinates(rank)))
         if len(self.values) != dimensions.count:
             has = f"PerRank has {counted(len(self.values), 'value')}"
             raise DispatchError(f"{has}, but the group has {counted(dimensions.count, 'rank')} ({dimensions})")

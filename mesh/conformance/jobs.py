@@ -34,7 +34,7 @@ from mesh.jobs.ordering import fill_by_shares
 from mesh.jobs.records import JobRecord
 from mesh.jobs.room import PoolRoom
 from mesh.jobs.scheduler import allocate
-from mesh.jobs.snapshots import Allocation, JobSnapshot, Place
+from mesh.jobs.snapshots import Allocation, JobSnapshot, MemberPlacement
 from mesh.jobs.spec import JobQueuePolicy, JobSpec
 from mesh.jobs.states import ScheduleState
 from mesh.resources import ResourceSet
@@ -159,7 +159,7 @@ def _allocated(story: _Story, places: Mapping[str, str], fields: Fields) -> list
         job=story.spec.job,
         incarnation=fields.take("incarnation", story.job.incarnation),
         schedule_state=ScheduleState(fields.take("state", ScheduleState.SCHEDULED_SUCCEED.value)),
-        places=tuple(Place(story.member(name), NodeName(node)) for name, node in places.items()),
+        places=tuple(MemberPlacement(story.member(name), NodeName(node)) for name, node in places.items()),
     )
     return story.take(MembersAllocated(at_ms=story.at_ms, allocation=found))
 

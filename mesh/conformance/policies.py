@@ -14,7 +14,7 @@ from mesh.nodes import NodeTable
 from mesh.policies.catalogue import policy as policy_named
 from mesh.policies.fragmentation import fragmentation
 from mesh.policies.gang import place_all
-from mesh.policies.policy import BoolArray, FloatArray, IntArray, NodeDemand, NodeView, PlacementRefused, Policy
+from mesh.policies.policy import BoolArray, FloatArray, IntArray, NodeDemand, NodeScoringView, PlacementRefused, Policy
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.scheduling.tasks import Weights
@@ -52,7 +52,7 @@ class _Case:
             for amounts in wanted
         ]
 
-    def _read_nodes(self, nodes: Mapping[str, Any], wanted: Sequence[ResourceSet]) -> NodeView:
+    def _read_nodes(self, nodes: Mapping[str, Any], wanted: Sequence[ResourceSet]) -> NodeScoringView:
         free, counts = [], []
         labels = {}
         for name, node in nodes.items():
@@ -67,7 +67,7 @@ class _Case:
         rows = len(nodes)
         busy, of_job, local_bytes = np.array(counts, dtype=np.int64).reshape(rows, 3).T.copy()
         self.labelled: BoolArray = np.array([mismatch(self.selector, labels[name]) is None for name in self.names], dtype=bool)
-        return NodeView(
+        return NodeScoringView(
             resources=self._table.resources,
             total=self._table.total[:rows].copy(),
             free=np.array([self._table.vector(amounts) for amounts in free], dtype=np.int64).reshape(rows, -1),
@@ -124,7 +124,7 @@ def run_gang(case: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a node for each demand, or null."""
     read = _Case(case["given"])
     free = np.where(read.labelled[:, np.newaxis], read.view.free, 0)
-    view = NodeView(**{name: getattr(read.view, name) for name in NodeView.__slots__ if name != "free"}, free=free)
+    view = NodeScoringView(**{name: getattr(read.view, name) for name in NodeScoringView.__slots__ if name != "free"}, free=free)
     rows = place_all(read.demands, view, read.policy, lambda _: 0, strategy=read.strategy)
     return {"nodes": None if rows is None else [read.names[row] for row in rows]}
 

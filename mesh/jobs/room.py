@@ -10,7 +10,7 @@ import numpy as np
 from mesh.ids import JobId, NodeName, PoolName
 from mesh.labels import matches
 from mesh.nodes import NodeTable, Units
-from mesh.policies.policy import BoolArray, IntArray, NodeView
+from mesh.policies.policy import BoolArray, IntArray, NodeScoringView
 from mesh.resources import NOTHING, ResourceSet
 
 
@@ -82,10 +82,10 @@ class Room:
         both: BoolArray = self._mask(of_pool) & self._mask(selector)
         return both
 
-    def view(self, job: JobId) -> NodeView:
+    def view(self, job: JobId) -> NodeScoringView:
         """Return the nodes as policies see them while placing members of `job`."""
         count = len(self.names)
-        return NodeView(
+        return NodeScoringView(
             resources=self.resources,
             total=self.total,
             free=self.free,

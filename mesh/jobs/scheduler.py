@@ -23,7 +23,7 @@ from mesh.jobs.members import THE_LEADER, Member, replica_of, selector_of
 from mesh.jobs.ordering import Turn, TurnQueue
 from mesh.jobs.packing import Demands, Part, Shortage, Steps, pack, shortage
 from mesh.jobs.room import PoolRoom, Room
-from mesh.jobs.snapshots import Allocation, JobSnapshot, Place
+from mesh.jobs.snapshots import Allocation, JobSnapshot, MemberPlacement
 from mesh.jobs.spec import LEADER, BasicPolicy, JobQueuePolicy
 from mesh.jobs.states import ScheduleState
 from mesh.nodes import NodeTable, Units
@@ -134,7 +134,7 @@ class _Work:
             job=self.spec.job,
             incarnation=self.job.incarnation,
             schedule_state=state,
-            places=tuple(Place(member, node) for member, node in self.new.items()),
+            places=tuple(MemberPlacement(member, node) for member, node in self.new.items()),
             reason=self.reason,
             detail=self.detail,
         )

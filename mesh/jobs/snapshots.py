@@ -27,7 +27,7 @@ class JobSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MemberPlacement:
     """Node for a member."""
 
     member: Member
@@ -41,6 +41,6 @@ class Allocation:
     job: JobId
     incarnation: int
     schedule_state: ScheduleState
-    places: tuple[Place, ...]  #: New places only.
+    places: tuple[MemberPlacement, ...]  #: New places only.
     reason: Reason | None = None  #: Why members are still unplaced; None: none is.
     detail: str = ""

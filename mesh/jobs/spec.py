@@ -83,7 +83,7 @@ class WorkerSetSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class JobSpecProblem:
     """Problem in a job's description."""
 
     key: str  #: For example `worker_sets.actors.counts`.
@@ -130,51 +130,53 @@ class JobSpec:
         return self.workers_num if self.basic_policy is BasicPolicy.GANG else self.min_workers_num
 
 
-def _problems(spec: JobSpec) -> Iterator[Problem]:
+def _problems(spec: JobSpec) -> Iterator[JobSpecProblem]:
     if not _JOB_NAME.fullmatch(spec.job):
-        yield Problem(
+        yield JobSpecProblem(
             "name", f"invalid name {spec.job!r}; use 1 to 128 letters, digits, `.`, `_`, `-`, beginning and ending with a letter or digit"
         )
     if not spec.pool:
-        yield Problem("pool", "is empty; name the pool whose nodes and quota the job uses")
+        yield JobSpecProblem("pool", "is empty; name the pool whose nodes and quota the job uses")
     if not PRIORITY_MIN <= spec.priority <= PRIORITY_MAX:
-        yield Problem("priority", f"must be from {PRIORITY_MIN} to {PRIORITY_MAX}, got {spec.priority}; 5 is the default, 10 goes first")
+        yield JobSpecProblem(
+            "priority", f"must be from {PRIORITY_MIN} to {PRIORITY_MAX}, got {spec.priority}; 5 is the default, 10 goes first"
+        )
     if spec.restart_limit < 0:
-        yield Problem("restart_limit", f"must be at least 0, got {spec.restart_limit}; 0 means no restarts")
+        yield JobSpecProblem("restart_limit", f"must be at least 0, got {spec.restart_limit}; 0 means no restarts")
     yield from _set_problems(spec)
     yield from _minimum_problems(spec)
     for key, selector in _selectors(spec):
         try:
             check_selector(selector)
         except SelectorError as wrong:
-            yield Problem(key, str(wrong))
+            yield JobSpecProblem(key, str(wrong))
 
 
-def _set_problems(spec: JobSpec) -> Iterator[Problem]:
+def _set_problems(spec: JobSpec) -> Iterator[JobSpecProblem]:
     for name, times in Counter(workers.name for workers in spec.worker_sets).items():
         if times > 1:
-            yield Problem("worker_sets", f"{times} sets are called {name!r}; give each set its own name")
+            yield JobSpecProblem("worker_sets", f"{times} sets are called {name!r}; give each set its own name")
         if name == LEADER:
-            yield Problem("worker_sets", f"{LEADER!r} is reserved for the leader; choose another name for the set")
+            yield JobSpecProblem("worker_sets", f"{LEADER!r} is reserved for the leader; choose another name for the set")
         elif not _SET_NAME.fullmatch(name):
-            yield Problem("worker_sets", f"invalid name of a set {name!r}; use 1 to 63 letters, digits, `_` and `-`")
+            yield JobSpecProblem("worker_sets", f"invalid name of a set {name!r}; use 1 to 63 letters, digits, `_` and `-`")
     for workers in spec.worker_sets:
         if workers.counts < 1:
-            yield Problem(f"worker_sets.{workers.name}.counts", f"must be at least 1, got {workers.counts}; or leave the set out")
+            yield JobSpecProblem(f"worker_sets.{workers.name}.counts", f"must be at least 1, got {workers.counts}; or leave the set out")
 
 
-def _minimum_problems(spec: JobSpec) -> Iterator[Problem]:
+def _minimum_problems(spec: JobSpec) -> Iterator[JobSpecProblem]:
     if spec.min_workers_num < 0:
-        yield Problem(
+        yield JobSpecProblem(
             "min_workers_num", f"must be at least 0, got {spec.min_workers_num}; 0 means that the leader needs no workers to start"
         )
     elif not spec.worker_sets and spec.min_workers_num > 0:
-        yield Problem(
+        yield JobSpecProblem(
             "min_workers_num",
             f"{spec.min_workers_num} needed, but there is no worker set; add `worker_sets`, or write 0 for a leader alone",
         )
     elif spec.min_workers_num > spec.workers_num and all(workers.counts > 0 for workers in spec.worker_sets):
-        yield Problem(
+        yield JobSpecProblem(
             "min_workers_num",
             f"{spec.min_workers_num} is more than the {counted(spec.workers_num, 'worker')} of all sets together; "
             "lower it, or raise a set's `counts`",

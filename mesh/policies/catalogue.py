@@ -24,7 +24,7 @@ from mesh.policies.least_busy import LEAST_BUSY
 from mesh.policies.locality import LOCALITY
 from mesh.policies.min_fragment import MIN_FRAGMENT
 from mesh.policies.node_affinity import NODE_AFFINITY
-from mesh.policies.policy import FloatArray, NodeDemand, NodeView, Policy, Score, highest
+from mesh.policies.policy import FloatArray, NodeDemand, NodeScoringView, Policy, Score, highest
 from mesh.policies.power_of_two import POWER_OF_TWO
 from mesh.policies.priority import PRIORITY
 from mesh.policies.random_node import RANDOM
@@ -111,7 +111,7 @@ class Catalogue:
         total = sum(weight for weight, _ in parts)
         scores = [(weight / total, score) for weight, score in parts]
 
-        def score(demand: NodeDemand, view: NodeView) -> FloatArray:
+        def score(demand: NodeDemand, view: NodeScoringView) -> FloatArray:
             summed = scores[0][0] * scores[0][1](demand, view)
             for weight, part in scores[1:]:
                 summed += weight * part(demand, view)

@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 from mesh.policies.binpack import BINPACK
-from mesh.policies.policy import BoolArray, Draw, FloatArray, NodeDemand, NodeView, Policy
+from mesh.policies.policy import BoolArray, Draw, FloatArray, NodeDemand, NodeScoringView, Policy
 from mesh.policies.shares import column
 
 #: Places members of a gang that name no other policy.
@@ -26,7 +26,9 @@ GANG = Policy("gang", BINPACK.score)
 STRATEGIES = ("", "PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 
 
-def place_all(demands: Sequence[NodeDemand], view: NodeView, policy: Policy, draw: Draw, *, strategy: str = "") -> tuple[int, ...] | None:
+def place_all(
+    demands: Sequence[NodeDemand], view: NodeScoringView, policy: Policy, draw: Draw, *, strategy: str = ""
+) -> tuple[int, ...] | None:
     """Return a row for each demand, such that all fit at once; None when none are found.
 
     Args:
@@ -48,13 +50,13 @@ def place_all(demands: Sequence[NodeDemand], view: NodeView, policy: Policy, dra
     return _greedy(demands, view, policy, draw, strategy) or _greedy(demands, view, _BEST_FIT, draw, strategy)
 
 
-def _on_one(demands: Sequence[NodeDemand], view: NodeView, policy: Policy, draw: Draw) -> tuple[int, ...] | None:
+def _on_one(demands: Sequence[NodeDemand], view: NodeScoringView, policy: Policy, draw: Draw) -> tuple[int, ...] | None:
     whole = replace(demands[0], wanted=np.sum([demand.wanted for demand in demands], axis=0))
     row = _pick(whole, view, policy, draw, np.ones(len(view.total), dtype=bool))
     return None if row is None else (row,) * len(demands)
 
 
-def _greedy(demands: Sequence[NodeDemand], view: NodeView, policy: Policy, draw: Draw, strategy: str) -> tuple[int, ...] | None:
+def _greedy(demands: Sequence[NodeDemand], view: NodeScoringView, policy: Policy, draw: Draw, strategy: str) -> tuple[int, ...] | None:
     scratch = replace(view, free=view.free.copy(), busy=view.busy.copy(), load=view.load.copy(), of_job=view.of_job.copy())
     taken = np.zeros(len(view.total), dtype=bool)
     rows = [0] * len(demands)
@@ -70,7 +72,7 @@ def _greedy(demands: Sequence[NodeDemand], view: NodeView, policy: Policy, draw:
     return tuple(rows)
 
 
-def _row_for(demand: NodeDemand, view: NodeView, policy: Policy, draw: Draw, strategy: str, taken: BoolArray) -> int | None:
+def _row_for(demand: NodeDemand, view: NodeScoringView, policy: Policy, draw: Draw, strategy: str, taken: BoolArray) -> int | None:
     everywhere = np.ones_like(taken)
     if strategy == "STRICT_SPREAD":
         return _pick(demand, view, policy, draw, ~taken)
@@ -80,14 +82,14 @@ def _row_for(demand: NodeDemand, view: NodeView, policy: Policy, draw: Draw, str
     return liked if liked is not None else _pick(demand, view, policy, draw, everywhere)
 
 
-def _pick(demand: NodeDemand, view: NodeView, policy: Policy, draw: Draw, allowed: BoolArray) -> int | None:
+def _pick(demand: NodeDemand, view: NodeScoringView, policy: Policy, draw: Draw, allowed: BoolArray) -> int | None:
     fits = (view.free >= demand.wanted).all(axis=1) & allowed
     if not fits.any():
         return None
     return policy.pick(np.where(fits, policy.score(demand, view), -np.inf), demand, draw)
 
 
-def _largest_first(demands: Sequence[NodeDemand], view: NodeView) -> list[int]:
+def _largest_first(demands: Sequence[NodeDemand], view: NodeScoringView) -> list[int]:
     """Return the order by GPUs, then other resources, then memory, then CPUs, as in Ray; ties keep their order."""
     common = [column(view.resources, name) for name in ("gpu", "object_store_memory", "memory", "cpu")]
     gpu, *last = common
@@ -96,7 +98,7 @@ def _largest_first(demands: Sequence[NodeDemand], view: NodeView) -> list[int]:
     return sorted(range(len(demands)), key=lambda member: [-int(demands[member].wanted[place]) for place in order])
 
 
-def _left_over(demand: NodeDemand, view: NodeView) -> FloatArray:
+def _left_over(demand: NodeDemand, view: NodeScoringView) -> FloatArray:
     """Return scores from 0 to 1 [n]: the less capacity is left on the node, the better."""
     left = (view.free - demand.wanted) / np.maximum(view.total, 1)
     score: FloatArray = 1.0 - left.mean(axis=1)

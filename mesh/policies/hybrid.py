@@ -17,7 +17,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from mesh.policies.policy import Draw, FloatArray, NodeDemand, NodeView, Policy
+from mesh.policies.policy import Draw, FloatArray, NodeDemand, NodeScoringView, Policy
 from mesh.policies.shares import column
 
 _CRITICAL = ("cpu", "memory", "object_store_memory")
@@ -25,7 +25,7 @@ _NAMED = 2.0**-30  #: Below the single-precision resolution of numbers from 1 to
 _LEFT_ALONE = 3.0
 
 
-def score(demand: NodeDemand, view: NodeView) -> FloatArray:
+def score(demand: NodeDemand, view: NodeScoringView) -> FloatArray:
     """Return from 1 to 2 for usable nodes, from -2 to -1 for GPU nodes to be avoided [n]."""
     scores = 2.0 - _utilisation(demand, view)
     gpu = column(view.resources, "gpu")
@@ -63,7 +63,7 @@ def _drawn(scores: FloatArray, best: float, count: int, draw: Draw) -> int:
     return int(rows[draw(min(count, len(rows)))])
 
 
-def _utilisation(demand: NodeDemand, view: NodeView) -> FloatArray:
+def _utilisation(demand: NodeDemand, view: NodeScoringView) -> FloatArray:
     shares = (view.total - view.free) / np.maximum(view.total, 1)
     places = _critical(view.resources)
     if not places:

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from mesh.policies.policy import FloatArray, NodeDemand, NodeView, Policy
+from mesh.policies.policy import FloatArray, NodeDemand, NodeScoringView, Policy
 from mesh.policies.shares import column, shares_after
 
 LEADER = "leader"
 _RAISED = 3.0
 
 
-def score(demand: NodeDemand, view: NodeView) -> FloatArray:
+def score(demand: NodeDemand, view: NodeScoringView) -> FloatArray:
     """Return the mean share for a worker, 1 minus it for a leader [n], from 0 to 1."""
     is_leader = demand.role == LEADER
     weights = _weights(view.resources, demand, is_leader=is_leader)

@@ -9,13 +9,13 @@ Source: Ray's locality-aware scheduling.
 from __future__ import annotations
 
 from mesh.policies import hybrid
-from mesh.policies.policy import Draw, FloatArray, NodeDemand, NodeView, Policy
+from mesh.policies.policy import Draw, FloatArray, NodeDemand, NodeScoringView, Policy
 
 _PER_BYTE = 8.0  #: One byte outweighs the range of `hybrid`, which is 4. Below 2^40 bytes `hybrid` still breaks ties.
 _ANY_BYTES = 4.0
 
 
-def score(demand: NodeDemand, view: NodeView) -> FloatArray:
+def score(demand: NodeDemand, view: NodeScoringView) -> FloatArray:
     """Return at least 6 for nodes with any bytes, else the score of `hybrid` [n]."""
     scores: FloatArray = hybrid.score(demand, view) + _PER_BYTE * view.local_bytes
     return scores

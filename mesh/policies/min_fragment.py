@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from mesh.policies.policy import FloatArray, NodeDemand, NodeView, Policy
+from mesh.policies.policy import FloatArray, NodeDemand, NodeScoringView, Policy
 from mesh.policies.shares import column, shares_after
 
 
-def score(demand: NodeDemand, view: NodeView) -> FloatArray:
+def score(demand: NodeDemand, view: NodeScoringView) -> FloatArray:
     """Return scores from 0 to 1 [n]."""
     shares = shares_after(demand, view)
     wanted = demand.wanted > 0

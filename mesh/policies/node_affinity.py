@@ -13,13 +13,13 @@ from dataclasses import replace
 import numpy as np
 
 from mesh.policies import hybrid
-from mesh.policies.policy import Draw, FloatArray, IntArray, NodeDemand, NodeView, PlacementRefused, Policy
+from mesh.policies.policy import Draw, FloatArray, IntArray, NodeDemand, NodeScoringView, PlacementRefused, Policy
 from mesh.reasons import Reason
 
 _NAMED = 3.0  #: Above any score of `hybrid`.
 
 
-def score(demand: NodeDemand, view: NodeView) -> FloatArray:
+def score(demand: NodeDemand, view: NodeScoringView) -> FloatArray:
     """Return 3 for the named node; for the others -inf, or the score of `hybrid` if the named one cannot be used [n]."""
     if not demand.names_node:
         return np.full(len(view.total), -np.inf)

@@ -25,7 +25,7 @@ Draw = Callable[[int], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeView:
+class NodeScoringView:
     """Rows of the node table. Arrays are shared and read-only."""
 
     resources: tuple[str, ...]  #: r column names.
@@ -65,7 +65,7 @@ class PlacementRefused:
 
 #: One score per row of the view; higher is better, -inf: does not fit. A row's score must not depend on the other rows, so that the
 #: scheduler can recompute changed rows alone. The pick considers available rows only.
-Score = Callable[[NodeDemand, NodeView], FloatArray]
+Score = Callable[[NodeDemand, NodeScoringView], FloatArray]
 #: Row to use, given scores that are -inf where the demand does not fit now; None when all are.
 Pick = Callable[[FloatArray, NodeDemand, Draw], int | None]
 #: Called for a new demand and whenever nodes join, leave or change totals, with the total [r] of the named node. None: it is gone, or

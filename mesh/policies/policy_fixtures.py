@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mesh.policies.policy import NodeDemand, NodeView
+from mesh.policies.policy import NodeDemand, NodeScoringView
 from mesh.resources import to_units
 
 RESOURCES = ("cpu", "gpu", "memory")
@@ -30,10 +30,10 @@ def node(
     return {"amounts": amounts, "busy": busy, "of_job": of_job, "local_bytes": local_bytes, "is_named": is_named}
 
 
-def view(*rows: Row) -> NodeView:
+def view(*rows: Row) -> NodeScoringView:
     """Return a view of the rows."""
     amounts = np.array([row["amounts"] for row in rows], dtype=np.int64).reshape(len(rows), len(RESOURCES), 2)
-    return NodeView(
+    return NodeScoringView(
         resources=RESOURCES,
         total=amounts[:, :, 1].copy(),
         free=amounts[:, :, 0].copy(),

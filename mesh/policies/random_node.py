@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from mesh.policies.policy import Draw, FloatArray, NodeDemand, NodeView, Policy
+from mesh.policies.policy import Draw, FloatArray, NodeDemand, NodeScoringView, Policy
 
 
-def score(demand: NodeDemand, view: NodeView) -> FloatArray:  # noqa: ARG001  the signature of all scores
+def score(demand: NodeDemand, view: NodeScoringView) -> FloatArray:  # noqa: ARG001  the signature of all scores
     """Return the same score for all nodes [n]."""
     return np.zeros(len(view.total))
 

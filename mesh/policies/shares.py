@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from mesh.policies.policy import FloatArray, IntArray, NodeDemand, NodeView
+from mesh.policies.policy import FloatArray, IntArray, NodeDemand, NodeScoringView
 
 #: Weight of a second criterion beside the first. Counts up to a few thousand stay distinct: 1/n - 1/(n+1) is larger.
 _TIE = 2.0**-24
@@ -21,7 +21,7 @@ def column(resources: tuple[str, ...], name: str) -> int | None:
     return resources.index(name) if name in resources else None
 
 
-def shares_after(demand: NodeDemand, view: NodeView) -> FloatArray:
+def shares_after(demand: NodeDemand, view: NodeScoringView) -> FloatArray:
     """Return the used share of each resource [n, r] once the demand is placed; 0 if the node lacks it and it is not requested."""
     taken = view.total - view.free
     taken += demand.wanted
@@ -29,7 +29,7 @@ def shares_after(demand: NodeDemand, view: NodeView) -> FloatArray:
     return shares
 
 
-def mean_share_after(demand: NodeDemand, view: NodeView) -> FloatArray:
+def mean_share_after(demand: NodeDemand, view: NodeScoringView) -> FloatArray:
     """Return the mean of these shares over the requested resources [n]; 0 for an empty demand."""
     wanted = demand.wanted > 0
     count = np.count_nonzero(wanted)

@@ -8,11 +8,11 @@ Source: ray-project/ray, `spread_scheduling_policy.cc`.
 
 from __future__ import annotations
 
-from mesh.policies.policy import FloatArray, NodeDemand, NodeView, Policy
+from mesh.policies.policy import FloatArray, NodeDemand, NodeScoringView, Policy
 from mesh.policies.shares import fewness
 
 
-def score(demand: NodeDemand, view: NodeView) -> FloatArray:  # noqa: ARG001  the signature of all scores
+def score(demand: NodeDemand, view: NodeScoringView) -> FloatArray:  # noqa: ARG001  the signature of all scores
     """Return 1 for a node without tasks, towards 0 with many [n]."""
     return fewness(view.busy)
 

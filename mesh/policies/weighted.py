@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mesh.policies.fragmentation import CommonShapes
-from mesh.policies.policy import FloatArray, IntArray, NodeDemand, NodeView, Policy
+from mesh.policies.policy import FloatArray, IntArray, NodeDemand, NodeScoringView, Policy
 from mesh.policies.shares import column, fewness
 from mesh.resources import UNITS_PER_WHOLE
 
@@ -39,7 +39,7 @@ _SPOILT = np.array([max(sum(-(-eighths * slices // 8) for slices in _SLICES), 1)
 _ROUNDING = 1e-9  #: Compensates for rounding: eight times an exact eighth may be slightly below its integer.
 
 
-def score(demand: NodeDemand, view: NodeView) -> FloatArray:
+def score(demand: NodeDemand, view: NodeScoringView) -> FloatArray:
     """Return scores from -(beta + delta) to alpha + gamma [n]."""
     weights = demand.weights
     per_unit, free = (
@@ -62,7 +62,7 @@ def score(demand: NodeDemand, view: NodeView) -> FloatArray:
     return scores
 
 
-def score_from_0_to_1(demand: NodeDemand, view: NodeView) -> FloatArray:
+def score_from_0_to_1(demand: NodeDemand, view: NodeScoringView) -> FloatArray:
     """Return the score normalised to 0 to 1 [n]; for combinations."""
     weights = demand.weights
     least = weights.fragmentation + weights.contention
@@ -70,12 +70,12 @@ def score_from_0_to_1(demand: NodeDemand, view: NodeView) -> FloatArray:
     return (score(demand, view) + least) / span if span > 0 else np.zeros(len(view.total))
 
 
-def availability(demand: NodeDemand, view: NodeView) -> FloatArray:
+def availability(demand: NodeDemand, view: NodeScoringView) -> FloatArray:
     """Return the mean free share of the requested resources [n]; 1 for an empty demand."""
     return _availability(demand, view.free - demand.wanted, 1.0 / np.maximum(view.total, 1))
 
 
-def added_fragmentation(demand: NodeDemand, view: NodeView) -> FloatArray:
+def added_fragmentation(demand: NodeDemand, view: NodeScoringView) -> FloatArray:
     """Return how much more is stranded once the demand is placed [n]."""
     if demand.common is None:
         return _lost_slices(demand, view, 1.0 / np.maximum(view.total, 1))
@@ -83,13 +83,13 @@ def added_fragmentation(demand: NodeDemand, view: NodeView) -> FloatArray:
     return _lost_copies(demand, free, free - demand.wanted, demand.common)
 
 
-def locality(view: NodeView) -> FloatArray:
+def locality(view: NodeScoringView) -> FloatArray:
     """Return the locality term [n]."""
     near: FloatArray = view.local_bytes / (view.local_bytes + _HALF_LOCAL_BYTES)
     return near
 
 
-def contention(view: NodeView) -> FloatArray:
+def contention(view: NodeScoringView) -> FloatArray:
     """Return the contention term [n]."""
     cpu = column(view.resources, "cpu")
     if cpu is None:
@@ -137,7 +137,7 @@ def _worth_by_bound(wanted_bytes: bytes, common: CommonShapes) -> FloatArray | N
     return None if bound == 0.0 else common.worth / bound
 
 
-def _lost_slices(demand: NodeDemand, view: NodeView, per_unit: FloatArray) -> FloatArray:
+def _lost_slices(demand: NodeDemand, view: NodeScoringView, per_unit: FloatArray) -> FloatArray:
     has = view.total > 0
     before = view.free * per_unit
     before += ~has  # A resource that the node lacks is never its scarcest.

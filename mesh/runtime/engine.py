@@ -28,11 +28,11 @@ from mesh.runtime.exporting import ValueUnreadable, read_verified
 from mesh.runtime.functions import FunctionShelf
 from mesh.runtime.open_stage import Missing, OpenStage, SubmittedTask
 from mesh.runtime.outbox import Outbox
-from mesh.runtime.outcomes import GroupLost, Inherited, OwnFailure, Stopped, failure_of, read
+from mesh.runtime.outcomes import GroupLost, Inherited, OwnFailure, TaskInterrupted, failure_of, read
 from mesh.runtime.run_values import RunValues
 from mesh.runtime.user_code.room import RoomWatch
 from mesh.runtime.watch import ReportWatch
-from mesh.stage_machine import StageMachine, TaskState
+from mesh.stage_machine import StageMachine, StageTaskState
 from mesh.stages import StageSpec, TaskSpec
 from mesh.values import StoredValue
 
@@ -255,7 +255,7 @@ class StageEngine:
     def _announce(self, stage_id: StageId, node: NodeId, attempt: int, started_ms: int) -> None:
         self._room.drop(stage_id)
         stage = self._stages.get(stage_id)
-        if stage is not None and stage.machine.state(node) is TaskState.SUBMITTED:
+        if stage is not None and stage.machine.state(node) is StageTaskState.SUBMITTED:
             stage.started_ms[node] = started_ms
             self._outbox.put(NodeStarted(stage=stage_id, node=node, attempt=attempt, started_ms=started_ms))
 
@@ -309,7 +309,7 @@ class StageEngine:
 
     def _submit(self, stage: OpenStage, tasks: tuple[TaskSpec, ...]) -> None:
         for task in tasks:
-            if stage.machine.state(task.node) is not TaskState.SUBMITTED:
+            if stage.machine.state(task.node) is not StageTaskState.SUBMITTED:
                 continue  # One before it in this batch was refused, and took it along.
             try:
                 self._submit_one(stage, task)
@@ -354,7 +354,7 @@ class StageEngine:
 
     def _came_back(self, stage_id: StageId, node: NodeId, outcome: TaskReport | BaseException) -> None:
         stage = self._stages.get(stage_id)
-        if stage is None or stage.machine.state(node) is not TaskState.SUBMITTED:
+        if stage is None or stage.machine.state(node) is not StageTaskState.SUBMITTED:
             return
         if isinstance(outcome, TaskReport):
             self._succeed(stage, node, outcome)
@@ -389,13 +389,13 @@ class StageEngine:
             self._stop(stage, node)
         elif isinstance(told, GroupLost) and node not in stage.started_ms:
             stage.machine.leave(node)
-        elif isinstance(told, Stopped) and not stage.is_group_lost:
+        elif isinstance(told, TaskInterrupted) and not stage.is_group_lost:
             self._fail(stage, node, OwnFailure(Reason.CANCELLED_BY_USER, "ray.exceptions.TaskCancelledError", "cancelled"))
         elif isinstance(told, Inherited) and told.from_task:
             stage.machine.leave(node)  # The task that failed reports itself.
         elif stage.machine.has_open_need(node):
             stage.early[node] = error  # Perhaps its own, perhaps that of a task whose report is still on its way.
-        elif isinstance(told, (GroupLost, Stopped)):
+        elif isinstance(told, (GroupLost, TaskInterrupted)):
             self._fail(stage, node, OwnFailure(Reason.WORKER_LOST, "ray.exceptions.TaskPlacementGroupRemoved", GROUP_LOST))
         elif isinstance(told, OwnFailure):
             self._fail(stage, node, told)
@@ -441,6 +441,6 @@ class StageEngine:
             self._room.drop(stage.spec.stage)
             self._force_at.pop(stage.spec.stage, None)
             if stage.is_group_lost:  # What waits behind a lost task would go to the removed group, and wait there for ever.
-                dropped = [node for node in stage.tasks if stage.machine.state(node) is TaskState.DROPPED]
+                dropped = [node for node in stage.tasks if stage.machine.state(node) is StageTaskState.DROPPED]
                 self._when_submitted(partial(self._ask_to_stop, stage, dropped, force=False))
             self._outbox.put(StageEnded(stage=stage.spec.stage))

@@ -104,7 +104,7 @@ class TaskFault:
     bases: tuple[str, ...] = ()  #: The exception classes above its own, nearest first.
 
 
-class TaskFailed(Exception):
+class TaskCodeFailed(Exception):
     """Raised out of a failed task; `fault` tells what the runner has to know."""
 
     def __init__(self, fault: TaskFault) -> None:
@@ -209,13 +209,13 @@ def bring_in(stored: StoredValue) -> tuple[Any, TaskReport]:
     """Ray task: read a value that another mesh wrote.
 
     Raises:
-        TaskFailed: It is gone, corrupt, or made of classes that are not here.
+        TaskCodeFailed: It is gone, corrupt, or made of classes that are not here.
     """
     started_ms = _now_ms()
     try:
         value = unpack(read_verified(stored, None), stored.encoding)
     except ValueUnreadable as unreadable:
-        raise TaskFailed(_fault(NodeId(stored.uri or stored.sha256), unreadable.reason, unreadable, started_ms)) from None
+        raise TaskCodeFailed(_fault(NodeId(stored.uri or stored.sha256), unreadable.reason, unreadable, started_ms)) from None
     return value, TaskReport(started_ms, _now_ms(), _worker())
 
 
@@ -244,7 +244,7 @@ def _run(runner: Any, key: str, code: bytes | None, call: TaskCall, values: tupl
     finally:
         _pulse.present = None
     # Outside of the handler, so that the error that Ray pickles has no context to pickle.
-    raise TaskFailed(fault)
+    raise TaskCodeFailed(fault)
 
 
 def _end_of_worker(error: BaseException) -> BaseException | None:

@@ -29,7 +29,7 @@ import ray
 import structlog
 from ray.exceptions import ActorDiedError, RayActorError, RayError
 
-from mesh.hosting import LAST_WORD, Delivered, Found, FoundStage, HostReport
+from mesh.hosting import LAST_WORD, Delivered, FoundStage, FoundStages, HostReport
 from mesh.ids import MeshId, NodeId, RunId, StageId
 from mesh.messages import STAGE_MESSAGE, Failure, NodeFailed, StageEnded, StageLost, StageMessage
 from mesh.reasons import Reason
@@ -237,7 +237,7 @@ class RayStageHost:
         """See `StageHost`."""
         self._guards.leave(incarnation)
 
-    def find(self) -> Found | None:
+    def find(self) -> FoundStages | None:
         """See `StageHost`."""
         self._found = self._actors.find()
         if self._found is None:
@@ -248,7 +248,7 @@ class RayStageHost:
             for _, roll in self._found.runners
             for held in roll.stages
         )
-        return Found(incarnation=self._found.incarnation, since=self._found.since, stages=tuple(stages))
+        return FoundStages(incarnation=self._found.incarnation, since=self._found.since, stages=tuple(stages))
 
     def go_on(self, stages: frozenset[StageId]) -> None:
         """See `StageHost`."""

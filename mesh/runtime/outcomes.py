@@ -27,7 +27,7 @@ from ray.exceptions import (
 from mesh.ids import NodeId
 from mesh.messages import Failure
 from mesh.reasons import Reason
-from mesh.runtime.execution import TaskFailed, TaskFault, class_name
+from mesh.runtime.execution import TaskCodeFailed, TaskFault, class_name
 from mesh.values import Encoding, StoredValue
 
 
@@ -50,7 +50,7 @@ class Inherited:
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
+class TaskInterrupted:
     """The task was cancelled."""
 
 
@@ -59,7 +59,7 @@ class GroupLost:
     """The placement group was removed before the task began."""
 
 
-Outcome = OwnFailure | Inherited | Stopped | GroupLost
+Outcome = OwnFailure | Inherited | TaskInterrupted | GroupLost
 
 #: What Ray's own errors mean, in place of a report or as the cause of a task's error; the first match holds. Any other is a lost worker.
 _REASONS: tuple[tuple[type[BaseException], Reason], ...] = (
@@ -77,13 +77,13 @@ _REASONS: tuple[tuple[type[BaseException], Reason], ...] = (
 def read(error: BaseException, node: NodeId) -> Outcome:
     """The meaning of what Ray raised for the report of `node`'s task."""
     cause = getattr(error, "cause", None) if isinstance(error, RayTaskError) else None
-    if isinstance(cause, TaskFailed):
+    if isinstance(cause, TaskCodeFailed):
         fault = cause.fault
         if fault.node != node:
             return Inherited(from_task=True, message=str(cause))
         return OwnFailure(fault.reason, fault.type_name, fault.message, fault)
     if isinstance(error, TaskCancelledError):
-        return Stopped()
+        return TaskInterrupted()
     if isinstance(error, TaskPlacementGroupRemoved):
         return GroupLost()
     if cause is not None and not isinstance(cause, RayError):

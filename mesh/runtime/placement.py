@@ -31,7 +31,7 @@ _OWN_NAMES = {name: own for own, name in _RAY_NAMES.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class GroupShape:
+class StageGroupShape:
     """What makes two groups interchangeable."""
 
     slot: ResourceSet
@@ -47,13 +47,13 @@ class PlacementPool:
 
     def __init__(self, node_labels: Mapping[str, str]) -> None:
         self._node_labels = dict(node_labels)
-        self._idle: IdleGroups[GroupShape, PlacementGroup] = IdleGroups()
-        self._taken: dict[str, tuple[GroupShape, PlacementGroup]] = {}  #: By the id of the group.
+        self._idle: IdleGroups[StageGroupShape, PlacementGroup] = IdleGroups()
+        self._taken: dict[str, tuple[StageGroupShape, PlacementGroup]] = {}  #: By the id of the group.
         self._guard = threading.Lock()
 
     def take(self, slot: ResourceSet, slots: int) -> PlacementGroup:
         """A group of `slots` bundles of `slot`: a kept one, else a new one. See `READY_S` for how long this takes."""
-        shape = GroupShape(slot, slots)
+        shape = StageGroupShape(slot, slots)
         with self._guard:
             group = self._idle.take(shape)
             if group is None:
@@ -92,7 +92,7 @@ class PlacementPool:
             self._taken.clear()
         self._drop_idle()
 
-    def _create(self, shape: GroupShape) -> PlacementGroup:
+    def _create(self, shape: StageGroupShape) -> PlacementGroup:
         selectors = [self._node_labels] * shape.slots if self._node_labels else None
         group: PlacementGroup = placement_group([bundle_of(shape.slot)] * shape.slots, bundle_label_selector=selectors)
         return group

@@ -31,7 +31,7 @@ import numpy as np
 
 from mesh.counting import counted
 from mesh.plugins import CandidateFacts, Plugin, PluginError, TaskFacts
-from mesh.policies.policy import FloatArray, IntArray, NodeDemand, NodeView
+from mesh.policies.policy import FloatArray, IntArray, NodeDemand, NodeScoringView
 from mesh.policies.shares import column
 from mesh.resources import UNITS_PER_WHOLE, ResourceSet
 
@@ -101,7 +101,7 @@ class _Module:
         self._sweep = self._wasmtime.Module(self._engine, _SWEEP)
         self._instance(FUEL_PER_CALL)  # What it does as it starts shows here, not in the middle of a decision.
 
-    def score(self, demand: NodeDemand, view: NodeView) -> FloatArray:
+    def score(self, demand: NodeDemand, view: NodeScoringView) -> FloatArray:
         """The module's `score` of each node [n]."""
         rows = len(view.total)
         store, instance = self._instance(FUEL_PER_CALL + FUEL_PER_NODE * rows)
@@ -200,7 +200,7 @@ def _config(wasmtime: Any) -> Any:
     return config
 
 
-def _numbers(demand: NodeDemand, view: NodeView) -> FloatArray:
+def _numbers(demand: NodeDemand, view: NodeScoringView) -> FloatArray:
     """What `score` takes, a row per node [n, 12]."""
     names = ("cpu", "gpu", "memory")
     nodes = [_wholes(view.resources, table, name) for name in names for table in (view.free, view.total)]

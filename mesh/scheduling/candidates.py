@@ -17,7 +17,7 @@ from mesh.ids import JobId, NodeName
 from mesh.labels import matches
 from mesh.nodes import NodeTable, Units
 from mesh.policies.fragmentation import CommonShapes
-from mesh.policies.policy import BoolArray, Draw, FloatArray, IntArray, NodeDemand, NodeView, PlacementRefused, Policy
+from mesh.policies.policy import BoolArray, Draw, FloatArray, IntArray, NodeDemand, NodeScoringView, PlacementRefused, Policy
 from mesh.resources import ResourceSet
 from mesh.scheduling.feasibility import label_rows
 
@@ -181,10 +181,10 @@ class Candidates:
         scores = self._policy.score(self._demand, self._view(rows, free))
         self._scores[rows] = np.where(fits, scores, -np.inf)
 
-    def _view(self, rows: NDArray[np.intp] | slice, free: IntArray) -> NodeView:
+    def _view(self, rows: NDArray[np.intp] | slice, free: IntArray) -> NodeScoringView:
         table, count = self._table, len(free)
         job = self._job_counts.get(self._job, {}) if self._job is not None else {}
-        return NodeView(
+        return NodeScoringView(
             resources=table.resources,
             total=table.total[rows] if isinstance(rows, slice) else table.total.take(rows, 0),
             free=free,

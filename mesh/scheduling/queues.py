@@ -208,9 +208,9 @@ class LabelQueues:
         sooner = sum(kept.order.bisect_left((ahead + bonuses[kept.label], arrival, task)) for kept in self._buckets.values())
         return int(sooner) + 1
 
-    def round(self, now_ms: int, buckets: Iterable[Hashable] | None = None) -> Round:
+    def round(self, now_ms: int, buckets: Iterable[Hashable] | None = None) -> QueuePass:
         """Return one pass over the heads of these buckets (None: of all), best first."""
-        return Round(self, now_ms, self._buckets if buckets is None else buckets)
+        return QueuePass(self, now_ms, self._buckets if buckets is None else buckets)
 
     def check(self) -> list[str]:
         """Return a message per broken invariant; empty when all hold. Cost is linear in the number of queued tasks."""
@@ -259,7 +259,7 @@ class LabelQueues:
 _Head = tuple[int, int, TaskId, int, Hashable]
 
 
-class Round:
+class QueuePass:
     """One pass over the heads of buckets. A bucket whose head was taken and that is not put back is skipped until the next round."""
 
     __slots__ = ("_heads", "_in_play", "_now_ms", "_numbers", "_queues")

@@ -56,7 +56,7 @@ KNOBS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class SettingChange:
     """Proposed change of a setting."""
 
     name: str
@@ -65,7 +65,7 @@ class Change:
     reason: str
 
 
-def settings_of(changes: Iterable[Change]) -> dict[str, float]:
+def settings_of(changes: Iterable[SettingChange]) -> dict[str, float]:
     """Return the changes as `SettingsChanged` takes them, without the number of replicas, which the host applies."""
     return {change.name: change.new for change in changes if change.name != REPLICAS}
 
@@ -89,7 +89,7 @@ class Tuner:
         self._knobs = knobs
         self._states: dict[str, _KnobState] = {}
 
-    def propose(self, figures: Figures, settings: SchedulerSettings, now_ms: int, *, replicas: int = 1) -> tuple[Change, ...]:
+    def propose(self, figures: Figures, settings: SchedulerSettings, now_ms: int, *, replicas: int = 1) -> tuple[SettingChange, ...]:
         """Return the changes to make now. The caller applies them or not, and passes the resulting settings next time.
 
         Args:
@@ -104,7 +104,7 @@ class Tuner:
                 changes.append(change)
         return tuple(changes)
 
-    def _turn(self, knob: Knob, values: Mapping[str, float], worst: Judged | None, now_ms: int) -> Change | None:
+    def _turn(self, knob: Knob, values: Mapping[str, float], worst: Judged | None, now_ms: int) -> SettingChange | None:
         value = values[knob.name]
         state = self._states.setdefault(knob.name, _KnobState(value, value))
         if value != state.last:
@@ -132,10 +132,10 @@ class Tuner:
         return _stepped(before, value, state.base) == value
 
 
-def _move(knob: Knob, state: _KnobState, new: float, now_ms: int, reason: str) -> Change | None:
+def _move(knob: Knob, state: _KnobState, new: float, now_ms: int, reason: str) -> SettingChange | None:
     if new == state.last:
         return None
-    change = Change(name=knob.name, old=state.last, new=new, reason=reason)
+    change = SettingChange(name=knob.name, old=state.last, new=new, reason=reason)
     state.was_eased = abs(new - state.base) < abs(state.last - state.base)
     state.last, state.moved_ms, state.missed, state.calm = new, now_ms, 0, 0
     return change

@@ -8,13 +8,15 @@ from federation.errors import UnknownMesh
 from federation.leases import LeaseLedger
 from federation.registry import MeshRegistry
 from federation.roster import NO_ROSTER, Roster
-from federation.snapshot import Snapshot
+from federation.snapshot import FederationSnapshot
 from federation.standing import Drain
 from mesh.ids import MeshId
 from serve_apps.looks.snapshots import snapshot_now
 
 
-def drain_mesh(ledger: LeaseLedger, registry: MeshRegistry, mesh: MeshId, *, reason: str, by: str, roster: Roster = NO_ROSTER) -> Snapshot:
+def drain_mesh(
+    ledger: LeaseLedger, registry: MeshRegistry, mesh: MeshId, *, reason: str, by: str, roster: Roster = NO_ROSTER
+) -> FederationSnapshot:
     """Drain the mesh and return the changed snapshot. A repeated drain replaces the reason.
 
     Args:
@@ -30,7 +32,9 @@ def drain_mesh(ledger: LeaseLedger, registry: MeshRegistry, mesh: MeshId, *, rea
     return snapshot_now(ledger.snapshot, registry, roster)
 
 
-def undrain_mesh(ledger: LeaseLedger, registry: MeshRegistry, mesh: MeshId, *, roster: Roster = NO_ROSTER) -> tuple[Snapshot, bool]:
+def undrain_mesh(
+    ledger: LeaseLedger, registry: MeshRegistry, mesh: MeshId, *, roster: Roster = NO_ROSTER
+) -> tuple[FederationSnapshot, bool]:
     """Undrain the mesh; return the changed snapshot and whether the mesh was drained. Raises as `drain_mesh`."""
     was_drained = registry.undrain(mesh)
     snapshot = snapshot_now(ledger.snapshot, registry, roster)
@@ -39,7 +43,7 @@ def undrain_mesh(ledger: LeaseLedger, registry: MeshRegistry, mesh: MeshId, *, r
     return snapshot, was_drained
 
 
-def _check_known(snapshot: Snapshot, mesh: MeshId) -> None:
+def _check_known(snapshot: FederationSnapshot, mesh: MeshId) -> None:
     """Refuse a mesh that never joined and that the file does not name: its name is a typing error. An absent mesh may be drained before it
     joins.
     """

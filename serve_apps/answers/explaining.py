@@ -20,7 +20,7 @@ from federation.explaining.foreseeing import BegunStage
 from federation.explaining.outlook import Outlooks
 from federation.explaining.pieces import Piece
 from federation.quota.starts import Starts, Tally
-from federation.snapshot import Snapshot
+from federation.snapshot import FederationSnapshot
 from federation.tenant_orders import OrdersInForce
 from federation.tenants import TenantTree
 from mesh.ids import MeshId, NodeId, RunId, TenantPath
@@ -191,7 +191,7 @@ def tell_story(
     return StoryView(chapters=[chapter_view(chapter) for chapter in told[-limit:]])
 
 
-def _look(ports: Dependencies) -> tuple[Snapshot, Queues]:
+def _look(ports: Dependencies) -> tuple[FederationSnapshot, Queues]:
     snapshot = snapshot_now(ports.shown, ports.registry, ports.roster)
     return snapshot, queues_of(snapshot, ports.queue)
 
@@ -273,7 +273,7 @@ def _running_in(record: RunRecord) -> Iterator[BegunStage]:
             )
 
 
-def _starts(ports: Dependencies, snapshot: Snapshot, orders: OrdersInForce, tenant: TenantPath) -> Starts:
+def _starts(ports: Dependencies, snapshot: FederationSnapshot, orders: OrdersInForce, tenant: TenantPath) -> Starts:
     """Return the tenant's start gate with its running work; runs are read only if their number is limited."""
     starts = Starts(snapshot.tree, orders)
     if starts.limits_running and tenant in snapshot.tree.tenants:

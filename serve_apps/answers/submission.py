@@ -12,7 +12,7 @@ from dag.runs import NodeRecord, RunRecord
 from dag.spec import DagSpec, digest, kept_form, parse
 from federation.durability import Durability, check_reachable
 from federation.roster import Roster
-from federation.snapshot import Snapshot, resources_of
+from federation.snapshot import FederationSnapshot, resources_of
 from mesh.ids import NodeId, RunId, TenantPath
 from serve_apps.requests.access import EVERYBODY, reaches
 from serve_apps.requests.auth import Principal
@@ -77,7 +77,7 @@ def read_spec(body: bytes) -> DagSpec:
         raise
 
 
-def check_against(spec: DagSpec, snapshot: Snapshot, tenant: TenantPath, roster: Roster) -> None:
+def check_against(spec: DagSpec, snapshot: FederationSnapshot, tenant: TenantPath, roster: Roster) -> None:
     """Check the spec against what the tenant may run and what meshes have, including meshes that only the root's file names.
 
     Raises:

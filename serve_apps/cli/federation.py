@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import typer
 
-from federation.snapshot import Snapshot
+from federation.snapshot import FederationSnapshot
 from mesh.ids import MeshId
 from serve_apps.answers.draining import drain_mesh, undrain_mesh
 from serve_apps.cli.mesh_render import beside_the_table, meshes_table
@@ -97,7 +97,7 @@ def _tell(path: str, body: dict[str, str], address: str | None) -> MeshesView:
     return read_view(MeshesView, open_session(address, as_json=False).client.tell(path, body))
 
 
-def _seen(snapshot: Snapshot) -> MeshesView:
+def _seen(snapshot: FederationSnapshot) -> MeshesView:
     return meshes_view(snapshot, lambda _: True)
 
 

@@ -21,7 +21,7 @@ from mesh.ids import RunId
 from serve_apps.cli.graph_file import load_graph
 from serve_apps.cli.output import Text, console_for, print_json
 from serve_apps.cli.render import failure_summary, result_summary, run_panel, runs_table
-from serve_apps.cli.session import AddressOption, JsonOption, Session, open_session, read_view
+from serve_apps.cli.session import AddressOption, CliSession, JsonOption, open_session, read_view
 from serve_apps.cli.spec_file import load_spec, named, names_spec
 from serve_apps.cli.waiting_render import plan_picture
 from serve_apps.schemas.plans import PlanView
@@ -96,7 +96,7 @@ def submit(
         session.tell_json(session.view(RunLine, f"{run.path}/summary"))
 
 
-def _is_there(session: Session, run_id: str) -> bool:
+def _is_there(session: CliSession, run_id: str) -> bool:
     try:
         session.client.run(run_id)
     except UnknownRun:
@@ -185,7 +185,7 @@ def cancel(
         session.console.print(f"{run_id}: {line.state}" if RunState(line.state) in RUN_ENDS else f"{run_id} is being stopped")
 
 
-def _follow(session: Session, run: Run) -> None:
+def _follow(session: CliSession, run: Run) -> None:
     """Show the run until it ends, then its result.
 
     Raises:
@@ -204,7 +204,7 @@ def _follow(session: Session, run: Run) -> None:
     _tell_result(session, run)
 
 
-def _draw_until_end(session: Session, run: Run) -> None:
+def _draw_until_end(session: CliSession, run: Run) -> None:
     if not session.console.is_terminal:  # A log or a pipe gets one line per change, and the whole run once at the end.
         told = ""
         while True:
@@ -226,7 +226,7 @@ def _draw_until_end(session: Session, run: Run) -> None:
             session.view(RunLine, f"{run.path}/summary", {"wait_s": LOOK_S})  # Long poll: returns early when the run ends.
 
 
-def _tell_result(session: Session, run: Run) -> None:
+def _tell_result(session: CliSession, run: Run) -> None:
     """Print the result of the run.
 
     Raises:
@@ -241,7 +241,7 @@ def _tell_result(session: Session, run: Run) -> None:
         raise typer.Exit(1)
 
 
-def _result_of(session: Session, run: Run) -> ResultView | NoResultView | RunLine:
+def _result_of(session: CliSession, run: Run) -> ResultView | NoResultView | RunLine:
     status, answer = session.client.result_answer(run.id)
     if status == httpx.codes.OK:
         return read_view(ResultView, answer)
@@ -256,14 +256,14 @@ def _picture(view: ResultView | NoResultView | RunLine) -> RenderableType:
     return f"{view.id} has not ended: {view.state}; `schedulemesh watch {view.id}` follows it"
 
 
-def _write(session: Session, folder: Path, name: str, href: str, encoding: Literal["json", "pickle"]) -> Path:
+def _write(session: CliSession, folder: Path, name: str, href: str, encoding: Literal["json", "pickle"]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{quote(name, safe=' ')}.{encoding}"
     path.write_bytes(session.client.fetch(href))
     return path
 
 
-def _tell_plan(session: Session, spec: dict[str, Any]) -> None:
+def _tell_plan(session: CliSession, spec: dict[str, Any]) -> None:
     view = read_view(PlanView, session.client.plan(spec))
     if session.as_json:
         session.tell_json(view)

@@ -29,7 +29,7 @@ AddressOption = Annotated[
 ]
 
 
-class Session:
+class CliSession:
     """Connection of one command to the root and to the terminal.
 
     Args:
@@ -56,7 +56,7 @@ class Session:
         print_json(view.model_dump_json(indent=2))
 
 
-def open_session(address: str | None, *, as_json: bool) -> Session:
+def open_session(address: str | None, *, as_json: bool) -> CliSession:
     """Open a session with the root at `address`, or with the root that the environment or the folder names.
 
     Raises:
@@ -64,7 +64,7 @@ def open_session(address: str | None, *, as_json: bool) -> Session:
     """
     access = find_access(address, None, environment=os.environ, folder=Path.cwd(), asked=IN_TERMINAL)
     console = console_for()
-    return Session(Client(access), console, as_json=as_json, state_folder=access.state_folder)
+    return CliSession(Client(access), console, as_json=as_json, state_folder=access.state_folder)
 
 
 def is_elsewhere(address: str | None) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from federation.quota.policies import OnQuotaReduction, StandingOrders
 from federation.routing.domains import crowded
-from federation.snapshot import Snapshot
+from federation.snapshot import FederationSnapshot
 from federation.tenants import SEPARATOR, FlavorResource, Quota, TenantTree
 from mesh.errors import MeshError
 from mesh.ids import TenantPath
@@ -45,7 +45,7 @@ class Changes:
     stopped: frozenset[str] = frozenset()  #: Entries of `over` whose work is stopped; the others keep running.
 
 
-def changes(snapshot: Snapshot, known: StandingOrders, tree: TenantTree, asked: StandingOrders) -> Changes:
+def changes(snapshot: FederationSnapshot, known: StandingOrders, tree: TenantTree, asked: StandingOrders) -> Changes:
     """Return the differences between the running federation and a file.
 
     Args:
@@ -69,7 +69,7 @@ def changes(snapshot: Snapshot, known: StandingOrders, tree: TenantTree, asked: 
     )
 
 
-def refuse_crowding(snapshot: Snapshot, tree: TenantTree) -> None:
+def refuse_crowding(snapshot: FederationSnapshot, tree: TenantTree) -> None:
     """Check that the tree keeps tenants apart on the clusters of the meshes that have joined.
 
     Raises:
@@ -85,7 +85,7 @@ def refuse_crowding(snapshot: Snapshot, tree: TenantTree) -> None:
             )
 
 
-def _is_stopped(row: str, snapshot: Snapshot, tree: TenantTree, asked: StandingOrders) -> bool:
+def _is_stopped(row: str, snapshot: FederationSnapshot, tree: TenantTree, asked: StandingOrders) -> bool:
     """Return whether a holder of the excess is evicted when its quota is reduced. Each holder's own `on_quota_reduction` decides."""
     node, flavor, resource = row.split(SEPARATOR)
     holders = {lease.tenant for lease in snapshot.leases if lease.flavor == flavor and resource in lease.amounts}

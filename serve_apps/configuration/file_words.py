@@ -7,11 +7,11 @@ from enum import Enum
 
 from federation.config.sections.values import format_duration
 from federation.quota.from_config import PREEMPT, PREFER, TRY_ON
-from federation.quota.policies import Policies, Preempt, QueueSettings, Rules, TimeWindow
+from federation.quota.policies import Policies, PreemptionMode, QueueSettings, Rules, TimeWindow
 
 NOT_SET = "not set"
 #: Settings of a tenant without any in a file: the defaults at the top of a tree.
-UNSAID = QueueSettings(policies=Policies(within_queue=Preempt.LOWER_PRIORITY, reclaim=Preempt.ANY))
+UNSAID = QueueSettings(policies=Policies(within_queue=PreemptionMode.LOWER_PRIORITY, reclaim=PreemptionMode.ANY))
 
 _WORDS: Mapping[Enum, str] = {value: word for words in (PREEMPT, TRY_ON, PREFER) for word, value in words.items()}
 

@@ -7,17 +7,17 @@ from dataclasses import replace
 
 from federation.registry import MeshRegistry, enrolled
 from federation.roster import NO_ROSTER, Roster
-from federation.snapshot import Snapshot
+from federation.snapshot import FederationSnapshot
 from mesh.ids import MeshId
 
 
-def snapshot_now(look: Callable[[], Snapshot], registry: MeshRegistry, roster: Roster = NO_ROSTER) -> Snapshot:
+def snapshot_now(look: Callable[[], FederationSnapshot], registry: MeshRegistry, roster: Roster = NO_ROSTER) -> FederationSnapshot:
     """Return the ledger's snapshot with the registry's data of each mesh, and the absent meshes. Raises StoreUnavailable."""
     standings = registry.standings()
     return enrolled(look(), standings, roster)
 
 
-def only(snapshot: Snapshot, mesh: MeshId) -> Snapshot:
+def only(snapshot: FederationSnapshot, mesh: MeshId) -> FederationSnapshot:
     """Return the snapshot with this mesh alone, present or absent."""
     there = tuple(view for view in snapshot.meshes if view.record.mesh == mesh)
     return replace(snapshot, meshes=there, absent=tuple(away for away in snapshot.absent if away.record.mesh == mesh))

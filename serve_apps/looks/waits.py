@@ -15,7 +15,7 @@ from federation.dispatch import QueuedStage, StageQueue
 from federation.estimates import CostRules
 from federation.explaining.outlook import SAID_IN_PART, Outlooks
 from federation.quota.explain import Change, Lever
-from federation.snapshot import Snapshot
+from federation.snapshot import FederationSnapshot
 from federation.tenant_orders import OrdersInForce
 from mesh.ids import MeshId, RunId, StageId
 from mesh.reasons import Reason
@@ -79,13 +79,15 @@ def is_line_told_in_part(summary: RunSummary) -> bool:
     return summary.state is RunState.RUNNING and summary.reason in SAID_IN_PART
 
 
-def queues_of(snapshot: Snapshot, queue: StageQueue) -> Queues:
+def queues_of(snapshot: FederationSnapshot, queue: StageQueue) -> Queues:
     """Return the queued stages of each mesh, next first. Raises StoreUnavailable."""
     waiting = (view.record.mesh for view in snapshot.meshes if view.waiting)
     return {mesh: tuple(queue.waiting(mesh, QUEUE_DEPTH_MAX)) for mesh in waiting}
 
 
-def waits_in(snapshot: Snapshot, orders: OrdersInForce, queues: Mapping[MeshId, Sequence[QueuedStage]], rules: CostRules) -> Waits:
+def waits_in(
+    snapshot: FederationSnapshot, orders: OrdersInForce, queues: Mapping[MeshId, Sequence[QueuedStage]], rules: CostRules
+) -> Waits:
     """Return why each stage of the queues waits."""
     outlooks = Outlooks(snapshot, orders, queues, rules, ages={})  # Ages serve only start estimates, which are not needed here.
     stages: dict[str, Wait] = {}

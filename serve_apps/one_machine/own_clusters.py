@@ -10,7 +10,7 @@ from functools import partial
 
 from federation.config.loading import FederationConfig
 from mesh.counting import counted
-from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.runtime.cluster.own_cluster import OwnCluster
 from mesh.runtime.cluster.run_as import RunAs
 from serve_apps.one_machine import left_folders
@@ -118,7 +118,7 @@ class OwnClusters:
     def _start(self, name: str) -> None:
         section = self._config.clusters[name]
         nodes = tuple(
-            NodeSpec(
+            ClusterNodeSpec(
                 cpu=node.cpu, gpu=node.gpu, memory_bytes=node.memory_bytes, labels=dict(node.labels), resources=_as_written(node.resources)
             )
             for node in section.nodes or ()

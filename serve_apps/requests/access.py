@@ -9,7 +9,7 @@ from fastapi.security import HTTPBearer
 
 from dag.errors import UnknownRun
 from dag.runs import RunRecord, RunSummary
-from federation.snapshot import Snapshot
+from federation.snapshot import FederationSnapshot
 from mesh.ids import RunId, TenantPath
 from serve_apps.requests.auth import Denial, Denied, MeshPrincipal, Principal, authenticate, authenticate_mesh
 from serve_apps.requests.dependencies import Dependencies, Ports
@@ -87,7 +87,7 @@ def reaches(principal: Principal, tenant: TenantPath) -> bool:
     return principal.tenant == EVERYBODY or principal.may(tenant)
 
 
-def tops(principal: Principal, snapshot: Snapshot) -> tuple[TenantPath, ...]:
+def tops(principal: Principal, snapshot: FederationSnapshot) -> tuple[TenantPath, ...]:
     """Return the path prefixes of all tenants that the key covers."""
     if principal.tenant != EVERYBODY:
         return (principal.tenant,)

@@ -19,7 +19,7 @@ from federation.leases import LeaseLedger
 from federation.receipts import ReceiptKeys
 from federation.registry import MeshRegistry
 from federation.roster import NO_ROSTER, Roster
-from federation.snapshot import Snapshot
+from federation.snapshot import FederationSnapshot
 from federation.tenant_orders import TenantOrders
 from mesh.clock import Clock
 from serve_apps.looks.shared_look import SharedLook
@@ -56,7 +56,7 @@ class Dependencies:
     retention_ms: int = KEPT_MS  #: How long ended runs are kept.
     close: Callable[[], Awaitable[None]] | None = None  #: Awaited when the application stops: closes what lives in its event loop.
     desk: FrontDesk = field(init=False, default_factory=FrontDesk)  #: Call limits.
-    shown: SharedLook[Snapshot] = field(init=False)  #: Snapshot of the ledger for display.
+    shown: SharedLook[FederationSnapshot] = field(init=False)  #: Snapshot of the ledger for display.
     waits: SharedLook[Waits] = field(init=False)  #: Why queued work waits, for display.
     accepted: AcceptedRuns = field(init=False)  #: Runs accepted recently by this replica.
 
@@ -66,7 +66,7 @@ class Dependencies:
         accepted = AcceptedRuns(self.runs, epoch=self._epoch, clock=self.clock, kept_ms=self.retention_ms)
         object.__setattr__(self, "accepted", accepted)
 
-    def _look(self) -> Snapshot:
+    def _look(self) -> FederationSnapshot:
         return self.ledger.snapshot()
 
     def _look_at_waits(self) -> Waits:

@@ -23,7 +23,7 @@ from federation.auditing import mismatches
 from federation.dispatch import StageAges, StageQueue
 from federation.errors import StoreUnavailable
 from federation.leases import LeaseLedger
-from federation.snapshot import MeshView, Snapshot
+from federation.snapshot import FederationSnapshot, MeshView
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet, from_units
@@ -38,7 +38,7 @@ _DURATION_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 
 class Truth:
     """State of the stores at one time."""
 
-    snapshot: Snapshot
+    snapshot: FederationSnapshot
     runs: Counter[RunState]
     waiting: Counter[tuple[MeshId, Reason]]
     run_ages_ms: dict[RunState, int]  #: Age of the oldest run in each state that is not an end.

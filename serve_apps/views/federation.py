@@ -14,7 +14,7 @@ from federation.quota.policies import QueueSettings, StandingOrders, Stop
 from federation.roster import NO_ROSTER, Roster, differences
 from federation.routing.domains import crowded
 from federation.routing.openness import may_use, words_of_crowd
-from federation.snapshot import AbsentMesh, MeshRecord, MeshView, PoolRecord, Snapshot
+from federation.snapshot import AbsentMesh, FederationSnapshot, MeshRecord, MeshView, PoolRecord
 from federation.tenant_orders import OrdersInForce
 from federation.tenants import FlavorResource
 from mesh.ids import MeshId, TenantPath
@@ -36,7 +36,7 @@ def quantity(resource: str, units: int) -> Quantity:
     return Quantity(units=units, amount=from_units(resource, units), text=f"-{text}" if units < 0 else text)
 
 
-def tenants_view(snapshot: Snapshot, within: Within, orders: OrdersInForce = NO_ORDERS) -> TenantsView:
+def tenants_view(snapshot: FederationSnapshot, within: Within, orders: OrdersInForce = NO_ORDERS) -> TenantsView:
     """Return the tenants within reach, each after its parent."""
     keys = sorted(snapshot.tree.flavor_resources())
     merged = orders.merged()
@@ -86,7 +86,7 @@ def stop_view(tenant: TenantPath, orders: OrdersInForce, *, changed: bool = True
 
 
 def meshes_view(
-    snapshot: Snapshot, within: Within, ages: Mapping[MeshId, StageAges] | None = None, roster: Roster = NO_ROSTER
+    snapshot: FederationSnapshot, within: Within, ages: Mapping[MeshId, StageAges] | None = None, roster: Roster = NO_ROSTER
 ) -> MeshesView:
     """Return the meshes that a tenant within reach may use, and absent meshes that it could use."""
     reached = [path for path in snapshot.tree.tenants if within(path)]
@@ -107,7 +107,7 @@ def meshes_view(
     )
 
 
-def leases_view(snapshot: Snapshot, within: Within) -> LeasesView:
+def leases_view(snapshot: FederationSnapshot, within: Within) -> LeasesView:
     """Return the leases of tenants within reach."""
     return LeasesView(
         at_ms=snapshot.at_ms,
@@ -130,13 +130,13 @@ def leases_view(snapshot: Snapshot, within: Within) -> LeasesView:
     )
 
 
-def _is_told(snapshot: Snapshot, path: TenantPath, key: FlavorResource) -> bool:
+def _is_told(snapshot: FederationSnapshot, path: TenantPath, key: FlavorResource) -> bool:
     """Return whether the tenant has any of the resource: nominal quota, quota lent from below, or use."""
     has_quota = key in snapshot.tree.tenant(path).quotas or snapshot.tree.own_quota(path, key) > 0
     return has_quota or snapshot.usage.get((path, *key), 0) > 0
 
 
-def _quota_view(snapshot: Snapshot, path: TenantPath, key: FlavorResource) -> QuotaView:
+def _quota_view(snapshot: FederationSnapshot, path: TenantPath, key: FlavorResource) -> QuotaView:
     tree, usage = snapshot.tree, snapshot.usage
     flavor, resource = key
     quota, used = tree.quota(path, key), usage.get((path, *key), 0)

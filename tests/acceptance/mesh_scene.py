@@ -16,7 +16,7 @@ from patience import eventually, gone
 
 import mesh
 from mesh.errors import RuntimeDoorError
-from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.runtime.cluster.cluster_token import token_environment
 from mesh.runtime.cluster.node_start import PORTS_A_NODE, Nodes, await_up, node_environment
 from mesh.runtime.cluster.own_cluster import OwnCluster
@@ -158,7 +158,7 @@ def kept_step(running: mesh.ScheduleMesh, task: mesh.TaskHandle) -> int:
     return kept.checkpoint.number if kept is not None and kept.checkpoint is not None else 0
 
 
-def cluster_of(*nodes: NodeSpec) -> Iterator[OwnCluster]:
+def cluster_of(*nodes: ClusterNodeSpec) -> Iterator[OwnCluster]:
     """A cluster of these nodes, and this process as its driver; for a fixture."""
     if ray.is_initialized():
         ray.shutdown()
@@ -217,7 +217,7 @@ def has_ended(process: psutil.Process) -> bool:
 
 
 @contextmanager
-def joined(cluster: OwnCluster, spec: NodeSpec) -> Iterator[int]:
+def joined(cluster: OwnCluster, spec: ClusterNodeSpec) -> Iterator[int]:
     """Another node, while the block runs; its session."""
     process = _up(cluster, spec) or _up(cluster, spec)
     assert process is not None, f"no node came up: {cluster.folder}"
@@ -228,7 +228,7 @@ def joined(cluster: OwnCluster, spec: NodeSpec) -> Iterator[int]:
         process.wait()
 
 
-def _up(cluster: OwnCluster, spec: NodeSpec) -> subprocess.Popen[bytes] | None:
+def _up(cluster: OwnCluster, spec: ClusterNodeSpec) -> subprocess.Popen[bytes] | None:
     """A node that is up. None: it has ended before, as on a machine with so much to do that a part of it took longer than Ray waits."""
     place = len(list(cluster.folder.glob("node-*.log")))  # One that no node had.
     nodes = Nodes(

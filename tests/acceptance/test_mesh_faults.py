@@ -34,7 +34,7 @@ from patience import eventually
 
 import mesh
 from mesh.reasons import Reason
-from mesh.runtime.cluster.cluster_spec import NodeSpec
+from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec
 from mesh.runtime.supervision.driver import DriverSettings
 from mesh.runtime.supervision.supervision_errors import TaskFailed
 from mesh.scheduling.settings import SchedulerSettings
@@ -47,7 +47,9 @@ EAST, WEST = {"zone": "east"}, {"zone": "west"}
 
 @pytest.fixture(scope="module")
 def cluster():
-    yield from cluster_of(NodeSpec(cpu=2, labels={"zone": "head"}), NodeSpec(cpu=2, labels=EAST), NodeSpec(cpu=2, labels=WEST))
+    yield from cluster_of(
+        ClusterNodeSpec(cpu=2, labels={"zone": "head"}), ClusterNodeSpec(cpu=2, labels=EAST), ClusterNodeSpec(cpu=2, labels=WEST)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +145,7 @@ def test_s20_a_node_that_joins_starts_what_no_node_could_run_and_one_that_dies_s
     plain = running.submit_task(Probe, pool="main", resources={"cpu": 1, "accelerator": 1}, max_restarts=1)
     assert (plain.status().state, plain.status().reason) == (TaskState.INFEASIBLE, Reason.NO_NODE_FITS)
     needed = {"accelerator": 4.0}
-    with joined(cluster, NodeSpec(cpu=3, labels={"zone": "first"}, resources=needed)) as first:
+    with joined(cluster, ClusterNodeSpec(cpu=3, labels={"zone": "first"}, resources=needed)) as first:
         eventually(lambda: [group.state for group in running.list_groups()] == ["IDLE"])
         grouped = running.submit_task(Probe, pool="grouped", resources={"cpu": 1, "accelerator": 1}, priority=9, max_restarts=1)
         assert plain.wait_started(60).state is TaskState.RUNNING
@@ -151,7 +153,7 @@ def test_s20_a_node_that_joins_starts_what_no_node_could_run_and_one_that_dies_s
         layer = {group.group: group.layer for group in running.list_groups()}
         assert layer[grouped.status().group] == "RESERVED"
         assert plain.call("node") == grouped.call("node") == node_named(zone="first")
-        with joined(cluster, NodeSpec(cpu=3, labels={"zone": "second"}, resources=needed)):
+        with joined(cluster, ClusterNodeSpec(cpu=3, labels={"zone": "second"}, resources=needed)):
             eventually(lambda: len(running.list_nodes()) == 5)
             kill_session(first)
             for task in (plain, grouped):

@@ -12,7 +12,7 @@ from ray.experimental import get_object_locations
 
 import mesh
 from mesh.reasons import Reason
-from mesh.runtime.cluster.cluster_spec import NodeSpec
+from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec
 from mesh.runtime.supervision.driver import DriverSettings
 from mesh.scheduling.tasks import TaskState
 
@@ -22,9 +22,9 @@ pytestmark = pytest.mark.ray
 @pytest.fixture(scope="module")
 def cluster():
     yield from cluster_of(
-        NodeSpec(cpu=2, labels={"zone": "head"}),
-        NodeSpec(cpu=4, labels={"zone": "east"}),
-        NodeSpec(cpu=4, gpu=2, labels={"zone": "west"}),
+        ClusterNodeSpec(cpu=2, labels={"zone": "head"}),
+        ClusterNodeSpec(cpu=4, labels={"zone": "east"}),
+        ClusterNodeSpec(cpu=4, gpu=2, labels={"zone": "west"}),
     )
 
 

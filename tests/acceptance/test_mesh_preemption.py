@@ -10,7 +10,7 @@ from patience import eventually
 
 import mesh
 from mesh.reasons import Reason
-from mesh.runtime.cluster.cluster_spec import NodeSpec
+from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec
 from mesh.runtime.supervision.driver import DriverSettings
 from mesh.runtime.supervision.supervision_errors import TaskNotRunning
 from mesh.scheduling.preemption import PreemptionRules, parse_cross_label
@@ -52,7 +52,7 @@ def fail_to_keep(context):
 
 @pytest.fixture(scope="module")
 def cluster():
-    yield from cluster_of(NodeSpec(cpu=2, labels={"zone": "east"}), NodeSpec(cpu=2, labels={"zone": "west"}))
+    yield from cluster_of(ClusterNodeSpec(cpu=2, labels={"zone": "east"}), ClusterNodeSpec(cpu=2, labels={"zone": "west"}))
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from patience import eventually
 
 import mesh
 from mesh.reasons import Reason
-from mesh.runtime.cluster.cluster_spec import NodeSpec
+from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec
 from mesh.runtime.supervision.supervision_errors import PoolUnknown, SubmissionError, SupervisorLost, TaskFailed
 from mesh.scheduling.preemption import PreemptionRules
 from mesh.scheduling.settings import SchedulerSettings
@@ -21,7 +21,7 @@ SETTINGS = SchedulerSettings(rules=PreemptionRules(min_run_ms=0))
 
 @pytest.fixture(scope="module")
 def cluster():
-    yield from cluster_of(NodeSpec(cpu=2, labels={"zone": "head"}), NodeSpec(cpu=2, gpu=2, labels={"zone": "gpus"}))
+    yield from cluster_of(ClusterNodeSpec(cpu=2, labels={"zone": "head"}), ClusterNodeSpec(cpu=2, gpu=2, labels={"zone": "gpus"}))
 
 
 @pytest.fixture(scope="module")

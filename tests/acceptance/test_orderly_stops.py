@@ -23,7 +23,7 @@ from dag.store.remote import Client
 from federation.config.loading import load_config
 from mesh.ids import NodeId, RunId
 from mesh.reasons import Reason
-from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.runtime.cluster.own_cluster import OwnCluster
 from serve_apps.one_machine.stack import Stack
 from serve_apps.one_machine.state_folder import StateFolder
@@ -61,7 +61,7 @@ def wait_for_gate(folder: str) -> None:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[OwnCluster]:
-    spec = ClusterSpec(nodes=(NodeSpec(cpu=2),), object_store_bytes=120 * 2**20)
+    spec = ClusterSpec(nodes=(ClusterNodeSpec(cpu=2),), object_store_bytes=120 * 2**20)
     cluster = OwnCluster.start(spec, python_path=(str(REPOSITORY),))
     yield cluster
     cluster.stop()

@@ -17,7 +17,7 @@ from federation.config.loading import FederationConfig, load_config
 from federation.leases import LeaseTerms
 from mesh.ids import MeshId
 from mesh.reasons import Reason
-from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.runtime.cluster.own_cluster import OwnCluster
 from serve_apps.one_machine.stack import Stack
 from serve_apps.one_machine.state_folder import StateFolder
@@ -31,7 +31,7 @@ TERMS = LeaseTerms(ttl_ms=30_000, grace_ms=3_000)
 SWEEP_MS_MAX = 45_000
 
 #: One CPU each, so that where a stage runs decides on what is left.
-SPEC = ClusterSpec(nodes=(NodeSpec(cpu=1),), object_store_bytes=80 * 2**20)
+SPEC = ClusterSpec(nodes=(ClusterNodeSpec(cpu=1),), object_store_bytes=80 * 2**20)
 
 
 def config(attached: list[OwnCluster]) -> FederationConfig:

@@ -3,7 +3,7 @@
 import pytest
 
 from federation.estimates import Pace
-from federation.registry import MeshRegistry, Note, Standings
+from federation.registry import MeshRegistry, RegistryNote, Standings
 from federation.standing import Drain, Standing
 from federation.steadiness import Steadiness
 from federation.store.keys import Keys
@@ -43,27 +43,27 @@ def test_of_two_drains_the_later_word_counts(registry):
 
 def test_what_a_coordinator_saw_is_kept_beside_the_drain(registry):
     registry.drain(EAST, DISKS)
-    assert registry.note(Note(watched_ms=10, steadiness={EAST: THERE}, paces={WEST: Pace(run_ms=3, stages=2)}), 0)
+    assert registry.note(RegistryNote(watched_ms=10, steadiness={EAST: THERE}, paces={WEST: Pace(run_ms=3, stages=2)}), 0)
     told = registry.standings()
     assert told.meshes == {EAST: Standing(drain=DISKS, steadiness=THERE), WEST: Standing(pace=Pace(run_ms=3, stages=2))}
     assert (told.watched_ms, told.version) == (10, 1)
 
 
 def test_a_note_changes_only_what_it_names(registry):
-    assert registry.note(Note(watched_ms=10, steadiness={EAST: THERE}), 0)
-    assert registry.note(Note(watched_ms=20, paces={EAST: Pace(run_ms=3)}), 1)
+    assert registry.note(RegistryNote(watched_ms=10, steadiness={EAST: THERE}), 0)
+    assert registry.note(RegistryNote(watched_ms=20, paces={EAST: Pace(run_ms=3)}), 1)
     assert registry.standings() == Standings(meshes={EAST: Standing(steadiness=THERE, pace=Pace(run_ms=3))}, watched_ms=20, version=2)
 
 
 @pytest.mark.every_form
 def test_whoever_read_before_another_wrote_is_refused_and_nothing_is_done(registry):
-    assert registry.note(Note(watched_ms=10, steadiness={EAST: THERE}), 0)
+    assert registry.note(RegistryNote(watched_ms=10, steadiness={EAST: THERE}), 0)
     before = registry.standings()
-    assert not registry.note(Note(watched_ms=99, steadiness={}, paces={EAST: Pace(run_ms=1)}), 0)
+    assert not registry.note(RegistryNote(watched_ms=99, steadiness={}, paces={EAST: Pace(run_ms=1)}), 0)
     assert registry.standings() == before
 
 
 def test_a_drain_refuses_no_note(registry):
     version = registry.standings().version
     registry.drain(EAST, DISKS)
-    assert registry.note(Note(watched_ms=10), version)
+    assert registry.note(RegistryNote(watched_ms=10), version)

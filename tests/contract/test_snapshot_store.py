@@ -10,18 +10,18 @@ import pytest
 from mesh.errors import RuntimeDoorError
 from mesh.ids import TaskId
 from mesh.runtime.supervision.snapshot_store import FileSnapshots, MemorySnapshots
-from mesh.saved_state import Checkpoint, Snapshot, SnapshotLevel, SnapshotStore
+from mesh.saved_state import Checkpoint, SnapshotLevel, SnapshotStore, StateSnapshot
 
 A, B, C = TaskId("a"), TaskId("b/../b"), TaskId("c" * 400)
 RETENTION_MS = 1_000
 
 
-def kept(task: TaskId = A, *, attempt: int = 1, at_ms: int = 10, size: int = 0, **parts) -> Snapshot:
+def kept(task: TaskId = A, *, attempt: int = 1, at_ms: int = 10, size: int = 0, **parts) -> StateSnapshot:
     """A snapshot, with a checkpoint of `size` bytes if any."""
     if size:
         parts["checkpoint"] = Checkpoint(number=1, at_ms=at_ms, size_bytes=size, progress=0.5)
         parts["checkpoint_bytes"] = bytes(range(256))[:1] * size
-    return Snapshot(task=task, attempt=attempt, at_ms=at_ms, level=SnapshotLevel.DEFAULT, **parts)
+    return StateSnapshot(task=task, attempt=attempt, at_ms=at_ms, level=SnapshotLevel.DEFAULT, **parts)
 
 
 @pytest.fixture(params=["memory", "files"])

@@ -8,7 +8,7 @@ from federation.quota.policies import (
     OnMaxWait,
     OnQuotaReduction,
     Policies,
-    Preempt,
+    PreemptionMode,
     QueueSettings,
     ResourceGroup,
     Rules,
@@ -28,7 +28,7 @@ FILED = StandingOrders(
     weights={ACME: Fraction(2, 3)},
     settings={
         NLP: QueueSettings(
-            policies=Policies(reclaim=Preempt.ANY, borrow_priority_max=3),
+            policies=Policies(reclaim=PreemptionMode.ANY, borrow_priority_max=3),
             groups=(ResourceGroup(resources=("cpu",), flavors=("a", "b")),),
             running_max=2,
             running_max_per_user=1,

@@ -40,7 +40,7 @@ from federation.store.redis_client import connect
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_queue import RedisStageQueue
 from mesh.clock import EnduringClock
-from mesh.hosting import Delivered, Found, FoundStage, HostReport
+from mesh.hosting import Delivered, FoundStage, FoundStages, HostReport
 from mesh.ids import FlavorName, MeshId, NodeId, PoolName, RunId, StageId
 from mesh.lease_deadline import Renewal
 from mesh.messages import Failure, NodeFailed, NodeSucceeded, StageEnded, StageLost, StageMessage
@@ -321,7 +321,7 @@ class ProcessHost:
         for file in (self._kept / f"{stage}.json", *self._kept.glob(f"{stage}.*")):
             file.unlink(missing_ok=True)
 
-    def find(self) -> Found | None:
+    def find(self) -> FoundStages | None:
         """See `StageHost`."""
         line = self._kept / "line"
         if not line.exists():
@@ -336,7 +336,7 @@ class ProcessHost:
             FoundStage(stage=name, note=stage.note, holder=stage.token, is_cancelled=stage.is_cancelled)
             for name, stage in self._stages.items()
         )
-        return Found(incarnation=incarnation, since=since, stages=tuple(found))
+        return FoundStages(incarnation=incarnation, since=since, stages=tuple(found))
 
     def go_on(self, stages: frozenset[StageId]) -> None:
         """See `StageHost`."""

@@ -23,7 +23,7 @@ from federation.leases import LeaseTerms
 from mesh.ids import MeshId, NodeId, StageId
 from mesh.messages import StageMessage
 from mesh.reasons import Reason
-from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.runtime.cluster.cluster_token import token_environment
 from mesh.runtime.cluster.own_cluster import OwnCluster
 from mesh.stages import StageSpec, TaskSpec
@@ -43,7 +43,9 @@ class RayMesh:
     def __init__(self, server: Server, folder: Path) -> None:
         self.stores: Stores = open_stores(server.url, lease_ttl_ms=RAY_TERMS.ttl_ms, lease_grace_ms=RAY_TERMS.grace_ms, founding=True)
         self.stores.ledger.configure(tree_of(lab=2))
-        self.cluster = OwnCluster.start(ClusterSpec(nodes=(NodeSpec(cpu=2),), object_store_bytes=100 * 2**20), python_path=(str(ROOT),))
+        self.cluster = OwnCluster.start(
+            ClusterSpec(nodes=(ClusterNodeSpec(cpu=2),), object_store_bytes=100 * 2**20), python_path=(str(ROOT),)
+        )
         settings = ChildSettings(
             store=StoreSettings(redis_url=server.url, lease_ttl_ms=RAY_TERMS.ttl_ms, lease_grace_ms=RAY_TERMS.grace_ms),
             link=None,

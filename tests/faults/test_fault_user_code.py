@@ -26,7 +26,7 @@ from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import NodeFailed, NodeSucceeded, StageEnded, StageLost, StageMessage, StageWaiting
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
-from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.runtime.cluster.own_cluster import OwnCluster
 from mesh.runtime.host import RayStageHost
 from mesh.runtime.user_code import ray_tables
@@ -89,7 +89,7 @@ class Mesh:
 
 @pytest.fixture(scope="module")
 def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mesh]:
-    cluster = OwnCluster.start(ClusterSpec(nodes=(NodeSpec(cpu=3),), object_store_bytes=100 * 2**20), python_path=(str(ROOT),))
+    cluster = OwnCluster.start(ClusterSpec(nodes=(ClusterNodeSpec(cpu=3),), object_store_bytes=100 * 2**20), python_path=(str(ROOT),))
     cluster.connect(namespace="faults")
     mesh = Mesh(cluster.address, tmp_path_factory.mktemp("values"))
     yield mesh

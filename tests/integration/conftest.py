@@ -18,7 +18,7 @@ from supervised import two_nodes_running
 from mesh.ids import NodeId, RunId, StageId, TenantPath
 from mesh.messages import STAGE_MESSAGE, StageEnded, StageMessage
 from mesh.resources import ResourceSet
-from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.runtime.cluster.own_cluster import OwnCluster
 from mesh.runtime.runner import StageRunner
 from mesh.stages import StageSpec, TaskSpec
@@ -29,7 +29,9 @@ REPOSITORY = Path(__file__).parents[2]
 NEWS_S_MAX = 120.0
 TENANT = TenantPath("acme/tests")
 ONE_CPU = ResourceSet.of({"cpu": 1})
-SMALL_CLUSTER = ClusterSpec(nodes=(NodeSpec(cpu=2, gpu=2, labels={"zone": "east"}, resources={"lamp": 1}),), object_store_bytes=160 * 2**20)
+SMALL_CLUSTER = ClusterSpec(
+    nodes=(ClusterNodeSpec(cpu=2, gpu=2, labels={"zone": "east"}, resources={"lamp": 1}),), object_store_bytes=160 * 2**20
+)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.runtime.cluster.own_cluster import OwnCluster
 
 REPOSITORY = Path(__file__).parents[2]
@@ -67,7 +67,7 @@ class Broken:
 @contextmanager
 def two_nodes_running() -> Iterator[OwnCluster]:
     """A cluster of two nodes with two CPUs each."""
-    nodes = (NodeSpec(cpu=2, gpu=1, labels={"zone": "east"}), NodeSpec(cpu=2, labels={"zone": "west"}))
+    nodes = (ClusterNodeSpec(cpu=2, gpu=1, labels={"zone": "east"}), ClusterNodeSpec(cpu=2, labels={"zone": "west"}))
     spec = ClusterSpec(nodes=nodes, object_store_bytes=80 * 2**20)
     cluster = OwnCluster.start(spec, python_path=tuple(map(str, PYTHON_PATH)))
     try:

@@ -18,7 +18,7 @@ from ray.exceptions import ActorDiedError, RayActorError
 
 from mesh.actors.dispatching import Split
 from mesh.actors.errors import CallTimeout, DispatchError, GroupCallFailed, GroupCallTimeout, GroupError, MemberLost, NoMembers, ShapeError
-from mesh.actors.members import Member
+from mesh.actors.members import GroupMember
 from mesh.actors.per_rank import PerRank
 from mesh.ids import AgentId, TaskId
 from mesh.runtime.cluster.own_cluster import OwnCluster
@@ -111,8 +111,8 @@ class Bare(Worker):
         yield from getattr(self, method)(*args, **kwargs)
 
 
-def member(handle: Any, rank: int, **more: Any) -> Member:
-    return Member(agent=AgentId(f"a-{rank}"), handle=handle, rank=rank, labels={"gpu": "a100" if rank < 2 else "h100"}, **more)
+def member(handle: Any, rank: int, **more: Any) -> GroupMember:
+    return GroupMember(agent=AgentId(f"a-{rank}"), handle=handle, rank=rank, labels={"gpu": "a100" if rank < 2 else "h100"}, **more)
 
 
 def until(holds: Callable[[], bool]) -> None:
@@ -469,7 +469,7 @@ def test_an_agent_that_hosts_the_task_no_longer_is_a_lost_member(ray_driver):
     agent = Agent.remote("tests", "nobody", "tests", "a-0")
     task = TaskId("t-0")
     assert isinstance(ray.get(agent.host.remote(HostOrder(task=task, attempt=1, code=pickled_class(Worker)))), Hosted)
-    group = ActorGroup([Member(agent=AgentId("a-0"), handle=agent, rank=0, task=task, attempt=1)])
+    group = ActorGroup([GroupMember(agent=AgentId("a-0"), handle=agent, rank=0, task=task, attempt=1)])
     assert group.choose().who(1) == (0, 1)
     assert group.all().who(2) == [(0, 2)]
     assert group.shard("double", [1]) == [1, 1]
@@ -480,7 +480,7 @@ def test_an_agent_that_hosts_the_task_no_longer_is_a_lost_member(ray_driver):
     with pytest.raises(MemberLost):
         group.choose().who()
     assert isinstance(ray.get(agent.host.remote(HostOrder(task=task, attempt=2, code=pickled_class(Worker)))), Hosted)
-    group.refresh([Member(agent=AgentId("a-0"), handle=agent, rank=0, task=task, attempt=2)])
+    group.refresh([GroupMember(agent=AgentId("a-0"), handle=agent, rank=0, task=task, attempt=2)])
     assert group.choose().who(3) == (0, 3)
     ray.kill(agent)
 

@@ -40,7 +40,7 @@ from mesh.runtime.supervision.agent_orders import (
     call_name,
 )
 from mesh.runtime.supervision.pickled_code import pickled_arguments, pickled_class, pickled_handlers
-from mesh.saved_state import SavedState, Snapshot, SnapshotLevel, register_state_handlers
+from mesh.saved_state import SavedState, SnapshotLevel, StateSnapshot, register_state_handlers
 
 for pickling in (cloudpickle, ray.cloudpickle):  # Workers cannot import this file.
     pickling.register_pickle_by_value(sys.modules[__name__])
@@ -419,7 +419,7 @@ def test_s17_a_task_gives_way_and_goes_on_elsewhere_without_losing_a_step(agent,
     assert (unpickled(stopped.saved.checkpoint_bytes), stopped.saved.progress) == (3, 0.6)
     assert get(run).stopped
     assert stop(agent, first) == stopped
-    told: Snapshot = heard(supervisor, "checkpoint", task=first.task)[-1].payload
+    told: StateSnapshot = heard(supervisor, "checkpoint", task=first.task)[-1].payload
     assert told.checkpoint.number <= 3
 
     second = order(Trainer, task=first.task, attempt=2, options={**entry, "saved": stopped.saved})

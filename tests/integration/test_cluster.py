@@ -19,7 +19,7 @@ import ray
 from patience import gone
 
 from mesh.errors import RuntimeDoorError
-from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.runtime.cluster.cluster_token import token_environment
 from mesh.runtime.cluster.own_cluster import FOLDER_BYTES_MAX, OwnCluster
 from mesh.runtime.cluster.reach import knock
@@ -28,10 +28,12 @@ from serve_apps.processes.ray_access import asks_for_token
 pytestmark = pytest.mark.ray
 
 END_S_MAX = 90.0
-ONE_NODE = ClusterSpec(nodes=(NodeSpec(cpu=1),), object_store_bytes=80 * 2**20)
+ONE_NODE = ClusterSpec(nodes=(ClusterNodeSpec(cpu=1),), object_store_bytes=80 * 2**20)
 #: With these, Ray alone would ask for no token.
 OPEN = {"RAY_AUTH_MODE": "disabled", "RAY_AUTH_TOKEN": "everybody-knows-it"}
-TWO_NODES = ClusterSpec(nodes=(NodeSpec(cpu=1, labels={"zone": "x"}), NodeSpec(cpu=1, labels={"zone": "y"})), object_store_bytes=80 * 2**20)
+TWO_NODES = ClusterSpec(
+    nodes=(ClusterNodeSpec(cpu=1, labels={"zone": "x"}), ClusterNodeSpec(cpu=1, labels={"zone": "y"})), object_store_bytes=80 * 2**20
+)
 
 
 def session_of(process):
@@ -153,9 +155,9 @@ def test_two_clusters_start_at_once_and_neither_stop_nor_kill_leaves_anything(st
 def test_a_cluster_dies_with_the_process_that_started_it():
     script = textwrap.dedent("""
         import sys, time
-        from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+        from mesh.runtime.cluster.cluster_spec import ClusterSpec, ClusterNodeSpec
         from mesh.runtime.cluster.own_cluster import OwnCluster
-        cluster = OwnCluster.start(ClusterSpec(nodes=(NodeSpec(cpu=1),), object_store_bytes=80 * 2**20))
+        cluster = OwnCluster.start(ClusterSpec(nodes=(ClusterNodeSpec(cpu=1),), object_store_bytes=80 * 2**20))
         print(*cluster.pids, cluster.folder, flush=True)
         sys.stdin.read()
     """)
@@ -214,7 +216,7 @@ def test_the_death_of_a_raylet_shows(starters):
 
 def test_a_node_that_does_not_come_up_is_told_with_the_end_of_its_log_and_leaves_nothing(short_folder):
     with pytest.raises(RuntimeDoorError, match=r"before it was up(.|\n)*object.store") as told:
-        OwnCluster.start(ClusterSpec(nodes=(NodeSpec(cpu=1),), object_store_bytes=1), temp_dir_parent=short_folder)
+        OwnCluster.start(ClusterSpec(nodes=(ClusterNodeSpec(cpu=1),), object_store_bytes=1), temp_dir_parent=short_folder)
     assert "Check that" in str(told.value)
     assert list(short_folder.iterdir()) == []
 

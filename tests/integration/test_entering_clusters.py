@@ -9,7 +9,7 @@ import pytest
 
 from federation.config.loading import load_config
 from mesh.runtime.cluster import own_cluster as clusters
-from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.runtime.cluster.cluster_token import MODE_VARIABLE
 from mesh.runtime.cluster.own_cluster import OwnCluster
 from serve_apps.one_machine.stack import Stack
@@ -26,7 +26,7 @@ flavors: {{standard: {{}}}}
 meshes: {{east: {{cluster: lab, pools: {{all: {{flavor: standard, capacity: {{cpu: 1}}}}}}}}}}
 tenants: {{lab: {{}}}}
 """
-SPEC = ClusterSpec(nodes=(NodeSpec(cpu=1),), object_store_bytes=80 * 2**20)
+SPEC = ClusterSpec(nodes=(ClusterNodeSpec(cpu=1),), object_store_bytes=80 * 2**20)
 
 
 @pytest.fixture

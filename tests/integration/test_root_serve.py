@@ -15,7 +15,7 @@ from slow_requests import CLIENTS, closed_in_the_end, head, slow
 from starlette.responses import StreamingResponse
 
 from mesh.errors import RuntimeDoorError
-from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.runtime.cluster.cluster_token import use_token
 from mesh.runtime.cluster.own_cluster import OwnCluster
 from mesh.runtime.cluster.ports import promise_ports
@@ -54,7 +54,7 @@ class Ticking:
 def cluster():
     if ray.is_initialized():
         ray.shutdown()
-    cluster = OwnCluster.start(ClusterSpec(nodes=(NodeSpec(cpu=1),), object_store_bytes=80 * 2**20))
+    cluster = OwnCluster.start(ClusterSpec(nodes=(ClusterNodeSpec(cpu=1),), object_store_bytes=80 * 2**20))
     use_token(cluster.token_file)
     enter(cluster.address, VARIABLES)
     yield

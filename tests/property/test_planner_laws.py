@@ -14,7 +14,7 @@ from federation.planning.planner import plan
 from federation.planning.values import Holding, Plan, PlannerDemand
 from federation.quota.forest import ForestNode, QuotaForest
 from federation.quota.ledger import QuotaLedger
-from federation.quota.policies import MESH, Policies, Preempt, QueueSettings, Rules
+from federation.quota.policies import MESH, Policies, PreemptionMode, QueueSettings, Rules
 from federation.tenants import Quota
 
 FLAVOR, RESOURCES = "a100", ("cpu", "gpu")
@@ -204,9 +204,9 @@ def test_who_gives_way_is_measured_by_what_is_left_of_all_resources_of_its_work(
 
 borrowing = st.builds(
     Policies,
-    within_queue=st.just(Preempt.LOWER_PRIORITY),
-    reclaim=st.sampled_from([Preempt.LOWER_PRIORITY, Preempt.ANY]),
-    borrow=st.sampled_from([Preempt.NEVER, Preempt.LOWER_PRIORITY]),
+    within_queue=st.just(PreemptionMode.LOWER_PRIORITY),
+    reclaim=st.sampled_from([PreemptionMode.LOWER_PRIORITY, PreemptionMode.ANY]),
+    borrow=st.sampled_from([PreemptionMode.NEVER, PreemptionMode.LOWER_PRIORITY]),
     borrow_priority_max=st.none() | st.integers(0, 1),
 )
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mesh.policies.catalogue import POLICIES, policy
 from mesh.policies.fragmentation import CommonShapes, fragmentation
 from mesh.policies.gang import STRATEGIES, place_all
-from mesh.policies.policy import NodeDemand, NodeView
+from mesh.policies.policy import NodeDemand, NodeScoringView
 from mesh.policies.policy_fixtures import demand, node, view
 from mesh.scheduling.tasks import Weights
 
@@ -51,9 +51,9 @@ demands = st.builds(
 clusters = st.lists(rows(), min_size=1, max_size=8)
 
 
-def part(nodes: NodeView, place: slice) -> NodeView:
-    arrays = {field.name: getattr(nodes, field.name)[place] for field in fields(NodeView) if field.name != "resources"}
-    return NodeView(resources=nodes.resources, **arrays)
+def part(nodes: NodeScoringView, place: slice) -> NodeScoringView:
+    arrays = {field.name: getattr(nodes, field.name)[place] for field in fields(NodeScoringView) if field.name != "resources"}
+    return NodeScoringView(resources=nodes.resources, **arrays)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -61,7 +61,7 @@ def part(nodes: NodeView, place: slice) -> NodeView:
 @given(cluster=clusters, wanted=demands)
 def test_a_rows_score_is_its_own_and_the_view_stays_as_it_was(name: str, cluster: list, wanted: NodeDemand):
     nodes = view(*cluster)
-    before = {field.name: np.copy(getattr(nodes, field.name)) for field in fields(NodeView) if field.name != "resources"}
+    before = {field.name: np.copy(getattr(nodes, field.name)) for field in fields(NodeScoringView) if field.name != "resources"}
     whole = policy(name).score(wanted, nodes)
     assert whole.dtype == np.float64
     assert not np.isnan(whole).any()

@@ -19,7 +19,7 @@ from federation.quota.nomination import Nomination, nominate
 from federation.quota.order import FairOrder
 from federation.quota.past_use import PastUse
 from federation.quota.policies import MESH, OnQuotaReduction, Policies, QueueSettings, ResourceGroup
-from federation.quota.policies import Preempt as Policy
+from federation.quota.policies import PreemptionMode as Policy
 from federation.quota.scheduler import QuotaScheduler
 from federation.quota.shares import dominant_share
 from federation.quota.snapshot import QuotaSnapshot

@@ -16,7 +16,7 @@ from federation.planning.board import Board, PlannedDemand, PlannedLease, named
 from federation.planning.borrowers import Borrowers
 from federation.planning.values import Holding, Plan, PlannerDemand
 from federation.quota.forest import ForestNode, QuotaForest
-from federation.quota.policies import OnQuotaReduction, Policies, Preempt, QueueSettings, Rules, Stop
+from federation.quota.policies import OnQuotaReduction, Policies, PreemptionMode, QueueSettings, Rules, Stop
 from federation.quota.shares import ShareKey, dominant_share
 from federation.tenants import FlavorResource, Quota
 from mesh.reasons import Reason
@@ -115,8 +115,12 @@ class PlainReclaiming:
         return dominant_share(self.board.ledger, node, extra).key
 
     def may_take(self, claim: PlannedDemand, lease: PlannedLease) -> bool:
-        own = self.settings.get(claim.want.tenant, QueueSettings(policies=Policies(reclaim=Preempt.ANY))).policies.reclaim
-        return lease.node == claim.node or own is Preempt.ANY or (own is not Preempt.NEVER and lease.holding.priority < claim.want.priority)
+        own = self.settings.get(claim.want.tenant, QueueSettings(policies=Policies(reclaim=PreemptionMode.ANY))).policies.reclaim
+        return (
+            lease.node == claim.node
+            or own is PreemptionMode.ANY
+            or (own is not PreemptionMode.NEVER and lease.holding.priority < claim.want.priority)
+        )
 
     def room_left(self, claim: PlannedDemand) -> dict[str, int]:
         """On the claim's mesh, less all that was given there in this round, and with all that was taken."""
@@ -144,9 +148,9 @@ class PlainReclaiming:
 
     def less_urgent(self, claim: PlannedDemand) -> list[PlannedLease]:
         own = self.board.held_by.get((claim.node, claim.want.flavor), [])
-        within = self.settings[claim.want.tenant].policies.within_queue if claim.want.tenant in self.settings else Preempt.ANY
+        within = self.settings[claim.want.tenant].policies.within_queue if claim.want.tenant in self.settings else PreemptionMode.ANY
         less = [lease for lease in own if lease.holding.priority < claim.want.priority and self.borrowers.may_be_asked(lease)]
-        return [] if within is Preempt.NEVER else less
+        return [] if within is PreemptionMode.NEVER else less
 
     def givers(self, claim: PlannedDemand, needed) -> Iterator[tuple[PlannedLease, int | None, Sequence[ShareKey], Sequence[int]]]:
         yield from ((lease, None, (), ()) for lease in sorted(self.less_urgent(claim), key=lambda lease: self.rank(lease, claim.node)))
@@ -170,7 +174,7 @@ class PlainReclaiming:
     def may_borrow_from(self, claim: PlannedDemand, lease: PlannedLease) -> bool:
         own = self.settings.get(claim.want.tenant, QueueSettings()).policies
         is_low = lease.holding.priority < claim.want.priority
-        return own.borrow is not Preempt.NEVER and is_low and lease.holding.priority <= (own.borrow_priority_max or 0)
+        return own.borrow is not PreemptionMode.NEVER and is_low and lease.holding.priority <= (own.borrow_priority_max or 0)
 
     def way(self, lease: PlannedLease, ancestor: int) -> Sequence[int]:
         path = self.board.forest.paths[lease.node]
@@ -283,9 +287,9 @@ def world(chance: random.Random) -> dict[str, object]:
             max_wait_ms=1_000,
             min_run_ms=chance.choice((None, None, 0, NOW_MS)),
             policies=Policies(
-                within_queue=chance.choice((Preempt.NEVER, Preempt.LOWER_PRIORITY)),
-                reclaim=chance.choice((Preempt.NEVER, Preempt.LOWER_PRIORITY, Preempt.ANY, Preempt.ANY)),
-                borrow=chance.choice((Preempt.NEVER, Preempt.LOWER_PRIORITY)),
+                within_queue=chance.choice((PreemptionMode.NEVER, PreemptionMode.LOWER_PRIORITY)),
+                reclaim=chance.choice((PreemptionMode.NEVER, PreemptionMode.LOWER_PRIORITY, PreemptionMode.ANY, PreemptionMode.ANY)),
+                borrow=chance.choice((PreemptionMode.NEVER, PreemptionMode.LOWER_PRIORITY)),
                 borrow_priority_max=chance.choice((0, 1)),
             ),
         )

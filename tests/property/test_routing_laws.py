@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.estimates import CostRules, Pace
-from federation.quota.policies import Fungibility, Policies, Preempt, Preference, QueueSettings, ResourceGroup, TryOn
+from federation.quota.policies import Fungibility, Policies, PreemptionMode, Preference, QueueSettings, ResourceGroup, TryOn
 from federation.routing.demand import RoutingRequest
 from federation.routing.openness import may_use
 from federation.routing.route import Routed, RouteRefused, route
-from federation.snapshot import MeshRecord, MeshView, PoolRecord, Snapshot
+from federation.snapshot import FederationSnapshot, MeshRecord, MeshView, PoolRecord
 from federation.standing import Drain, Standing
 from federation.steadiness import Steadiness
 from federation.tenants import Quota, Tenant, TenantTree
@@ -85,7 +85,7 @@ def snapshots(draw):
     for path in draw(st.lists(st.sampled_from(TENANTS), max_size=3)):
         tree.charge(usage, path, (draw(st.sampled_from(FLAVORS)), "cpu"), draw(st.integers(0, 4)) * 10_000)
     names = draw(mostly(NAMES, NAMES[:2], NAMES[2:], []))
-    return Snapshot(at_ms=NOW_MS, tree=tree, usage=usage, meshes=tuple(draw(views(name)) for name in names))
+    return FederationSnapshot(at_ms=NOW_MS, tree=tree, usage=usage, meshes=tuple(draw(views(name)) for name in names))
 
 
 demands = st.builds(
@@ -115,7 +115,7 @@ def test_a_chosen_mesh_meets_every_hard_demand(demand, snapshot, planned):
         assert all(snapshot.tree.potential(demand.tenant, (answer.flavor, name)) >= units for name, units in demand.slot.items())
 
 
-def could_start(demand: RoutingRequest, view: MeshView, snapshot: Snapshot) -> bool:
+def could_start(demand: RoutingRequest, view: MeshView, snapshot: FederationSnapshot) -> bool:
     """By the definition, without the router: open to the work, and a pool with room and quota for one slot."""
     record = view.record
     is_wanted = view.can_start and not view.is_draining and not view.unsteady_ms(snapshot.at_ms)
@@ -172,7 +172,7 @@ orders = st.builds(
     ),
     st.permutations(FLAVORS),
     searches,
-    st.sampled_from([Preempt.ANY, Preempt.NEVER]),
+    st.sampled_from([PreemptionMode.ANY, PreemptionMode.NEVER]),
 )
 
 
@@ -202,7 +202,7 @@ def choices(draw):
     return demand, replace(snapshot, meshes=tuple(meshes)), draw(orders)
 
 
-def needs_borrowing(demand: RoutingRequest, flavor: FlavorName, snapshot: Snapshot) -> bool:
+def needs_borrowing(demand: RoutingRequest, flavor: FlavorName, snapshot: FederationSnapshot) -> bool:
     """By the definition: one slot more is more than the tenant itself brings."""
     tree, path = snapshot.tree, demand.tenant
     return any(
@@ -261,7 +261,7 @@ def test_with_one_flavor_the_search_changes_nothing(demand, snapshot, settings):
 def test_the_answer_does_not_depend_on_the_order_in_which_meshes_are_listed(demand, snapshot, planned, chance):
     shuffled = list(snapshot.meshes)
     chance.shuffle(shuffled)
-    other = Snapshot(at_ms=NOW_MS, tree=snapshot.tree, usage=snapshot.usage, meshes=tuple(shuffled))
+    other = FederationSnapshot(at_ms=NOW_MS, tree=snapshot.tree, usage=snapshot.usage, meshes=tuple(shuffled))
     assert route(demand, snapshot, planned) == route(demand, other, dict(reversed(planned.items())))
 
 

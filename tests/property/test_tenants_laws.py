@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.auditing import Audit, mismatches
+from federation.auditing import LedgerAudit, mismatches
 from federation.errors import ConfigError
 from federation.leases import Lease
 from federation.quota.forest import OWN_LEAF, QuotaForest
 from federation.quota.ledger import QuotaLedger
-from federation.snapshot import LeaseView, Snapshot
+from federation.snapshot import FederationSnapshot, LeaseView
 from federation.store.amendment import Amendment, amendment
 from federation.store.tree_rows import rows_of
 from federation.tenants import Quota, Tenant, TenantTree
@@ -186,8 +186,8 @@ def test_an_audit_tenant_by_tenant_finds_something_where_one_of_all_does_and_not
         LeaseView(lease=str(one.token), tenant=one.tenant, mesh=one.mesh, flavor=one.flavor, amounts=one.amounts, token=one.token)
         for one in leases
     )
-    snapshot = Snapshot(at_ms=0, tree=tree, usage={row: used for row, used in usage.items() if used}, leases=views)
-    audit = Audit(at_once=at_once)
+    snapshot = FederationSnapshot(at_ms=0, tree=tree, usage={row: used for row, used in usage.items() if used}, leases=views)
+    audit = LedgerAudit(at_once=at_once)
     found = [wrong for _ in range(len(tree.tenants)) for wrong in audit.look(snapshot)]
     assert bool(found) is bool(mismatches(snapshot))
     assert {wrong for wrong in mismatches(snapshot) if not tree.children(wrong.tenant)} <= set(found)

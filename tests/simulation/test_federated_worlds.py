@@ -14,7 +14,7 @@ from dag.runs import RunRecord
 from dag.spec import digest, parse
 from dag.states import RunState
 from federation.quota.policies import Rules, StandingOrders
-from federation.snapshot import MeshRecord, PoolRecord, Snapshot
+from federation.snapshot import FederationSnapshot, MeshRecord, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.admission_invariants import violations
 from mesh.ids import FlavorName, MeshId, NodeId, PoolName, RunId, TenantPath
@@ -207,7 +207,7 @@ def test_nothing_is_taken_back_from_before_it_has_run_for_its_minimum_time(seed:
     assert min(ages_ms.values()) >= MIN_RUN_MS
 
 
-def until(through: World, holds: Callable[[Snapshot], bool]) -> int:
+def until(through: World, holds: Callable[[FederationSnapshot], bool]) -> int:
     """When it does."""
     for _ in range(STEPS_MAX):
         if holds(through.store.snapshot()):

@@ -10,7 +10,7 @@ import pytest
 from dag.runs import RunRecord
 from dag.spec import digest, parse
 from dag.states import RunState
-from federation.quota.policies import Fungibility, Policies, Preempt, QueueSettings, ResourceGroup, Rules, StandingOrders, TryOn
+from federation.quota.policies import Fungibility, Policies, PreemptionMode, QueueSettings, ResourceGroup, Rules, StandingOrders, TryOn
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import FlavorName, MeshId, PoolName, RunId, TenantPath
@@ -41,7 +41,7 @@ def world(seed: int, *, is_strict: bool = False, flavors: tuple[str, ...] = (SPO
     made = World(seed, tree, (mesh("spots", SPOT), mesh("usual", STANDARD)))
     group = ResourceGroup(resources=("cpu",), flavors=flavors)
     own = QueueSettings(
-        groups=(group,), fungibility=Fungibility(**search), policies=Policies(reclaim=Preempt.ANY), is_strict=is_strict, min_run_ms=0
+        groups=(group,), fungibility=Fungibility(**search), policies=Policies(reclaim=PreemptionMode.ANY), is_strict=is_strict, min_run_ms=0
     )
     made.orders.publish(StandingOrders(rules=Rules(min_run_ms=0), settings={OWNER: own, GUEST: own}))
     return made

@@ -10,7 +10,7 @@ import pytest
 from dag.runs import RunRecord
 from dag.spec import digest, parse
 from dag.states import NODE_ENDS, NodeState, RunState, StageState
-from federation.quota.policies import Policies, Preempt, QueueSettings, Rules, StandingOrders
+from federation.quota.policies import Policies, PreemptionMode, QueueSettings, Rules, StandingOrders
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.admission_invariants import violations
@@ -227,7 +227,7 @@ def gave_way(world: World, run: RunId) -> int:
     return sum(event.kind == "stage" and event.reason is Reason.PREEMPTED_WITHIN_TENANT for event in world.runs.events(run, 0, 10_000))
 
 
-def lets_urgent_work_pass(world: World, *, within: Preempt = Preempt.LOWER_PRIORITY, max_wait_ms: int | None = None) -> None:
+def lets_urgent_work_pass(world: World, *, within: PreemptionMode = PreemptionMode.LOWER_PRIORITY, max_wait_ms: int | None = None) -> None:
     own = QueueSettings(policies=Policies(within_queue=within), max_wait_ms=max_wait_ms)
     world.orders.publish(StandingOrders(rules=Rules(min_run_ms=0, reservation_timeout_ms=5_000), settings={TENANT: own}))
 
@@ -269,7 +269,7 @@ def test_urgent_work_stops_less_urgent_work_of_its_tenant_which_ends_later_and_r
 
 def test_nobody_stops_where_the_tenant_wants_no_stops() -> None:
     world = World(1, tree(2), (mesh("east"),))
-    lets_urgent_work_pass(world, within=Preempt.NEVER)
+    lets_urgent_work_pass(world, within=PreemptionMode.NEVER)
     slow = submit(world, with_priority(graph(1, pinned=0), "patient", 0)).run
     step_until(world, slow, StageState.RUNNING)
     submit(world, with_priority(graph(2, nodes=8, pinned=0), "urgent", 7))
@@ -280,7 +280,7 @@ def test_nobody_stops_where_the_tenant_wants_no_stops() -> None:
 @pytest.mark.seeds(4)
 def test_work_that_waits_too_long_is_refused_and_leaves_nothing(seed: int) -> None:
     world = World(seed, tree(2), (mesh("east"),), Faults(coordinator_crash=0.05, second_coordinator=0.05))
-    lets_urgent_work_pass(world, within=Preempt.NEVER, max_wait_ms=1_500)
+    lets_urgent_work_pass(world, within=PreemptionMode.NEVER, max_wait_ms=1_500)
     slow = submit(world, with_priority(graph(seed, pinned=0), "patient", 0)).run
     step_until(world, slow, StageState.RUNNING)
     late = submit(world, with_priority(graph(seed + 100, nodes=8, pinned=0), "late", 0)).run

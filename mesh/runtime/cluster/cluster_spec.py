@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeSpec:
+class ClusterNodeSpec:
     """One raylet."""
 
     cpu: float
@@ -21,5 +21,5 @@ class NodeSpec:
 class ClusterSpec:
     """A cluster; the first node is its head."""
 
-    nodes: tuple[NodeSpec, ...]
+    nodes: tuple[ClusterNodeSpec, ...]
     object_store_bytes: int  #: Of each node; Ray wants 75 MiB at least.

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from mesh.errors import RuntimeDoorError
 from mesh.runtime.cluster import node_logs
-from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.runtime.cluster.node_logs import RAY_FOLDER, SESSION
 from mesh.runtime.cluster.process import bound_to_parent
 from mesh.runtime.cluster.run_as import RunAs
@@ -177,7 +177,7 @@ def node_environment(python_path: tuple[str, ...]) -> dict[str, str]:
     return {**_ENVIRONMENT, **inherited, **({"PYTHONPATH": os.pathsep.join(folders)} if folders else {})}
 
 
-def _kept_workers(node: NodeSpec) -> dict[str, str]:
+def _kept_workers(node: ClusterNodeSpec) -> dict[str, str]:
     """As many idle workers are kept as the node has CPUs. Ray's own measure is its *available* CPUs, and a placement group that is kept
     for the next stage leaves none: every worker would end after a second of silence, and the next stage wait a second for new ones."""
     return {"RAY_num_workers_soft_limit": str(max(1, int(node.cpu)))}

@@ -14,7 +14,7 @@ from mesh.actors.collecting import collector_named
 from mesh.actors.dimensions import Choice, Dimensions
 from mesh.actors.dispatching import Dispatch, dispatcher_named, natural_collect
 from mesh.actors.errors import GroupError, NoMembers, ShapeError
-from mesh.actors.members import Label, Member, carries
+from mesh.actors.members import GroupMember, Label, carries
 from mesh.actors.per_rank import PerRank
 from mesh.actors.results import Collect
 from mesh.actors.selection import STRATEGIES, Strategy, strategy_named
@@ -32,7 +32,7 @@ _RUNTIME_DISPATCHERS: Mapping[str, Dispatch] = {"reshard": Reshard()}
 class ActorGroup:
     """Ranked agents that are called together. Pickles as its members and shape; a copy counts its own calls."""
 
-    def __init__(self, members: Iterable[Member], shape: Mapping[str, int] | None = None) -> None:
+    def __init__(self, members: Iterable[GroupMember], shape: Mapping[str, int] | None = None) -> None:
         """Require the ranks 0 to n - 1; the last dimension of `shape` runs fastest.
 
         Raises:
@@ -46,7 +46,7 @@ class ActorGroup:
     # -- members -------------------------------------------------------------------------------------------------------
 
     @property
-    def members(self) -> tuple[Member, ...]:
+    def members(self) -> tuple[GroupMember, ...]:
         """Members in rank order. Members of a part keep their rank in the whole group."""
         return tuple(line.member for line in self._lines)
 
@@ -198,7 +198,7 @@ class ActorGroup:
 
     # -- updates -------------------------------------------------------------------------------------------------------
 
-    def refresh(self, members: Iterable[Member]) -> None:
+    def refresh(self, members: Iterable[GroupMember]) -> None:
         """Update the members of this group, matched by agent, else by rank.
 
         A member with a new handle or attempt can be chosen again; a missing member is no longer chosen. Parts of the group see
@@ -217,7 +217,7 @@ class ActorGroup:
         for line in missing:
             self._in_flight.mark_out(line, line.load)
 
-    def with_members(self, members: Iterable[Member], shape: Mapping[str, int] | None = None) -> ActorGroup:
+    def with_members(self, members: Iterable[GroupMember], shape: Mapping[str, int] | None = None) -> ActorGroup:
         """Return a group of these members that keeps this group's knowledge of the common ones. For membership that changes.
 
         Raises:
@@ -284,13 +284,13 @@ class ActorGroup:
         return found
 
 
-def _read_members(members: Any) -> list[Member]:
+def _read_members(members: Any) -> list[GroupMember]:
     if not isinstance(members, Iterable):
-        raise GroupError(f"members must be a list of `Member`, like `group.members`; got {members!r}")
+        raise GroupError(f"members must be a list of `GroupMember`, like `group.members`; got {members!r}")
     found = list(members)
-    wrong = next((each for each in found if not isinstance(each, Member)), None)
+    wrong = next((each for each in found if not isinstance(each, GroupMember)), None)
     if wrong is not None:
-        raise GroupError(f"{wrong!r} is not a `Member`; `mesh.group(...)` makes groups of tasks, pools and labels")
+        raise GroupError(f"{wrong!r} is not a `GroupMember`; `mesh.group(...)` makes groups of tasks, pools and labels")
     return found
 
 
@@ -305,6 +305,6 @@ def _told_apart(target: Label | PerRank | None, label: Label | None) -> tuple[La
     return target, None
 
 
-def _rebuilt(members: tuple[Member, ...], shape: dict[str, int] | None) -> ActorGroup:
+def _rebuilt(members: tuple[GroupMember, ...], shape: dict[str, int] | None) -> ActorGroup:
     """Unpickle a group; a part becomes a whole group with ranks from 0."""
     return ActorGroup([replace(member, rank=rank) for rank, member in enumerate(members)], shape)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from mesh.actors.members import Member
+from mesh.actors.members import GroupMember
 from mesh.ids import PoolName, TaskId
 from mesh.runtime.supervision import views
 from mesh.runtime.supervision.agent_orders import AgentStatus, Ended
 from mesh.runtime.supervision.answers import AgentSeen, NodeStatus
 from mesh.runtime.supervision.supervised_mesh import SupervisedMesh
-from mesh.saved_state import Snapshot
+from mesh.saved_state import StateSnapshot
 from mesh.scheduling.events import CheckpointKept, TaskBlocked
 from mesh.scheduling.tasks import AT_WORK
 
@@ -37,7 +37,7 @@ class AgentAnswers(SupervisedMesh):
             self._report(task, await process.handle.report.remote())
         return {of: report for of, report in self._reports.items() if task in (None, of)}
 
-    async def members(self, pool: PoolName | None, label: str | None, tasks: tuple[TaskId, ...] | None) -> list[Member]:
+    async def members(self, pool: PoolName | None, label: str | None, tasks: tuple[TaskId, ...] | None) -> list[GroupMember]:
         """Return agents that are up, ranked in the order of `tasks`, else of submission. Raises `PoolUnknown`."""
         await self._ready
         if pool is not None:
@@ -63,7 +63,7 @@ class AgentAnswers(SupervisedMesh):
             agent_id = self._loop.book.tasks[task].agent if task in self._loop.book.tasks else None
             if agent_id is not None:
                 self._observer.feedback.hear(agent_id, payload, at_ms)
-        elif kind == "checkpoint" and isinstance(payload, Snapshot):
+        elif kind == "checkpoint" and isinstance(payload, StateSnapshot):
             self._works.keep_saved(payload)
             self._loop.tell(CheckpointKept(at_ms=at_ms, task=task, attempt=attempt))
         elif kind in ("blocked", "unblocked"):

@@ -15,7 +15,7 @@ from mesh.ids import TaskId
 from mesh.reasons import Reason
 from mesh.runtime.supervision.agent_errors import NoCurrentTask, TaskPreempted
 from mesh.runtime.supervision.pickled_code import pickled_within
-from mesh.saved_state import Checkpoint, Snapshot, SnapshotLevel
+from mesh.saved_state import Checkpoint, SnapshotLevel, StateSnapshot
 
 #: Called with kind and payload of each report.
 Tell = Callable[[str, Any], None]
@@ -44,7 +44,7 @@ class TaskContext:
             task.save_checkpoint(state, progress=state.done / state.steps)
     """
 
-    def __init__(self, *, task: TaskId, attempt: int, saved: Snapshot | None, saved_bytes_max: int, tell: Tell) -> None:
+    def __init__(self, *, task: TaskId, attempt: int, saved: StateSnapshot | None, saved_bytes_max: int, tell: Tell) -> None:
         self.task = task
         self.attempt = attempt  #: Counted from 1.
         self._bytes_max = saved_bytes_max
@@ -147,7 +147,7 @@ class TaskContext:
         """Milliseconds since the last checkpoint of this attempt, or its start."""
         return int((time.monotonic() - self._kept_s) * 1000)
 
-    def _keep(self, pickled: bytes | None, progress: float | None) -> Snapshot | None:
+    def _keep(self, pickled: bytes | None, progress: float | None) -> StateSnapshot | None:
         """Record the checkpoint; return None when it is too large. The caller holds the lock."""
         facts = self._facts
         progress = facts.progress if progress is None else progress
@@ -159,7 +159,7 @@ class TaskContext:
         checkpoint = Checkpoint(number=number, at_ms=time.time_ns() // 1_000_000, size_bytes=len(pickled), progress=progress)
         self._facts = KeptFacts(progress=progress, checkpoint=checkpoint, checkpoint_bytes=pickled)
         self._kept_s = time.monotonic()
-        return Snapshot(
+        return StateSnapshot(
             task=self.task,
             attempt=self.attempt,
             at_ms=checkpoint.at_ms,

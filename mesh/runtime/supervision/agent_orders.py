@@ -13,7 +13,7 @@ from typing import Any
 
 from mesh.ids import AgentId, NodeName, TaskId
 from mesh.reasons import Reason
-from mesh.saved_state import Snapshot
+from mesh.saved_state import StateSnapshot
 
 METRICS_PERIOD_MS = 5_000
 SAVED_BYTES_MAX = 16 * 2**20
@@ -45,7 +45,7 @@ class HostOrder:
     arguments: PickledArguments | None = None  #: Arguments of the constructor; None: those of `saved`, else none.
     entry: str | None = None  #: The method that `run` calls.
     entry_arguments: PickledArguments | None = None
-    saved: Snapshot | None = None  #: Saved state of an earlier attempt, to be restored first.
+    saved: StateSnapshot | None = None  #: Saved state of an earlier attempt, to be restored first.
     handlers: bytes | None = field(default=None, repr=False)  #: Pickled `StateHandlers`; None: those on the class.
     environment: Mapping[str, str] = field(default_factory=dict)  #: Environment variables, set while the task is hosted.
     metrics_period_ms: int = METRICS_PERIOD_MS
@@ -152,7 +152,7 @@ class Stopped:
 
     task: TaskId
     attempt: int
-    saved: Snapshot | None
+    saved: StateSnapshot | None
     lost_ms: int  #: Milliseconds of work since the last saved state.
     how: StopHow
     reusable: bool

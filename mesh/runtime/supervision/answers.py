@@ -187,7 +187,7 @@ class MeshNews:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Audit:
+class MeshAudit:
     """Violations found by an audit; empty when all ledgers agree with each other and with Ray."""
 
     violations: tuple[str, ...]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from mesh.ids import GroupId, TaskId
 from mesh.runtime.supervision.agent_door import AgentDoor
-from mesh.runtime.supervision.answers import Audit
+from mesh.runtime.supervision.answers import MeshAudit
 from mesh.runtime.supervision.driver import Driver
 from mesh.runtime.supervision.group_door import GroupDoor, GroupSeen
 from mesh.runtime.supervision.order_book import OrderBook
@@ -18,11 +18,11 @@ from mesh.scheduling.tasks import AT_WORK, TERMINAL
 _STANDING = frozenset({GroupState.IDLE, GroupState.HELD, GroupState.TAKEN})
 
 
-async def audit(state: MeshState, book: OrderBook, driver: Driver, agents: AgentDoor, groups: GroupDoor) -> Audit:
+async def audit(state: MeshState, book: OrderBook, driver: Driver, agents: AgentDoor, groups: GroupDoor) -> MeshAudit:
     """Return every violation as text. Work in progress is none: a group that is being created need not exist yet."""
     names = await asyncio.to_thread(agents.names)
     seen = await groups.seen()
-    return Audit(
+    return MeshAudit(
         violations=(
             *state.pools.check(),
             *state.groups.check(),

@@ -16,7 +16,7 @@ from mesh.scheduling.events import Event
 from mesh.scheduling.figures import AgentReport, Figures, Targets
 from mesh.scheduling.metrics import MeshMetrics
 from mesh.scheduling.state import MeshState
-from mesh.scheduling.tuning import REPLICAS, Change, Tuner
+from mesh.scheduling.tuning import REPLICAS, SettingChange, Tuner
 
 #: Number of task shapes that measure the fragmentation: the commonest ones.
 _SHAPES_MAX = 16
@@ -58,7 +58,7 @@ class Feedback:
     def figures(self, state: MeshState, now_ms: int) -> Figures:
         return self._metrics.figures(now_ms, fragmentation=_fragmentation(state), use=_use(state))
 
-    def propose(self, figures: Figures, state: MeshState, now_ms: int) -> tuple[Change, ...]:
+    def propose(self, figures: Figures, state: MeshState, now_ms: int) -> tuple[SettingChange, ...]:
         """Return the tuner's changes to the scheduler's settings. Call once for each set of metrics."""
         return tuple(change for change in self._tuner.propose(figures, state.settings, now_ms) if change.name != REPLICAS)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.panel import Panel
 
 from mesh.runtime.supervision.answers import (
-    Audit,
+    MeshAudit,
     MeshNews,
 )
 from mesh.runtime.supervision.charts import draw_page, figures_panel
@@ -51,7 +51,7 @@ class FigureCalls(MeshCalls):
         news: list[MeshNews] = self._link.ask("news")
         return news
 
-    def audit(self) -> Audit:
+    def audit(self) -> MeshAudit:
         """Return violations in the ledgers and in Ray; normally there are none."""
-        found: Audit = self._link.ask("audit")
+        found: MeshAudit = self._link.ask("audit")
         return found

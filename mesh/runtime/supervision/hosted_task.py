@@ -21,7 +21,7 @@ from mesh.runtime.supervision.pickled_code import check_picklable, pickled_withi
 from mesh.runtime.supervision.set_variables import SetVariables
 from mesh.runtime.supervision.state_keeping import NO_ARGUMENTS, Keepsake, Restored, keep_state, restore_state
 from mesh.runtime.supervision.told_errors import tell_error
-from mesh.saved_state import Snapshot, StateHandlers
+from mesh.saved_state import StateHandlers, StateSnapshot
 
 #: A result up to this size is part of the report of the end.
 RESULT_BYTES_MAX = 2**20
@@ -56,7 +56,7 @@ class HostedTask(HostedCalls):
 
     # -- the start -----------------------------------------------------------------------------------------------------
 
-    def build(self, cls: type, handlers: StateHandlers, saved: Snapshot | None) -> tuple[Restored, tuple[str, ...]]:
+    def build(self, cls: type, handlers: StateHandlers, saved: StateSnapshot | None) -> tuple[Restored, tuple[str, ...]]:
         """Build the object and restore its state; return the way of restoring, and the object's public methods.
 
         Raises:

@@ -23,7 +23,7 @@ from typing import Any
 from ray.core.generated import gcs_pb2
 from ray.exceptions import RayActorError, RayTaskError
 
-from mesh.actors.members import Member
+from mesh.actors.members import GroupMember
 from mesh.actors.selection import Draw, Load, Strategy
 from mesh.runtime.supervision.agent_errors import NothingHosted, TaskGaveWay
 from mesh.runtime.supervision.agent_orders import call_name
@@ -40,7 +40,7 @@ class Line:
 
     __slots__ = ("_known_state", "_senders", "load", "member", "trail")
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: GroupMember) -> None:
         self._lead_to(member)
 
     def sender(self, method: str) -> Callable[..., Any]:
@@ -64,12 +64,12 @@ class Line:
         except TypeError as refused:
             raise unsendable(method, args, kwargs, refused) from refused
 
-    def leads_elsewhere(self, member: Member) -> bool:
+    def leads_elsewhere(self, member: GroupMember) -> bool:
         """Return whether the member is another process or attempt than the current target."""
         own = self.member
         return (own.handle, own.task, own.attempt) != (member.handle, member.task, member.attempt)
 
-    def replace(self, member: Member) -> None:
+    def replace(self, member: GroupMember) -> None:
         """Switch to another member, with no load: calls to the old one have ended or never will."""
         self._lead_to(member)
 
@@ -77,7 +77,7 @@ class Line:
         """Return whether the agent is dead as far as Ray knows locally; False when Ray knows nothing."""
         return bool(self._known_state() == _DEAD)
 
-    def _lead_to(self, member: Member) -> None:
+    def _lead_to(self, member: GroupMember) -> None:
         self.member = member
         self.load = Load(priority=member.priority)
         #: Only agents run calls one after the other; of other actors that is unknown.
@@ -198,7 +198,7 @@ class InFlight:
                 load.is_out = True
                 self.changes += 1
 
-    def replace(self, line: Line, member: Member) -> None:
+    def replace(self, line: Line, member: GroupMember) -> None:
         """Switch the channel to another member."""
         with self._lock:
             line.replace(member)

@@ -44,7 +44,7 @@ from mesh.reasons import Reason
 from mesh.runtime.supervision.answers import RequestRefused
 from mesh.runtime.supervision.control_loop import ControlLoop
 from mesh.runtime.supervision.job_rounds import JobRounds
-from mesh.runtime.supervision.order_book import TaskRow
+from mesh.runtime.supervision.order_book import TaskEntry
 from mesh.runtime.supervision.supervision_errors import JobUnknown
 from mesh.runtime.supervision.works import JobWork, TaskWorks, job_folder
 from mesh.scheduling.decisions import Decision
@@ -283,7 +283,7 @@ class JobDesk:
             self._tell(event)
             self._settle(job.job)
 
-    def _news_of(self, job: JobRecord, record: MemberRecord, task: TaskId, row: TaskRow | None) -> JobEvent | None:
+    def _news_of(self, job: JobRecord, record: MemberRecord, task: TaskId, row: TaskEntry | None) -> JobEvent | None:
         about: dict[str, Any] = {"at_ms": self._now_ms(), "job": job.job, "member": record.member, "attempt": record.attempt}
         if row is None:
             return self._news_of_absent(job, record, about)
@@ -315,7 +315,7 @@ class JobDesk:
             return None
         return MemberLost(**about, detail="its task is unknown")
 
-    def _news_of_end(self, job: JobRecord, record: MemberRecord, row: TaskRow, about: dict[str, Any]) -> JobEvent:
+    def _news_of_end(self, job: JobRecord, record: MemberRecord, row: TaskEntry, about: dict[str, Any]) -> JobEvent:
         if row.state is TaskState.SUCCEEDED:
             if record.member.is_leader:
                 self._works.keep_job_result(job.job, row.request.task)
@@ -338,7 +338,7 @@ class JobDesk:
     def _members(self) -> Iterator[tuple[JobRecord, MemberRecord]]:
         return ((job, record) for job in tuple(self._loop.jobs.jobs.values()) for record in job.records)
 
-    def _that_wait(self) -> list[tuple[TaskId, TaskRow]]:
+    def _that_wait(self) -> list[tuple[TaskId, TaskEntry]]:
         """Return the starting members whose task still waits for room."""
         found = []
         for job, record in self._members():
@@ -349,7 +349,7 @@ class JobDesk:
                     found.append((task, row))
         return found
 
-    def _state_of(self, task: TaskId, row: TaskRow) -> TaskState:
+    def _state_of(self, task: TaskId, row: TaskEntry) -> TaskState:
         """Return the scheduler's state of the task, which is more detailed than the book's while the task is not over."""
         tasks = self._loop.scheduler.state.tasks
         return row.state if row.state in TERMINAL or task not in tasks else tasks.state_of(task)
@@ -357,7 +357,7 @@ class JobDesk:
     def _overdue(self) -> list[TaskId]:
         return [task for task, row in self._that_wait() if self._has_waited(row)]
 
-    def _has_waited(self, row: TaskRow) -> bool:
+    def _has_waited(self, row: TaskEntry) -> bool:
         return row.reason in _PLACE_LOST or self._now_ms() - row.submitted_ms >= self._settings.room_wait_ms
 
     # -- the end -------------------------------------------------------------------------------------------------------

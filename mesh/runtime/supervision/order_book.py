@@ -51,7 +51,7 @@ _ENDS = {
 
 
 @dataclass(slots=True, kw_only=True)
-class TaskRow:
+class TaskEntry:
     """A task as people see it."""
 
     request: TaskRequest
@@ -71,7 +71,7 @@ class TaskRow:
 
 
 @dataclass(slots=True, kw_only=True)
-class GroupRow:
+class GroupEntry:
     """A placement group as people see it."""
 
     pool: PoolName
@@ -87,8 +87,8 @@ class GroupRow:
 class BookSnapshot:
     """An index as it is stored on disk; the mappings keep their order."""
 
-    tasks: Mapping[TaskId, TaskRow]
-    groups: Mapping[GroupId, GroupRow]
+    tasks: Mapping[TaskId, TaskEntry]
+    groups: Mapping[GroupId, GroupEntry]
     starts: Mapping[TaskId, StartTask]
     stops: Mapping[TaskId, StopTask]
     creates: Mapping[GroupId, CreateGroup]
@@ -102,8 +102,8 @@ class BookSnapshot:
 class OrderBook:
     """Index of tasks, groups and orders. Invariant: an order is open from its decision until an event answers it."""
 
-    tasks: OrderedDict[TaskId, TaskRow] = field(default_factory=OrderedDict)
-    groups: dict[GroupId, GroupRow] = field(default_factory=dict)
+    tasks: OrderedDict[TaskId, TaskEntry] = field(default_factory=OrderedDict)
+    groups: dict[GroupId, GroupEntry] = field(default_factory=dict)
     starts: dict[TaskId, StartTask] = field(default_factory=dict)  #: Open orders.
     stops: dict[TaskId, StopTask] = field(default_factory=dict)  #: Open orders.
     creates: dict[GroupId, CreateGroup] = field(default_factory=dict)  #: Open orders.
@@ -169,7 +169,7 @@ class OrderBook:
         task = event.request.task
         row = self.tasks.get(task)
         if row is None or (row.state in TERMINAL and event.resume):
-            again = TaskRow(request=event.request, submitted_ms=self.at_ms, attempt=event.first_attempt)
+            again = TaskEntry(request=event.request, submitted_ms=self.at_ms, attempt=event.first_attempt)
             if row is not None:
                 again.preemptions, again.state_lost = row.preemptions, row.state_lost
             self.tasks[task] = again
@@ -254,7 +254,7 @@ class OrderBook:
 
     def _create(self, order: CreateGroup) -> TaskId:
         self.creates[order.group] = order
-        self.groups[order.group] = GroupRow(pool=order.pool, shape=order.shape, nodes=order.nodes, warm=order.warm)
+        self.groups[order.group] = GroupEntry(pool=order.pool, shape=order.shape, nodes=order.nodes, warm=order.warm)
         return TaskId("")
 
     def _ready(self, event: GroupReady) -> TaskId:

@@ -23,7 +23,7 @@ from urllib.parse import quote
 from mesh.counting import counted
 from mesh.errors import RuntimeDoorError
 from mesh.ids import TaskId
-from mesh.saved_state import Checkpoint, Kept, Snapshot, SnapshotLevel
+from mesh.saved_state import Checkpoint, PutResult, SnapshotLevel, StateSnapshot
 
 BYTES_MAX = 4 * 2**30
 RETENTION_MS = 24 * 3600 * 1000
@@ -42,7 +42,7 @@ class _Entry:
     number: int  #: Sequence number of the snapshot in the store.
     ended_ms: int | None = None
 
-    def is_newer_than(self, snapshot: Snapshot) -> bool:
+    def is_newer_than(self, snapshot: StateSnapshot) -> bool:
         return (self.attempt, self.at_ms) > (snapshot.attempt, snapshot.at_ms)
 
 
@@ -62,7 +62,7 @@ class _BoundedSnapshots(ABC):
     def tasks(self) -> tuple[TaskId, ...]:
         return tuple(self._entries)
 
-    def put(self, snapshot: Snapshot) -> Kept:
+    def put(self, snapshot: StateSnapshot) -> PutResult:
         why = ""
         if snapshot.size_bytes > self._bytes_max:
             why = f"it takes {counted(snapshot.size_bytes, 'byte')}, and the store holds at most {self._bytes_max:,}"
@@ -70,15 +70,15 @@ class _BoundedSnapshots(ABC):
         with self._lock:
             known = self._entries.get(snapshot.task)
             if known is not None and known.is_newer_than(snapshot):
-                return Kept(level=snapshot.level, why="a newer snapshot is stored")
+                return PutResult(level=snapshot.level, why="a newer snapshot is stored")
             dropped = self._make_room(snapshot)
             self._number += 1
             self._write(snapshot)
             self._entries[snapshot.task] = _Entry(snapshot.attempt, snapshot.at_ms, snapshot.size_bytes, self._number)
             self._entries.move_to_end(snapshot.task)
-            return Kept(level=snapshot.level, dropped=dropped, why=why)
+            return PutResult(level=snapshot.level, dropped=dropped, why=why)
 
-    def get(self, task: TaskId) -> Snapshot | None:
+    def get(self, task: TaskId) -> StateSnapshot | None:
         with self._lock:
             snapshot = self._read(task) if task in self._entries else None
             if snapshot is None:
@@ -107,7 +107,7 @@ class _BoundedSnapshots(ABC):
                 self._drop(task)
             return over
 
-    def _make_room(self, snapshot: Snapshot) -> tuple[TaskId, ...]:
+    def _make_room(self, snapshot: StateSnapshot) -> tuple[TaskId, ...]:
         """Drop the oldest until the snapshot fits, ended tasks first; the snapshot that it replaces does not count."""
         others = [(entry.ended_ms is None, task) for task, entry in self._entries.items() if task != snapshot.task]
         size = snapshot.size_bytes + sum(self._entries[task].size_bytes for _, task in others)
@@ -125,11 +125,11 @@ class _BoundedSnapshots(ABC):
             self._remove(task)
 
     @abstractmethod
-    def _write(self, snapshot: Snapshot) -> None:
+    def _write(self, snapshot: StateSnapshot) -> None:
         """Store the snapshot in place of an earlier one."""
 
     @abstractmethod
-    def _read(self, task: TaskId) -> Snapshot | None:
+    def _read(self, task: TaskId) -> StateSnapshot | None:
         """Return the stored snapshot, if any."""
 
     @abstractmethod
@@ -146,12 +146,12 @@ class MemorySnapshots(_BoundedSnapshots):
 
     def __init__(self, *, bytes_max: int = BYTES_MAX, retention_ms: int = RETENTION_MS) -> None:
         super().__init__(bytes_max=bytes_max, retention_ms=retention_ms)
-        self._snapshots: dict[TaskId, Snapshot] = {}
+        self._snapshots: dict[TaskId, StateSnapshot] = {}
 
-    def _write(self, snapshot: Snapshot) -> None:
+    def _write(self, snapshot: StateSnapshot) -> None:
         self._snapshots[snapshot.task] = snapshot
 
-    def _read(self, task: TaskId) -> Snapshot | None:
+    def _read(self, task: TaskId) -> StateSnapshot | None:
         return self._snapshots.get(task)
 
     def _mark_ended(self, task: TaskId, at_ms: int) -> None:
@@ -185,7 +185,7 @@ class FileSnapshots(_BoundedSnapshots):
             self._entries[task] = entry
             self._number = entry.number
 
-    def _write(self, snapshot: Snapshot) -> None:
+    def _write(self, snapshot: StateSnapshot) -> None:
         file = self._file(snapshot.task)
         new = file.with_name(file.name + _NEW)
         with self._answering(f"store the snapshot of {snapshot.task}"):
@@ -197,7 +197,7 @@ class FileSnapshots(_BoundedSnapshots):
             file.with_name(file.name + _ENDED).unlink(missing_ok=True)
             _sync_folder(self._folder)
 
-    def _read(self, task: TaskId) -> Snapshot | None:
+    def _read(self, task: TaskId) -> StateSnapshot | None:
         try:
             with self._file(task).open("rb") as source:
                 return _snapshot_of(_Header(**json.loads(source.readline())), source.read())
@@ -248,7 +248,7 @@ class _Header:
     number: int
 
 
-def _pieces(snapshot: Snapshot, number: int) -> list[bytes]:
+def _pieces(snapshot: StateSnapshot, number: int) -> list[bytes]:
     parts = {name: part for name in _PARTS if (part := getattr(snapshot, name)) is not None}
     digest = hashlib.sha256()
     for part in parts.values():
@@ -268,7 +268,7 @@ def _pieces(snapshot: Snapshot, number: int) -> list[bytes]:
     return [json.dumps(asdict(header)).encode() + b"\n", *parts.values()]
 
 
-def _snapshot_of(header: _Header, body: bytes) -> Snapshot | None:
+def _snapshot_of(header: _Header, body: bytes) -> StateSnapshot | None:
     """Return the snapshot; None when the body does not match its hash."""
     if hashlib.sha256(body).hexdigest() != header.sha256:
         return None
@@ -276,7 +276,7 @@ def _snapshot_of(header: _Header, body: bytes) -> Snapshot | None:
     for name, size in header.sizes.items():
         parts[name] = body[at : at + size]
         at += size
-    return Snapshot(
+    return StateSnapshot(
         task=header.task,
         attempt=header.attempt,
         at_ms=header.at_ms,

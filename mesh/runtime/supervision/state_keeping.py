@@ -24,9 +24,9 @@ from mesh.saved_state import (
     CancelContext,
     RestoreContext,
     SavedState,
-    Snapshot,
     SnapshotLevel,
     StateHandlers,
+    StateSnapshot,
 )
 
 NO_ARGUMENTS = pickled_arguments()
@@ -49,7 +49,7 @@ class Keepsake:
 class StateKept:
     """Result of saving a state."""
 
-    snapshot: Snapshot
+    snapshot: StateSnapshot
     unkept: str = ""  #: Error of the preserver, so that only the default was saved.
     hangs: bool = False  #: True: the preserver still runs on its thread.
 
@@ -95,7 +95,7 @@ def keep_state(keepsake: Keepsake, actor: Any, *, reason: Reason, timeout_s: flo
     return StateKept(snapshot=_told(snapshot, unkept), unkept=unkept, hangs=isinstance(outcome, Hangs))
 
 
-def restore_state(keepsake: Keepsake, actor: Any, saved: Snapshot | None, *, timeout_s: float) -> Restored:
+def restore_state(keepsake: Keepsake, actor: Any, saved: StateSnapshot | None, *, timeout_s: float) -> Restored:
     """Restore the state of an earlier attempt; the context already holds progress and last checkpoint."""
     if saved is None:
         return Restored(RestoreHow.NOTHING)
@@ -122,9 +122,9 @@ def _not_restored(why: str, *, is_spoiled: bool = False) -> Restored:
     return Restored(RestoreHow.DEFAULT, why, why, is_spoiled)
 
 
-def _default_snapshot(keepsake: Keepsake) -> Snapshot:
+def _default_snapshot(keepsake: Keepsake) -> StateSnapshot:
     facts = keepsake.context.facts
-    snapshot = Snapshot(
+    snapshot = StateSnapshot(
         task=keepsake.task,
         attempt=keepsake.attempt,
         at_ms=time.time_ns() // 1_000_000,
@@ -205,5 +205,5 @@ def _names(slots: Any) -> tuple[str, ...]:
     return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
-def _told(snapshot: Snapshot, why: str) -> Snapshot:
+def _told(snapshot: StateSnapshot, why: str) -> StateSnapshot:
     return replace(snapshot, why=f"{snapshot.why}; {why}" if snapshot.why else why)

@@ -32,7 +32,7 @@ from mesh.runtime.supervision.driver import Driver
 from mesh.runtime.supervision.group_door import GroupDoor
 from mesh.runtime.supervision.job_desk import JobDesk
 from mesh.runtime.supervision.observing import Observer
-from mesh.runtime.supervision.order_book import TaskRow
+from mesh.runtime.supervision.order_book import TaskEntry
 from mesh.runtime.supervision.plugin_host import PluginHost
 from mesh.runtime.supervision.ray_names import process_name
 from mesh.runtime.supervision.recovery import Recovery
@@ -260,7 +260,7 @@ class SupervisedMesh:
         rows = (self._known(task) for task in self._driver.hosts)
         return {row.agent for row in rows if row is not None and row.agent is not None}
 
-    def _known(self, task: TaskId) -> TaskRow | None:
+    def _known(self, task: TaskId) -> TaskEntry | None:
         return self._loop.book.tasks.get(task)
 
     def _is_in(self, task: TaskId, states: tuple[TaskState, ...]) -> bool:

@@ -16,7 +16,7 @@ import ray
 
 from mesh.runtime.supervision import views
 from mesh.runtime.supervision.agent_answers import AgentAnswers
-from mesh.runtime.supervision.answers import Audit, MeshNews, MeshStatus
+from mesh.runtime.supervision.answers import MeshAudit, MeshNews, MeshStatus
 from mesh.runtime.supervision.auditing import audit
 from mesh.runtime.supervision.group_answers import GroupAnswers
 from mesh.runtime.supervision.job_answers import JobAnswers
@@ -79,7 +79,7 @@ class MeshSupervisor(PoolAnswers, GroupAnswers, JobAnswers, AgentAnswers):
         await self._ready
         return self._observer.news()
 
-    async def audit(self) -> Audit:
+    async def audit(self) -> MeshAudit:
         """Audit all ledgers against each other and against Ray."""
         await self._ready
         return await audit(self._state, self._loop.book, self._driver, self._agents, self._groups)

@@ -11,7 +11,7 @@ from mesh.runtime.supervision.agent_orders import Ended, HostOrder
 from mesh.runtime.supervision.answers import CandidateStatus, TaskStatus
 from mesh.runtime.supervision.supervised_mesh import WAIT_S_MAX, SupervisedMesh
 from mesh.runtime.supervision.supervision_errors import GangContradiction, TaskExists, TaskNotRunning
-from mesh.saved_state import Snapshot
+from mesh.saved_state import StateSnapshot
 from mesh.scheduling.events import TaskCancelled, TaskSubmitted
 from mesh.scheduling.request_validation import find_gang_problem
 from mesh.scheduling.tasks import AT_WORK, TERMINAL, TaskRequest, TaskState
@@ -133,7 +133,7 @@ class TaskAnswers(SupervisedMesh):
             self._loop.tell(TaskSubmitted(at_ms=at_ms, request=row.request, resume=True, first_attempt=row.attempt))
         return self._status(task)
 
-    async def saved(self, task: TaskId) -> Snapshot | None:
+    async def saved(self, task: TaskId) -> StateSnapshot | None:
         """Return the task's last saved state."""
         await self._ready
         return self._works.saved(task)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from mesh.actors.members import Member, labels_of
+from mesh.actors.members import GroupMember, labels_of
 from mesh.ids import AgentId, PoolName, TaskId
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
@@ -18,7 +18,7 @@ from mesh.runtime.supervision.answers import (
     TaskStatus,
 )
 from mesh.runtime.supervision.driver import Driver
-from mesh.runtime.supervision.order_book import OrderBook, TaskRow
+from mesh.runtime.supervision.order_book import OrderBook, TaskEntry
 from mesh.runtime.supervision.standbys import Standbys
 from mesh.runtime.supervision.supervision_errors import PoolUnknown, SubmissionError
 from mesh.scheduling.evicting import dry_run
@@ -29,7 +29,7 @@ from mesh.scheduling.tasks import TERMINAL, TaskRequest, TaskState
 from mesh.scheduling.victims import PreemptionPlan
 
 
-def task_status(state: MeshState, book: OrderBook, task: TaskId, row: TaskRow) -> TaskStatus:
+def task_status(state: MeshState, book: OrderBook, task: TaskId, row: TaskEntry) -> TaskStatus:
     """Return one task, with its position in the queue."""
     request = row.request
     queued = explain_task(state, task, state.now_ms) if task in state.queues else None
@@ -64,7 +64,7 @@ def task_status(state: MeshState, book: OrderBook, task: TaskId, row: TaskRow) -
     )
 
 
-def state_of(state: MeshState, task: TaskId, row: TaskRow) -> TaskState:
+def state_of(state: MeshState, task: TaskId, row: TaskEntry) -> TaskState:
     """Return the scheduler's state of the task, which is more detailed than the book's while the task is not over."""
     return row.state if row.state in TERMINAL or task not in state.tasks else state.tasks.state_of(task)
 
@@ -169,11 +169,11 @@ def agent_seen(process: AgentProcess, driver: Driver, book: OrderBook, *, is_war
     )
 
 
-def member(rank: int, task: TaskId, row: TaskRow, process: AgentProcess) -> Member:
+def member(rank: int, task: TaskId, row: TaskEntry, process: AgentProcess) -> GroupMember:
     """Return an agent as a member of an actor group, with its task's label and its pool's name."""
     request = row.request
     labels = {**request.selector, **(labels_of(request.label) if request.label else {}), "pool": str(request.pool)}
-    return Member(
+    return GroupMember(
         agent=row.agent or AgentId(process.name),
         handle=process.handle,
         rank=rank,

@@ -16,10 +16,10 @@ from ray import cloudpickle
 
 from mesh.ids import JobId, TaskId, TenantPath
 from mesh.runtime.supervision.agent_orders import Ended, Hosted, HostOrder, Stopped
-from mesh.runtime.supervision.order_book import TaskRow
+from mesh.runtime.supervision.order_book import TaskEntry
 from mesh.runtime.supervision.snapshot_store import FileSnapshots
 from mesh.runtime.supervision.work_store import WorkStore
-from mesh.saved_state import Snapshot
+from mesh.saved_state import StateSnapshot
 from mesh.scheduling.decisions import StartTask
 
 log = structlog.get_logger(__name__)
@@ -51,7 +51,7 @@ class TaskWorks:
         row_of: Returns a task's row in the order book; None: it has none.
     """
 
-    def __init__(self, store: WorkStore, snapshots: FileSnapshots, row_of: Callable[[TaskId], TaskRow | None]) -> None:
+    def __init__(self, store: WorkStore, snapshots: FileSnapshots, row_of: Callable[[TaskId], TaskEntry | None]) -> None:
         self._store = store
         self._snapshots = snapshots
         self._row_of = row_of
@@ -138,7 +138,7 @@ class TaskWorks:
             log.info("the process of a task is not reused", task=stopped.task, why=stopped.why)
         return unkept
 
-    def keep_saved(self, snapshot: Snapshot) -> str:
+    def keep_saved(self, snapshot: StateSnapshot) -> str:
         """Store a snapshot or a checkpoint for the next attempt. Return why a part was not stored; empty when all was."""
         kept = self._snapshots.put(snapshot)
         if kept.why:
@@ -147,7 +147,7 @@ class TaskWorks:
             log.warning("the saved state of a task was evicted by newer ones", task=dropped)
         return kept.why
 
-    def saved(self, task: TaskId) -> Snapshot | None:
+    def saved(self, task: TaskId) -> StateSnapshot | None:
         return self._snapshots.get(task)
 
     def sweep(self, now_ms: int) -> None:

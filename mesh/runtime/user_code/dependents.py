@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from mesh.ids import StageId
-from mesh.runtime.user_code.ownership import Kind, OwnerReference
+from mesh.runtime.user_code.ownership import OwnerReference, ResourceKind
 from mesh.runtime.user_code.ray_tables import ActorRow, GroupRow, TaskRow
 
 #: How far the clocks of two nodes may be apart; milliseconds.
@@ -50,9 +50,9 @@ def dependents(
     ended = [one for one in noted if one.stage not in running]
     references = {one.id for one in noted}
     # A handle can be of an actor that was there already (`get_if_exists`): it belongs to the process that has created it.
-    noted_actors = {(one.id, one.worker) for one in ended if one.kind is Kind.ACTOR}
+    noted_actors = {(one.id, one.worker) for one in ended if one.kind is ResourceKind.ACTOR}
     doomed = {actor.id for actor in actors if (actor.id, actor.owner) in noted_actors}
-    going = {one.id for one in ended if one.kind is Kind.GROUP} & {group.id for group in groups}
+    going = {one.id for one in ended if one.kind is ResourceKind.GROUP} & {group.id for group in groups}
     processes = {actor.worker for actor in actors if actor.worker}
     doomed |= {
         actor.id
@@ -82,7 +82,7 @@ def _parents(
     """
     stages: dict[str, set[StageId]] = {}
     for one in noted:
-        if one.kind is Kind.STAGE:
+        if one.kind is ResourceKind.STAGE:
             stages.setdefault(one.id, set()).add(one.stage)
     are_left = {task.id for task in tasks}
 
@@ -99,7 +99,7 @@ def _has_no_owner(job: str, created_ms: int, noted: Iterable[OwnerReference], ru
     candidates = [
         one
         for one in noted
-        if one.kind is Kind.STAGE and one.job == job and one.at_ms > 0 and (created_ms == 0 or one.at_ms <= created_ms + SKEW_MS)
+        if one.kind is ResourceKind.STAGE and one.job == job and one.at_ms > 0 and (created_ms == 0 or one.at_ms <= created_ms + SKEW_MS)
     ]
     return bool(candidates) and all(one.stage not in running for one in candidates)
 

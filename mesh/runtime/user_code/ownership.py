@@ -33,7 +33,7 @@ ANSWER_S = 10.0
 _BETWEEN = "|"
 
 
-class Kind(str, Enum):
+class ResourceKind(str, Enum):
     """What a record is about."""
 
     STAGE = "stage"  #: A task of its code is about to create something.
@@ -46,7 +46,7 @@ class OwnerReference:
     """Something in Ray, and the stage that it belongs to."""
 
     stage: StageId
-    kind: Kind
+    kind: ResourceKind
     id: str  #: Ray's, in hex; in a mark of the task.
     worker: str  #: Ray's id of the process that noted it.
     job: str
@@ -70,7 +70,7 @@ def references(mesh: MeshId) -> list[OwnerReference]:
     found = []
     for key in keys:
         stage, kind, hex_id, worker, job, at_ms = key.decode().removeprefix(prefix).split(_BETWEEN)
-        found.append(OwnerReference(stage=StageId(stage), kind=Kind(kind), id=hex_id, worker=worker, job=job, at_ms=int(at_ms)))
+        found.append(OwnerReference(stage=StageId(stage), kind=ResourceKind(kind), id=hex_id, worker=worker, job=job, at_ms=int(at_ms)))
     return found
 
 
@@ -115,22 +115,22 @@ def _see_creation() -> None:
     `placement_group` is replaced inside of its own wrapper: code that has imported it by name calls the wrapper.
     """
     actor_class: Any = ActorClass
-    actor_class._remote = _noted(actor_class._remote, Kind.ACTOR, lambda handle: handle._actor_id.hex())  # noqa: SLF001
+    actor_class._remote = _noted(actor_class._remote, ResourceKind.ACTOR, lambda handle: handle._actor_id.hex())  # noqa: SLF001
     function: Any = RemoteFunction
-    function._remote = _noted(function._remote, Kind.STAGE, None)  # noqa: SLF001
+    function._remote = _noted(function._remote, ResourceKind.STAGE, None)  # noqa: SLF001
     wrapper: Any = ray.util.placement_group
     cell = next(cell for cell in wrapper.__closure__ if cell.cell_contents is wrapper.__wrapped__)
-    cell.cell_contents = _noted(wrapper.__wrapped__, Kind.GROUP, lambda group: group.id.hex())
+    cell.cell_contents = _noted(wrapper.__wrapped__, ResourceKind.GROUP, lambda group: group.id.hex())
 
 
-def _noted(create: Callable[..., Any], kind: Kind, id_of: Callable[[Any], str] | None) -> Callable[..., Any]:
+def _noted(create: Callable[..., Any], kind: ResourceKind, id_of: Callable[[Any], str] | None) -> Callable[..., Any]:
     @wraps(create)
     def create_and_note(*args: Any, **kwargs: Any) -> Any:
         task = ray.get_runtime_context().get_task_id() or ""
         if task != _notes.task and threading.current_thread() is threading.main_thread():
             return create(*args, **kwargs)
         if task not in _notes.marked:
-            _note(Kind.STAGE, task)
+            _note(ResourceKind.STAGE, task)
             _notes.marked.add(task)
         created = create(*args, **kwargs)
         if id_of is not None:
@@ -140,7 +140,7 @@ def _noted(create: Callable[..., Any], kind: Kind, id_of: Callable[[Any], str] |
     return create_and_note
 
 
-def _note(kind: Kind, hex_id: str) -> None:
+def _note(kind: ResourceKind, hex_id: str) -> None:
     if _notes.stage is None or _notes.mesh is None:
         return
     here = ray.get_runtime_context()

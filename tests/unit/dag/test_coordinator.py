@@ -18,7 +18,7 @@ from federation.dispatch import STAGE_MESSAGES, MailKind
 from federation.errors import StaleFence, StoreUnavailable
 from federation.estimates import Pace
 from federation.manual_mesh import ManualMesh
-from federation.quota.policies import OnMaxWait, Policies, Preempt, QueueSettings, ResourceGroup, Rules, StandingOrders, TimeWindow
+from federation.quota.policies import OnMaxWait, Policies, PreemptionMode, QueueSettings, ResourceGroup, Rules, StandingOrders, TimeWindow
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.standing import Drain
 from federation.steadiness import SteadinessRules
@@ -1143,17 +1143,19 @@ def test_a_refusal_that_another_coordinator_was_faster_with_is_made_once(root):
     ("settings", "rules"),
     [
         pytest.param(
-            {"policies": Policies(within_queue=Preempt.LOWER_PRIORITY)},
+            {"policies": Policies(within_queue=PreemptionMode.LOWER_PRIORITY)},
             YieldRules(takes=True, min_run_ms=5, reservation_timeout_ms=9),
             id="by rule",
         ),
         pytest.param(
-            {"policies": Policies(within_queue=Preempt.LOWER_PRIORITY), "min_run_ms": 7},
+            {"policies": Policies(within_queue=PreemptionMode.LOWER_PRIORITY), "min_run_ms": 7},
             YieldRules(takes=True, min_run_ms=7, reservation_timeout_ms=9),
             id="with the tenant's own minimum run time",
         ),
         pytest.param(
-            {"policies": Policies(within_queue=Preempt.NEVER)}, YieldRules(takes=False, min_run_ms=5, reservation_timeout_ms=9), id="never"
+            {"policies": Policies(within_queue=PreemptionMode.NEVER)},
+            YieldRules(takes=False, min_run_ms=5, reservation_timeout_ms=9),
+            id="never",
         ),
     ],
 )

@@ -6,7 +6,7 @@ from dag.compiling import NodePlan
 from dag.planning import place
 from federation.quota.policies import QueueSettings, ResourceGroup
 from federation.routing.survey import survey
-from federation.snapshot import MeshRecord, MeshView, PoolRecord, Snapshot
+from federation.snapshot import FederationSnapshot, MeshRecord, MeshView, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
@@ -53,7 +53,7 @@ def mesh(name, *, cpus=8, used=0, alive=True, flavor="standard", **labels):
 
 def placed(run, *meshes):
     """Node to mesh, and node to the reason why none takes it."""
-    answer = place(run, "acme", Snapshot(at_ms=0, tree=TREE, meshes=meshes), now_ms=0)
+    answer = place(run, "acme", FederationSnapshot(at_ms=0, tree=TREE, meshes=meshes), now_ms=0)
     where = {node: placement.mesh for node, placement in answer.placements.items()}
     return where, {node: blockage.reason for node, blockage in answer.blockages.items()}
 
@@ -62,14 +62,14 @@ EAST, WEST = mesh("east"), mesh("west")
 
 
 def test_every_node_gets_a_mesh_and_the_words_why():
-    answer = place(Run("a:", "b: a"), "acme", Snapshot(at_ms=0, tree=TREE, meshes=(EAST,)), now_ms=0)
+    answer = place(Run("a:", "b: a"), "acme", FederationSnapshot(at_ms=0, tree=TREE, meshes=(EAST,)), now_ms=0)
     assert list(answer.placements) == ["a", "b"]
     assert answer.placements["a"].why == "ONLY_FEASIBLE_MESH east/general"
     assert answer.blockages == {}
 
 
 def test_the_words_tell_what_the_other_meshes_said():
-    answer = place(Run("a:", a={"labels": {"zone": "east"}}), "acme", Snapshot(at_ms=0, tree=TREE, meshes=(EAST, WEST)), now_ms=0)
+    answer = place(Run("a:", a={"labels": {"zone": "east"}}), "acme", FederationSnapshot(at_ms=0, tree=TREE, meshes=(EAST, WEST)), now_ms=0)
     assert answer.placements["a"].why == "ONLY_FEASIBLE_MESH east/general (west: zone=east is asked, the mesh has zone=west)"
 
 
@@ -98,13 +98,13 @@ def test_bytes_decide_and_not_the_number_of_inputs():
 
 def test_of_many_other_meshes_a_few_are_told_and_the_rest_counted():
     others = [mesh(f"m{number:02}", alive=False) for number in range(30)]
-    answer = place(Run("a:"), "acme", Snapshot(at_ms=0, tree=TREE, meshes=(EAST, *others)), now_ms=0)
+    answer = place(Run("a:"), "acme", FederationSnapshot(at_ms=0, tree=TREE, meshes=(EAST, *others)), now_ms=0)
     assert answer.placements["a"].why.count("its heartbeat is overdue") == 8
     assert answer.placements["a"].why.endswith("; 22 others)")
 
 
 def test_another_mesh_where_the_node_would_wait_says_for_how_long():
-    answer = place(Run("a:"), "acme", Snapshot(at_ms=0, tree=TREE, meshes=(EAST, mesh("west", used=8))), now_ms=0)
+    answer = place(Run("a:"), "acme", FederationSnapshot(at_ms=0, tree=TREE, meshes=(EAST, mesh("west", used=8))), now_ms=0)
     assert "west: would wait in pool general: it is full now" in answer.placements["a"].why
     assert "for about 1000 ms" in answer.placements["a"].why
 
@@ -178,7 +178,7 @@ SPOT_FIRST = QueueSettings(groups=(ResourceGroup(resources=("cpu",), flavors=("s
 
 def by_flavor(run, *meshes, settings=SPOT_FIRST):
     """Node to the words why."""
-    answer = place(run, "acme", Snapshot(at_ms=0, tree=BOTH, meshes=meshes), settings=settings, now_ms=0)
+    answer = place(run, "acme", FederationSnapshot(at_ms=0, tree=BOTH, meshes=meshes), settings=settings, now_ms=0)
     return {node: placement.why for node, placement in answer.placements.items()}
 
 

@@ -6,7 +6,7 @@ from dag.rehearsal import rehearse
 from dag.runs import RunRecord
 from dag.spec import kept_form, parse
 from federation.estimates import CostRules
-from federation.snapshot import MeshRecord, MeshView, PoolRecord, Snapshot
+from federation.snapshot import FederationSnapshot, MeshRecord, MeshView, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
@@ -35,7 +35,7 @@ def mesh(name):
 
 
 def rehearsed(record):
-    return rehearse(record, Snapshot(at_ms=5, tree=TREE, meshes=(mesh("east"), mesh("west"))), CostRules())
+    return rehearse(record, FederationSnapshot(at_ms=5, tree=TREE, meshes=(mesh("east"), mesh("west"))), CostRules())
 
 
 def test_the_stages_are_told_with_mesh_slot_priority_and_which_go_first():

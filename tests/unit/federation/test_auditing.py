@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from federation.auditing import Audit, Mismatch, mismatches
-from federation.snapshot import LeaseView, Snapshot
+from federation.auditing import LedgerAudit, Mismatch, mismatches
+from federation.snapshot import FederationSnapshot, LeaseView
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import FlavorName, MeshId, TenantPath
 from mesh.resources import ResourceSet
@@ -26,7 +26,7 @@ def lease(tenant, units):
     return LeaseView(lease=tenant, tenant=tenant, mesh=MeshId("east"), flavor=STD, amounts=ResourceSet({"cpu": units}), token=1)
 
 
-SOUND = Snapshot(
+SOUND = FederationSnapshot(
     at_ms=0, tree=TREE, leases=(lease(LAB, 8), lease(OPS, 3)), usage={(LAB, STD, "cpu"): 8, (OPS, STD, "cpu"): 3, (ACME, STD, "cpu"): 5}
 )
 
@@ -42,29 +42,29 @@ def wrong(tenant, kept, counted):
 
 
 def test_sums_that_are_those_of_the_leases_are_not_told():
-    audit = Audit(at_once=1)
+    audit = LedgerAudit(at_once=1)
     assert mismatches(SOUND) == ()
     assert [audit.look(SOUND) for _ in range(7)] == [()] * 7
 
 
 def test_a_wrong_sum_is_told_when_its_turn_comes_and_only_once():
-    audit = Audit(at_once=1)
+    audit = LedgerAudit(at_once=1)
     broken = tampered(acme=6)
     assert [audit.look(broken) for _ in range(6)] == [(wrong(ACME, 6, 5),), (), (), (), (), ()]
 
 
 def test_a_sum_that_is_missing_altogether_is_wrong():
-    assert Audit().look(tampered(ops=0, acme=2)) == (wrong(OPS, 0, 3),)
+    assert LedgerAudit().look(tampered(ops=0, acme=2)) == (wrong(OPS, 0, 3),)
 
 
 def test_a_sum_that_is_wrong_in_another_way_or_anew_is_told_again():
-    audit = Audit()
+    audit = LedgerAudit()
     told = [audit.look(snapshot) for snapshot in (tampered(acme=6), tampered(acme=7), SOUND, tampered(acme=7))]
     assert told == [(wrong(ACME, 6, 5),), (wrong(ACME, 7, 5),), (), (wrong(ACME, 7, 5),)]
 
 
 def test_tenants_that_came_since_have_their_turn():
-    audit = Audit(at_once=2)
+    audit = LedgerAudit(at_once=2)
     audit.look(SOUND)
     web = TenantPath("web")
     grown = TenantTree([*TREE.tenants.values(), Tenant(path=web, parent=None)])
@@ -74,4 +74,4 @@ def test_tenants_that_came_since_have_their_turn():
 
 def test_a_lease_of_a_tenant_that_nobody_knows_stops_no_look():
     stray = replace(SOUND, leases=(*SOUND.leases, lease(TenantPath("gone"), 1)), usage={**SOUND.usage, (TenantPath("gone"), STD, "cpu"): 1})
-    assert Audit().look(stray) == ()
+    assert LedgerAudit().look(stray) == ()

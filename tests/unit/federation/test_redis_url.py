@@ -3,17 +3,17 @@
 import pytest
 
 from federation.errors import ConfigError
-from federation.redis_url import SCHEMES, Form, RedisUrl, read_redis_url
+from federation.redis_url import SCHEMES, RedisForm, RedisUrl, read_redis_url
 
 
 @pytest.mark.parametrize("url", ["redis://host", "rediss://u:p@host:1/0?ssl_ca_certs=/ca.pem", "unix:///run/redis.sock"])
 def test_one_server_is_left_to_redis_py(url):
-    assert read_redis_url(url) == RedisUrl(form=Form.SINGLE)
+    assert read_redis_url(url) == RedisUrl(form=RedisForm.SINGLE)
 
 
 def test_sentinels_are_named_with_the_service_that_they_watch():
     assert read_redis_url("redis+sentinel://root:s%40cret@one:26380,two,[::1]:7/my%20leases?db=2") == RedisUrl(
-        form=Form.SENTINEL,
+        form=RedisForm.SENTINEL,
         hosts=(("one", 26_380), ("two", 26_379), ("::1", 7)),
         service="my leases",
         username="root",
@@ -24,7 +24,7 @@ def test_sentinels_are_named_with_the_service_that_they_watch():
 
 def test_a_cluster_is_named_by_some_of_its_nodes_and_spoken_to_over_tls():
     assert read_redis_url("rediss+cluster://one,two:7000?ssl_ca_certs=/ca.pem") == RedisUrl(
-        form=Form.CLUSTER, hosts=(("one", 6_379), ("two", 7_000)), connection="rediss://?ssl_ca_certs=/ca.pem"
+        form=RedisForm.CLUSTER, hosts=(("one", 6_379), ("two", 7_000)), connection="rediss://?ssl_ca_certs=/ca.pem"
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from federation.estimates import Pace
 from federation.registry import NOTE_MS, Standings, enrolled, look
 from federation.roster import Roster
-from federation.snapshot import MeshRecord, MeshView, Snapshot
+from federation.snapshot import FederationSnapshot, MeshRecord, MeshView
 from federation.standing import NEWCOMER, Drain, Standing
 from federation.steadiness import Steadiness, SteadinessRules
 from federation.tenants import TenantTree
@@ -19,7 +19,7 @@ def a_snapshot(at_ms=NOW_MS, **incarnations):
         MeshView(record=MeshRecord(mesh=mesh, labels={}, pools=(), cluster="c"), incarnation=incarnation, alive=True, heartbeat_age_ms=0)
         for mesh, incarnation in incarnations.items()
     )
-    return Snapshot(at_ms=at_ms, tree=TenantTree(), meshes=tuple(views))
+    return FederationSnapshot(at_ms=at_ms, tree=TenantTree(), meshes=tuple(views))
 
 
 def test_the_first_look_writes_down_who_is_there():

@@ -15,8 +15,8 @@ from ray.exceptions import (
 )
 
 from mesh.reasons import Reason
-from mesh.runtime.execution import TaskFailed, TaskFault, TaskReport
-from mesh.runtime.outcomes import GroupLost, Inherited, OwnFailure, Stopped, read
+from mesh.runtime.execution import TaskCodeFailed, TaskFault, TaskReport
+from mesh.runtime.outcomes import GroupLost, Inherited, OwnFailure, TaskInterrupted, read
 
 FAULT = TaskFault("n", Reason.CODE_UNAVAILABLE, "builtins.ImportError", "no module", "", None, TaskReport(1, 2, "host:1"))
 
@@ -41,7 +41,7 @@ MEANINGS = {
     "UserCodeException CrossLanguageError UnserializableException": USERS,
     "ObjectLostError ObjectFetchTimedOutError ObjectFreedError ObjectReconstructionFailedError OwnerDiedError": VALUE,
     "ReferenceCountingAssertionError PlasmaObjectNotAvailable": VALUE,
-    "TaskCancelledError": Stopped,
+    "TaskCancelledError": TaskInterrupted,
     "TaskPlacementGroupRemoved": GroupLost,
     "RayError RayActorError ActorDiedError ActorUnavailableError ActorUnschedulableError ActorPlacementGroupRemoved AsyncioActorExit "
     "ActorAlreadyExistsError ActorHandleNotFoundError PendingCallsLimitExceeded AuthenticationError GetTimeoutError RayChannelError "
@@ -69,7 +69,7 @@ def test_each_exception_of_ray_has_a_meaning():
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        pytest.param(inside_a_task(TaskFailed(FAULT)), Reason.CODE_UNAVAILABLE, id="what the worker could tell"),
+        pytest.param(inside_a_task(TaskCodeFailed(FAULT)), Reason.CODE_UNAVAILABLE, id="what the worker could tell"),
         pytest.param(WorkerCrashedError(), Reason.WORKER_LOST, id="a crashed worker"),
         pytest.param(OutOfMemoryError("too much"), Reason.WORKER_LOST, id="out of memory"),
         pytest.param(NodeDiedError("gone"), Reason.WORKER_LOST, id="a dead node"),
@@ -93,15 +93,15 @@ def test_an_argument_that_was_lost_is_not_the_tasks_own_failure(error):
 
 
 def test_the_failure_of_another_task_is_not_the_tasks_own():
-    told = read(inside_a_task(TaskFailed(FAULT)), "another")
+    told = read(inside_a_task(TaskCodeFailed(FAULT)), "another")
     assert isinstance(told, Inherited)
     assert told.from_task
 
 
 def test_the_workers_report_comes_along():
-    assert read(inside_a_task(TaskFailed(FAULT)), "n").fault == FAULT
+    assert read(inside_a_task(TaskCodeFailed(FAULT)), "n").fault == FAULT
 
 
 @pytest.mark.parametrize("error", [TaskCancelledError(), inside_a_task(TaskCancelledError())], ids=["before it ran", "while it ran"])
 def test_a_cancelled_task_was_stopped(error):
-    assert read(error, "n") == Stopped()
+    assert read(error, "n") == TaskInterrupted()

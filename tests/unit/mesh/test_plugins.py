@@ -15,7 +15,7 @@ from mesh.plugins import CandidateFacts, Plugin, PluginError, PluginFenced, Plug
 from mesh.policies import hybrid
 from mesh.policies.binpack import BINPACK
 from mesh.policies.catalogue import Catalogue
-from mesh.policies.policy import FloatArray, NodeDemand, NodeView
+from mesh.policies.policy import FloatArray, NodeDemand, NodeScoringView
 from mesh.policies.policy_fixtures import demand, node, view
 
 NODES = view(node(cpu=(2, 8)), node(cpu=(8, 8)), node(cpu=(5, 8)))
@@ -51,7 +51,7 @@ def recurses(*_: object) -> Any:
     return recurses()
 
 
-def scores(row: int) -> Callable[[NodeDemand, NodeView], FloatArray]:
+def scores(row: int) -> Callable[[NodeDemand, NodeScoringView], FloatArray]:
     return lambda _, rows: (np.arange(len(rows.total)) == row).astype(np.float64)
 
 

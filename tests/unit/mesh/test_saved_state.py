@@ -8,10 +8,10 @@ from mesh.ids import TaskId
 from mesh.saved_state import (
     Checkpoint,
     SavedState,
-    Snapshot,
     SnapshotLevel,
     StateHandlerError,
     StateHandlers,
+    StateSnapshot,
     handlers_of,
     plain_class,
     register_state_handlers,
@@ -72,7 +72,7 @@ def test_a_saved_state_needs_its_payload_alone():
 
 
 def test_without_its_bytes_a_snapshot_keeps_what_is_known_of_the_work():
-    snapshot = Snapshot(
+    snapshot = StateSnapshot(
         task=TaskId("t"),
         attempt=3,
         at_ms=5,

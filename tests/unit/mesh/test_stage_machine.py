@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from mesh.stage_machine import StageMachine, TaskState
+from mesh.stage_machine import StageMachine, StageTaskState
 from mesh.stages import StageSpec, TaskSpec
 
 
@@ -53,7 +53,7 @@ def test_a_failure_drops_what_is_behind_and_nothing_else():
     kept, _ = machine("a:", "b: a", "c: ~b", "d:", "e: d x")
     assert kept.fail("a") == ("b", "c")
     assert kept.running() == ("d",)
-    assert kept.state("e") is TaskState.WAITING
+    assert kept.state("e") is StageTaskState.WAITING
 
 
 def test_what_was_dropped_is_not_heard_of_again():
@@ -62,7 +62,7 @@ def test_what_was_dropped_is_not_heard_of_again():
     assert kept.fail("b") is None
     assert not kept.succeed("b")
     assert kept.fail("a") is None
-    assert kept.state("b") is TaskState.DROPPED
+    assert kept.state("b") is StageTaskState.DROPPED
 
 
 def test_an_input_that_will_not_come_drops_its_readers():

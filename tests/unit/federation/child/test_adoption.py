@@ -6,7 +6,7 @@ import pytest
 
 from federation.child.adoption import StageNote, adoption_of, note_of, seen_in, written
 from federation.dispatch import Claim, ClaimedStage
-from mesh.hosting import Found, FoundStage
+from mesh.hosting import FoundStage, FoundStages
 from mesh.resources import NOTHING, ResourceSet
 from mesh.stages import StageSpec
 
@@ -29,7 +29,7 @@ def stage(name="s", kept=None, **named):
 
 
 def found(*stages):
-    return Found(incarnation=1, since=1, stages=stages)
+    return FoundStages(incarnation=1, since=1, stages=stages)
 
 
 def sorted_out(found_stages, claims, pools=POOLS, leases=LEASES):

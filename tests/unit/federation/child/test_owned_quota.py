@@ -7,7 +7,7 @@ from two_children import AT_ONCE, GRACE_MS, HEARTBEAT_MS, PLAN_MS, TTL_MS, TwoCh
 
 from federation.estimates import COST_RULES
 from federation.explaining.outlook import Outlooks
-from federation.quota.policies import OnMaxWait, Policies, Preempt, QueueSettings, Rules
+from federation.quota.policies import OnMaxWait, Policies, PreemptionMode, QueueSettings, Rules
 
 
 @pytest.mark.parametrize("own", [20, 60])
@@ -97,7 +97,7 @@ def test_a_want_is_as_old_as_the_oldest_stage_that_waits_however_long_others_hav
 
 @pytest.mark.parametrize(("before", "now", "runs"), [(9, 0, {"o"}), (0, 9, set())], ids=["less urgent work follows", "more urgent does"])
 def test_who_gives_way_to_more_urgent_work_goes_by_what_runs_now_and_not_by_what_the_lease_was_granted_for(before, now, runs):
-    below = QueueSettings(policies=Policies(reclaim=Preempt.LOWER_PRIORITY, within_queue=Preempt.LOWER_PRIORITY))
+    below = QueueSettings(policies=Policies(reclaim=PreemptionMode.LOWER_PRIORITY, within_queue=PreemptionMode.LOWER_PRIORITY))
     world = TwoChildren(8, {"own": 1, "borrower": 0}, AT_ONCE, {"own": below}, duration_ms=6_000)
     world.submit("east", "borrower", ["first"], priority=before)
     world.go(1_000)

@@ -8,7 +8,7 @@ from federation.explaining.foreseeing import BegunStage
 from federation.explaining.outlook import Outlooks
 from federation.explaining.pieces import Piece
 from federation.manual_mesh import ManualMesh
-from federation.quota.policies import Policies, Preempt, QueueSettings, Rules, StandingOrders
+from federation.quota.policies import Policies, PreemptionMode, QueueSettings, Rules, StandingOrders
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.standing import Standing
 from federation.tenant_orders import OrdersInForce
@@ -26,7 +26,9 @@ RUN_MS = 4_000
 NO_AGES: dict[MeshId, StageAges] = {}
 ORDERS = OrdersInForce(filed=StandingOrders(rules=Rules(min_run_ms=0)))
 IN_ORDER = OrdersInForce(
-    filed=replace(ORDERS.filed, settings={VISION: QueueSettings(is_strict=True, policies=Policies(within_queue=Preempt.LOWER_PRIORITY))})
+    filed=replace(
+        ORDERS.filed, settings={VISION: QueueSettings(is_strict=True, policies=Policies(within_queue=PreemptionMode.LOWER_PRIORITY))}
+    )
 )
 TREE = TenantTree(
     [

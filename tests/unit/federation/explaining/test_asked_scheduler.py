@@ -6,7 +6,7 @@ import pytest
 from outlook_bed import ACME, BATCH, CPU, EAST, IN_ORDER, ONE, ORDERS, RUN_MS, STD, VISION, WEST, joined, outlooks, piece, queued
 
 from federation.quota.explain import Lever
-from federation.quota.policies import Policies, Preempt, QueueSettings, Rules
+from federation.quota.policies import Policies, PreemptionMode, QueueSettings, Rules
 from federation.tenant_orders import OrdersInForce
 from mesh.reasons import Reason
 
@@ -14,7 +14,7 @@ from mesh.reasons import Reason
 def test_work_that_takes_back_its_own_waits_for_those_who_give_way(store):
     joined(store, EAST)
     joined(store, WEST).acquire(BATCH, STD, CPU, 4)
-    reclaims = QueueSettings(policies=Policies(reclaim=Preempt.ANY))
+    reclaims = QueueSettings(policies=Policies(reclaim=PreemptionMode.ANY))
     orders = OrdersInForce(filed=replace(ORDERS.filed, settings={VISION: reclaims}))
     told = outlooks(store, orders).would_be(piece(cpus=3))
     assert told.reason is Reason.WAITING_FOR_VICTIMS
@@ -32,7 +32,7 @@ def test_work_that_takes_back_its_own_waits_for_those_who_give_way(store):
 def test_where_shares_do_not_count_a_borrower_is_told_that_less_urgent_ones_would_give_way_to(store, priority, reason, gives_way):
     joined(store, EAST)
     joined(store, WEST).acquire(BATCH, STD, CPU, 4)
-    takes = QueueSettings(policies=Policies(reclaim=Preempt.ANY, borrow=Preempt.LOWER_PRIORITY))
+    takes = QueueSettings(policies=Policies(reclaim=PreemptionMode.ANY, borrow=PreemptionMode.LOWER_PRIORITY))
     rules = Rules(min_run_ms=0, fair_sharing=False)
     orders = OrdersInForce(filed=replace(ORDERS.filed, rules=rules, settings={ACME: takes}))
     told = outlooks(store, orders).would_be(piece(ACME, priority=priority))
@@ -43,7 +43,7 @@ def test_where_shares_do_not_count_a_borrower_is_told_that_less_urgent_ones_woul
 def test_nobody_of_equal_priority_is_told_to_give_way_whatever_the_tenant_says(store):
     joined(store, EAST)
     joined(store, WEST).acquire(VISION, STD, CPU, 4)
-    newer_ones = QueueSettings(policies=Policies(within_queue=Preempt.LOWER_OR_NEWER))
+    newer_ones = QueueSettings(policies=Policies(within_queue=PreemptionMode.LOWER_OR_NEWER))
     orders = OrdersInForce(filed=replace(ORDERS.filed, settings={VISION: newer_ones}))
     told = outlooks(store, orders).would_be(piece())
     assert (told.reason, told.gives_way) == (Reason.QUOTA_EXHAUSTED, ())

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from outlook_bed import BATCH, CPU, EAST, IN_ORDER, ORDERS, STD, VISION, WEST, begun, joined, outlooks, piece, queued
 
-from federation.quota.policies import Policies, Preempt, QueueSettings
+from federation.quota.policies import Policies, PreemptionMode, QueueSettings
 from federation.tenant_orders import OrdersInForce
 from mesh.reasons import Reason
 
@@ -45,7 +45,9 @@ def test_so_does_the_explanation_of_a_stage_that_waits(store):
         pytest.param([begun("s0", tenant=BATCH), begun("s1", tenant=BATCH)], ORDERS, 3, id="of another tenant"),
         pytest.param(
             [begun("s0"), begun("s1")],
-            OrdersInForce(filed=replace(ORDERS.filed, settings={VISION: QueueSettings(policies=Policies(within_queue=Preempt.NEVER))})),
+            OrdersInForce(
+                filed=replace(ORDERS.filed, settings={VISION: QueueSettings(policies=Policies(within_queue=PreemptionMode.NEVER))})
+            ),
             3,
             id="of a tenant that wants no stops",
         ),

@@ -10,7 +10,7 @@ from federation.planning.planner import plan
 from federation.planning.values import Holding, Plan, PlannerDemand, Target
 from federation.quota.forest import ForestNode, QuotaForest
 from federation.quota.past_use import WHOLE, PastUse
-from federation.quota.policies import MESH, OnQuotaReduction, Policies, Preempt, QueueSettings, Rules, Stop
+from federation.quota.policies import MESH, OnQuotaReduction, Policies, PreemptionMode, QueueSettings, Rules, Stop
 from federation.tenants import Quota
 from mesh.reasons import Reason
 
@@ -238,13 +238,13 @@ def test_a_tenants_own_minimum_run_time_counts_instead_of_the_one_of_all():
 @pytest.mark.parametrize(
     ("reclaim", "priority", "lowered"),
     [
-        pytest.param(Preempt.ANY, 0, {"batch": 3}, id="from any work"),
-        pytest.param(Preempt.LOWER_PRIORITY, 2, {}, id="not from work as urgent"),
-        pytest.param(Preempt.LOWER_PRIORITY, 3, {"batch": 3}, id="from less urgent work"),
-        pytest.param(Preempt.NEVER, 9, {}, id="from nobody"),
+        pytest.param(PreemptionMode.ANY, 0, {"batch": 3}, id="from any work"),
+        pytest.param(PreemptionMode.LOWER_PRIORITY, 2, {}, id="not from work as urgent"),
+        pytest.param(PreemptionMode.LOWER_PRIORITY, 3, {"batch": 3}, id="from less urgent work"),
+        pytest.param(PreemptionMode.NEVER, 9, {}, id="from nobody"),
     ],
 )
-def test_a_tenant_reclaims_as_it_says(reclaim: Preempt, priority: int, lowered: dict[str, int]):
+def test_a_tenant_reclaims_as_it_says(reclaim: PreemptionMode, priority: int, lowered: dict[str, int]):
     settings = {"vision": QueueSettings(policies=Policies(reclaim=reclaim))}
     held = (holding("batch", 4, priority=2),)
     answer = decide(company(vision=4, batch=0), held, (want("vision", 1, priority=priority),), settings=settings)
@@ -260,8 +260,8 @@ def test_urgent_work_of_the_same_tenant_takes_from_the_tenants_other_meshes():
 @pytest.mark.parametrize(
     ("within", "lowered"),
     [
-        pytest.param(Preempt.LOWER_PRIORITY, {"vision": 3}, id="where less urgent work gives way"),
-        pytest.param(Preempt.NEVER, {}, id="where nobody stops for work of the own tenant"),
+        pytest.param(PreemptionMode.LOWER_PRIORITY, {"vision": 3}, id="where less urgent work gives way"),
+        pytest.param(PreemptionMode.NEVER, {}, id="where nobody stops for work of the own tenant"),
     ],
 )
 def test_work_of_the_same_tenant_is_moved_to_where_it_is_more_urgent_as_its_tenant_says(within, lowered):
@@ -319,9 +319,9 @@ def test_without_fair_sharing_borrowers_keep_what_they_have():
     assert decide(company(idle=8, a=0, b=0), (holding("a", 8),), (want("b", 8),), rules=Rules(fair_sharing=False)).lowered == ()
 
 
-def borrows(who: str = "vision", most: int | None = None, reclaim: Preempt = Preempt.ANY) -> dict[str, QueueSettings]:
+def borrows(who: str = "vision", most: int | None = None, reclaim: PreemptionMode = PreemptionMode.ANY) -> dict[str, QueueSettings]:
     """The tenant takes from less urgent borrowers while it borrows itself."""
-    return {who: QueueSettings(policies=Policies(reclaim=reclaim, borrow=Preempt.LOWER_PRIORITY, borrow_priority_max=most))}
+    return {who: QueueSettings(policies=Policies(reclaim=reclaim, borrow=PreemptionMode.LOWER_PRIORITY, borrow_priority_max=most))}
 
 
 @pytest.mark.parametrize(
@@ -345,7 +345,7 @@ def test_without_fair_sharing_an_urgent_borrower_takes_from_borrowers(priority: 
     [
         pytest.param({}, BY_PRIORITY, id="when nothing was said"),
         pytest.param(borrows("batch"), BY_PRIORITY, id="when only the other may"),
-        pytest.param(borrows(reclaim=Preempt.NEVER), BY_PRIORITY, id="when it takes from no other tenant at all"),
+        pytest.param(borrows(reclaim=PreemptionMode.NEVER), BY_PRIORITY, id="when it takes from no other tenant at all"),
         pytest.param(borrows(), MESH, id="when shares count, which are even"),
     ],
 )

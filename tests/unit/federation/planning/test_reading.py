@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from federation.planning.reading import wants_of
-from federation.snapshot import LeaseView, MeshRecord, MeshView, PoolRecord, Snapshot, WantView
+from federation.snapshot import FederationSnapshot, LeaseView, MeshRecord, MeshView, PoolRecord, WantView
 from federation.tenants import Tenant, TenantTree
 from mesh.resources import NOTHING, ResourceSet
 
@@ -27,7 +27,7 @@ def parts(*wants, leases=(), pools=((64, 0),), cluster_answers=True):
     """Pools as (capacity, used)."""
     records = tuple(PoolRecord(pool=f"p{at}", flavor="red", capacity=cpu(has), used=cpu(used)) for at, (has, used) in enumerate(pools))
     record = MeshRecord(mesh=HERE, labels={}, pools=records, cluster="c", cluster_answers=cluster_answers)
-    snapshot = Snapshot(
+    snapshot = FederationSnapshot(
         at_ms=100_000,
         tree=TenantTree([Tenant(path=LAB, parent=None), Tenant(path="shop", parent=None)]),
         meshes=(MeshView(record=record, incarnation=1, alive=True, heartbeat_age_ms=0),),

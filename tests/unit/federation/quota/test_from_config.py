@@ -9,7 +9,7 @@ import yaml
 from federation.config.loading import load_config
 from federation.errors import ConfigError
 from federation.quota.from_config import forest_with_settings, rules_of
-from federation.quota.policies import MESH, OnMaxWait, OnQuotaReduction, Preempt, Rules, Stop, TimeWindow
+from federation.quota.policies import MESH, OnMaxWait, OnQuotaReduction, PreemptionMode, Rules, Stop, TimeWindow
 from federation.quota.scheduler import QuotaScheduler
 
 EXAMPLE = Path(__file__).parents[4] / "configs" / "quickstart.yaml"
@@ -39,7 +39,11 @@ def test_a_file_that_says_nothing_gives_the_default_rules():
     _, settings, rules = parts({"acme": {}})
     assert rules == MESH
     own = settings["acme"]
-    assert (own.policies.within_queue, own.policies.reclaim, own.policies.borrow) == (Preempt.LOWER_PRIORITY, Preempt.ANY, Preempt.NEVER)
+    assert (own.policies.within_queue, own.policies.reclaim, own.policies.borrow) == (
+        PreemptionMode.LOWER_PRIORITY,
+        PreemptionMode.ANY,
+        PreemptionMode.NEVER,
+    )
     assert (own.on_quota_reduction, own.stop, own.is_strict, own.max_wait_ms) == (OnQuotaReduction.KEEP, Stop.NONE, False, None)
 
 
@@ -73,12 +77,12 @@ def test_scheduling_is_inherited_key_by_key():
     _, settings, _ = parts(tenants)
     lab, ops = settings["acme/lab"], settings["acme/ops"]
     assert (lab.policies.reclaim, lab.min_run_ms, lab.on_quota_reduction, lab.max_wait_ms) == (
-        Preempt.LOWER_PRIORITY,
+        PreemptionMode.LOWER_PRIORITY,
         9_000,
         OnQuotaReduction.EVICT,
         3_600_000,
     )
-    assert (ops.policies.reclaim, ops.on_quota_reduction, ops.max_wait_ms) == (Preempt.NEVER, OnQuotaReduction.KEEP, 60_000)
+    assert (ops.policies.reclaim, ops.on_quota_reduction, ops.max_wait_ms) == (PreemptionMode.NEVER, OnQuotaReduction.KEEP, 60_000)
 
 
 def test_flavors_are_tried_in_the_order_of_the_tenant_then_of_the_file():

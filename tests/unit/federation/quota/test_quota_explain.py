@@ -7,7 +7,7 @@ import pytest
 from federation.quota.explain import Change, Lever, changes_for, dry_run, explain
 from federation.quota.ledger import QuotaLedger
 from federation.quota.policies import MESH, Policies, QueueSettings, TimeWindow
-from federation.quota.policies import Preempt as Policy
+from federation.quota.policies import PreemptionMode as Policy
 from federation.quota.quota_fixtures import RED, QuotaNode, forest_of, scheduler_of, work
 from mesh.errors import LedgerError
 from mesh.reasons import Reason

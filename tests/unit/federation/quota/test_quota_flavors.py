@@ -7,7 +7,7 @@ import pytest
 from federation.quota.flavors import FlavorAssigner, Mode
 from federation.quota.nomination import nominate
 from federation.quota.policies import KUEUE, Fungibility, Policies, Preference, QueueSettings, ResourceGroup, TryOn
-from federation.quota.policies import Preempt as Policy
+from federation.quota.policies import PreemptionMode as Policy
 from federation.quota.quota_fixtures import BLUE, QuotaNode, runs, snapshot_of, work
 from federation.quota.workloads import ReplicaSet
 from mesh.reasons import Reason

@@ -7,7 +7,7 @@ import pytest
 from federation.errors import UnknownTenant
 from federation.quota.decisions import Admit, Evict, Preempt, Wait
 from federation.quota.policies import KUEUE, MESH, OnQuotaReduction, Policies, QueueSettings, Rules, Stop, TimeWindow
-from federation.quota.policies import Preempt as Policy
+from federation.quota.policies import PreemptionMode as Policy
 from federation.quota.quota_fixtures import RED, QuotaNode, forest_of, scheduler_of, settings_of, work
 from federation.quota.scheduler import QuotaScheduler
 from federation.quota.workloads import ReplicaSet

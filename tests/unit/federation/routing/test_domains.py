@@ -7,7 +7,7 @@ import pytest
 from federation.routing.demand import RoutingRequest
 from federation.routing.domains import crowded
 from federation.routing.route import Routed, RouteRefused, route
-from federation.snapshot import LeaseView, MeshRecord, MeshView, PoolRecord, Snapshot
+from federation.snapshot import FederationSnapshot, LeaseView, MeshRecord, MeshView, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.reasons import Reason
@@ -25,13 +25,15 @@ def a_mesh(name: str, *tenants: str, cluster: str = "one", shared: bool = False)
     return MeshView(record=record, incarnation=1, alive=True, heartbeat_age_ms=0)
 
 
-def a_snapshot(*meshes: MeshView, tenants: tuple[TenantPath, ...] = (ALPHA, LAB, BETA), holder: TenantPath | None = None) -> Snapshot:
+def a_snapshot(
+    *meshes: MeshView, tenants: tuple[TenantPath, ...] = (ALPHA, LAB, BETA), holder: TenantPath | None = None
+) -> FederationSnapshot:
     quotas = {(STANDARD, "cpu"): Quota(nominal=40_000)}
     tree = TenantTree(Tenant(path=path, parent=ALPHA if path == LAB else None, quotas=quotas) for path in tenants)
     held = (
         LeaseView(lease="l", tenant=holder, mesh=MeshId("east"), flavor=STANDARD, amounts=ONE_CPU, token=1) if holder is not None else None
     )
-    return Snapshot(at_ms=0, tree=tree, meshes=meshes, leases=(held,) if held is not None else ())
+    return FederationSnapshot(at_ms=0, tree=tree, meshes=meshes, leases=(held,) if held is not None else ())
 
 
 CROWDED = {
@@ -60,7 +62,7 @@ CROWDED = {
 
 
 @pytest.mark.parametrize(("snapshot", "found"), CROWDED.values(), ids=CROWDED)
-def test_of_domains_are_crowded(snapshot: Snapshot, found: dict[str, tuple[TenantPath, ...]]):
+def test_of_domains_are_crowded(snapshot: FederationSnapshot, found: dict[str, tuple[TenantPath, ...]]):
     assert crowded(snapshot) == found
 
 

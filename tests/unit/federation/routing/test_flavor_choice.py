@@ -8,13 +8,13 @@ import pytest
 
 from federation.estimates import CostRules, Pace
 from federation.quota.flavors import Grade, Mode
-from federation.quota.policies import Fungibility, Policies, Preempt, Preference, QueueSettings, ResourceGroup, TryOn
+from federation.quota.policies import Fungibility, Policies, PreemptionMode, Preference, QueueSettings, ResourceGroup, TryOn
 from federation.routing.demand import RoutingRequest
 from federation.routing.flavor_choice import Graded, in_order, search, words_of
 from federation.routing.headroom import Headroom
 from federation.routing.route import Routed, choose, route
 from federation.routing.survey import survey
-from federation.snapshot import LeaseView, MeshRecord, MeshView, PoolRecord, Snapshot
+from federation.snapshot import FederationSnapshot, LeaseView, MeshRecord, MeshView, PoolRecord
 from federation.standing import Standing
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
@@ -29,7 +29,7 @@ MIB = 2**20
 SLOW = CostRules(bandwidth_bytes_per_s=MIB)
 
 
-def settings(*, flavors=(SPOT, STANDARD), reclaim=Preempt.ANY, **fungibility):
+def settings(*, flavors=(SPOT, STANDARD), reclaim=PreemptionMode.ANY, **fungibility):
     group = ResourceGroup(resources=("cpu",), flavors=flavors)
     return QueueSettings(fungibility=Fungibility(**fungibility), policies=Policies(reclaim=reclaim), groups=(group,))
 
@@ -57,7 +57,7 @@ def a_federation(*meshes, lab=(4, 4), ops=(4, 4), held=()):
         LeaseView(lease=f"l{number}", tenant=tenant, mesh=mesh, flavor=flavor, amounts=ResourceSet.of({"cpu": cpus}), token=1)
         for number, (tenant, mesh, flavor, cpus) in enumerate(held)
     )
-    return Snapshot(at_ms=0, tree=tree, usage=tree.recompute(leases), meshes=meshes, leases=leases)
+    return FederationSnapshot(at_ms=0, tree=tree, usage=tree.recompute(leases), meshes=meshes, leases=leases)
 
 
 def two(**pools):
@@ -130,8 +130,10 @@ def test_a_flavor_that_needs_less_borrowing_tells_so():
     [
         pytest.param({}, STANDARD, id="rather a flavor that fits than others giving way"),
         pytest.param({"on_preempt": TryOn.STOP}, SPOT, id="the earlier one, and wait for those who give way"),
-        pytest.param({"on_preempt": TryOn.STOP, "reclaim": Preempt.NEVER}, STANDARD, id="nothing where nobody may be asked"),
-        pytest.param({"on_preempt": TryOn.STOP, "reclaim": Preempt.LOWER_PRIORITY}, STANDARD, id="nothing where it depends on priorities"),
+        pytest.param({"on_preempt": TryOn.STOP, "reclaim": PreemptionMode.NEVER}, STANDARD, id="nothing where nobody may be asked"),
+        pytest.param(
+            {"on_preempt": TryOn.STOP, "reclaim": PreemptionMode.LOWER_PRIORITY}, STANDARD, id="nothing where it depends on priorities"
+        ),
     ],
 )
 def test_on_preempt_says_to_take(asked, taken):

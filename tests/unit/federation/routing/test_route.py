@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from federation.estimates import CostRules, Pace
-from federation.quota.policies import Policies, Preempt, QueueSettings
+from federation.quota.policies import Policies, PreemptionMode, QueueSettings
 from federation.routing.demand import RoutingRequest
 from federation.routing.route import Routed, RouteRefused, choose, route
 from federation.routing.survey import survey
-from federation.snapshot import AbsentMesh, LeaseView, MeshRecord, MeshView, PoolRecord, Snapshot, Whereabouts
+from federation.snapshot import AbsentMesh, FederationSnapshot, LeaseView, MeshRecord, MeshView, PoolRecord, Whereabouts
 from federation.standing import Drain, Standing
 from federation.steadiness import Steadiness
 from federation.tenants import Quota, Tenant, TenantTree
@@ -44,9 +44,9 @@ def a_mesh(
     return MeshView(record=told, incarnation=1, alive=alive, heartbeat_age_ms=0, waiting=waiting, standing=Standing(drain=drain))
 
 
-def a_snapshot(*meshes: MeshView, cpu: int = 8, cpu_used: int = 0) -> Snapshot:
+def a_snapshot(*meshes: MeshView, cpu: int = 8, cpu_used: int = 0) -> FederationSnapshot:
     usage = {(path, STANDARD, "cpu"): cpu_used * 10_000 for path in (LAB, TenantPath("acme"))}
-    return Snapshot(at_ms=0, tree=a_tree(cpu), usage=usage, meshes=meshes)
+    return FederationSnapshot(at_ms=0, tree=a_tree(cpu), usage=usage, meshes=meshes)
 
 
 def a_demand(**asked: object) -> RoutingRequest:
@@ -359,16 +359,16 @@ def test_meshes_are_asked_once_for_pieces_whose_inputs_lie_apart():
     assert [answer.mesh for answer in answers if isinstance(answer, Routed)] == ["east", "west"]
 
 
-TAKES_BACK = QueueSettings(policies=Policies(reclaim=Preempt.ANY))
+TAKES_BACK = QueueSettings(policies=Policies(reclaim=PreemptionMode.ANY))
 BLUE, RED, TOP = TenantPath("top/blue"), TenantPath("top/red"), TenantPath("top")
 
 
-def two_owners(*meshes: MeshView) -> Snapshot:
+def two_owners(*meshes: MeshView) -> FederationSnapshot:
     """Blue and red own a CPU each; blue holds both, on alpha."""
     owned = {(STANDARD, "cpu"): Quota(nominal=10_000)}
     tree = TenantTree([Tenant(path=TOP, parent=None), *(Tenant(path=path, parent=TOP, quotas=owned) for path in (BLUE, RED))])
     held = LeaseView(lease="l", tenant=BLUE, mesh=MeshId("alpha"), flavor=STANDARD, amounts=ResourceSet.of({"cpu": 2}), token=1)
-    return Snapshot(at_ms=0, tree=tree, usage=tree.recompute((held,)), meshes=meshes, leases=(held,))
+    return FederationSnapshot(at_ms=0, tree=tree, usage=tree.recompute((held,)), meshes=meshes, leases=(held,))
 
 
 @pytest.mark.parametrize("pace", [None, Pace(run_ms=60_000)], ids=["which has run nothing", "on which stages run for long"])

@@ -25,7 +25,7 @@ from mesh.jobs.events import (
 from mesh.jobs.invariants import violations
 from mesh.jobs.members import Member, members_of
 from mesh.jobs.records import MemberRecord
-from mesh.jobs.snapshots import Allocation, Place
+from mesh.jobs.snapshots import Allocation, MemberPlacement
 from mesh.jobs.spec import BasicPolicy, CleanPolicy, JobSpec, ReplicaSpec, WorkerSetSpec
 from mesh.jobs.states import MemberState, ScheduleState, Stage
 from mesh.jobs.views import view_of
@@ -64,7 +64,7 @@ class Story:
         return [told_of(each) for each in decisions if not isinstance(each, ReportJob)]
 
     def allocate(self, *members, state=ScheduleState.SCHEDULED_SUCCEED, incarnation=None, reason=None):
-        places = tuple(Place(member, f"n{members_of(self.spec).index(member)}") for member in members)
+        places = tuple(MemberPlacement(member, f"n{members_of(self.spec).index(member)}") for member in members)
         told = Allocation(
             job=self.spec.job, incarnation=incarnation or self.job.incarnation, schedule_state=state, places=places, reason=reason
         )
@@ -164,7 +164,10 @@ def test_s35_workers_find_the_leaders_address_and_their_own_rank_in_their_enviro
     told = replace(spec(), worker_sets=(WorkerSetSpec(name="actors", counts=2), WorkerSetSpec(name="judges")), min_workers_num=3)
     members = members_of(told)
     found = Allocation(
-        job="pong", incarnation=1, schedule_state=ScheduleState.SCHEDULED_SUCCEED, places=tuple(Place(member, "n1") for member in members)
+        job="pong",
+        incarnation=1,
+        schedule_state=ScheduleState.SCHEDULED_SUCCEED,
+        places=tuple(MemberPlacement(member, "n1") for member in members),
     )
     controller.handle(JobSubmitted(at_ms=0, spec=told))
     (leader,) = [each for each in controller.handle(MembersAllocated(at_ms=1, allocation=found)) if isinstance(each, StartMember)]

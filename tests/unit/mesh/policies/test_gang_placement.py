@@ -7,7 +7,7 @@ import pytest
 
 from mesh.policies.catalogue import policy
 from mesh.policies.gang import STRATEGIES, place_all
-from mesh.policies.policy import NodeDemand, NodeView
+from mesh.policies.policy import NodeDemand, NodeScoringView
 from mesh.policies.policy_fixtures import demand, node, view
 
 
@@ -16,7 +16,7 @@ def first(count: int) -> int:
     return 0
 
 
-def placed(demands: list[NodeDemand], nodes: NodeView, name: str = "gang", strategy: str = "") -> tuple[int, ...] | None:
+def placed(demands: list[NodeDemand], nodes: NodeScoringView, name: str = "gang", strategy: str = "") -> tuple[int, ...] | None:
     return place_all(demands, nodes, policy(name), first, strategy=strategy)
 
 
@@ -79,7 +79,7 @@ def test_gpus_are_placed_before_memory_and_memory_before_cpus():
     nodes = view(node(cpu=(8, 8), gpu=(1, 1), memory=("8GiB", "8GiB")))
     seen: list[tuple[int, ...]] = []
 
-    def score(wanted: NodeDemand, rows: NodeView) -> np.ndarray:
+    def score(wanted: NodeDemand, rows: NodeScoringView) -> np.ndarray:
         seen.append(tuple(int(amount > 0) for amount in wanted.wanted))
         return np.zeros(len(rows.total))
 

@@ -11,7 +11,7 @@ import pytest
 from mesh.policies import hybrid, node_affinity, weighted
 from mesh.policies.catalogue import policy
 from mesh.policies.fragmentation import CommonShapes
-from mesh.policies.policy import Draw, NodeDemand, NodeView, PlacementRefused
+from mesh.policies.policy import Draw, NodeDemand, NodeScoringView, PlacementRefused
 from mesh.policies.policy_fixtures import demand, node, view
 from mesh.reasons import Reason
 from mesh.scheduling.tasks import Weights
@@ -22,13 +22,13 @@ def first(count: int) -> int:
     return 0
 
 
-def chosen(name: str, wanted: NodeDemand, nodes: NodeView, draw: Draw = first) -> int | None:
+def chosen(name: str, wanted: NodeDemand, nodes: NodeScoringView, draw: Draw = first) -> int | None:
     fits = (nodes.free >= wanted.wanted).all(axis=1)
     found = policy(name)
     return found.pick(np.where(fits, found.score(wanted, nodes), -np.inf), wanted, draw)
 
 
-def reached(name: str, wanted: NodeDemand, nodes: NodeView) -> set[int | None]:
+def reached(name: str, wanted: NodeDemand, nodes: NodeScoringView) -> set[int | None]:
     chance = random.Random(7)
     return {chosen(name, wanted, nodes, chance.randrange) for _ in range(100)}
 

@@ -15,14 +15,14 @@ import pytest
 from patience import gone
 
 from mesh.runtime.cluster import node_start
-from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.runtime.cluster.node_logs import RAY_FOLDER, SESSION, keep_logs
 from mesh.runtime.cluster.own_cluster import OwnCluster
 from mesh.runtime.cluster.run_as import RunAs
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may start processes of another user")
 
-TWO_NODES = ClusterSpec(nodes=(NodeSpec(cpu=1), NodeSpec(cpu=1)), object_store_bytes=80 * 2**20)
+TWO_NODES = ClusterSpec(nodes=(ClusterNodeSpec(cpu=1), ClusterNodeSpec(cpu=1)), object_store_bytes=80 * 2**20)
 NODE = """
 import os, pathlib, sys, time
 folder = pathlib.Path(sys.argv[1])

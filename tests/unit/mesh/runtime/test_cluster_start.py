@@ -17,12 +17,12 @@ from patience import gone
 
 from mesh.errors import RuntimeDoorError
 from mesh.runtime.cluster import node_start, own_cluster
-from mesh.runtime.cluster.cluster_spec import ClusterSpec, NodeSpec
+from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.runtime.cluster.node_start import NodeTooSlow, NotWanted
 from mesh.runtime.cluster.own_cluster import STARTS_MAX, OwnCluster
 
-SPEC = ClusterSpec(nodes=(NodeSpec(cpu=1),), object_store_bytes=80 * 2**20)
-TWO_NODES = ClusterSpec(nodes=(NodeSpec(cpu=1), NodeSpec(cpu=1)), object_store_bytes=80 * 2**20)
+SPEC = ClusterSpec(nodes=(ClusterNodeSpec(cpu=1),), object_store_bytes=80 * 2**20)
+TWO_NODES = ClusterSpec(nodes=(ClusterNodeSpec(cpu=1), ClusterNodeSpec(cpu=1)), object_store_bytes=80 * 2**20)
 #: Ends itself as a raylet does, on as many tries as it is told; then it is up. Told: the folder, a file of tries, how many fail, why.
 NODE = textwrap.dedent("""
     import pathlib, sys, time

@@ -8,7 +8,7 @@ import pytest
 
 from mesh.ids import StageId
 from mesh.runtime.user_code.dependents import SKEW_MS, Dependents, dependents
-from mesh.runtime.user_code.ownership import Kind, OwnerReference
+from mesh.runtime.user_code.ownership import OwnerReference, ResourceKind
 from mesh.runtime.user_code.ray_tables import ActorRow, GroupRow, TaskRow
 
 OVER, RUNS = StageId("over"), StageId("runs")
@@ -17,7 +17,9 @@ OVER, RUNS = StageId("over"), StageId("runs")
 JOB = "0000000j"
 
 
-def noted(stage: StageId, kind: Kind = Kind.STAGE, name: str = "", *, worker: str = "w", at_ms: int = 10_000) -> OwnerReference:
+def noted(
+    stage: StageId, kind: ResourceKind = ResourceKind.STAGE, name: str = "", *, worker: str = "w", at_ms: int = 10_000
+) -> OwnerReference:
     return OwnerReference(stage=stage, kind=kind, id=name, worker=worker, job=JOB, at_ms=at_ms)
 
 
@@ -64,18 +66,23 @@ def parents_left(references: list[OwnerReference], *tasks: TaskRow, actors: tupl
 
 
 def test_what_was_noted_goes_with_its_stage() -> None:
-    references = [noted(OVER, Kind.GROUP, "g"), noted(OVER, Kind.ACTOR, "a"), noted(RUNS, Kind.GROUP, "h"), noted(RUNS, Kind.ACTOR, "b")]
+    references = [
+        noted(OVER, ResourceKind.GROUP, "g"),
+        noted(OVER, ResourceKind.ACTOR, "a"),
+        noted(RUNS, ResourceKind.GROUP, "h"),
+        noted(RUNS, ResourceKind.ACTOR, "b"),
+    ]
     assert left(references, group("g"), group("h"), actor("a"), actor("b")) == ({"a"}, {"g"})
 
 
 def test_a_handle_of_what_was_there_before_is_no_claim() -> None:
-    references = [noted(RUNS), noted(OVER, Kind.ACTOR, "shared", worker="late")]
+    references = [noted(RUNS), noted(OVER, ResourceKind.ACTOR, "shared", worker="late")]
     assert left(references, actor("shared", owner="early")) == (set(), set())
 
 
 def test_what_a_doomed_actor_has_created_goes_too() -> None:
     rows = actor("a"), actor("child", owner="process of a"), actor("grandchild", owner="process of child"), group("g", creator="child")
-    assert left([noted(OVER, Kind.ACTOR, "a"), noted(RUNS)], *rows) == ({"a", "child", "grandchild"}, {"g"})
+    assert left([noted(OVER, ResourceKind.ACTOR, "a"), noted(RUNS)], *rows) == ({"a", "child", "grandchild"}, {"g"})
 
 
 def test_actors_in_a_group_that_goes_are_killed_first() -> None:
@@ -85,7 +92,7 @@ def test_actors_in_a_group_that_goes_are_killed_first() -> None:
         group("g"),
         group("lease", creator="keeper"),
     )
-    assert left([noted(OVER, Kind.GROUP, "g")], *rows, given_back=("lease",)) == ({"in it", "in the room"}, {"g"})
+    assert left([noted(OVER, ResourceKind.GROUP, "g")], *rows, given_back=("lease",)) == ({"in it", "in the room"}, {"g"})
 
 
 @pytest.mark.parametrize(

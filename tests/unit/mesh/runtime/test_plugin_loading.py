@@ -12,12 +12,12 @@ import pytest
 
 from mesh.plugins import Plugin, PluginError
 from mesh.policies.catalogue import POLICIES
-from mesh.policies.policy import FloatArray, NodeDemand, NodeView
+from mesh.policies.policy import FloatArray, NodeDemand, NodeScoringView
 from mesh.runtime import plugin_loading
 from mesh.runtime.plugin_loading import load_plugin, load_plugins
 
 
-def flat(_: NodeDemand, view: NodeView) -> FloatArray:
+def flat(_: NodeDemand, view: NodeScoringView) -> FloatArray:
     return np.zeros(len(view.total))
 
 

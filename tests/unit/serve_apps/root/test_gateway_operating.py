@@ -10,7 +10,7 @@ from federation.errors import StoreUnavailable
 from federation.estimates import Pace
 from federation.leases import Granted
 from federation.manual_mesh import ManualMesh
-from federation.registry import Note
+from federation.registry import RegistryNote
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.steadiness import Steadiness
 from mesh.ids import PoolName, RunId, StageId
@@ -310,7 +310,7 @@ def test_a_mesh_that_never_joined_is_a_slip_of_the_pen(world, verb):
 
 
 def test_a_mesh_that_is_away_may_be_drained_before_it_comes_back(world):
-    world.registry.note(Note(watched_ms=1, steadiness={EAST: Steadiness(incarnation=1, alive=False)}), 0)
+    world.registry.note(RegistryNote(watched_ms=1, steadiness={EAST: Steadiness(incarnation=1, alive=False)}), 0)
     answer = world.http("*").post("/v1/meshes/east/drain")
     assert (answer.status_code, answer.json()["meshes"]) == (200, [])
     assert world.registry.standings().meshes[EAST].drain is not None
@@ -320,7 +320,7 @@ def test_a_mesh_shows_its_probation_its_losses_and_how_long_a_stage_runs(world):
     with_mesh(world)
     now_ms = world.clock.wall_ms()
     kept = Steadiness(incarnation=1, alive=True, losses_ms=(now_ms - 9, now_ms - 5), back_ms=now_ms, steady_ms=now_ms + 5_000)
-    world.registry.note(Note(watched_ms=now_ms, steadiness={EAST: kept}, paces={EAST: Pace(run_ms=250)}), 0)
+    world.registry.note(RegistryNote(watched_ms=now_ms, steadiness={EAST: kept}, paces={EAST: Pace(run_ms=250)}), 0)
     world.clock.advance(2_000)
     (mesh,) = world.http(RESEARCH).get("/v1/meshes").json()["meshes"]
     assert (mesh["steady"], mesh["steady_in_ms"], mesh["losses"], mesh["run_ms"]) == (False, 3_000, 2, 250)

@@ -8,7 +8,7 @@ from federation.estimates import Pace
 from federation.leases import Aim, QuotaDemand
 from federation.manual_mesh import ManualMesh
 from federation.quota.policies import QueueSettings, Rules, StandingOrders, Stop
-from federation.registry import Note
+from federation.registry import RegistryNote
 from federation.roster import Roster
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenants import Tenant, TenantTree
@@ -512,7 +512,9 @@ def test_what_runs_for_too_long_makes_those_behind_it_overdue_in_every_view(busy
     busy.coordinator().step(0)
     view = get(busy, "/v1/queues", RESEARCH)["waiting"][0]
     assert (view["start_ms"], view["overdue_ms"]) == (None, 0), "no stage has ended yet"
-    assert busy.registry.note(Note(watched_ms=busy.clock.wall_ms(), paces={EAST: Pace(run_ms=1_000)}), busy.registry.standings().version)
+    assert busy.registry.note(
+        RegistryNote(watched_ms=busy.clock.wall_ms(), paces={EAST: Pace(run_ms=1_000)}), busy.registry.standings().version
+    )
     told = [get(busy, path, RESEARCH) for path in ("/v1/queues", "/v1/runs/urgent/explain", "/v1/runs/urgent/stages/1/explain")]
     late = [told[0]["waiting"][0], told[1]["stages"][0], told[2]]
     assert [(one["start_ms"], one["overdue_ms"]) for one in late] == [(None, 4_002)] * 3

@@ -19,7 +19,7 @@ from mesh.runtime.supervision.agent_errors import NoCurrentTask, NoSuchMethod, N
 from mesh.runtime.supervision.agent_orders import HostOrder, RestoreHow, StopHow, StopOrder, call_name
 from mesh.runtime.supervision.hosted_task import HostedTask
 from mesh.runtime.supervision.pickled_code import pickled_arguments
-from mesh.saved_state import Checkpoint, SavedState, Snapshot, SnapshotLevel, StateHandlers, handlers_of, register_state_handlers
+from mesh.saved_state import Checkpoint, SavedState, SnapshotLevel, StateHandlers, StateSnapshot, handlers_of, register_state_handlers
 
 TASK, AGENT = TaskId("t"), AgentId("a")
 WAIT_S = 60.0
@@ -663,7 +663,7 @@ def test_the_work_since_the_last_kept_state_is_told():
 
 
 def test_a_checkpoint_of_an_earlier_attempt_is_kept_on():
-    saved = Snapshot(
+    saved = StateSnapshot(
         task=TASK,
         attempt=1,
         at_ms=1,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mesh.actors.members import Member
+from mesh.actors.members import GroupMember
 from mesh.actors.selection import least_busy
 from mesh.ids import AgentId, TaskId
 from mesh.runtime.supervision.chosen import Chooser
@@ -65,7 +65,7 @@ class Handle:
 
 
 def line(place=0, **more):
-    return Line(Member(agent=AgentId(f"a-{place}"), handle=more.pop("handle", Handle()), rank=place, **more))
+    return Line(GroupMember(agent=AgentId(f"a-{place}"), handle=more.pop("handle", Handle()), rank=place, **more))
 
 
 def test_a_call_counts_until_its_result_is_there():
