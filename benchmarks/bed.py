@@ -25,7 +25,7 @@ from dag.store.remote import Client
 from federation.config.loading import FederationConfig
 from serve_apps.configuration.config_file import read_config
 from serve_apps.one_machine.stack import Stack
-from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.one_machine.stack_folder import StackFolder
 from serve_apps.processes.process import configure_logging
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -71,7 +71,7 @@ def open_stack(template: Path, *, cpus: int, startup: dict[str, float] | None = 
     took: dict[str, float] = {} if startup is None else startup
     with ExitStack() as opened:
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="schedulemesh-bench-")))
-        owned = opened.enter_context(StateFolder(folder / "state"))
+        owned = opened.enter_context(StackFolder(folder / "state"))
         steps = _Steps()
         stack = Stack(_config(template, cpus, folder), owned, say=steps.begin)
         opened.callback(_stop, stack, took)

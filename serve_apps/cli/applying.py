@@ -17,7 +17,7 @@ from serve_apps.cli.session import JsonOption
 from serve_apps.cli.state import STATE, ConfigArgument, StateOption, read_told, running_stores
 from serve_apps.configuration.applied_changes import Changes, Difference, as_json, changes, refuse_crowding
 from serve_apps.one_machine.client_default import gone_default, publish_default
-from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.one_machine.stack_folder import StackFolder
 from serve_apps.one_machine.taken_at_start import APPLIED, differing, refuse_another
 
 
@@ -32,7 +32,7 @@ def apply(
     json_asked: JsonOption = False,
 ) -> None:
     """Apply the file's tenants, quotas, weights, rules and limits to the running federation. Running work continues."""
-    checked, folder = read_told(config, about=APPLIED), StateFolder(state)
+    checked, folder = read_told(config, about=APPLIED), StackFolder(state)
     stores = running_stores(state)
     refuse_another(folder, checked, config)
     tree, asked = TenantTree(tenants_of(checked)), standing_orders_of(checked)

@@ -21,7 +21,7 @@ from serve_apps.cli.session import AddressOption, JsonOption, is_elsewhere, open
 from serve_apps.cli.state import STATE, StateOption, roster_of_stack, running_stores
 from serve_apps.looks.snapshots import only
 from serve_apps.one_machine.child_marks import living
-from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.one_machine.stack_folder import StackFolder
 from serve_apps.schemas.meshes import MeshesView
 from serve_apps.schemas.tenants import TenantsView
 from serve_apps.views.federation import meshes_view
@@ -60,7 +60,7 @@ def meshes(address: AddressOption = None, as_json: JsonOption = False) -> None:
 
 def _with_processes(view: MeshesView, state_folder: Path | None) -> MeshesView:
     """Return the view with the processes that the stack of this state folder has started."""
-    pids = living(StateFolder(state_folder)) if state_folder is not None else {}
+    pids = living(StackFolder(state_folder)) if state_folder is not None else {}
     return view.model_copy(update={"meshes": [mesh.model_copy(update={"pid": pids.get(mesh.mesh)}) for mesh in view.meshes]})
 
 

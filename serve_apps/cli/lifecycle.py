@@ -33,7 +33,7 @@ from serve_apps.cli.session import JsonOption
 from serve_apps.cli.stack_log import FILE, StackLog, without_time
 from serve_apps.cli.state import STATE, ConfigOrDefault, StateOption, named_or_default, read_told, root_settings, running_stores
 from serve_apps.one_machine.stack import Stack
-from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.one_machine.stack_folder import StackFolder
 from serve_apps.one_machine.taken_at_start import refuse_another
 from serve_apps.processes.process import configure_logging, stop_on_signals
 from serve_apps.processes.stores import ANSWER_MS_MAX, VERB_FOLDERS
@@ -70,7 +70,7 @@ def up(
     console = console_for()
     file = named_or_default(config)
     checked = read_told(file)
-    refuse_another(StateFolder(state), checked, file)
+    refuse_another(StackFolder(state), checked, file)
     if foreground:
         _up_here(checked, state, console, rebuild_ledger=rebuild_ledger)
     else:
@@ -89,7 +89,7 @@ def _up_here(config: FederationConfig, state: Path, console: Console, *, rebuild
 
 
 def _up_detached(config: Path, state: Path, console: Console, *, rebuild_ledger: bool) -> None:
-    folder = StateFolder(state)
+    folder = StackFolder(state)
     with folder:
         pass  # Raises, with the owner's pid, if another process owns the folder.
     log = folder.path / FILE
@@ -116,7 +116,7 @@ def _up_detached(config: Path, state: Path, console: Console, *, rebuild_ledger:
     console.print("next: schedulemesh submit FILE.py:graph | schedulemesh runs | schedulemesh down")
 
 
-def _follow_start(process: subprocess.Popen[bytes], folder: StateFolder, log: Path, console: Console) -> None:
+def _follow_start(process: subprocess.Popen[bytes], folder: StackFolder, log: Path, console: Console) -> None:
     """Print the log of the stack until the stack is up.
 
     Raises:
@@ -142,7 +142,7 @@ def _follow_start(process: subprocess.Popen[bytes], folder: StateFolder, log: Pa
 def down(state: StateOption = STATE) -> None:
     """Stop the federation of this state folder. Runs and results stay in the folder."""
     console = console_for()
-    owner = StateFolder(state).owner()
+    owner = StackFolder(state).owner()
     if owner is None:
         console.print(f"no federation runs with the state folder {state}")
         return
@@ -279,7 +279,7 @@ def _stack(config: FederationConfig, state: Path, log: StackLog, *, rebuild_ledg
     """Yield a stack that is up. However the block ends, SIGTERM and Ctrl-C included, the whole stack is stopped first."""
     interrupt = Interrupt(log.say)
     interrupt.listen()
-    with StateFolder(state) as folder:
+    with StackFolder(state) as folder:
         log.attach(folder.path)
         stack = Stack(config, folder, say=log.say, rebuild_ledger=rebuild_ledger, is_wanted=interrupt.is_wanted)
         try:

@@ -13,7 +13,7 @@ from federation.roster import Roster
 from mesh.errors import MeshError
 from serve_apps.cli.output import console_for
 from serve_apps.configuration.config_file import read_config
-from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.one_machine.stack_folder import StackFolder
 from serve_apps.processes.settings import RootSettings
 from serve_apps.processes.stores import Stores, open_stores
 
@@ -74,8 +74,8 @@ def root_settings(state: Path) -> RootSettings:
     Raises:
         MeshError: No stack runs with this folder.
     """
-    file = StateFolder(state).path / "settings" / "root.json"
-    if StateFolder(state).owner() is None or not file.exists():
+    file = StackFolder(state).path / "settings" / "root.json"
+    if StackFolder(state).owner() is None or not file.exists():
         raise MeshError(
             f"no stack runs with the state folder {state}; start it with `schedulemesh up`, or give another folder with --state"
         )

@@ -7,7 +7,7 @@
 
 Kept in the state folder:
 
-    state_folder    the folder: one owner at a time                taken_at_start  settings that `apply` cannot change
+    stack_folder    the folder: one owner at a time                taken_at_start  settings that `apply` cannot change
     client_default  the default tenant of clients                  child_marks     processes of each mesh
-    left_folders    folders of Ray clusters elsewhere              users           OS users of these clusters
+    stale_folders   folders of Ray clusters elsewhere              users           OS users of these clusters
 """

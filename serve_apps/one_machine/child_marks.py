@@ -7,16 +7,16 @@ from collections.abc import Mapping
 import psutil
 
 from mesh.runtime.cluster.process import start_mark
-from serve_apps.one_machine.state_folder import CHILDREN_FILE, StateFolder
+from serve_apps.one_machine.stack_folder import CHILDREN_FILE, StackFolder
 
 
-def note(folder: StateFolder, pids: Mapping[str, int]) -> None:
+def note(folder: StackFolder, pids: Mapping[str, int]) -> None:
     """Record the processes by mesh; leave out processes that have ended."""
     marks = {mesh: (pid, _mark_of(pid)) for mesh, pid in pids.items()}
     folder.write(CHILDREN_FILE, {mesh: {"pid": pid, "started": mark} for mesh, (pid, mark) in marks.items() if mark})
 
 
-def living(folder: StateFolder) -> dict[str, int]:
+def living(folder: StackFolder) -> dict[str, int]:
     """Return the recorded process ids by mesh, of processes that still run."""
     found: dict[str, int] = {}
     for mesh, facts in folder.read(CHILDREN_FILE).items():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dag.store.client_access import CLIENT_FILE
 from federation.config.loading import FederationConfig, default_within, tenants_of
 from mesh.ids import TenantPath
-from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.one_machine.stack_folder import StackFolder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +17,7 @@ class DefaultGone:
     before: TenantPath
     after: TenantPath | None  #: The new default; None: the published key covers no tenant that remains.
 
-    def in_words(self, folder: StateFolder) -> str:
+    def in_words(self, folder: StackFolder) -> str:
         """Return what this means for clients, in words."""
         file = folder.path / CLIENT_FILE
         if self.after is not None:
@@ -29,7 +29,7 @@ class DefaultGone:
         )
 
 
-def gone_default(folder: StateFolder, config: FederationConfig) -> DefaultGone | None:
+def gone_default(folder: StackFolder, config: FederationConfig) -> DefaultGone | None:
     """Return the change that a file makes to this stack's default tenant; None if the default stays, or none is published."""
     before = folder.read(CLIENT_FILE).get("tenant")
     if not before or any(tenant.path == before for tenant in tenants_of(config)):
@@ -38,7 +38,7 @@ def gone_default(folder: StateFolder, config: FederationConfig) -> DefaultGone |
     return DefaultGone(before=TenantPath(str(before)), after=default_within(config, within=reach))
 
 
-def publish_default(folder: StateFolder, gone: DefaultGone) -> None:
+def publish_default(folder: StackFolder, gone: DefaultGone) -> None:
     """Publish the new default tenant to clients."""
     if gone.after is not None:
         folder.write(CLIENT_FILE, {**folder.read(CLIENT_FILE), "tenant": gone.after})

@@ -23,7 +23,7 @@ from federation.store.redis_scripts import redis_answers
 from federation.tenant_orders import OrdersInForce
 from federation.tenants import TenantTree
 from mesh.ids import MeshId
-from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.one_machine.stack_folder import StackFolder
 from serve_apps.processes.stores import Stores
 
 log = structlog.get_logger(__name__)
@@ -44,13 +44,13 @@ class _Written:
         return self.version < known.version or self.given < known.given
 
 
-def known_ledger(folder: StateFolder) -> str | None:
+def known_ledger(folder: StackFolder) -> str | None:
     """Return the ledger id of this state folder; None before its first start."""
     kept = folder.read(_FILE).get("uid")
     return str(kept) if kept else None
 
 
-def ledger_of(folder: StateFolder, stores: Stores) -> str:
+def ledger_of(folder: StackFolder, stores: Stores) -> str:
     """Return the ledger id of this state folder; before its first start the server's ledger id, or a new one.
 
     Raises:
@@ -59,7 +59,7 @@ def ledger_of(folder: StateFolder, stores: Stores) -> str:
     return known_ledger(folder) or _written(stores).uid or secrets.token_hex(8)
 
 
-def keep_ledger(folder: StateFolder, uid: str) -> None:
+def keep_ledger(folder: StackFolder, uid: str) -> None:
     """Store the ledger id. Call this once the ledger exists, so that an interrupted first start counts as none."""
     folder.write(_FILE, {"uid": uid})
 

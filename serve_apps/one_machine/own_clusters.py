@@ -13,9 +13,9 @@ from mesh.counting import counted
 from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.runtime.cluster.own_cluster import OwnCluster
 from mesh.runtime.cluster.run_as import RunAs
-from serve_apps.one_machine import left_folders
+from serve_apps.one_machine import stale_folders
 from serve_apps.one_machine.managed import LOOK_S
-from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.one_machine.stack_folder import StackFolder
 from serve_apps.one_machine.users import users_of
 from serve_apps.root.proxy_answers import VARIABLES
 
@@ -37,7 +37,7 @@ class OwnClusters:
     def __init__(
         self,
         config: FederationConfig,
-        folder: StateFolder,
+        folder: StackFolder,
         *,
         say: Callable[[str], None],
         check_wanted: Callable[[], None],
@@ -113,7 +113,7 @@ class OwnClusters:
                 left.callback(cluster.stop)
 
     def _note_folders(self) -> None:
-        left_folders.note(self._folder, (cluster.folder for cluster in self.running.values()))
+        stale_folders.note(self._folder, (cluster.folder for cluster in self.running.values()))
 
     def _start(self, name: str) -> None:
         section = self._config.clusters[name]

@@ -44,14 +44,14 @@ from mesh.runtime.cluster.cluster_token import token_environment
 from mesh.runtime.cluster.own_cluster import OwnCluster
 from mesh.runtime.cluster.process import start_mark
 from serve_apps.configuration.dispatch_rules import backlog_limits_of, retry_rules_of
-from serve_apps.one_machine import child_marks, left_folders
+from serve_apps.one_machine import child_marks, stale_folders
 from serve_apps.one_machine.ledger_keeper import LedgerKeeper, keep_ledger, known_ledger, ledger_of
 from serve_apps.one_machine.left_standing import left_standing
 from serve_apps.one_machine.managed import ManagedProcess
 from serve_apps.one_machine.own_clusters import TOKENS, OwnClusters
 from serve_apps.one_machine.port_claim import PortClaim
 from serve_apps.one_machine.restarts import Restarts
-from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.one_machine.stack_folder import StackFolder
 from serve_apps.one_machine.taken_at_start import keep
 from serve_apps.processes.ray_access import check_answers, check_token_file, entry_environment, open_words
 from serve_apps.processes.settings import ChildSettings, LinkSettings, RootSettings, StoreSettings
@@ -81,7 +81,7 @@ class Stack:
     def __init__(
         self,
         config: FederationConfig,
-        folder: StateFolder,
+        folder: StackFolder,
         *,
         say: Say,
         rebuild_ledger: bool = False,
@@ -164,7 +164,7 @@ class Stack:
         self._folder.write("stack.json", {"pid": os.getpid(), "started": start_mark(os.getpid()), "state": "starting"})
         keep(self._folder, self._config)
         shutil.rmtree(self._folder.path / TOKENS, ignore_errors=True)  # Left by clusters that were killed with their stack.
-        for left in left_folders.sweep(self._folder):
+        for left in stale_folders.sweep(self._folder):
             self._say(f"removed {left}, left by a stack of this state folder that was killed")
 
     def _start_redis(self) -> Stores:

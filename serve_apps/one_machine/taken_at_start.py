@@ -12,7 +12,7 @@ from pathlib import Path
 
 from federation.config.loading import FederationConfig
 from mesh.errors import MeshError
-from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.one_machine.stack_folder import StackFolder
 
 FILE = "federation.json"
 #: Sections that `apply` applies.
@@ -21,18 +21,18 @@ APPLIED = ("tenants", "quota")
 DIGEST = "sha256:"
 
 
-def keep(folder: StateFolder, config: FederationConfig) -> None:
+def keep(folder: StackFolder, config: FederationConfig) -> None:
     """Record the configuration that the stack of this folder starts with."""
     folder.write(FILE, {"name": config.federation.name, "parts": _digests(config), "leaves": _leaves(config)})
 
 
-def running_name(folder: StateFolder) -> str | None:
+def running_name(folder: StackFolder) -> str | None:
     """Return the name of the federation that was started last; None if none is recorded."""
     name = folder.read(FILE).get("name")
     return str(name) if name is not None else None
 
 
-def refuse_another(folder: StateFolder, config: FederationConfig, file: Path) -> None:
+def refuse_another(folder: StackFolder, config: FederationConfig, file: Path) -> None:
     """Refuse the file of another federation, because it would remove all tenants of this folder's federation.
 
     Raises:
@@ -46,7 +46,7 @@ def refuse_another(folder: StateFolder, config: FederationConfig, file: Path) ->
         )
 
 
-def differing(folder: StateFolder, config: FederationConfig) -> tuple[str, ...]:
+def differing(folder: StackFolder, config: FederationConfig) -> tuple[str, ...]:
     """Return the parts of the file that differ from what was started, like `meshes.west (new)`; none if nothing is recorded.
 
     Folders of earlier versions hold digests of whole parts; such parts are reported only as changed.

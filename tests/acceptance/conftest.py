@@ -19,7 +19,7 @@ from dag.store.client_access import Access
 from dag.store.remote import Client
 from federation.config.loading import load_config
 from serve_apps.one_machine.stack import Stack
-from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.one_machine.stack_folder import StackFolder
 from serve_apps.processes.stores import Stores
 
 
@@ -51,7 +51,7 @@ def _running_stack(written: str, folder: Path) -> Iterator[tuple[Stack, Path]]:
     before = _running_here()
     config = load_config(written, source="tests/acceptance/conftest.py")
     said: list[str] = []
-    with StateFolder(folder) as owned:
+    with StackFolder(folder) as owned:
         stack = Stack(config, owned, say=said.append)
         with _in_the_background():
             stack.start()

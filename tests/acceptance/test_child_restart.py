@@ -21,7 +21,7 @@ from dag.store.remote import Client
 from federation.config.loading import load_config
 from mesh.reasons import Reason
 from serve_apps.one_machine.stack import Stack
-from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.one_machine.stack_folder import StackFolder
 
 pytestmark = pytest.mark.ray
 
@@ -63,7 +63,7 @@ class Watched:
 
     def __init__(self, folder: Path) -> None:
         self.said: list[str] = []
-        self.folder = StateFolder(folder)
+        self.folder = StackFolder(folder)
         self.folder.__enter__()
         self.stack = Stack(load_config(CONFIG, source="tests/acceptance/test_child_restart.py"), self.folder, say=self.said.append)
         self.stack.start()

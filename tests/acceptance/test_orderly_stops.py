@@ -26,7 +26,7 @@ from mesh.reasons import Reason
 from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.runtime.cluster.own_cluster import OwnCluster
 from serve_apps.one_machine.stack import Stack
-from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.one_machine.stack_folder import StackFolder
 
 pytestmark = [pytest.mark.ray, pytest.mark.faults, pytest.mark.slow]
 
@@ -70,7 +70,7 @@ def cluster() -> Iterator[OwnCluster]:
 @contextmanager
 def a_life(folder: Path, cluster: OwnCluster) -> Iterator[Stack]:
     """The stack of the state folder from `up` to `down`."""
-    with StateFolder(folder) as owned:
+    with StackFolder(folder) as owned:
         config = CONFIG.format(losses_max=LOSSES_MAX, cluster=cluster)
         stack = Stack(load_config(config, source="tests/acceptance/test_orderly_stops.py"), owned, say=lambda _: None)
         stack.start()

@@ -20,7 +20,7 @@ from mesh.reasons import Reason
 from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.runtime.cluster.own_cluster import OwnCluster
 from serve_apps.one_machine.stack import Stack
-from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.one_machine.stack_folder import StackFolder
 from serve_apps.processes.stores import Stores
 
 pytestmark = [pytest.mark.ray, pytest.mark.faults, pytest.mark.slow]
@@ -74,7 +74,7 @@ def clusters() -> Iterator[dict[str, OwnCluster]]:
 @pytest.fixture(scope="module")
 def stack(clusters: dict[str, OwnCluster], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Nobody starts again here what has died; all that was started ends, however the tests went."""
-    with StateFolder(tmp_path_factory.mktemp("state")) as owned:
+    with StackFolder(tmp_path_factory.mktemp("state")) as owned:
         stack = Stack(config(list(clusters.values())), owned, say=print)
         stack.start()
         try:

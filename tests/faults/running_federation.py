@@ -11,7 +11,7 @@ from dag.store.client_access import Access
 from dag.store.remote import Client
 from federation.config.loading import load_config
 from serve_apps.one_machine.stack import Stack
-from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.one_machine.stack_folder import StackFolder
 
 TENANT = "acme"
 
@@ -26,7 +26,7 @@ class Federation:
 
     def __init__(self, folder: Path, config: str) -> None:
         self.said: list[str] = []
-        self.folder = StateFolder(folder)
+        self.folder = StackFolder(folder)
         self.folder.__enter__()
         self.stack = Stack(load_config(config, source="tests/faults"), self.folder, say=self.said.append)
         self.stack.start()

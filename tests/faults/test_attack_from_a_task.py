@@ -20,7 +20,7 @@ from mesh.clock import SystemClock
 from mesh.ids import TenantPath
 from serve_apps.configuration.config_file import read_config
 from serve_apps.one_machine.stack import Stack
-from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.one_machine.stack_folder import StackFolder
 from serve_apps.processes.stores import open_stores
 from serve_apps.requests.auth import issue
 
@@ -63,7 +63,7 @@ def told_to_be_reached(config: str) -> set[str]:
 @pytest.fixture
 def stack(config: str, tmp_path: Path) -> Iterator[Stack]:
     before = set(psutil.Process().children(recursive=True))
-    with StateFolder(tmp_path / "state") as owned:
+    with StackFolder(tmp_path / "state") as owned:
         stack = Stack(read_config(ROOT / "configs" / config), owned, say=print)
         stack.start()
         try:

@@ -13,7 +13,7 @@ from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.runtime.cluster.cluster_token import MODE_VARIABLE
 from mesh.runtime.cluster.own_cluster import OwnCluster
 from serve_apps.one_machine.stack import Stack
-from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.one_machine.stack_folder import StackFolder
 from serve_apps.processes.ray_access import asks_for_token, entry_environment, open_words
 
 pytestmark = pytest.mark.ray
@@ -42,7 +42,7 @@ def test_a_cluster_without_a_token_is_entered_and_warned_of(open_cluster: OwnClu
     assert not asks_for_token(open_cluster.address)
     assert entry_environment({}, open_cluster.address, None) == {MODE_VARIABLE: "disabled"}
     said: list[str] = []
-    with StateFolder(tmp_path) as folder:
+    with StackFolder(tmp_path) as folder:
         Stack(load_config(CONFIG.format(address=open_cluster.address), source="lab.yaml"), folder, say=said.append)._start_clusters()
     assert said == [f"cluster lab: {words}" for words in open_words(open_cluster.address)]
     assert "asks for no token" in said[0]

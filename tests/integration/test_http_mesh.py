@@ -27,7 +27,7 @@ from federation.store.redis_key_ring import RedisKeyRing
 from mesh.ids import MeshId
 from mesh.runtime.cluster.cluster_token import token_environment
 from serve_apps.one_machine.stack import Stack
-from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.one_machine.stack_folder import StackFolder
 from serve_apps.processes.stores import Stores
 from serve_apps.requests.auth import issue_for_mesh
 
@@ -71,7 +71,7 @@ def eventually(check: Callable[[], T], limit_s: float = LIMIT_S) -> T:
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with StateFolder(tmp_path_factory.mktemp("state")) as owned:
+    with StackFolder(tmp_path_factory.mktemp("state")) as owned:
         stack = Stack(load_config(CONFIG, source="tests/integration/test_http_mesh.py"), owned, say=lambda _: None)
         stack.start()
         yield stack

@@ -24,7 +24,7 @@ from dag.store.client_access import Access
 from dag.store.remote import Client
 from mesh.runtime.cluster.node_logs import RAY_FOLDER
 from mesh.runtime.cluster.run_as import RunAs
-from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.one_machine.stack_folder import StackFolder
 
 pytestmark = [pytest.mark.ray, pytest.mark.faults, pytest.mark.slow]
 
@@ -88,7 +88,7 @@ def place() -> Iterator[Place]:
     try:
         up = subprocess.run([*cli, "up", str(folder / "walls.yaml"), "--state", str(state)], env=environment, check=False, timeout=LIMIT_S)
         assert up.returncode == 0
-        owned = StateFolder(state)
+        owned = StackFolder(state)
         facts = owned.read("client.json")
         folders = [Path(name) for name in owned.read("clusters.json")["folders"]]
         assert {one.stat().st_uid for one in folders} == {0}

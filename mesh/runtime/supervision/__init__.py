@@ -47,7 +47,7 @@ An agent:
 
 Storage:
 
-    state_folder         all state of a mesh that must survive           journal_file      a snapshot, and the lines since
+    mesh_folder          all state of a mesh that must survive           journal_file      a snapshot, and the lines since
     archive              scheduler, orders and jobs across restarts      order_book        the index of tasks, folded from events
     recovery             the journal reconciled with Ray                 auditing          consistency of all ledgers, and with Ray
     snapshot_store       saved states, in memory and in files            work_store        task payloads and results: a folder each

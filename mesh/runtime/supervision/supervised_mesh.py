@@ -31,6 +31,7 @@ from mesh.runtime.supervision.control_loop import ControlLoop, MeshClock
 from mesh.runtime.supervision.driver import Driver
 from mesh.runtime.supervision.group_door import GroupDoor
 from mesh.runtime.supervision.job_desk import JobDesk
+from mesh.runtime.supervision.mesh_folder import MeshFolder
 from mesh.runtime.supervision.observing import Observer
 from mesh.runtime.supervision.order_book import TaskEntry
 from mesh.runtime.supervision.plugin_host import PluginHost
@@ -38,7 +39,6 @@ from mesh.runtime.supervision.ray_names import process_name
 from mesh.runtime.supervision.recovery import Recovery
 from mesh.runtime.supervision.snapshot_store import FileSnapshots
 from mesh.runtime.supervision.standbys import Standbys
-from mesh.runtime.supervision.state_folder import StateFolder
 from mesh.runtime.supervision.supervision_errors import MeshStopped, StartFailed, StartsAgain, TaskUnknown, no_such_mesh
 from mesh.runtime.supervision.supervisor_options import SupervisorOptions
 from mesh.runtime.supervision.work_store import WorkStore
@@ -95,7 +95,7 @@ class SupervisedMesh:
 
     def _assemble(self, made: AsyncExitStack) -> None:
         options = self._options
-        folder = StateFolder(Path(options.state_dir))
+        folder = MeshFolder(Path(options.state_dir))
         made.callback(folder.unmake)
         plugins = PluginHost(options.plugins)
         archive = self._archive = Archive(folder.path / "journal", lines_max=options.journal_lines_max, plugins=plugins)

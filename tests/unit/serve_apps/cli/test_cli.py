@@ -32,7 +32,7 @@ from serve_apps.cli.app import run_command
 from serve_apps.configuration.config_file import read_config
 from serve_apps.gateway_fixtures import RESEARCH, SALES, STANDARD, GatewayWorld, spec_of
 from serve_apps.one_machine.child_marks import note
-from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.one_machine.stack_folder import StackFolder
 from serve_apps.one_machine.taken_at_start import keep
 
 SOURCE = """
@@ -182,7 +182,7 @@ def operated(world, monkeypatch) -> GatewayWorld:
 
 
 def test_meshes_as_json_tell_the_processes_that_the_stack_of_this_folder_started(operated, tmp_path, monkeypatch, capsys):
-    folder = StateFolder(tmp_path / ".schedulemesh")
+    folder = StackFolder(tmp_path / ".schedulemesh")
     folder.path.mkdir()
     note(folder, {"east": os.getpid()})
     folder.write("client.json", {"address": "http://root.test", "api_key": "k", "tenant": "acme"})
@@ -541,7 +541,7 @@ def applied(world, tmp_path, monkeypatch, capsys):
     text = Path("configs/quickstart.yaml").read_text(encoding="utf-8").replace('import_paths: [".."]', "")
     (tmp_path / "started.yaml").write_text(text, encoding="utf-8")
     started = read_config(tmp_path / "started.yaml")
-    keep(StateFolder(tmp_path), started)
+    keep(StackFolder(tmp_path), started)
     world.store.configure(TenantTree(tenants_of(started)))
     world.orders.publish(standing_orders_of(started))
 
@@ -597,7 +597,7 @@ DEFAULT = {"address": "http://root.test", "api_key": "k"}
 
 @pytest.mark.parametrize("more", [(), ("--dry-run",)], ids=["applied", "rehearsed"])
 def test_apply_moves_the_default_of_clients_when_its_tenant_goes(applied, tmp_path, more):
-    folder = StateFolder(tmp_path)
+    folder = StackFolder(tmp_path)
     folder.write("client.json", {**DEFAULT, "tenant": "acme/research/vision"})
     assert "warning" not in applied("", "", *more)[1]
     told = applied("          vision:", "          vision2:", *more)[1]
@@ -611,11 +611,11 @@ def test_apply_moves_the_default_of_clients_when_its_tenant_goes(applied, tmp_pa
 
 
 def test_apply_says_when_the_published_key_reaches_no_tenant_that_is_left(applied, tmp_path):
-    StateFolder(tmp_path).write("client.json", {**DEFAULT, "tenant": "gone/lab"})
+    StackFolder(tmp_path).write("client.json", {**DEFAULT, "tenant": "gone/lab"})
     told = json.loads(applied("", "", "--json")[1])
     assert told["default_tenant"] == {"before": "gone/lab", "after": None}
     assert "covers no remaining tenant. `schedulemesh keys create TENANT` makes one" in " ".join(applied()[1].split())
-    assert StateFolder(tmp_path).read("client.json")["tenant"] == "gone/lab"
+    assert StackFolder(tmp_path).read("client.json")["tenant"] == "gone/lab"
 
 
 VISION = "vision: {quotas: {standard: {cpu: {nominal: 1}}}}"
@@ -684,7 +684,7 @@ def test_apply_tells_who_is_over_its_limits_after_a_cut(world, applied):
 def test_up_refuses_the_file_of_another_federation_than_the_folders(tmp_path, capsys):
     text = Path("configs/quickstart.yaml").read_text(encoding="utf-8").replace('import_paths: [".."]', "")
     (tmp_path / "x.yaml").write_text(text, encoding="utf-8")
-    keep(StateFolder(tmp_path), read_config(tmp_path / "x.yaml"))
+    keep(StackFolder(tmp_path), read_config(tmp_path / "x.yaml"))
     (tmp_path / "x.yaml").write_text(text.replace("name: quickstart", "name: other", 1), encoding="utf-8")
     assert run_command(["up", str(tmp_path / "x.yaml"), "--state", str(tmp_path)]) == 1
     told = capsys.readouterr().err
@@ -743,7 +743,7 @@ def test_apply_tells_what_of_the_file_it_does_not_take(applied, old, new, words)
 @pytest.mark.parametrize("more", [(), ("--json",)], ids=["for people", "for programs"])
 def test_apply_tells_of_a_password_that_it_changed_and_neither_the_old_nor_the_new_one(applied, tmp_path, more):
     assert applied("redis: {url: null}", 'redis: {url: "redis://:hunter2@h:1/0"}')[0] == 0
-    keep(StateFolder(tmp_path), read_config(tmp_path / "x.yaml"))
+    keep(StackFolder(tmp_path), read_config(tmp_path / "x.yaml"))
     code, told = applied("redis: {url: null}", 'redis: {url: "redis://:correct-horse@h:1/0"}', *more)
     assert code == 0
     assert "redis.url (changed)" in told
@@ -752,14 +752,14 @@ def test_apply_tells_of_a_password_that_it_changed_and_neither_the_old_nor_the_n
 
 
 def test_apply_of_an_older_folder_says_that_a_part_changed(applied, tmp_path):
-    noted = StateFolder(tmp_path).read("federation.json")
-    StateFolder(tmp_path).write("federation.json", {key: noted[key] for key in ("name", "parts")})
+    noted = StackFolder(tmp_path).read("federation.json")
+    StackFolder(tmp_path).write("federation.json", {key: noted[key] for key in ("name", "parts")})
     assert "root.port (changed)" in applied("port: 8000", "port: 8001")[1]
 
 
 @pytest.mark.usefixtures("applied")
 def test_texts_of_the_file_are_kept_as_digests(tmp_path):
-    kept = StateFolder(tmp_path).read("federation.json")["leaves"].values()
+    kept = StackFolder(tmp_path).read("federation.json")["leaves"].values()
     assert any(value.startswith("sha256:") for value in kept)
     assert not any(value.startswith('"') for value in kept)
 
@@ -804,7 +804,7 @@ def test_the_environment_names_the_state_folder_of_every_command(world, tmp_path
     monkeypatch.setenv("SCHEDULEMESH_STATE", str(tmp_path))
     assert run_command(["runs"]) == 1
     assert f"nothing runs with the state folder {tmp_path}" in capsys.readouterr().err
-    StateFolder(tmp_path).write("client.json", {"address": "http://root.test", "api_key": "k", "tenant": "acme"})
+    StackFolder(tmp_path).write("client.json", {"address": "http://root.test", "api_key": "k", "tenant": "acme"})
     assert run_command(["runs"]) == 0
     assert [(access.address, access.tenant) for access in asked] == [("http://root.test", "acme")]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from serve_apps.one_machine.child_marks import living, note
-from serve_apps.one_machine.state_folder import CHILDREN_FILE, StateFolder
+from serve_apps.one_machine.stack_folder import CHILDREN_FILE, StackFolder
 
 
 @pytest.fixture
@@ -22,18 +22,18 @@ def ended() -> int:
 
 
 def test_what_was_noted_is_found_while_it_lives_and_not_after(tmp_path: Path, ended: int) -> None:
-    folder = StateFolder(tmp_path)
+    folder = StackFolder(tmp_path)
     note(folder, {"east": os.getpid(), "west": ended})
     assert living(folder) == {"east": os.getpid()}
 
 
 def test_a_number_that_another_process_has_got_is_not_told(tmp_path: Path) -> None:
-    folder = StateFolder(tmp_path)
+    folder = StackFolder(tmp_path)
     folder.write(CHILDREN_FILE, {"east": {"pid": os.getpid(), "started": "another"}, "west": {"pid": "x"}, "north": 3, "south": {}})
     assert living(folder) == {}
 
 
 def test_whoever_gives_the_folder_back_leaves_no_note(tmp_path: Path) -> None:
-    with StateFolder(tmp_path) as folder:
+    with StackFolder(tmp_path) as folder:
         note(folder, {"east": os.getpid()})
     assert not (tmp_path / CHILDREN_FILE).exists()

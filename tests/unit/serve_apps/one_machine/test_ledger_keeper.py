@@ -21,7 +21,7 @@ from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import MeshId, TenantPath
 from serve_apps.one_machine.ledger_keeper import LedgerKeeper, known_ledger
 from serve_apps.one_machine.stack import Stack
-from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.one_machine.stack_folder import StackFolder
 from serve_apps.processes.stores import Stores, open_stores
 from serve_apps.requests.auth import Denial, Denied, Principal, authenticate, issue
 
@@ -225,8 +225,8 @@ def test_nothing_is_told_to_another_ledger(client: redis.Redis):
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[StateFolder]:
-    with StateFolder(tmp_path / "state") as folder:
+def folder(tmp_path: Path) -> Iterator[StackFolder]:
+    with StackFolder(tmp_path / "state") as folder:
         yield folder
 
 
@@ -234,12 +234,12 @@ def config_on(client: redis.Redis) -> FederationConfig:
     return load_config(CONFIG.format(url=url_of(client)), source="test")
 
 
-def started_on(client: redis.Redis, folder: StateFolder, *, rebuild: bool = False) -> Stores:
+def started_on(client: redis.Redis, folder: StackFolder, *, rebuild: bool = False) -> Stores:
     """What a stack does before it starts Ray."""
     return Stack(config_on(client), folder, say=lambda _: None, rebuild_ledger=rebuild)._start_redis()
 
 
-def test_a_root_that_is_started_again_knows_its_ledger(client: redis.Redis, folder: StateFolder):
+def test_a_root_that_is_started_again_knows_its_ledger(client: redis.Redis, folder: StackFolder):
     started_on(client, folder)
     uid = known_ledger(folder)
     assert client.hget(Keys().meta, "uid").decode() == uid
@@ -247,14 +247,14 @@ def test_a_root_that_is_started_again_knows_its_ledger(client: redis.Redis, fold
     assert (known_ledger(folder), started_on(client, folder).ledger.snapshot().epoch) == (uid, epoch)
 
 
-def test_a_new_state_folder_takes_the_ledger_that_it_finds(client: redis.Redis, folder: StateFolder, tmp_path: Path):
+def test_a_new_state_folder_takes_the_ledger_that_it_finds(client: redis.Redis, folder: StackFolder, tmp_path: Path):
     started_on(client, folder)
-    with StateFolder(tmp_path / "another") as another:
+    with StackFolder(tmp_path / "another") as another:
         started_on(client, another)
         assert known_ledger(another) == known_ledger(folder)
 
 
-def test_a_root_refuses_an_empty_server_unless_it_is_told_that_it_was_emptied(client: redis.Redis, folder: StateFolder):
+def test_a_root_refuses_an_empty_server_unless_it_is_told_that_it_was_emptied(client: redis.Redis, folder: StackFolder):
     started_on(client, folder)
     uid = known_ledger(folder)
     client.flushall()
@@ -266,7 +266,7 @@ def test_a_root_refuses_an_empty_server_unless_it_is_told_that_it_was_emptied(cl
     assert again.ledger.snapshot().learn_ms > 0
 
 
-def test_a_root_refuses_the_server_of_another_ledger_whatever_it_is_told(client: redis.Redis, folder: StateFolder):
+def test_a_root_refuses_the_server_of_another_ledger_whatever_it_is_told(client: redis.Redis, folder: StackFolder):
     started_on(client, folder)
     client.hset(Keys().meta, "uid", "theirs")
     before = copied(client, Keys())
@@ -277,9 +277,9 @@ def test_a_root_refuses_the_server_of_another_ledger_whatever_it_is_told(client:
 
 
 def test_a_start_that_was_cut_off_after_it_had_founded_the_ledger_finds_it_again(
-    client: redis.Redis, folder: StateFolder, monkeypatch: pytest.MonkeyPatch
+    client: redis.Redis, folder: StackFolder, monkeypatch: pytest.MonkeyPatch
 ):
-    def cut_off(_folder: StateFolder, _uid: str) -> None:
+    def cut_off(_folder: StackFolder, _uid: str) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as during:
@@ -291,7 +291,7 @@ def test_a_start_that_was_cut_off_after_it_had_founded_the_ledger_finds_it_again
     assert known_ledger(folder) == founded
 
 
-def test_an_embedded_server_whose_folder_was_removed_is_founded_again_under_the_same_id(folder: StateFolder, client: redis.Redis):
+def test_an_embedded_server_whose_folder_was_removed_is_founded_again_under_the_same_id(folder: StackFolder, client: redis.Redis):
     config = config_on(client)
     config = config.model_copy(update={"redis": config.redis.model_copy(update={"url": None})})
     stack = Stack(config, folder, say=lambda _: None)

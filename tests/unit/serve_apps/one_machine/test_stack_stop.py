@@ -15,7 +15,7 @@ from mesh.runtime.cluster.cluster_token import write_token
 from mesh.runtime.cluster.own_cluster import OwnCluster
 from serve_apps.one_machine.managed import ManagedProcess
 from serve_apps.one_machine.stack import Stack
-from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.one_machine.stack_folder import StackFolder
 
 LIMIT_S = 60.0
 CONFIG = """
@@ -59,7 +59,7 @@ def nobody() -> str:
 
 @pytest.mark.parametrize("url", ["redis+cluster://{}", "redis+sentinel://{}/leases", "redis://{}"], ids=["a cluster", "sentinels", "one"])
 def test_a_store_that_is_away_keeps_nothing_running(tmp_path: Path, url: str) -> None:
-    stack: Any = Stack(load_config(CONFIG, source="stack.yaml"), StateFolder(tmp_path), say=lambda _: None)
+    stack: Any = Stack(load_config(CONFIG, source="stack.yaml"), StackFolder(tmp_path), say=lambda _: None)
     stack._redis_url, stack.api_key = url.format(nobody()), "smk_00000000_x"
     cluster, port = stack.clusters["main"], stack._port = Part(), Part()
     stack.stop()
@@ -69,7 +69,7 @@ def test_a_store_that_is_away_keeps_nothing_running(tmp_path: Path, url: str) ->
 
 @pytest.mark.parametrize("broken", ["child", "root", "cluster", "server"])
 def test_a_part_that_cannot_be_stopped_keeps_no_other_running_and_is_told_of(tmp_path: Path, broken: str) -> None:
-    stack: Any = Stack(load_config(CONFIG, source="stack.yaml"), StateFolder(tmp_path), say=lambda _: None)
+    stack: Any = Stack(load_config(CONFIG, source="stack.yaml"), StackFolder(tmp_path), say=lambda _: None)
     parts = {name: Part(breaks=name == broken) for name in ("child", "other", "root", "cluster", "last", "server", "port")}
     stack.children = {"east": parts["child"], "west": parts["other"]}
     stack.clusters.update(main=parts["cluster"], more=parts["last"])
@@ -86,14 +86,14 @@ def test_a_part_that_cannot_be_stopped_keeps_no_other_running_and_is_told_of(tmp
 def test_a_store_that_is_away_at_the_start_is_told_by_file_line_and_key(tmp_path: Path, url: str) -> None:
     config = load_config(f"{CONFIG}redis:\n  url: {url.format(nobody())}\n", source="stack.yaml")
     with pytest.raises(StoreUnavailable, match=r"^stack\.yaml:9:3: redis\.url: .*; start the server, name another") as told:
-        Stack(config, StateFolder(tmp_path), say=lambda _: None).start()
+        Stack(config, StackFolder(tmp_path), say=lambda _: None).start()
     assert "secret" not in str(told.value)
 
 
 @pytest.mark.parametrize("words", ["redis: embedded server", "ledger: 1 tenant", "cluster local: starting Ray"])
 def test_a_start_that_is_not_wanted_any_more_ends_with_the_step(tmp_path: Path, words: str) -> None:
     said: list[str] = []
-    with StateFolder(tmp_path) as folder:
+    with StackFolder(tmp_path) as folder:
         stack: Any = Stack(load_config(CONFIG, source="stack.yaml"), folder, say=said.append, is_wanted=lambda: words not in said[-1])
         said.append("")
         with pytest.raises(KeyboardInterrupt):
@@ -105,7 +105,7 @@ def test_a_start_that_is_not_wanted_any_more_ends_with_the_step(tmp_path: Path, 
 def test_tokens_that_a_killed_stack_has_left_are_removed(tmp_path: Path) -> None:
     left = tmp_path / "tokens" / "gone-from-the-file"
     write_token(left)
-    with StateFolder(tmp_path) as folder, pytest.raises(KeyboardInterrupt):
+    with StackFolder(tmp_path) as folder, pytest.raises(KeyboardInterrupt):
         Stack(load_config(CONFIG, source="stack.yaml"), folder, say=lambda _: None, is_wanted=lambda: False).start()
     assert not left.exists()
 
@@ -125,7 +125,7 @@ def test_a_cluster_that_is_starting_is_stopped_with_the_rest(tmp_path: Path, mon
         return not asked.is_set()
 
     monkeypatch.setattr(OwnCluster, "start", start)
-    with StateFolder(tmp_path) as folder:
+    with StackFolder(tmp_path) as folder:
         stack = Stack(load_config(CONFIG, source="stack.yaml"), folder, say=lambda _: None, is_wanted=is_wanted)
         with pytest.raises(KeyboardInterrupt):
             stack.start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mesh.errors import RuntimeDoorError
-from mesh.runtime.supervision.state_folder import StateFolder
+from mesh.runtime.supervision.mesh_folder import MeshFolder
 
 
 def written(folder):
@@ -16,7 +16,7 @@ def written(folder):
 
 
 def test_a_start_that_fails_takes_back_every_folder_that_it_made(tmp_path):
-    folder = StateFolder(tmp_path / "a" / "b")
+    folder = MeshFolder(tmp_path / "a" / "b")
     assert written(folder) == 1
     folder.forget_first()
     folder.unmake()
@@ -25,7 +25,7 @@ def test_a_start_that_fails_takes_back_every_folder_that_it_made(tmp_path):
 
 def test_of_a_folder_that_was_there_only_what_came_goes(tmp_path):
     (tmp_path / "notes").write_text("mine")
-    folder = StateFolder(tmp_path)
+    folder = MeshFolder(tmp_path)
     written(folder)
     folder.forget_first()
     folder.unmake()
@@ -33,17 +33,17 @@ def test_of_a_folder_that_was_there_only_what_came_goes(tmp_path):
 
 
 def test_of_a_mesh_that_has_started_before_nothing_goes(tmp_path):
-    written(StateFolder(tmp_path / "a"))
-    folder = StateFolder(tmp_path / "a")
+    written(MeshFolder(tmp_path / "a"))
+    folder = MeshFolder(tmp_path / "a")
     assert written(folder) == 2
     folder.forget_first()
     folder.unmake()
     assert {path.name for path in (tmp_path / "a").iterdir()} == {"tasks", "incarnation"}
-    assert StateFolder(tmp_path / "a").count_start() == 3
+    assert MeshFolder(tmp_path / "a").count_start() == 3
 
 
 def test_a_folder_with_something_of_others_in_it_is_not_removed(tmp_path):
-    folder = StateFolder(tmp_path / "a" / "b")
+    folder = MeshFolder(tmp_path / "a" / "b")
     (tmp_path / "a" / "theirs").touch()
     folder.unmake()
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["theirs"]
@@ -52,10 +52,10 @@ def test_a_folder_with_something_of_others_in_it_is_not_removed(tmp_path):
 def test_a_place_that_cannot_be_a_folder_is_refused_with_the_remedy(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(RuntimeDoorError, match="name a folder on the head node"):
-        StateFolder(tmp_path / "file" / "mesh")
+        MeshFolder(tmp_path / "file" / "mesh")
 
 
 def test_a_count_that_is_no_number_is_refused(tmp_path):
     (tmp_path / "incarnation").write_text("many")
     with pytest.raises(RuntimeDoorError, match="cannot be used"):
-        StateFolder(tmp_path).count_start()
+        MeshFolder(tmp_path).count_start()

@@ -17,8 +17,8 @@ from mesh.runtime.supervision.agent_orders import AgentStatus, HostOrder
 from mesh.runtime.supervision.answers import GroupGiven, RequestRefused
 from mesh.runtime.supervision.archive import Archive
 from mesh.runtime.supervision.control_loop import ControlLoop, MeshClock
+from mesh.runtime.supervision.mesh_folder import MeshFolder
 from mesh.runtime.supervision.plugin_host import PluginHost
-from mesh.runtime.supervision.state_folder import StateFolder
 from mesh.runtime.supervision.supervision_errors import PoolUnknown, TaskExists, TaskNotRunning
 from mesh.runtime.supervision.supervisor import MeshSupervisor
 from mesh.runtime.supervision.supervisor_options import SupervisorOptions
@@ -172,7 +172,7 @@ def test_what_a_task_reported_goes_when_it_is_over_and_a_late_report_is_not_kept
 
 
 def test_what_a_failed_start_has_written_is_removed_while_nobody_else_can_have_the_journal(tmp_path, monkeypatch):
-    refusals, forget = [], StateFolder.forget_first
+    refusals, forget = [], MeshFolder.forget_first
 
     def forget_watched(folder):
         with pytest.raises(RuntimeDoorError) as refused:
@@ -183,8 +183,8 @@ def test_what_a_failed_start_has_written_is_removed_while_nobody_else_can_have_t
     def full(_):
         raise RuntimeDoorError("no space left")
 
-    monkeypatch.setattr(StateFolder, "forget_first", forget_watched)
-    monkeypatch.setattr(StateFolder, "count_start", full)
+    monkeypatch.setattr(MeshFolder, "forget_first", forget_watched)
+    monkeypatch.setattr(MeshFolder, "count_start", full)
 
     async def scene():
         with pytest.raises(RuntimeDoorError, match="no space left"):

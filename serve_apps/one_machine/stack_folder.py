@@ -22,14 +22,14 @@ class AlreadyRunning(MeshError):
     """Another stack owns the state folder; the message names it and the remedy."""
 
 
-class StateFolder:
+class StackFolder:
     """`.schedulemesh` or another folder; only its owner can read its files."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
         self._lock: int | None = None
 
-    def __enter__(self) -> StateFolder:  # noqa: PYI034  `Self` needs Python 3.11
+    def __enter__(self) -> StackFolder:  # noqa: PYI034  `Self` needs Python 3.11
         """Own the folder until `__exit__`, or until this process ends in any way.
 
         Raises:

@@ -10,7 +10,7 @@ from pathlib import Path
 from mesh.errors import RuntimeDoorError
 
 
-class StateFolder:
+class MeshFolder:
     """The folder, created if missing, for this user alone.
 
     Raises:

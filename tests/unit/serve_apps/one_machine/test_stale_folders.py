@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from serve_apps.one_machine.left_folders import note, sweep
-from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.one_machine.stack_folder import StackFolder
+from serve_apps.one_machine.stale_folders import note, sweep
 
 
 def made(path: Path) -> Path:
@@ -18,7 +18,7 @@ def made(path: Path) -> Path:
 
 
 def test_the_next_stack_removes_what_its_predecessor_left(tmp_path: Path):
-    state, left = StateFolder(made(tmp_path / "state")), made(tmp_path / "sm-abc")
+    state, left = StackFolder(made(tmp_path / "state")), made(tmp_path / "sm-abc")
     note(state, [left])
     assert sweep(state) == (left,)
     assert not left.exists()
@@ -27,7 +27,7 @@ def test_the_next_stack_removes_what_its_predecessor_left(tmp_path: Path):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has clusters of other users")
 def test_what_the_clusters_user_owns_in_one_is_removed_too(tmp_path: Path):
-    state, left = StateFolder(made(tmp_path / "state")), made(tmp_path / "sm-abc")
+    state, left = StackFolder(made(tmp_path / "state")), made(tmp_path / "sm-abc")
     os.chown(left / "session", 65_534, 65_534)
     note(state, [left])
     assert sweep(state) == (left,)
@@ -35,7 +35,7 @@ def test_what_the_clusters_user_owns_in_one_is_removed_too(tmp_path: Path):
 
 
 def test_nothing_else_is_removed_whatever_is_noted(tmp_path: Path):
-    state, home = StateFolder(made(tmp_path / "state")), made(tmp_path / "home")
+    state, home = StackFolder(made(tmp_path / "state")), made(tmp_path / "home")
     link = tmp_path / "sm-link"
     link.symlink_to(home)
     note(state, [home, link, tmp_path / "sm-gone"])
@@ -44,6 +44,6 @@ def test_nothing_else_is_removed_whatever_is_noted(tmp_path: Path):
 
 
 def test_a_state_folder_that_notes_nothing_has_nothing_to_remove(tmp_path: Path):
-    state = StateFolder(made(tmp_path / "state"))
+    state = StackFolder(made(tmp_path / "state"))
     (state.path / "clusters.json").write_text('{"folders": 7}')
     assert sweep(state) == ()

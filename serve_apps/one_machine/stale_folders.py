@@ -11,17 +11,17 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mesh.runtime.cluster.own_cluster import FOLDER_PREFIX
-from serve_apps.one_machine.state_folder import StateFolder
+from serve_apps.one_machine.stack_folder import StackFolder
 
 FILE = "clusters.json"
 
 
-def note(folder: StateFolder, left: Iterable[Path]) -> None:
+def note(folder: StackFolder, left: Iterable[Path]) -> None:
     """Record the folders of the running clusters."""
     folder.write(FILE, {"folders": sorted(str(one) for one in left)})
 
 
-def sweep(folder: StateFolder) -> tuple[Path, ...]:
+def sweep(folder: StackFolder) -> tuple[Path, ...]:
     """Remove what an earlier stack recorded and left, and return what was removed. Only the owner of the state folder may call this.
 
     A name that is not a cluster's, a link, or another user's folder is left alone, whatever the file says.

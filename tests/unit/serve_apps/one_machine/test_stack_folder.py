@@ -6,7 +6,7 @@ import psutil
 import pytest
 
 from mesh.runtime.cluster.process import start_mark
-from serve_apps.one_machine.state_folder import AlreadyRunning, StateFolder
+from serve_apps.one_machine.stack_folder import AlreadyRunning, StackFolder
 
 
 def mode_of(path):
@@ -14,48 +14,48 @@ def mode_of(path):
 
 
 def test_the_folder_is_made_with_its_parents_and_only_its_owner_reads_it(tmp_path):
-    with StateFolder(tmp_path / "deep" / "state") as folder:
+    with StackFolder(tmp_path / "deep" / "state") as folder:
         folder.write("client.json", {"api_key": "secret"})
         assert mode_of(folder.path) == 0o700
         assert mode_of(folder.path / "client.json") == 0o600
 
 
 def test_a_second_owner_is_refused_and_told_who_owns_it(tmp_path):
-    with StateFolder(tmp_path) as folder:
+    with StackFolder(tmp_path) as folder:
         folder.write("stack.json", {"pid": 4711, "address": "http://here"})
-        with pytest.raises(AlreadyRunning, match=r"process 4711, http://here.*schedulemesh down"), StateFolder(tmp_path):
+        with pytest.raises(AlreadyRunning, match=r"process 4711, http://here.*schedulemesh down"), StackFolder(tmp_path):
             pass
         assert folder.read("stack.json")["pid"] == 4711
 
 
 def test_a_second_owner_is_refused_while_the_first_is_still_starting(tmp_path):
-    with StateFolder(tmp_path), pytest.raises(AlreadyRunning, match=r"process \?, still starting"), StateFolder(tmp_path):
+    with StackFolder(tmp_path), pytest.raises(AlreadyRunning, match=r"process \?, still starting"), StackFolder(tmp_path):
         pass
 
 
 def test_the_refused_owner_takes_nothing_with_it(tmp_path):
-    with StateFolder(tmp_path):
+    with StackFolder(tmp_path):
         for _ in range(2):
-            with pytest.raises(AlreadyRunning), StateFolder(tmp_path):
+            with pytest.raises(AlreadyRunning), StackFolder(tmp_path):
                 pass
 
 
 def test_the_folder_is_free_again_after_its_owner_even_after_an_error(tmp_path):
-    with pytest.raises(ZeroDivisionError), StateFolder(tmp_path):
+    with pytest.raises(ZeroDivisionError), StackFolder(tmp_path):
         raise ZeroDivisionError
-    with StateFolder(tmp_path) as folder:
+    with StackFolder(tmp_path) as folder:
         assert folder.owner() is None
 
 
 def test_at_the_end_what_clients_look_for_is_gone_and_the_rest_stays(tmp_path):
-    with StateFolder(tmp_path) as folder:
+    with StackFolder(tmp_path) as folder:
         for name in ("stack.json", "client.json", "other.json"):
             folder.write(name, {"a": 1})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "other.json"]
 
 
 def test_facts_come_back_and_the_last_ones_win(tmp_path):
-    folder = StateFolder(tmp_path)
+    folder = StackFolder(tmp_path)
     folder.write("facts.json", {"a": [1, "ä"], "b": None})
     folder.write("facts.json", {"a": 2})
     assert folder.read("facts.json") == {"a": 2}
@@ -63,7 +63,7 @@ def test_facts_come_back_and_the_last_ones_win(tmp_path):
 
 
 def test_facts_that_cannot_be_written_leave_the_old_ones(tmp_path):
-    folder = StateFolder(tmp_path)
+    folder = StackFolder(tmp_path)
     folder.write("facts.json", {"a": 1})
     with pytest.raises(TypeError):
         folder.write("facts.json", {"a": object()})
@@ -83,13 +83,13 @@ def test_facts_that_cannot_be_written_leave_the_old_ones(tmp_path):
 def test_where_there_are_no_facts_none_are_read(tmp_path, content):
     if content is not None:
         (tmp_path / "stack.json").write_bytes(content)
-    folder = StateFolder(tmp_path)
+    folder = StackFolder(tmp_path)
     assert folder.read("stack.json") == {}
     assert folder.owner() is None
 
 
 def test_the_owner_is_the_process_that_was_noted(tmp_path):
-    folder = StateFolder(tmp_path)
+    folder = StackFolder(tmp_path)
     folder.write("stack.json", {"pid": os.getpid(), "started": start_mark(os.getpid())})
     owner = folder.owner()
     assert owner is not None
@@ -97,7 +97,7 @@ def test_the_owner_is_the_process_that_was_noted(tmp_path):
 
 
 def test_the_owner_is_known_again_when_the_wall_clock_was_set(tmp_path, monkeypatch):
-    folder = StateFolder(tmp_path)
+    folder = StackFolder(tmp_path)
     folder.write("stack.json", {"pid": os.getpid(), "started": start_mark(os.getpid())})
     before = psutil.boot_time()
     monkeypatch.setattr(psutil._psplatform, "boot_time", lambda: before + 3_600)
@@ -117,6 +117,6 @@ def test_the_owner_is_known_again_when_the_wall_clock_was_set(tmp_path, monkeypa
     ],
 )
 def test_whoever_is_not_the_noted_process_is_no_owner(tmp_path, facts):
-    folder = StateFolder(tmp_path)
+    folder = StackFolder(tmp_path)
     folder.write("stack.json", facts)
     assert folder.owner() is None
