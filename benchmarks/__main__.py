@@ -104,9 +104,9 @@ def main() -> None:
     if any(name in ON_THE_MESH_BED for name in names):
         results += _on_the_mesh_bed(names, asked, console)
     if DEMO in names:
-        results.append(_told(demo.measure(asked.turns or DEMO_TURNS), console))
+        results.append(_described(demo.measure(asked.turns or DEMO_TURNS), console))
     if RECLAIMING in names:
-        results.append(_told(reclaiming.measure(asked.turns or reclaiming.TURNS), console))
+        results.append(_described(reclaiming.measure(asked.turns or reclaiming.TURNS), console))
     on_their_own: list[dict[str, Any]] = []
     for benchmark in (ON_THEIR_OWN[name] for name in names if name in ON_THEIR_OWN):
         sides = benchmark.measure(asked.turns or benchmark.turns)
@@ -153,19 +153,21 @@ def _on_the_bed(names: list[str], asked: argparse.Namespace, console: Console) -
     with open_bed(asked.cpus) as bed:
         for name, (measure, turns) in ON_THE_BED.items():
             if name in names:
-                results.append(_told(measure(bed, asked.turns or turns), console))
+                results.append(_described(measure(bed, asked.turns or turns), console))
     if STARTUP in names:
         about = "one start of the bed until its API answers, by step, each from its message to the next one's; plus the stop"
-        results.append(_told(result_of(STARTUP, about, {"one federation": [bed.startup]}), console))
+        results.append(_described(result_of(STARTUP, about, {"one federation": [bed.startup]}), console))
     return results
 
 
 def _on_the_mesh_bed(names: list[str], asked: argparse.Namespace, console: Console) -> list[Result]:
     with open_mesh_bed() as bed:
-        return [_told(measure(bed, asked.turns or turns), console) for name, (measure, turns) in ON_THE_MESH_BED.items() if name in names]
+        return [
+            _described(measure(bed, asked.turns or turns), console) for name, (measure, turns) in ON_THE_MESH_BED.items() if name in names
+        ]
 
 
-def _told(result: Result, console: Console) -> Result:
+def _described(result: Result, console: Console) -> Result:
     """Print the result at once and return it."""
     console.print(report.tables([result]))
     return result

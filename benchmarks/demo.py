@@ -29,11 +29,11 @@ def _once() -> Sample:
     with tempfile.TemporaryDirectory(prefix="schedulemesh-bench-") as out:
         command = [sys.executable, "-m", "serve_apps.cli", "demo", str(ROOT / "configs" / "quickstart.yaml"), "--out", out]
         begun = time.perf_counter()
-        told = _output_of(command)
+        described = _output_of(command)
         wall_ms = (time.perf_counter() - begun) * 1000
-    own = _OWN_TIMES.search(told)
+    own = _OWN_TIMES.search(described)
     if own is None:
-        raise AssertionError(f"the demo did not print its times:\n{told}")
+        raise AssertionError(f"the demo did not print its times:\n{described}")
     start_ms, run_ms, all_ms = (float(own[name]) * 1000 for name in ("start", "run", "all"))
     return {WALL: wall_ms, "import": wall_ms - all_ms, "start": start_ms, "run": run_ms, "stop": all_ms - start_ms - run_ms}
 
@@ -42,11 +42,11 @@ def _output_of(command: list[str]) -> str:
     """Return the output of the command. An interrupt of this process ends the command in order, so that it stops its children."""
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
-            told, _ = process.communicate(timeout=DEMO_S_MAX)
+            described, _ = process.communicate(timeout=DEMO_S_MAX)
         except BaseException:
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=STOP_S_MAX)
             raise
     if process.returncode != 0:
-        raise AssertionError(f"the demo ended with {process.returncode}:\n{told}")
-    return told
+        raise AssertionError(f"the demo ended with {process.returncode}:\n{described}")
+    return described

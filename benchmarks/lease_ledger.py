@@ -18,7 +18,7 @@ import redis
 from rich.table import Table
 
 from benchmarks.measuring import WALL, Sample, Series, in_turns
-from federation.leases import ROWS_MAX, Acquired, Beat, Kept, LeaseTerms, QuotaDemand, Told
+from federation.leases import ROWS_MAX, Acquired, Beat, Kept, LeaseTerms, LedgerResponse, QuotaDemand
 from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord
 from federation.store.keys import Keys
@@ -127,9 +127,9 @@ def _shrink(ledger: RedisLedger, mesh: ManualMesh, tenants: list[TenantPath]) ->
 def _release(ledger: RedisLedger, mesh: ManualMesh, tenants: list[TenantPath]) -> float:
     parts = tuple(Kept(tenant=path, flavor=_RED, version=mesh.lease(path, _RED).version, amounts=ResourceSet()) for path in tenants)
     started = time.perf_counter()
-    told = ledger.release(mesh.session, parts)
+    response = ledger.release(mesh.session, parts)
     spent = (time.perf_counter() - started) * 1000
-    mesh.session = replace(mesh.session, mark=told.mark)
+    mesh.session = replace(mesh.session, mark=response.mark)
     mesh.leases.clear()
     return spent
 
@@ -155,9 +155,9 @@ def _wants(mesh: ManualMesh, tenants: list[TenantPath]) -> tuple[QuotaDemand, ..
 
 
 def _take_in(mesh: ManualMesh, acquired: Acquired) -> None:
-    told: Told = acquired.told
-    mesh.session = replace(mesh.session, mark=told.mark)
-    mesh.leases.update({(lease.tenant, lease.flavor): lease for lease in told.leases})
+    response: LedgerResponse = acquired.response
+    mesh.session = replace(mesh.session, mark=response.mark)
+    mesh.leases.update({(lease.tenant, lease.flavor): lease for lease in response.leases})
 
 
 def table(found: list[Found]) -> Table:

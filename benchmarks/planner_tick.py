@@ -79,9 +79,9 @@ class ClockedLedger:
         self.read_ms += (time.process_time() - begun) * 1000
         return found
 
-    def plan_apply(self, *told: Any) -> Any:
+    def plan_apply(self, *response: Any) -> Any:
         begun = time.process_time()
-        found = self.ledger.plan_apply(*told)
+        found = self.ledger.plan_apply(*response)
         self.apply_ms += (time.process_time() - begun) * 1000
         return found
 
@@ -195,8 +195,8 @@ def _ticked(client: redis.Redis, seat: PlannerSeat, clocked: ClockedLedger) -> _
 
 def _served_ms(client: redis.Redis) -> float:
     """Return the server's processor time so far."""
-    told = client.info("cpu")
-    return 1000.0 * (float(told["used_cpu_user"]) + float(told["used_cpu_sys"]))
+    response = client.info("cpu")
+    return 1000.0 * (float(response["used_cpu_user"]) + float(response["used_cpu_sys"]))
 
 
 def _want(meshes: list[ManualMesh], teams: list[tuple[TenantPath, FlavorName]], turn: int) -> None:

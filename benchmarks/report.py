@@ -58,8 +58,8 @@ def _against(side: Series, base: Series) -> str:
     if side is base:
         return ""
     ratio = side.ratio_to(base)
-    told = f"{ratio:.2f} x" if ratio > _FASTER else f"{1 / ratio:.1f} x faster"
-    return f"{told}, {side.excess_over_ms(base):+,.1f} ms"
+    described = f"{ratio:.2f} x" if ratio > _FASTER else f"{1 / ratio:.1f} x faster"
+    return f"{described}, {side.excess_over_ms(base):+,.1f} ms"
 
 
 def _base(result: Result) -> Series | None:

@@ -131,12 +131,12 @@ def _named(outputs: Outputs) -> dict[str, Node]:
 
 
 def _shown(given: Any) -> str:
-    told = foreign(given)
+    described = foreign(given)
     if isinstance(given, Task):
-        told = "not bound: give f.bind(…)"
-    elif callable(given) and not told:
-        told = "a function: give what it returns, or a node of it, dag.bind(f, …)"
-    return f"{given!r} ({told})" if told else repr(given)
+        described = "not bound: give f.bind(…)"
+    elif callable(given) and not described:
+        described = "a function: give what it returns, or a node of it, dag.bind(f, …)"
+    return f"{given!r} ({described})" if described else repr(given)
 
 
 def _in_order(outputs: Iterable[Node]) -> tuple[Node, ...]:
@@ -187,14 +187,14 @@ def _written(node: Node, ids: Mapping[Node, NodeId], writer: FormWriter) -> dict
     kwargs = {
         key: writer.argument(value, pointer(f"{place}/kwargs", key), f"argument {key} of {name}") for key, value in node.kwargs.items()
     }
-    told: dict[str, Any] = {
+    described: dict[str, Any] = {
         "function": writer.function(node.function, f"{place}/function"),
         "args": args,
         "kwargs": kwargs,
         "after": list(dict.fromkeys(ids[need] for need in node.settings.after)),
         "options": node.settings.on_the_wire(),
     }
-    return {key: value for key, value in told.items() if value}
+    return {key: value for key, value in described.items() if value}
 
 
 def _words_of_args(node: Node) -> list[str]:
@@ -229,8 +229,8 @@ def _code(nodes: Iterable[Node], ids: Mapping[Node, NodeId]) -> dict[str, Any]:
         if wanted and first is None:
             found, first = wanted, node
         elif wanted and first is not None and wanted != found:
-            told = f"{ids[first]} and {ids[node]} ask for different ones; all nodes of a graph share one, so submit them as two graphs"
-            raise SpecError((("/code/runtime_env", told),))
+            described = f"{ids[first]} and {ids[node]} ask for different ones; all nodes of a graph share one, so submit them as two graphs"
+            raise SpecError((("/code/runtime_env", described),))
     return {"runtime_env": found} if found else {}
 
 
@@ -248,18 +248,18 @@ def tasks_of(spec: DagSpec) -> dict[NodeId, NodePlan]:
     settled: dict[str, tuple[NodeOptions, ResourceSet]] = {}  #: Options to what they come to: most nodes of a graph share them.
     plans: dict[NodeId, NodePlan] = {}
     for node in topological_order(spec.graph()):
-        told = spec.nodes[node]
-        key = told.options.model_dump_json()
+        described = spec.nodes[node]
+        key = described.options.model_dump_json()
         if key not in settled:
-            options = told.options.over(spec.defaults)
+            options = described.options.over(spec.defaults)
             settled[key] = (options, options.needs())
         options, resources = settled[key]
         inputs, after = spec.needs_of(node)
         plans[node] = NodePlan(
             node=node,
-            function=_function(told),
-            args=tuple(filled(form, params) for form in told.args) if params else tuple(told.args),
-            kwargs={name: filled(form, params) for name, form in told.kwargs.items()},
+            function=_function(described),
+            args=tuple(filled(form, params) for form in described.args) if params else tuple(described.args),
+            kwargs={name: filled(form, params) for name, form in described.kwargs.items()},
             inputs=inputs,
             after=after,
             resources=resources,
@@ -281,8 +281,8 @@ def misspelt_resources(spec: DagSpec, known: frozenset[str]) -> tuple[tuple[str,
     """
     asked: dict[str, str] = {}
     options = {"/defaults": spec.defaults, **{f"{pointer('/nodes', name)}/options": node.options for name, node in spec.nodes.items()}}
-    for place, told in options.items():
-        for name in told.resources or ():
+    for place, described in options.items():
+        for name in described.resources or ():
             asked.setdefault(name, pointer(f"{place}/resources", name))
     problems = [
         (place, unheld(NO_MESH_HAS, name, known)) for name, place in asked.items() if name not in known and near_resource(name, known)
@@ -317,8 +317,8 @@ def refused_functions(spec: DagSpec, patterns: tuple[str, ...], pickled_code: bo
     return tuple(problems)
 
 
-def _function(told: NodeSpec) -> str:
-    return f"call:{told.call}" if told.function is None else f"blob:{told.function.sha256}"
+def _function(described: NodeSpec) -> str:
+    return f"call:{described.call}" if described.function is None else f"blob:{described.function.sha256}"
 
 
 def _allows(pattern: str, call: str) -> bool:

@@ -21,7 +21,7 @@ from dag.planning import keep_back, place
 from dag.retrying import RETRY_RULES, RetryRules
 from dag.runs import CancelStage, Decision, DeliverInput, ForgetRun, RunChange, RunRecord, RunStore, SendStage, StageRecord
 from dag.spec import load
-from dag.starting import Starting, told
+from dag.starting import Starting, reported
 from dag.states import RUN_ENDS, NodeState, StageState
 from federation.auditing import LedgerAudit
 from federation.blobs import BlobStore
@@ -354,7 +354,7 @@ class Coordinator:
         """
         del self._kept[run]
         allowed = self._allowed(machine.record)
-        starts = told(machine.record, allowed, self._starting.yielding(machine.record.tenant))
+        starts = reported(machine.record, allowed, self._starting.yielding(machine.record.tenant))
         change = machine.handle((*events, starts), self._clock.wall_ms())
         machine.record.last_entry = last_entry or machine.record.last_entry
         machine.record.outbox = change.decisions or machine.record.outbox

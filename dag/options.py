@@ -148,5 +148,5 @@ def checked(options: Mapping[str, Any]) -> NodeOptions:
     try:
         return NodeOptions.model_validate(dict(options))
     except ValidationError as wrong:
-        told = [f"{'.'.join(map(str, error['loc']))} {words_of(error)}" for error in wrong.errors(include_url=False)]
-        raise SpecError((("", "; ".join(told)),)) from None
+        described = [f"{'.'.join(map(str, error['loc']))} {words_of(error)}" for error in wrong.errors(include_url=False)]
+        raise SpecError((("", "; ".join(described)),)) from None

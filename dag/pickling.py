@@ -25,8 +25,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
     """Refuses what belongs to a Ray of the user's own, at any depth: on a mesh it would be read without an error, and hang."""
 
     def reducer_override(self, obj: Any) -> Any:
-        if told := foreign(obj):
-            raise GraphTypeError(f"what is sent holds a value that {told}")
+        if reported := foreign(obj):
+            raise GraphTypeError(f"what is sent holds a value that {reported}")
         return super().reducer_override(obj)
 
 

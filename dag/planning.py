@@ -24,7 +24,7 @@ from mesh.ids import MeshId, NodeId, TenantPath
 #: What a value weighs that nobody has measured: it was not stored, or is not computed yet.
 SIZE_UNKNOWN_BYTES = 1_024
 #: Meshes whose words stand in a placement; of the others only how many there are.
-OTHERS_TOLD = 8
+OTHERS_SHOWN = 8
 
 
 class Unplaced(Protocol):
@@ -97,9 +97,9 @@ def keep_back(run: Unplaced, blockage: Blockage, *, now_ms: int) -> NodesPlaced:
 def why(answer: Routed) -> str:
     """The decision in one line: the reason for the mesh, and what each other mesh said that had something against it."""
     telling = [verdict for verdict in answer.verdicts if verdict.mesh != answer.mesh and (verdict.reason is not None or verdict.wait_ms)]
-    others = [f"{verdict.mesh}: {_words(verdict)}" for verdict in telling[:OTHERS_TOLD]]
-    if len(telling) > OTHERS_TOLD:
-        others.append(f"{len(telling) - OTHERS_TOLD} others")
+    others = [f"{verdict.mesh}: {_words(verdict)}" for verdict in telling[:OTHERS_SHOWN]]
+    if len(telling) > OTHERS_SHOWN:
+        others.append(f"{len(telling) - OTHERS_SHOWN} others")
     own = f"{answer.reason.value} {answer.mesh}/{answer.pool}"
     if answer.flavor_why:
         own = f"{own}: {answer.flavor_why}"

@@ -131,9 +131,9 @@ class DagSpec(_Part):
 
     def needs_of(self, node: str) -> tuple[tuple[NodeId, ...], tuple[NodeId, ...]]:
         """The nodes whose values the arguments of `node` hold, and those that it only waits for; each once, in reading order."""
-        told = self.nodes[node]
-        inputs = dict.fromkeys(need for form in (*told.args, *told.kwargs.values()) for need in refs_of(form))
-        return tuple(inputs), tuple(NodeId(need) for need in dict.fromkeys(told.after) if need not in inputs)
+        described = self.nodes[node]
+        inputs = dict.fromkeys(need for form in (*described.args, *described.kwargs.values()) for need in refs_of(form))
+        return tuple(inputs), tuple(NodeId(need) for need in dict.fromkeys(described.after) if need not in inputs)
 
     def graph(self) -> Graph:
         """The nodes and what each needs."""
@@ -160,8 +160,8 @@ def parse(body: bytes) -> DagSpec:
     problems = tuple(dict.fromkeys((*doubles, *problems, *checks.problems)))
     if spec is None or problems:
         left_out = len(problems) - PROBLEMS_MAX
-        told = (*problems[:PROBLEMS_MAX], ("", f"and {counted(left_out, 'more problem')}")) if left_out > 0 else problems
-        raise (CycleError if checks.has_circle else SpecError)(told)
+        described = (*problems[:PROBLEMS_MAX], ("", f"and {counted(left_out, 'more problem')}")) if left_out > 0 else problems
+        raise (CycleError if checks.has_circle else SpecError)(described)
     return spec
 
 
@@ -179,23 +179,23 @@ def load(kept: bytes) -> DagSpec:
     try:
         return DagSpec.model_validate_json(kept, context=KEPT)
     except ValidationError as wrong:
-        raise SpecError(tuple(_told(error) for error in wrong.errors(include_url=False))) from None
+        raise SpecError(tuple(_described(error) for error in wrong.errors(include_url=False))) from None
 
 
 def digest(spec: DagSpec) -> str:
     """SHA-256 of what the graph says: id and user are left out, and so are the orders of keys and options that equal their default."""
-    told = spec.model_dump(by_alias=True, exclude_defaults=True, exclude={"id", "user", "blobs"})
-    return _sha256_of_json(told)
+    described = spec.model_dump(by_alias=True, exclude_defaults=True, exclude={"id", "user", "blobs"})
+    return _sha256_of_json(described)
 
 
 def _shaped(raw: dict[str, Any]) -> tuple[DagSpec | None, tuple[Problem, ...]]:
     try:
         return DagSpec.model_validate(raw), ()
     except ValidationError as wrong:
-        return None, tuple(_told(error) for error in wrong.errors(include_url=False))
+        return None, tuple(_described(error) for error in wrong.errors(include_url=False))
 
 
-def _told(error: ErrorDetails) -> Problem:
+def _described(error: ErrorDetails) -> Problem:
     place = _place(error["loc"])
     if error["type"] == "extra_forbidden":
         return place, _unknown(error["loc"])

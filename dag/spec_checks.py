@@ -62,7 +62,7 @@ class SpecChecks:
             self._tell("/nodes", f"{counted(len(self._nodes), 'node')}; a graph has {NODES_MAX} at most")
             return
         self._check_params()
-        needs = {NodeId(node): self._check_node(node, told) for node, told in self._nodes.items()}
+        needs = {NodeId(node): self._check_node(node, reported) for node, reported in self._nodes.items()}
         self._check_outputs()
         self._check_blobs()
         self._check_shape(Graph(needs))
@@ -90,13 +90,13 @@ class SpecChecks:
             self._param_bytes[name] = literal_bytes(value)
             self._check_size(place, self._param_bytes[name])
 
-    def _check_node(self, node: str, told: Any) -> tuple[NodeId, ...]:
+    def _check_node(self, node: str, reported: Any) -> tuple[NodeId, ...]:
         """Tell what is wrong with the node; the known nodes that it needs."""
-        if not isinstance(told, dict):
+        if not isinstance(reported, dict):
             return ()
         place = pointer("/nodes", node)
         found = FormContents()
-        for where, form in _arguments(told, place):
+        for where, form in _arguments(reported, place):
             uses = len(found.params)
             taken = survey(form, where, found)
             self._check_size(where, taken + sum(self._param_bytes.get(name, 0) for name, _ in found.params[uses:]))
@@ -105,9 +105,9 @@ class SpecChecks:
             self._used_params[name] += 1
             if name not in self._params:
                 self._tell(where, f"there is no parameter {name}{similar_to(name, self._params)}")
-        for sha256, where in (*found.blobs.items(), *_function_blob(told, place)):
+        for sha256, where in (*found.blobs.items(), *_function_blob(reported, place)):
             self._named_blobs.setdefault(sha256, where)
-        after = told.get("after")
+        after = reported.get("after")
         order = (
             {need: f"{place}/after/{index}" for index, need in enumerate(after) if isinstance(need, str)} if isinstance(after, list) else {}
         )
@@ -179,16 +179,16 @@ def _has_order(graph: Graph) -> bool:
     return taken == len(missing)
 
 
-def _arguments(told: Mapping[str, Any], place: str) -> Iterator[tuple[str, Any]]:
-    args = told.get("args")
+def _arguments(reported: Mapping[str, Any], place: str) -> Iterator[tuple[str, Any]]:
+    args = reported.get("args")
     if isinstance(args, list):
         yield from ((f"{place}/args/{index}", form) for index, form in enumerate(args))
-    for name, form in _objects(told.get("kwargs")).items():
+    for name, form in _objects(reported.get("kwargs")).items():
         yield pointer(f"{place}/kwargs", name), form
 
 
-def _function_blob(told: Mapping[str, Any], place: str) -> Iterable[Problem]:
-    function = told.get("function")
+def _function_blob(reported: Mapping[str, Any], place: str) -> Iterable[Problem]:
+    function = reported.get("function")
     sha256 = function.get("$blob") if isinstance(function, dict) else None
     return [(sha256, f"{place}/function")] if isinstance(sha256, str) else []
 

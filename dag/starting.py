@@ -138,7 +138,7 @@ def stands_at_gate(record: RunRecord, reasons: Iterable[Reason]) -> bool:
     return any(reason in wanted for reason in (*stages, *nodes))
 
 
-def told(record: RunRecord, allowed: Allowance, yielding: YieldRules) -> StartsAllowed:
+def reported(record: RunRecord, allowed: Allowance, yielding: YieldRules) -> StartsAllowed:
     """What the run machine hears of it: in all, so that what ends in a step makes room for what starts in it."""
     reason = allowed.gate.reason if allowed.gate is not None else None
     most = None if allowed.starts is None else 0 if allowed.is_shut else max(0, under_way(record) + allowed.starts)

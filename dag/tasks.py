@@ -97,8 +97,8 @@ class Options:
         given = {name: _default_of(known[name]) if value is None else value for name, value in options.items()}
         if "retry_exceptions" in given:
             given["retry_exceptions"] = _exceptions(given["retry_exceptions"])
-        told = [name for name in given if name in NodeOptions.model_fields and options[name] is not None]
-        checked({name: _wire_form(name, given[name]) for name in told})
+        described = [name for name in given if name in NodeOptions.model_fields and options[name] is not None]
+        checked({name: _wire_form(name, given[name]) for name in described})
         if accelerator_type is not None:
             if not isinstance(accelerator_type, str):
                 raise GraphTypeError(f"task {whose}: accelerator_type must be text, like 'A100', not {accelerator_type!r}")
@@ -125,8 +125,10 @@ class Options:
             return {}
         budget = given.get("max_retries", self.max_retries)
         if budget is not None and not 0 <= budget <= RETRIES_MAX:
-            told = f"max_retries={budget} with retry_exceptions asks for more retries than there are: give retries={RETRIES_MAX}, or fewer"
-            raise SpecError((("", f"task {whose}: {told}"),))
+            described = (
+                f"max_retries={budget} with retry_exceptions asks for more retries than there are: give retries={RETRIES_MAX}, or fewer"
+            )
+            raise SpecError((("", f"task {whose}: {described}"),))
         return {"retries": RAY_RETRIES if budget is None else budget}
 
     def on_the_wire(self) -> dict[str, Any]:
@@ -272,8 +274,8 @@ class Task:
 
     def __getattr__(self, name: str) -> NoReturn:
         if name == "remote":
-            told = "a task of a graph has no .remote(): write .bind(…) for a node of the graph, or call it here and now"
-            raise AttributeError(f"{self.__dict__.get('__name__', 'the function')}: {told}")
+            described = "a task of a graph has no .remote(): write .bind(…) for a node of the graph, or call it here and now"
+            raise AttributeError(f"{self.__dict__.get('__name__', 'the function')}: {described}")
         raise AttributeError(f"a task has no {name!r}; it has .bind and .options")
 
     def __repr__(self) -> str:
@@ -381,4 +383,4 @@ def nodes_of_after(after: Any) -> tuple[Node, ...]:
 
 def _shown(value: Any) -> str:
     """What was given, in words; with the remedy where it is of a Ray of the user's own."""
-    return f"{value!r}: it {told}" if (told := foreign(value)) else repr(value)
+    return f"{value!r}: it {described}" if (described := foreign(value)) else repr(value)

@@ -27,7 +27,7 @@ SEARCH_DEPTH_MAX = 32
 #: Parts of one argument with nodes in it: lists that hold each other many times unfold when they are written.
 PARTS_MAX = 300_000
 _INT_BOUND = 2**63  #: Readers of JSON in other languages hold no larger integers.
-_LARGEST_TOLD = 5
+_LARGEST_SHOWN = 5
 
 
 class FormWriter:
@@ -96,9 +96,9 @@ class FormWriter:
         self.blobs[sha256], self._owners[sha256] = data, words
         self._sent_bytes += -(-len(data) // 3) * 4
         if self._sent_bytes > BLOB_BYTES_MAX:
-            largest = sorted(self.blobs, key=lambda each: -len(self.blobs[each]))[:_LARGEST_TOLD]
-            told = ", ".join(f"{self._owners[each]} {len(self.blobs[each]) / 2**20:.1f} MiB" for each in largest)
-            problem = f"pickled arguments and functions take more than {BLOB_BYTES_MAX >> 20} MiB as base64; the largest: {told}"
+            largest = sorted(self.blobs, key=lambda each: -len(self.blobs[each]))[:_LARGEST_SHOWN]
+            described = ", ".join(f"{self._owners[each]} {len(self.blobs[each]) / 2**20:.1f} MiB" for each in largest)
+            problem = f"pickled arguments and functions take more than {BLOB_BYTES_MAX >> 20} MiB as base64; the largest: {described}"
             raise SpecError((("/blobs", f"{problem}. Load large data inside a task, or write it to a file and pass its address"),))
 
 

@@ -33,7 +33,7 @@ from mesh.resources import NOTHING, ResourceSet, format_units
 #: Most rows in one call: a longer call would block other callers.
 ROWS_MAX = 100
 #: Most leases or wants in one heartbeat. A mesh holds no more leases, because a ledger that recovers needs all of them in one call.
-TOLD_MAX = 1_000
+ROWS_SENT_MAX = 1_000
 #: Longest reported wait of work that the ledger believes, ms.
 WAITED_MS_MAX = 7 * 86_400_000
 
@@ -163,7 +163,7 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class LedgerResponse:
     """Part of every response to a session."""
 
     epoch: int = 0
@@ -182,8 +182,10 @@ class Session:
     ttl_ms: int  #: Renew well within this time, counted from the moment of sending.
     epoch: int = 0
     ledger: str = ""  #: Id of the ledger; the session is valid at no other.
-    mark: int = 0  #: See `Told.mark`.
-    told: Told = field(default_factory=Told, compare=False, repr=False)  #: Response to the join: leases that the session has recovered.
+    mark: int = 0  #: See `LedgerResponse.mark`.
+    response: LedgerResponse = field(
+        default_factory=LedgerResponse, compare=False, repr=False
+    )  #: Response to the join: leases that the session has recovered.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +231,7 @@ class Acquired:
     """Results of `acquire`, in the order of the wants."""
 
     answers: tuple[Granted | LookAgain | LeaseRefused, ...]
-    told: Told
+    response: LedgerResponse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,7 +344,7 @@ class LeaseLedger(Protocol):
             LedgerLearning: The ledger's record of that session may be older than grants to others.
         """
 
-    def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> Told:
+    def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> LedgerResponse:
         """Renew the session and store the mesh's record, acknowledgements and wants; and its leases, if the ledger recovers. Leases grow
         to targets that a plan has raised, the most urgent first, and wants shrink by as much.
 
@@ -352,7 +354,7 @@ class LeaseLedger(Protocol):
             HoldingsWanted: The ledger recovers, and the heartbeat has no claims.
             ForgedReceipt: The root has not signed a claimed lease.
             UnfitName: As for `acquire`, in a want or a claim.
-            BatchTooLarge: More than `ROWS_MAX` acknowledgements, or more than `TOLD_MAX` wants, claims or payments.
+            BatchTooLarge: More than `ROWS_MAX` acknowledgements, or more than `ROWS_SENT_MAX` wants, claims or payments.
         """
 
     def leave(self, session: Session) -> None:
@@ -363,7 +365,7 @@ class LeaseLedger(Protocol):
         others is not granted.
 
         The ledger records ungranted slots beside the mesh's other wants. For the same slots and priority it records no less than before,
-        minus what it grants. A mesh has at most `TOLD_MAX` wants; further ones are not recorded.
+        minus what it grants. A mesh has at most `ROWS_SENT_MAX` wants; further ones are not recorded.
 
         Raises:
             SessionLost: As for `heartbeat`, or the session has expired.
@@ -372,7 +374,7 @@ class LeaseLedger(Protocol):
             AmountError: A want of less than one slot.
         """
 
-    def release(self, session: Session, parts: tuple[Kept, ...]) -> Told:
+    def release(self, session: Session, parts: tuple[Kept, ...]) -> LedgerResponse:
         """Return what leases hold above `amounts`. Some of the meshes that want these flavors are notified.
 
         Raises:

@@ -39,7 +39,7 @@ from federation.errors import (
     TooManyClaims,
     UnfitName,
 )
-from federation.leases import Acquired, Beat, Kept, Lease, QuotaDemand, Session, Told
+from federation.leases import Acquired, Beat, Kept, Lease, LedgerResponse, QuotaDemand, Session
 from federation.snapshot import MeshRecord
 from mesh.errors import AmountError, MeshError
 from mesh.ids import MeshId, NodeId, StageId
@@ -221,12 +221,12 @@ class LinkTerms:
 
 TERMS: Verb[AskTerms, LinkTerms] = Verb(name="terms", port="", method="", asked=AskTerms, answered=LinkTerms)
 JOIN: Verb[Join, Session] = Verb(name="join", port="ledger", method="join", asked=Join, answered=Session, budget=Budget.BEAT)
-HEARTBEAT: Verb[Heartbeat, Told] = Verb(
-    name="heartbeat", port="ledger", method="heartbeat", asked=Heartbeat, answered=Told, budget=Budget.BEAT, limit_ms=1_000
+HEARTBEAT: Verb[Heartbeat, LedgerResponse] = Verb(
+    name="heartbeat", port="ledger", method="heartbeat", asked=Heartbeat, answered=LedgerResponse, budget=Budget.BEAT, limit_ms=1_000
 )
 LEAVE: Verb[Leave, None] = Verb(name="leave", port="ledger", method="leave", asked=Leave, answered=type(None), budget=Budget.BEAT)
 ACQUIRE: Verb[Acquire, Acquired] = Verb(name="acquire", port="ledger", method="acquire", asked=Acquire, answered=Acquired)
-RELEASE: Verb[Release, Told] = Verb(name="release", port="ledger", method="release", asked=Release, answered=Told)
+RELEASE: Verb[Release, LedgerResponse] = Verb(name="release", port="ledger", method="release", asked=Release, answered=LedgerResponse)
 QUEUED: Verb[Queued, tuple[StageId, ...]] = Verb(name="queued", port="queue", method="queued", asked=Queued, answered=tuple[StageId, ...])
 HEADS_OF: Verb[HeadsOf, tuple[QueuedStage, ...]] = Verb(
     name="heads-of", port="queue", method="heads_of", asked=HeadsOf, answered=tuple[QueuedStage, ...]
@@ -333,11 +333,11 @@ def facts_of(error: Exception) -> dict[str, int]:
     return {"epoch": error.epoch, "learn_ms": error.learn_ms} if isinstance(error, EpochChanged) else {}
 
 
-def named_error(told: LinkError) -> MeshError | None:
+def named_error(response: LinkError) -> MeshError | None:
     """Rebuild the port's error; None if no port has the code, or numbers are missing."""
-    kind = CODES.get(told.code)
+    kind = CODES.get(response.code)
     if kind is EpochChanged:
-        if not {"epoch", "learn_ms"} <= told.facts.keys():
+        if not {"epoch", "learn_ms"} <= response.facts.keys():
             return None
-        return EpochChanged(told.message, epoch=told.facts["epoch"], learn_ms=told.facts["learn_ms"])
-    return kind(told.message) if kind is not None else None
+        return EpochChanged(response.message, epoch=response.facts["epoch"], learn_ms=response.facts["learn_ms"])
+    return kind(response.message) if kind is not None else None

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from federation.errors import EpochChanged
-from federation.leases import Beat, Granted, Kept, Lease, LeaseLedger, LeaseRefused, LookAgain, Pays, QuotaDemand, Told
+from federation.leases import Beat, Granted, Kept, Lease, LeaseLedger, LeaseRefused, LedgerResponse, LookAgain, Pays, QuotaDemand
 from federation.snapshot import MeshRecord
 from mesh.ids import FlavorName, TenantPath
 from mesh.resources import NOTHING, ResourceSet
@@ -16,20 +16,20 @@ class ManualMesh:
         told: Keyword arguments of `LeaseLedger.join`.
     """
 
-    def __init__(self, ledger: LeaseLedger, record: MeshRecord, **told: int) -> None:
+    def __init__(self, ledger: LeaseLedger, record: MeshRecord, **response: int) -> None:
         self.ledger = ledger
         self.record = record
-        self.session = ledger.join(record, **told)
+        self.session = ledger.join(record, **response)
         self.leases: dict[tuple[TenantPath, FlavorName], Lease] = {}
         self.number = 0
-        self.told = self.session.told
-        self._take_in(self.session.told)
+        self.response = self.session.response
+        self._take_in(self.session.response)
 
-    def _take_in(self, told: Told) -> Told:
-        self.told = told
-        self.session = replace(self.session, mark=told.mark)
-        self.leases.update({(lease.tenant, lease.flavor): lease for lease in told.leases})
-        return told
+    def _take_in(self, response: LedgerResponse) -> LedgerResponse:
+        self.response = response
+        self.session = replace(self.session, mark=response.mark)
+        self.leases.update({(lease.tenant, lease.flavor): lease for lease in response.leases})
+        return response
 
     def lease(self, tenant: TenantPath, flavor: FlavorName) -> Lease:
         """Return the lease as last reported; an empty one if there was none."""
@@ -42,16 +42,16 @@ class ManualMesh:
         version = self.lease(tenant, flavor).version
         want = QuotaDemand(tenant=tenant, flavor=flavor, slot=slot, slots=slots, priority=priority, version=version)
         acquired = self.ledger.acquire(self.session, (want,))
-        self._take_in(acquired.told)
+        self._take_in(acquired.response)
         return acquired.answers[0]
 
-    def release(self, tenant: TenantPath, flavor: FlavorName, held: ResourceSet = NOTHING) -> Told:
+    def release(self, tenant: TenantPath, flavor: FlavorName, held: ResourceSet = NOTHING) -> LedgerResponse:
         """Release all but `held`."""
         kept = Kept(tenant=tenant, flavor=flavor, version=self.lease(tenant, flavor).version, amounts=held)
         self._forget_given_back(kept)
         return self._take_in(self.ledger.release(self.session, (kept,)))
 
-    def obey(self, tenant: TenantPath, flavor: FlavorName) -> Told:
+    def obey(self, tenant: TenantPath, flavor: FlavorName) -> LedgerResponse:
         """Acknowledge that the lease's target is not exceeded any more."""
         lease = self.lease(tenant, flavor)
         kept = Kept(tenant=tenant, flavor=flavor, version=lease.version, amounts=lease.spendable)
@@ -69,13 +69,13 @@ class ManualMesh:
         wants: tuple[QuotaDemand, ...] | None = None,
         claims: tuple[Lease, ...] | None = None,
         pays: tuple[Pays, ...] = (),
-    ) -> Told:
+    ) -> LedgerResponse:
         """Send the next heartbeat."""
         self.number += 1
         beat = Beat(number=self.number, acks=acks, wants=wants, claims=claims, pays=pays)
         return self._take_in(self.ledger.heartbeat(self.session, self.record, beat))
 
-    def claim_all(self) -> Told:
+    def claim_all(self) -> LedgerResponse:
         """Report all leases, as a mesh does after an epoch change: under the new epoch."""
         try:
             return self.beat(claims=tuple(self.leases.values()))

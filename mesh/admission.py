@@ -73,7 +73,7 @@ class Workload:
     pool: PoolName | None = None  #: Where its room is, from GATHERING on.
     victims: frozenset[StageId] = frozenset()  #: While GATHERING: who stops for it.
     until_ms: int = 0  #: While GATHERING: when the promise ends; no decision here reads it.
-    told: tuple[Reason, str] | None = None  #: What was last said about its waiting.
+    reported: tuple[Reason, str] | None = None  #: What was last said about its waiting.
 
     @property
     def refused_by(self) -> dict[PoolName, tuple[Reason, str]]:
@@ -316,10 +316,10 @@ class StageAdmission:
                 continue
             if kind.slot.copies_in(pool.free) != 0:
                 return pool
-            told = self._refusals.get((kind.slot, name))
-            if told is None:
-                told = self._refusals[kind.slot, name] = _no_room(workload, pool, self._set_aside(name))
-            kind.refuse_room(name, told)
+            reported = self._refusals.get((kind.slot, name))
+            if reported is None:
+                reported = self._refusals[kind.slot, name] = _no_room(workload, pool, self._set_aside(name))
+            kind.refuse_room(name, reported)
         return None
 
     def _pools_in_order(self, flavors: tuple[str, ...]) -> Iterable[Pool]:
@@ -354,15 +354,15 @@ class StageAdmission:
             if kind is not None and not kind.queue:
                 del self._kinds[key]
             elif kind is not None:
-                told = kind.explanation(PASSING) if kind.refused_by else _BEHIND
+                reported = kind.explanation(PASSING) if kind.refused_by else _BEHIND
                 for *_, name in kind.queue:
                     workload = self.workloads[name]
-                    yield from self._tell(workload, *(_BEHIND if self.is_behind(workload) else told))
+                    yield from self._tell(workload, *(_BEHIND if self.is_behind(workload) else reported))
 
     def _tell(self, workload: Workload, reason: Reason, detail: str) -> list[AdmissionDecision]:
-        if workload.told == (reason, detail):
+        if workload.reported == (reason, detail):
             return []
-        workload.told = (reason, detail)
+        workload.reported = (reason, detail)
         return [ExplainWaiting(workload=workload.offer.workload, reason=reason, detail=detail)]
 
 

@@ -34,14 +34,14 @@ class Kind:
         """One is not queued any more."""
         del self.queue[bisect_left(self.queue, turn)]
 
-    def refuse_room(self, pool: PoolName, told: tuple[Reason, str]) -> None:
+    def refuse_room(self, pool: PoolName, reported: tuple[Reason, str]) -> None:
         """The pool has no room for a slot."""
-        self.refused_by[pool] = told
+        self.refused_by[pool] = reported
         self.crowded.add(pool)
 
-    def refuse_lease(self, pool: PoolName, told: tuple[Reason, str]) -> None:
+    def refuse_lease(self, pool: PoolName, reported: tuple[Reason, str]) -> None:
         """Nobody pays for a slot there. Room in the pool does not change that."""
-        self.refused_by[pool] = told
+        self.refused_by[pool] = reported
         self.crowded.discard(pool)
 
     def lift(self, pools: Mapping[PoolName, Pool]) -> bool:
@@ -60,5 +60,5 @@ class Kind:
     def explanation(self, passing: Collection[Reason]) -> tuple[Reason, str]:
         """Why it waits, when every pool has refused: a reason that may pass goes before those that never will."""
         reasons = list(self.refused_by.values())
-        reason = next((told[0] for told in reasons if told[0] in passing), reasons[0][0])
+        reason = next((reported[0] for reported in reasons if reported[0] in passing), reasons[0][0])
         return reason, "; ".join(dict.fromkeys(words for _, words in reasons))

@@ -122,8 +122,8 @@ class Fenced(Generic[Answer]):
         except GarbageAnswer as garbage:
             return self._off(str(garbage), default)
         except (Exception, SystemExit) as error:  # noqa: BLE001  whatever strangers' code raises stays behind the fence
-            told = str(error).strip().partition("\n")[0]
-            return self._off(f"raised {type(error).__name__}: {told}" if told else f"raised {type(error).__name__}", default)
+            described = str(error).strip().partition("\n")[0]
+            return self._off(f"raised {type(error).__name__}: {described}" if described else f"raised {type(error).__name__}", default)
         took_ms = self._now_ms() - began_ms
         if took_ms > self._budget_ms:
             return self._off(f"took {took_ms:.0f} ms of {self._budget_ms:.0f}", default)
@@ -183,7 +183,7 @@ class Plugins:
 
     def set_fenced(self, hooks: Iterable[PluginFenced]) -> None:
         """Let these hooks be fenced off and no others, as they were at an earlier time; that is no news."""
-        off = {(told.plugin, told.hook): told.why for told in hooks}
+        off = {(described.plugin, described.hook): described.why for described in hooks}
         for key, fence in self._fences.items():
             fence.is_off, fence.why = key in off, off.get(key, "")
 

@@ -77,19 +77,19 @@ def format_units(name: str, units: int) -> str:
     return f"{units}B"
 
 
-def _whole(exact: Decimal, told: str) -> int:
+def _whole(exact: Decimal, reported: str) -> int:
     if not exact.is_finite():
-        raise AmountError(f"{told} is no finite number")
+        raise AmountError(f"{reported} is no finite number")
     if exact != exact.to_integral_value():
-        raise AmountError(f"{told} is finer than the ledger's unit (1/10 000, or one byte)")
-    return int(_bounded(exact, told))  # In this order: an exponent can be written that no integer should be made of.
+        raise AmountError(f"{reported} is finer than the ledger's unit (1/10 000, or one byte)")
+    return int(_bounded(exact, reported))  # In this order: an exponent can be written that no integer should be made of.
 
 
-def _bounded(units: N, told: str) -> N:
+def _bounded(units: N, reported: str) -> N:
     if units < 0:
-        raise AmountError(f"{told} is below zero")
+        raise AmountError(f"{reported} is below zero")
     if units > AMOUNT_MAX:
-        raise AmountError(f"{told} is not between 0 and {AMOUNT_MAX} units")
+        raise AmountError(f"{reported} is not between 0 and {AMOUNT_MAX} units")
     return units
 
 

@@ -211,12 +211,12 @@ class GatewayWorld:
         """Store the value's bytes where a mesh would store small ones."""
         try:
             data = json.dumps(value).encode() if encoding is not Encoding.PICKLE else pickle.dumps(value)
-            told = encoding or Encoding.JSON
+            reported = encoding or Encoding.JSON
         except TypeError:
-            data, told = pickle.dumps(value), Encoding.PICKLE
+            data, reported = pickle.dumps(value), Encoding.PICKLE
         sha256 = hashlib.sha256(data).hexdigest()
         self.store.put(RunId(run), sha256, data)
-        return StoredValue(sha256=sha256, size_bytes=len(data), encoding=told)
+        return StoredValue(sha256=sha256, size_bytes=len(data), encoding=reported)
 
     def _event(self, record: RunRecord, kind: str, before: str, after: str, node: str | None = None) -> RunEvent:
         named = NodeId(node) if node is not None else None

@@ -17,7 +17,7 @@ from dag.store.memory import MemoryEventFeed, MemoryRunStore
 from federation.api_keys import KeyRing
 from federation.blobs import BlobStore
 from federation.dispatch import Claim, ClaimedStage, ClaimStanding, HeldClaim, Mail, QueuedStage, StageQueue
-from federation.leases import Acquired, Beat, Kept, Lease, LeaseLedger, QuotaDemand, Session, Told
+from federation.leases import Acquired, Beat, Kept, Lease, LeaseLedger, LedgerResponse, QuotaDemand, Session
 from federation.receipts import ReceiptKeys
 from federation.snapshot import MeshRecord
 from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpStageQueue
@@ -158,7 +158,7 @@ class LinkedLedger:
     def join(self, record: MeshRecord, *, adopt: int = 0, seen: int = 0) -> Session:
         return self._of(record.mesh).join(record, adopt=adopt, seen=seen)
 
-    def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> Told:
+    def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> LedgerResponse:
         return self._of(session.mesh).heartbeat(session, record, beat)
 
     def leave(self, session: Session) -> None:
@@ -167,7 +167,7 @@ class LinkedLedger:
     def acquire(self, session: Session, wants: tuple[QuotaDemand, ...]) -> Acquired:
         return self._of(session.mesh).acquire(session, wants)
 
-    def release(self, session: Session, parts: tuple[Kept, ...]) -> Told:
+    def release(self, session: Session, parts: tuple[Kept, ...]) -> LedgerResponse:
         return self._of(session.mesh).release(session, parts)
 
     def __getattr__(self, name: str) -> Any:

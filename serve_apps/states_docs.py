@@ -80,16 +80,16 @@ def meanings(kind: type[Enum]) -> dict[str, str]:
     """Return the docstring below each member in the source, which Python itself discards."""
     body = ast.parse(inspect.getsource(kind)).body[0]
     assert isinstance(body, ast.ClassDef)  # noqa: S101  `kind` is a class; the type of a statement is wider
-    told: dict[str, str] = {}
+    described: dict[str, str] = {}
     for member, words in zip(body.body, body.body[1:], strict=False):
         if isinstance(member, ast.Assign) and isinstance(member.targets[0], ast.Name) and isinstance(words, ast.Expr):
-            told[member.targets[0].id] = str(ast.literal_eval(words.value))
-    return told
+            described[member.targets[0].id] = str(ast.literal_eval(words.value))
+    return described
 
 
 def _table(title: str, kind: type[S], moves: Mapping[S, frozenset[S]], *, begins: tuple[S, ...] = ()) -> Iterator[str]:
     """Return one section: the diagram, and the table of all transitions. `begins`: the initial states, if not only the first state."""
-    told = meanings(kind)
+    described = meanings(kind)
     yield f"## {title}\n"
     yield "```mermaid"
     yield "stateDiagram-v2"
@@ -103,15 +103,15 @@ def _table(title: str, kind: type[S], moves: Mapping[S, frozenset[S]], *, begins
     yield "| --- | --- | --- |"
     for state in kind:
         after = ", ".join(f"`{other.value}`" for other in kind if other in moves[state]) or "nothing: this is an end"
-        yield f"| `{state.value}` | {told[state.name]} | {after} |"
+        yield f"| `{state.value}` | {described[state.name]} | {after} |"
     yield ""
 
 
 def _reasons() -> Iterator[str]:
-    told = meanings(Reason)
+    described = meanings(Reason)
     yield _REASONS
     for reason in Reason:
-        yield f"| `{reason.value}` | {'yes' if reason in PASSING else ''} | {told[reason.name]} |"
+        yield f"| `{reason.value}` | {'yes' if reason in PASSING else ''} | {described[reason.name]} |"
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ def rules_of(user: str, *, functions: bool) -> list[str]:
 
 def refused_to_users(client: redis.Redis) -> list[str]:
     """Commands and keys that the server has refused to its users. What redis-py says of itself may be refused: nothing hangs on it."""
-    told = [str_if_bytes(entry["object"]).lower() for entry in client.acl_log()]
-    return [refused for refused in told if not refused.startswith("client")]
+    reported = [str_if_bytes(entry["object"]).lower() for entry in client.acl_log()]
+    return [refused for refused in reported if not refused.startswith("client")]
 
 
 def make_user(client: redis.Redis, user: str, *, functions: bool) -> None:

@@ -114,9 +114,9 @@ def test_a_generated_page_is_what_the_code_says(page: str, written: Callable[[],
 )
 def test_every_state_and_every_move_stands_on_the_page(title: str, moves: dict[Any, frozenset[Any]]):
     section = sections("docs/states.md", "##")[title]
-    told = {cells[0].strip("`"): cells for cells in rows(section)}
+    reported = {cells[0].strip("`"): cells for cells in rows(section)}
     for state, after in moves.items():
-        _, meaning, may_become = told[state.value]
+        _, meaning, may_become = reported[state.value]
         assert len(meaning) > len("a word")
         assert set(re.findall(r"`(\w+)`", may_become)) == {other.value for other in after}
         drawn = set(re.findall(rf"^    {state.value} --> (\w+)$", section, flags=re.MULTILINE))
@@ -124,8 +124,8 @@ def test_every_state_and_every_move_stands_on_the_page(title: str, moves: dict[A
 
 
 def test_every_reason_has_its_meaning_on_the_page():
-    told = {cells[0].strip("`"): cells[-1] for cells in rows(sections("docs/states.md", "##")["Reasons"])}
-    expect_none([reason.value for reason in Reason if not told.get(reason.value, "").endswith(".")])
+    reported = {cells[0].strip("`"): cells[-1] for cells in rows(sections("docs/states.md", "##")["Reasons"])}
+    expect_none([reason.value for reason in Reason if not reported.get(reason.value, "").endswith(".")])
 
 
 def models(parent: type[Section] = Section) -> Iterator[type[Section]]:
@@ -135,9 +135,9 @@ def models(parent: type[Section] = Section) -> Iterator[type[Section]]:
 
 
 def test_every_key_of_the_federation_file_stands_on_its_page():
-    told = {cells[0].strip("`") for cells in rows(text_of("docs/configuration.md"))}
+    reported = {cells[0].strip("`") for cells in rows(text_of("docs/configuration.md"))}
     keys = [(model.__name__, field.alias or name) for model in models() for name, field in model.model_fields.items()]
-    expect_none([f"{model}: {key}" for model, key in keys if key not in told])
+    expect_none([f"{model}: {key}" for model, key in keys if key not in reported])
 
 
 # -- the terminal ------------------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def commands(group: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[st
 COMMANDS = dict(commands(typer.main.get_command(terminal)))
 
 
-def told_of(command: tuple[str, ...]) -> str:
+def reported_for(command: tuple[str, ...]) -> str:
     """The command's rows, and what its section says of all its commands."""
     opening = f"| `schedulemesh {' '.join(command)}"
     for section in sections("docs/terminal.md", "##").values():
@@ -169,10 +169,10 @@ def told_of(command: tuple[str, ...]) -> str:
 def test_every_command_and_option_stands_on_the_terminals_page():
     missing = []
     for command, made in COMMANDS.items():
-        told = told_of(command)
+        reported = reported_for(command)
         options = [option for parameter in made.params for option in (*parameter.opts, *parameter.secondary_opts)]
-        lacking = [option for option in options if option.startswith("--") and not re.search(rf"`{option}[ `]", told)]
-        missing += [f"`schedulemesh {' '.join(command)}` {option}" for option in (lacking if told else ["has no row"])]
+        lacking = [option for option in options if option.startswith("--") and not re.search(rf"`{option}[ `]", reported)]
+        missing += [f"`schedulemesh {' '.join(command)}` {option}" for option in (lacking if reported else ["has no row"])]
     expect_none(missing)
 
 
@@ -223,21 +223,21 @@ def test_the_page_about_http_tells_of_every_route_and_of_no_other():
 
 
 def test_every_parameter_of_a_route_is_told_where_the_route_is():
-    told = {route: text.lower() for route, text in sections("docs/http.md", "###").items()}
+    reported = {route: text.lower() for route, text in sections("docs/http.md", "###").items()}
     named = [(route, each["name"].lower()) for route, made in ROUTES.items() for each in made.get("parameters", []) if each["in"] != "path"]
-    expect_none([f"{route}: {name}" for route, name in named if f"`{name}`" not in told[route]])
+    expect_none([f"{route}: {name}" for route, name in named if f"`{name}`" not in reported[route]])
 
 
 def test_every_error_code_stands_with_its_status():
-    told = {code: cells[0] for cells in rows(sections("docs/http.md", "##")["Errors"]) for code in re.findall(r"`(\w+)`", cells[1])}
+    reported = {code: cells[0] for cells in rows(sections("docs/http.md", "##")["Errors"]) for code in re.findall(r"`(\w+)`", cells[1])}
     own = {meaning.code: str(meaning.status.value) for meaning in (*(meaning for _, meaning in MEANINGS), INTERNAL)}
-    assert own.items() <= told.items()
+    assert own.items() <= reported.items()
 
 
 @pytest.mark.parametrize("model", [DagSpec, NodeSpec, NodeOptions], ids=lambda model: model.__name__)
 def test_every_key_of_a_graph_stands_in_a_table(model: Any):
-    told = {key for cells in rows(text_of("docs/http.md")) for key in re.findall(r"`([^`]+)`", cells[0])}
-    assert {field.alias or name for name, field in model.model_fields.items()} <= told
+    reported = {key for cells in rows(text_of("docs/http.md")) for key in re.findall(r"`([^`]+)`", cells[0])}
+    assert {field.alias or name for name, field in model.model_fields.items()} <= reported
 
 
 def test_every_form_and_the_keys_of_small_objects_are_told():
@@ -257,25 +257,25 @@ def test_the_graphs_on_the_page_about_http_are_accepted():
 
 
 def first_cells() -> set[str]:
-    return {told for cells in rows(text_of("docs/python.md")) for told in re.findall(r"`([^`]+)`", cells[0])}
+    return {reported for cells in rows(text_of("docs/python.md")) for reported in re.findall(r"`([^`]+)`", cells[0])}
 
 
 def test_every_public_name_has_a_row():
-    expect_none([name for name in dag.__all__ if not any(re.match(rf"dag\.{name}\b", told) for told in first_cells())])
+    expect_none([name for name in dag.__all__ if not any(re.match(rf"dag\.{name}\b", reported) for reported in first_cells())])
 
 
 @pytest.mark.parametrize("kind", [dag.Client, dag.Run], ids=lambda kind: kind.__name__)
 def test_every_public_member_has_a_row(kind: type):
-    told = {match[1] for cell in first_cells() if (match := re.match(r"\.(\w+)", cell))}
-    expect_none([name for name in vars(kind) if not name.startswith("_") and name not in told])
+    reported = {match[1] for cell in first_cells() if (match := re.match(r"\.(\w+)", cell))}
+    expect_none([name for name in vars(kind) if not name.startswith("_") and name not in reported])
 
 
 def test_the_parameters_of_public_calls_are_those_that_are_told():
     calls = {f"dag.{name}": getattr(dag, name) for name in ("submit", "get_run", "connect")}
     calls |= {f".{name}": call for kind in (dag.Client, dag.Run) for name, call in vars(kind).items() if inspect.isfunction(call)}
-    told = [re.fullmatch(r"(\.?[\w.]+)\(([^)]*)\)", cell) for cell in first_cells()]
+    reported = [re.fullmatch(r"(\.?[\w.]+)\(([^)]*)\)", cell) for cell in first_cells()]
     wrong = []
-    for match in filter(None, told):
+    for match in filter(None, reported):
         if match[1] in calls and match[1] != ".submit" and match[1] != ".events":  # Both classes have one; the next test looks at these.
             own = [name for name in inspect.signature(calls[match[1]]).parameters if name != "self"]
             wrong += [match[0]] if [name for name in re.split(r",\s*", match[2]) if name not in ("*", "")] != own else []
@@ -291,9 +291,9 @@ def test_the_parameters_of_public_calls_are_those_that_are_told():
     ],
 )
 def test_the_parameters_of_calls_of_the_same_name_are_told_apart(call: Any, cell: str):
-    (told,) = (each for each in first_cells() if each.startswith(cell))
+    (reported,) = (each for each in first_cells() if each.startswith(cell))
     own = [name for name in inspect.signature(call).parameters if name != "self"]
-    assert [name for name in re.split(r",\s*", told.partition("(")[2].rstrip(")")) if name != "*"] == own
+    assert [name for name in re.split(r",\s*", reported.partition("(")[2].rstrip(")")) if name != "*"] == own
 
 
 def test_every_option_of_a_node_has_a_row():
@@ -302,8 +302,8 @@ def test_every_option_of_a_node_has_a_row():
 
 def test_each_option_of_ray_has_a_row_with_what_is_made_of_it():
     rows_of_ray = rows(sections("docs/python.md", "###")["Options of Ray"])
-    told = {cells[0].strip("`"): cells[1].removesuffix(" |") for cells in rows_of_ray if cells[0].startswith("`")}
-    assert told == {
+    reported = {cells[0].strip("`"): cells[1].removesuffix(" |") for cells in rows_of_ray if cells[0].startswith("`")}
+    assert reported == {
         name: f"honoured as {option.honoured_as}" if option.honoured_as else f"refused: {option.refused_because}"
         for name, option in RAY_OPTIONS.items()
     }
@@ -339,7 +339,7 @@ FACES = (mesh.ScheduleMesh, mesh.TaskHandle, mesh.JobHandle, ActorGroup, TaskCon
 
 def cells_of_mesh() -> list[str]:
     """What stands in code in the first cells of the page's tables."""
-    return [told for cells in rows(text_of(MESH)) for told in re.findall(r"`([^`]+)`", cells[0])]
+    return [reported for cells in rows(text_of(MESH)) for reported in re.findall(r"`([^`]+)`", cells[0])]
 
 
 def members_of(face: type) -> Iterator[str]:
@@ -377,9 +377,9 @@ def test_every_public_name_of_the_mesh_is_told():
 
 
 def test_every_member_of_the_mesh_has_a_row_with_its_parameters_and_defaults():
-    told, wrong = cells_of_mesh(), []
+    reported, wrong = cells_of_mesh(), []
     for face, name in [(kind, name) for kind in FACES for name in members_of(kind)]:
-        cells = [cell for cell in told if re.match(rf"(ScheduleMesh)?\.{name}\b", cell)]
+        cells = [cell for cell in reported if re.match(rf"(ScheduleMesh)?\.{name}\b", cell)]
         if not cells:
             wrong.append(f"`{face.__name__}.{name}` has no row")
         elif not has_its_parameters(getattr(face, name), [cell for cell in cells if "(" in cell]):
@@ -404,8 +404,8 @@ def has_its_parameters(member: Any, calls: list[str]) -> bool:
     ],
 )
 def test_every_option_of_a_long_call_has_a_row(call: Any, heading: str):
-    told = {name for cells in rows(sections(MESH, "##")[heading]) for name in re.findall(r"`(\w+)`", cells[0])}
-    assert set(own_parameters(call)) <= told
+    reported = {name for cells in rows(sections(MESH, "##")[heading]) for name in re.findall(r"`(\w+)`", cells[0])}
+    assert set(own_parameters(call)) <= reported
 
 
 def numbers_of(settings: Any, above: str = "") -> Iterator[tuple[str, Any]]:
@@ -427,27 +427,27 @@ def numbers_of(settings: Any, above: str = "") -> Iterator[tuple[str, Any]]:
     ],
 )
 def test_every_setting_of_the_mesh_has_a_row_with_its_default(settings: Any, heading: str):
-    told = {cells[0].strip("`"): cells[1].strip("`") for cells in rows(sections(MESH, "##")[heading])}
+    reported = {cells[0].strip("`"): cells[1].strip("`") for cells in rows(sections(MESH, "##")[heading])}
     for name, value in numbers_of(settings):
         shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-        assert told[name] in ({shown, f"{value:g}"} if isinstance(value, float) else {shown, "none"}), name
+        assert reported[name] in ({shown, f"{value:g}"} if isinstance(value, float) else {shown, "none"}), name
 
 
 def test_the_policies_that_are_told_are_those_that_there_are():
-    told = {name for cells in rows(sections(MESH, "##")["Where a task goes"]) for name in re.findall(r"`(\w+)`", cells[0])}
-    assert told == set(POLICIES)
+    reported = {name for cells in rows(sections(MESH, "##")["Where a task goes"]) for name in re.findall(r"`(\w+)`", cells[0])}
+    assert reported == set(POLICIES)
 
 
 def test_every_figure_of_the_mesh_has_a_row():
-    told = {cells[0].strip("`").partition("{")[0] for cells in rows(sections(MESH, "##")["Figures, charts and the tuner"])}
+    reported = {cells[0].strip("`").partition("{")[0] for cells in rows(sections(MESH, "##")["Figures, charts and the tuner"])}
     own = {field.name.removesuffix("_ms") for field in dataclasses.fields(Figures)}
-    assert {name for name in told if re.fullmatch(r"\w+_(p\d+|rate|count|fragmentation|gap)", name)} <= own
-    assert len(told & own) == 6
+    assert {name for name in reported if re.fullmatch(r"\w+_(p\d+|rate|count|fragmentation|gap)", name)} <= own
+    assert len(reported & own) == 6
 
 
 def test_every_kind_of_event_of_the_mesh_has_a_row():
-    told = {cells[0].strip("`") for cells in rows(sections(MESH, "##")["Figures, charts and the tuner"])}
-    assert {kind.value for kind in NewsKind} <= told
+    reported = {cells[0].strip("`") for cells in rows(sections(MESH, "##")["Figures, charts and the tuner"])}
+    assert {kind.value for kind in NewsKind} <= reported
 
 
 def test_every_error_of_the_mesh_is_told():
@@ -466,12 +466,12 @@ def test_every_metric_is_told_and_no_other():
     with GatewayWorld().http("*") as http:
         http.get("/healthz")
         scraped = set(re.findall(r"^# TYPE (\w+) ", http.get("/metrics").text, flags=re.MULTILINE))
-    told = {cells[0].strip("`") for cells in rows(sections("docs/operating.md", "##")["Metrics"])} - {"name", "---"}
-    assert told >= scraped
+    reported = {cells[0].strip("`") for cells in rows(sections("docs/operating.md", "##")["Metrics"])} - {"name", "---"}
+    assert reported >= scraped
     assert all(name.startswith("schedulemesh_") for name in scraped)
     source = (ROOT / "serve_apps" / "telemetry" / "metrics.py").read_text(encoding="utf-8")
     made = set(re.findall(r'"(schedulemesh_\w+)"', source))
-    assert {re.sub(r"_(total|seconds)$", "", name) for name in told} == made
+    assert {re.sub(r"_(total|seconds)$", "", name) for name in reported} == made
 
 
 @cache

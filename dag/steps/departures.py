@@ -89,10 +89,10 @@ class Departures:
     def _keep_back(self, stage: StageRecord, allowed: StartsAllowed) -> None:
         """It could go, and its tenant or its user may start no more now."""
         self._begin_to_wait(stage)
-        told = allowed.reason, allowed.detail
-        if (stage.reason, stage.detail) != told:
-            stage.reason, stage.detail = told
-            self._moves.note_stage(stage, stage.state, *told)
+        reported = allowed.reason, allowed.detail
+        if (stage.reason, stage.detail) != reported:
+            stage.reason, stage.detail = reported
+            self._moves.note_stage(stage, stage.state, *reported)
 
     def _send(self, stage: StageRecord, allowed: StartsAllowed) -> None:
         for node in stage.nodes:

@@ -84,8 +84,8 @@ class HttpCalls:
 
     def post(self, path: str, body: bytes, *, params: Params | None = None, headers: Mapping[str, str] | None = None) -> httpx.Response:
         """The answer. Raises as `get`, and RunConflict, KeyConflict, BacklogFull."""
-        told = {"Content-Type": "application/json", **(headers or {})}
-        return self._call("POST", path, (), None, content=body, params=_given(params), headers=told)
+        described = {"Content-Type": "application/json", **(headers or {})}
+        return self._call("POST", path, (), None, content=body, params=_given(params), headers=described)
 
     def events(self, path: str, params: Params) -> Iterator[httpx_sse.ServerSentEvent]:
         """A stream of events, until it ends or is cut off: which of the two, the events themselves tell.
@@ -200,8 +200,8 @@ def _refusal(answer: httpx.Response, error: Mapping[str, Any], key_from: str) ->
         return BacklogFull(message, 1000 * int(answer.headers.get("Retry-After", 0)))
     if error.get("code") == "unknown_letter":
         return UnknownLetter(message)
-    told = [message, *(f"  {place}: {problem}" if place else f"  {problem}" for place, problem in problems)]
-    return ApiError(answer.status_code, "\n".join(told), problems, code=str(error.get("code") or "refused"))
+    described = [message, *(f"  {place}: {problem}" if place else f"  {problem}" for place, problem in problems)]
+    return ApiError(answer.status_code, "\n".join(described), problems, code=str(error.get("code") or "refused"))
 
 
 def _given(params: Params | None) -> dict[str, str | int | float]:

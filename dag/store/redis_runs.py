@@ -83,13 +83,13 @@ class RedisRunStore:
             *_rows(stage_rows(record.stages.values())),
             *_rows(blobs),
         )
-        code, *told = answer
+        code, *described = answer
         if code == b"CONFLICT":
             raise RunConflict(f"run {record.run} exists with another graph or tenant; give another id")
         if code == b"KEY":
-            raise KeyConflict(f"the idempotency key was used for run {told[0].decode()}, with another graph or id; give another key")
+            raise KeyConflict(f"the idempotency key was used for run {described[0].decode()}, with another graph or id; give another key")
         if code == b"FULL":
-            raise BacklogFull(self._words_when_full(told[0].decode(), told[1:], weight) or "too much is open", RETRY_AFTER_MS)
+            raise BacklogFull(self._words_when_full(described[0].decode(), described[1:], weight) or "too much is open", RETRY_AFTER_MS)
         if code == b"MEMORY":
             raise StoreFull(STORE_FULL, RETRY_AFTER_MS)
         return bool(code == b"CREATED")

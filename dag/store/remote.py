@@ -191,9 +191,9 @@ class Client:
 
     def events(self, run: RunId, after: int) -> Iterator[RunEvent]:
         """Events of the run with a greater number, until the stream ends or is cut off. Raises as `run`."""
-        for told in self._calls.events(f"{_path_of(run)}/events", {"after": after}):
-            if told.data:  # The stream's own words to its reader (`retry:`) come as events without any.
-                yield decode(RunEvent, told.data)
+        for described in self._calls.events(f"{_path_of(run)}/events", {"after": after}):
+            if described.data:  # The stream's own words to its reader (`retry:`) come as events without any.
+                yield decode(RunEvent, described.data)
 
     def result_answer(self, run: RunId, wait_s: float = 0, *, patience_s: float | None = None) -> tuple[int, Any]:
         """Status and JSON of the answer to `result` after at most `wait_s` seconds: 200, 202, or 409 with the failures. Raises as `run`."""

@@ -98,16 +98,16 @@ def _exception(failure: Mapping[str, Any]) -> BaseException | None:
 
 
 def _story(run: str, failures: Sequence[FailedNode], skipped: Sequence[str]) -> str:
-    told = [f"run {run} failed"]
+    described = [f"run {run} failed"]
     for failure in failures:
         where = f" on mesh {failure.mesh}" if failure.mesh else ""
-        told.append(f"{failure.node} (attempt {failure.attempt}{where}): {failure.type_name}: {failure.message}")
+        described.append(f"{failure.node} (attempt {failure.attempt}{where}): {failure.type_name}: {failure.message}")
         if failure.traceback:
-            told.append(failure.traceback.rstrip())
+            described.append(failure.traceback.rstrip())
     if skipped:
         more = f" and {len(skipped) - _NAMED} more" if len(skipped) > _NAMED else ""
-        told.append(f"not run because of this: {', '.join(skipped[:_NAMED])}{more}")
-    return "\n".join(told)
+        described.append(f"not run because of this: {', '.join(skipped[:_NAMED])}{more}")
+    return "\n".join(described)
 
 
 #: How many skipped nodes a story names.

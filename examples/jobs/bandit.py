@@ -118,8 +118,8 @@ class Actor:
         with socket.create_connection((host, int(port)), timeout=CONNECT_S_MAX) as line, line.makefile("rwb", buffering=0) as talk:
             line.settimeout(None)
             talk.write(json.dumps({"rank": self.rank}).encode() + b"\n")
-            while told := talk.readline():
-                machine = json.loads(told)["play"]
+            while reported := talk.readline():
+                machine = json.loads(reported)["play"]
                 if machine is None:
                     return plays
                 talk.write(json.dumps({"won": self.random.random() < WIN_RATES[machine]}).encode() + b"\n")

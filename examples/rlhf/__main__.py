@@ -36,8 +36,8 @@ def main() -> None:
     cloudpickle.register_pickle_by_value(roles)
     try:
         with connected(options.address) as folder, running_mesh(f"rlhf-{os.getpid()}", state_dir=folder, settings=settings()) as mesh:
-            for number, told in enumerate(train(mesh, rounds=options.rounds, sizes=sizes)):
-                show(number, told)
+            for number, reported in enumerate(train(mesh, rounds=options.rounds, sizes=sizes)):
+                show(number, reported)
             conclude(mesh)
     except KeyboardInterrupt:
         print("interrupted; all of it is stopped", file=sys.stderr)
@@ -61,11 +61,11 @@ def connected(address: str | None) -> Iterator[Path | None]:
             own.stop()
 
 
-def show(number: int, told: Round) -> None:
+def show(number: int, reported: Round) -> None:
     """One round, in words."""
-    waited = f"after {told.train_waited_ms} ms of waiting"
-    print(f"round {number}: trained on {told.samples} answers, {waited}; the policy is worth {told.worth:+.2f}")
-    for name, (first, *later) in told.gave_way.items():
+    waited = f"after {reported.train_waited_ms} ms of waiting"
+    print(f"round {number}: trained on {reported.samples} answers, {waited}; the policy is worth {reported.worth:+.2f}")
+    for name, (first, *later) in reported.gave_way.items():
         again = ", then ".join(f"went on at step {attempt.first_step}" for attempt in later)
         print(f"  {name} began at step {first.first_step}, gave way, {again}")
 

@@ -24,9 +24,9 @@ def main() -> None:
         for task in tasks:
             task.wait_started(STARTS_S_MAX)
         group = mesh.group(tasks=tasks, shape=SHAPE)
-        told = recognise(group, known, asked.images)
+        reported = recognise(group, known, asked.images)
         blocks = f"{len(asked.numbers)} x {len(known.numbers)} distances"
-        print(f"{group} computed {blocks}: {(told == asked.numbers).mean():.1%} of the digits were recognised")
+        print(f"{group} computed {blocks}: {(reported == asked.numbers).mean():.1%} of the digits were recognised")
 
 
 if __name__ == "__main__":

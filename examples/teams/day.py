@@ -105,7 +105,7 @@ def _tell_runs(day: Day, results: dict[str, list[int]]) -> None:
 if __name__ == "__main__":
     try:
         main()
-    except MeshError as told:
-        sys.exit(f"{told}\nis the federation up? schedulemesh up configs/three_teams.yaml")
+    except MeshError as reported:
+        sys.exit(f"{reported}\nis the federation up? schedulemesh up configs/three_teams.yaml")
     except KeyboardInterrupt:
         sys.exit(130)

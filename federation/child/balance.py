@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 
-from federation.leases import ROWS_MAX, TOLD_MAX, Kept, Lease, Pays, QuotaDemand, Told
+from federation.leases import ROWS_MAX, ROWS_SENT_MAX, Kept, Lease, LedgerResponse, Pays, QuotaDemand
 from mesh.ids import FlavorName, StageId, TenantPath
 from mesh.resources import NOTHING, ResourceSet
 
@@ -125,14 +125,14 @@ class LeaseBalance:
 
     # ---- responses of the ledger
 
-    def take_in(self, told: Told, named: Iterable[LeaseKey] = (), patient_ms: Callable[[int], int] = lambda _: 0) -> None:
+    def take_in(self, response: LedgerResponse, named: Iterable[LeaseKey] = (), patient_ms: Callable[[int], int] = lambda _: 0) -> None:
         """Store the leases of a ledger's response. A lease in `named` that the response lacks is gone.
 
         Args:
             patient_ms: Return until when stages within their minimum run time may continue under a lease that has to shrink within so
                 many milliseconds.
         """
-        answered = {(lease.tenant, lease.flavor): lease for lease in told.leases}
+        answered = {(lease.tenant, lease.flavor): lease for lease in response.leases}
         for key, lease in answered.items():
             account = self._accounts.setdefault(key, _Account())
             if account.lease is None or lease.version > account.lease.version:
@@ -239,11 +239,11 @@ class LeaseBalance:
                 self._moved.discard(key)
             elif priority is not None:
                 found.append(Pays(tenant=key[0], flavor=key[1], priority=priority))
-        return tuple(found[:TOLD_MAX])
+        return tuple(found[:ROWS_SENT_MAX])
 
-    def note_told(self, told: Iterable[Pays]) -> None:
+    def note_reported(self, response: Iterable[Pays]) -> None:
         """Record that the ledger has accepted these priorities."""
-        for pays in told:
+        for pays in response:
             account = self._accounts.get((pays.tenant, pays.flavor))
             if account is not None and account.lease is not None:
                 account.lease = replace(account.lease, priority=pays.priority)
@@ -303,14 +303,14 @@ class LeaseBalance:
     def has_place_for(self, key: LeaseKey) -> bool:
         """Return whether the lease may pay for something. One heartbeat has to carry all paying leases to a ledger that recovers."""
         account = self._accounts.get(key)
-        if (account is not None and (account.spent or account.held)) or len(self._accounts) < TOLD_MAX:
+        if (account is not None and (account.spent or account.held)) or len(self._accounts) < ROWS_SENT_MAX:
             return True
-        return sum(other.lease is not None and other is not account for other in self._accounts.values()) < TOLD_MAX
+        return sum(other.lease is not None and other is not account for other in self._accounts.values()) < ROWS_SENT_MAX
 
     @property
     def is_full(self) -> bool:
         """The mesh has as many leases as it may, and needs each of them."""
-        return len(self._accounts) >= TOLD_MAX and sum(account.is_needed for account in self._accounts.values()) >= TOLD_MAX
+        return len(self._accounts) >= ROWS_SENT_MAX and sum(account.is_needed for account in self._accounts.values()) >= ROWS_SENT_MAX
 
     def claims(self) -> tuple[Lease, ...]:
         """Return all held leases, for a ledger that recovers.
@@ -320,7 +320,7 @@ class LeaseBalance:
         """
         held = {key: account for key, account in sorted(self._accounts.items()) if account.lease is not None}
         idle = [key for key, account in held.items() if not account.spent and not account.held]
-        for key in idle[: max(0, len(held) - TOLD_MAX)]:
+        for key in idle[: max(0, len(held) - ROWS_SENT_MAX)]:
             held.pop(key).offered = NOTHING
         return tuple(account.lease for account in held.values() if account.lease is not None)
 

@@ -44,7 +44,7 @@ class Books:
         self.balance = LeaseBalance()
         self.running.clear()
 
-    def as_told(self) -> MeshRecord:
+    def as_reported(self) -> MeshRecord:
         """Return the mesh's record with the pools' use, whether the mesh is at its lease limit, and the state of Ray."""
         pools = self.admission.ledger.pools
         used = tuple(replace(pool, used=pools[pool.pool].in_use) for pool in self.record.pools)

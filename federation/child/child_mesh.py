@@ -169,10 +169,10 @@ class ChildMesh:
         found = self._host.find() if self._may_go_on else None
         adoption = self._inherit(found) if found is not None else None
         if adoption is None:
-            self._tenure.begin(self._ledger.join(self._books.as_told(), seen=self._tenure.seen))
+            self._tenure.begin(self._ledger.join(self._books.as_reported(), seen=self._tenure.seen))
         self._may_go_on = False
         session = self._tenure.held()
-        self._purse.take_in(session.told)
+        self._purse.take_in(session.response)
         log.info("joined", mesh=self._record.mesh, incarnation=session.incarnation, goes_on=adoption is not None)
         self._note_renewal(sent_ms)
         if adoption is not None:
@@ -180,8 +180,8 @@ class ChildMesh:
 
     def _renew(self, sent_ms: int) -> None:
         epoch = self._tenure.held().epoch
-        told, beat = self._tenure.renew(self._ledger, self._books, self._clock.monotonic_ms())
-        self._purse.take_in(told, [(ack.tenant, ack.flavor) for ack in beat.acks])
+        response, beat = self._tenure.renew(self._ledger, self._books, self._clock.monotonic_ms())
+        self._purse.take_in(response, [(ack.tenant, ack.flavor) for ack in beat.acks])
         if self._tenure.held().epoch != epoch:
             self._docket.tell_again()
             self._tidings.tell_again()
@@ -243,7 +243,7 @@ class ChildMesh:
     def _inherit(self, found: FoundStages) -> Adoption | None:
         """Take over the session of the found stages. None: the ledger refused, and all found stages are stopping."""
         try:
-            session = self._ledger.join(self._books.as_told(), adopt=found.incarnation, seen=seen_in(found))
+            session = self._ledger.join(self._books.as_reported(), adopt=found.incarnation, seen=seen_in(found))
             claims = self._queue.claims_of(session)
         except (SessionLost, LedgerLearning, FutureToken) as refused:
             log.warning("found stages cannot be recovered, and stop", mesh=self._record.mesh, why=str(refused), stages=len(found.stages))
@@ -251,7 +251,7 @@ class ChildMesh:
             return None
         self._tenure.begin(session, found.since)
         capacity = {pool.pool: pool.capacity for pool in self._record.pools}
-        return adoption_of(found, claims, capacity=capacity, leases={(lease.tenant, lease.flavor) for lease in session.told.leases})
+        return adoption_of(found, claims, capacity=capacity, leases={(lease.tenant, lease.flavor) for lease in session.response.leases})
 
     def _go_on(self, adoption: Adoption) -> None:
         """Continue the recovered stages: restore the state of each, then let the host report."""
@@ -267,7 +267,7 @@ class ChildMesh:
         for remnant in adoption.remnants:
             self._keep_paying(remnant)
         self._host.go_on(goes_on)
-        self._purse.take_in(self._tenure.told)  # The overdraft check needs the amounts spent.
+        self._purse.take_in(self._tenure.response)  # The overdraft check needs the amounts spent.
         for claimed in adoption.missing:
             self._tidings.add_loss(claimed.claim, Reason.WORKER_LOST)
         for heirloom in adoption.stages:
@@ -380,4 +380,4 @@ class ChildMesh:
         self._purse.offer(0)
 
     def _give_back_idle(self) -> None:
-        self._purse.offer(0 if self._tenure.told.others_want else IDLE_BEATS * soonest_ms(self._heartbeat_ms))
+        self._purse.offer(0 if self._tenure.response.others_want else IDLE_BEATS * soonest_ms(self._heartbeat_ms))

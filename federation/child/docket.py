@@ -43,7 +43,7 @@ class Docket:
     _undone: deque[AcquireLease | StartWorkload] = field(default_factory=deque)
     _unexplained: dict[StageId, ExplainWaiting] = field(default_factory=dict)
     """The latest reason of each waiting stage, if not yet reported."""
-    _told: dict[StageId, ExplainWaiting] = field(default_factory=dict)
+    _response: dict[StageId, ExplainWaiting] = field(default_factory=dict)
     """The reason of each waiting stage in the store. The details change whenever a stage ends; only a new reason is reported."""
     _is_at_work: bool = False
 
@@ -56,12 +56,12 @@ class Docket:
         """Drop all decisions, since the session is lost."""
         self._undone.clear()
         self._unexplained.clear()
-        self._told.clear()
+        self._response.clear()
 
     def tell_again(self) -> None:
         """Report the reasons of all waiting stages again, since the store may have lost them."""
-        self._unexplained = {**self._told, **self._unexplained}
-        self._told.clear()
+        self._unexplained = {**self._response, **self._unexplained}
+        self._response.clear()
 
     def take(self, *happened: AdmissionEvent) -> None:
         """Pass the events to admission and carry out its decisions. Events that occur meanwhile are handled after these."""
@@ -101,8 +101,8 @@ class Docket:
                 self._undone.append(decision)
 
     def _note_reason(self, decision: ExplainWaiting) -> None:
-        told = self._told.get(decision.workload)
-        if told is not None and told.reason is decision.reason:
+        response = self._response.get(decision.workload)
+        if response is not None and response.reason is decision.reason:
             self._unexplained.pop(decision.workload, None)
         else:
             self._unexplained[decision.workload] = decision
@@ -110,7 +110,7 @@ class Docket:
     def _forget(self, stage: StageId) -> None:
         """Forget the stage's reason, so that the next one is reported."""
         self._unexplained.pop(stage, None)
-        self._told.pop(stage, None)
+        self._response.pop(stage, None)
 
     def _work_off(self) -> None:
         done, admission = 0, self.books.admission
@@ -140,7 +140,7 @@ class Docket:
             if stages:
                 with contextlib.suppress(*NEVER):  # A refused explanation must not delay work.
                     self.queue.explain(self.tenure.held(), stages, reason, detail)
-                self._told.update({stage: self._unexplained[stage] for stage in stages})
+                self._response.update({stage: self._unexplained[stage] for stage in stages})
                 done += 1
             for stage in alike:
                 self._unexplained.pop(stage, None)

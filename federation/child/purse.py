@@ -21,7 +21,7 @@ from federation.child.deadlines import Permission
 from federation.child.guard import NEVER, Guard
 from federation.child.tenure import Tenure
 from federation.errors import EpochChanged, SessionLost
-from federation.leases import TOLD_MAX, Granted, LeaseLedger, LeaseRefused, LookAgain, Told
+from federation.leases import ROWS_SENT_MAX, Granted, LeaseLedger, LeaseRefused, LedgerResponse, LookAgain
 from mesh import admission_events as events
 from mesh.admission import Workload
 from mesh.admission_decisions import AcquireLease
@@ -54,10 +54,10 @@ class Purse:
     _refused: dict[tuple[LeaseKey, ResourceSet], LeaseRefused] = field(default_factory=dict)
     _is_full: bool = False  #: No lease could be returned for another one; valid until the next pass, or until quota is returned.
 
-    def take_in(self, told: Told, named: Iterable[LeaseKey] = ()) -> None:
+    def take_in(self, response: LedgerResponse, named: Iterable[LeaseKey] = ()) -> None:
         """Apply a response of the ledger; `named` lists the leases that the request was about."""
-        self.tenure.take_in(told)
-        self.books.balance.take_in(told, named, self._patient_ms)
+        self.tenure.take_in(response)
+        self.books.balance.take_in(response, named, self._patient_ms)
         for overdraft in self.books.balance.overdrawn():
             self.overdrawn(overdraft)
 
@@ -105,7 +105,9 @@ class Purse:
         if not wanted.slot:
             return events.LeaseGranted(workload=wanted.workload, slots=wanted.want, token=0)
         if not self._has_place_for(key):
-            return _refusal(wanted, Reason.LEASES_AT_LIMIT, f"the mesh holds {TOLD_MAX:,} leases, the maximum, and all of them are in use")
+            return _refusal(
+                wanted, Reason.LEASES_AT_LIMIT, f"the mesh holds {ROWS_SENT_MAX:,} leases, the maximum, and all of them are in use"
+            )
         short = wanted.want - balance.room(key, wanted.slot, wanted.workload)
         refused = self._ask(wanted, key, short) if short > 0 else None
         slots = min(wanted.want, balance.room(key, wanted.slot, wanted.workload))
@@ -197,7 +199,7 @@ class Purse:
         self.tenure.wants = None  # With or without a response, the ledger may now have another demand on record.
         acquired = self.ledger.acquire(self.tenure.held(), (want,))
         (answer,) = acquired.answers
-        self.take_in(acquired.told, [key] if isinstance(answer, LookAgain) else [])
+        self.take_in(acquired.response, [key] if isinstance(answer, LookAgain) else [])
         if isinstance(answer, LeaseRefused) and answer.reason is Reason.QUOTA_EXHAUSTED:
             self.headroom.setdefault(key, {})[answer.resource] = answer.available
         return answer

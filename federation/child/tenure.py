@@ -13,7 +13,7 @@ from federation.child.books import Books
 from federation.child.deadlines import Deadlines, Permission
 from federation.child.wanting import OpenDemand
 from federation.errors import EpochChanged, HoldingsWanted, SessionLost, UnfitName
-from federation.leases import ROWS_MAX, Beat, LeaseLedger, Session, Told
+from federation.leases import ROWS_MAX, Beat, LeaseLedger, LedgerResponse, Session
 from mesh.errors import AmountError
 
 log = structlog.get_logger(__name__)
@@ -25,7 +25,7 @@ class Tenure:
 
     session: Session | None = None
     since: int = 0  #: Incarnation of the first session in an unbroken chain of recoveries.
-    told: Told = field(default_factory=Told)  #: The ledger's last response.
+    response: LedgerResponse = field(default_factory=LedgerResponse)  #: The ledger's last response.
     seen: int = 0  #: The highest token that this process or its predecessors have seen.
     number: int = 0  #: Number of the session's last heartbeat.
     wants: tuple[OpenDemand, ...] | None = ()
@@ -63,9 +63,9 @@ class Tenure:
 
     def end(self) -> None:
         """End the session; `seen` stays."""
-        self.session, self.told, self.wants = None, Told(), ()
+        self.session, self.response, self.wants = None, LedgerResponse(), ()
 
-    def renew(self, ledger: LeaseLedger, books: Books, now_ms: int) -> tuple[Told, Beat]:
+    def renew(self, ledger: LeaseLedger, books: Books, now_ms: int) -> tuple[LedgerResponse, Beat]:
         """Send a heartbeat; send a second one at once if the ledger needs all holdings. Return the response and the heartbeat.
 
         Raises:
@@ -73,43 +73,43 @@ class Tenure:
         """
         session = self.held()
         self.number += 1
-        record, balance, wanted = books.as_told(), books.balance, books.wants()
-        wants = tuple(demand.told(now_ms) for demand in wanted) if wanted != self.wants else None
+        record, balance, wanted = books.as_reported(), books.balance, books.wants()
+        wants = tuple(demand.as_row(now_ms) for demand in wanted) if wanted != self.wants else None
         beat = Beat(number=self.number, acks=balance.acks()[:ROWS_MAX], wants=wants, pays=books.pays())
-        if self.told.learn_ms:
+        if self.response.learn_ms:
             beat = replace(beat, claims=balance.claims())
         if beat.wants is not None:
             self.wants = None  # The ledger's record is unknown until it responds; a stale demand there would take quota from others.
         try:
-            told = ledger.heartbeat(session, record, beat)
+            response = ledger.heartbeat(session, record, beat)
         except (UnfitName, AmountError) as refused:
             if not beat.wants:
                 raise
             log.warning("the heartbeat omits the quota demand", mesh=session.mesh, error=str(refused), remedy="cancel the stage")
             beat = replace(beat, wants=())  # One invalid name must not cost the session and all its work.
-            told = ledger.heartbeat(session, record, beat)
-            balance.note_told(beat.pays)
-            return told, beat
+            response = ledger.heartbeat(session, record, beat)
+            balance.note_reported(beat.pays)
+            return response, beat
         except (EpochChanged, HoldingsWanted) as learns:
             if isinstance(learns, EpochChanged):
                 log.warning("the ledger has begun another epoch", mesh=session.mesh, epoch=learns.epoch, learns_for_ms=learns.learn_ms)
                 session = self.session = replace(session, epoch=learns.epoch)
             wanted = books.wants()
-            beat, self.wants = replace(beat, claims=balance.claims(), wants=tuple(demand.told(now_ms) for demand in wanted)), None
-            told = ledger.heartbeat(session, record, beat)
-        balance.note_told(beat.pays)
-        if told.leases:
+            beat, self.wants = replace(beat, claims=balance.claims(), wants=tuple(demand.as_row(now_ms) for demand in wanted)), None
+            response = ledger.heartbeat(session, record, beat)
+        balance.note_reported(beat.pays)
+        if response.leases:
             self.wants = None  # The ledger drops the granted part of the demand; the mesh keeps it until it starts a stage on it.
         elif beat.wants is not None:
             self.wants = wanted
-        return told, beat
+        return response, beat
 
-    def take_in(self, told: Told) -> None:
+    def take_in(self, response: LedgerResponse) -> None:
         """Apply the part of a ledger's response that concerns the session."""
-        self.told = told
+        self.response = response
         if self.session is not None:
-            self.session = replace(self.session, mark=told.mark)
-            self.seen = max(self.seen, told.mark, told.epoch, self.session.incarnation)
+            self.session = replace(self.session, mark=response.mark)
+            self.seen = max(self.seen, response.mark, response.epoch, self.session.incarnation)
 
     def extend_deadline(self, sent_ms: int) -> None:
         """Record that a heartbeat sent at `sent_ms` was acknowledged; all deadlines count from there."""

@@ -47,7 +47,7 @@ class Tidings:
     blobs: BlobStore
     host: StageHost
     guard: Guard
-    _told: ToldBatches = field(default_factory=ToldBatches)
+    _response: ToldBatches = field(default_factory=ToldBatches)
     _doubtful: dict[StageId, RunningStage] = field(default_factory=dict)  #: Stages whose claims the store may not know.
     _unasked: dict[StageId, RunningStage] = field(default_factory=dict)  #: Doubtful stages that the mesh has to ask about now.
     _untold: deque[Callable[[], bool | None]] = field(default_factory=deque)
@@ -59,7 +59,7 @@ class Tidings:
     def clear(self) -> None:
         """Drop all reports, since their session is lost."""
         self._untold.clear()
-        self._told.clear()
+        self._response.clear()
         self._doubtful.clear()
         self._unasked.clear()
 
@@ -126,8 +126,8 @@ class Tidings:
         Before anything else the mesh asks for the state of each claim. The store restores the claims that it has lost, and the mesh sends
         again the batches that it lacks.
         """
-        self._told.drop_old(self.guard.clock.monotonic_ms())
-        self.doubt((*self._told.stages(), *self.books.running.values()))
+        self._response.drop_old(self.guard.clock.monotonic_ms())
+        self.doubt((*self._response.stages(), *self.books.running.values()))
 
     def doubt(self, stages: Iterable[RunningStage]) -> None:
         """Ask the store for the state of these claims before any other report."""
@@ -143,7 +143,7 @@ class Tidings:
 
     def tell_end_again(self, claim: Claim) -> bool:
         """Queue the stage's end again if it was sent before; False: no end is kept, so the open claim is lost."""
-        again = deque(self._told.of(claim))
+        again = deque(self._response.of(claim))
         if not again or not again[-1].closes:
             return False
         self._untold.appendleft(partial(self._tell_once_more, again))
@@ -166,8 +166,8 @@ class Tidings:
 
     def _held(self, stage: RunningStage) -> HeldClaim:
         """Describe the claim for the store. A claim whose end was sent takes nothing any more, whatever became of its lease."""
-        told = self._told.of(stage.claim)
-        has_ended = bool(told) and told[-1].closes
+        response = self._response.of(stage.claim)
+        has_ended = bool(response) and response[-1].closes
         lease = None if has_ended else stage.paid_by
         return HeldClaim(claim=stage.claim, spec=stage.spec, lease=lease, is_whole=stage.is_whole, has_ended=has_ended)
 
@@ -180,7 +180,7 @@ class Tidings:
             return ()
         if self._doubtful.get(stage.claim.stage) is stage:
             del self._doubtful[stage.claim.stage]
-        return (batch for batch in self._told.of(stage.claim) if not batch.taken or batch.taken > standing.batch)
+        return (batch for batch in self._response.of(stage.claim) if not batch.taken or batch.taken > standing.batch)
 
     def _tell_of(
         self, running: RunningStage, batch: int, messages: tuple[StageMessage, ...], blobs: dict[str, bytes], unput: dict[str, bytes]
@@ -196,7 +196,7 @@ class Tidings:
                 running.is_questioned = False
                 self._keep(running, batch, running.taken, messages, blobs)
         except EarlierReportsLost:
-            before = deque(self._told.of(running.claim))
+            before = deque(self._response.of(running.claim))
             running.taken = 0  # Batches no longer kept are lost: their nodes run again, and the store accepts later batches.
             self._untold.appendleft(partial(self._tell_once_more, before))
             return False
@@ -213,7 +213,7 @@ class Tidings:
 
     def _keep(self, running: RunningStage, batch: int, taken: int, messages: tuple[StageMessage, ...], blobs: dict[str, bytes]) -> None:
         now_ms = self.guard.clock.monotonic_ms()
-        self._told.keep(ToldBatch.of(running, number=batch, taken=taken, messages=messages, blobs=dict(blobs), now_ms=now_ms))
+        self._response.keep(ToldBatch.of(running, number=batch, taken=taken, messages=messages, blobs=dict(blobs), now_ms=now_ms))
 
     def _tell_once_more(self, again: deque[ToldBatch]) -> bool:
         """Send the batches again, one by one; return whether none is left. A batch stays until it is acknowledged."""
@@ -236,7 +236,7 @@ class Tidings:
         """Drop a claim that someone has closed, or that the store has lost and cannot restore."""
         if not running.is_disowned:
             self.disown(running)
-        self._told.drop(running.claim)
+        self._response.drop(running.claim)
 
     def _put(self, run: RunId, blobs: dict[str, bytes]) -> bool:
         """Store the blobs one by one; return whether none is left."""

@@ -34,7 +34,7 @@ class ToldBatch:
     words: bytes  #: Messages, encoded as `STAGE_MESSAGES`.
     blobs: dict[str, bytes]  #: Values that the messages name.
     closes: bool  #: The last batch of its claim.
-    told_ms: int  #: On this process's own clock.
+    reported_ms: int  #: On this process's own clock.
 
     @classmethod
     def of(
@@ -50,7 +50,7 @@ class ToldBatch:
         """Return a batch that was sent just now."""
         words = encode(list(messages), STAGE_MESSAGES)
         closes = any(isinstance(message, (StageEnded, StageLost)) for message in messages)
-        return cls(stage=stage, number=number, taken=taken, words=words, blobs=blobs, closes=closes, told_ms=now_ms)
+        return cls(stage=stage, number=number, taken=taken, words=words, blobs=blobs, closes=closes, reported_ms=now_ms)
 
     @property
     def claim(self) -> Claim:
@@ -95,11 +95,11 @@ class ToldBatches:
         self._of_stage.setdefault(stage, deque()).append(batch)
         self._batches.append(batch)
         self._size_bytes += batch.size_bytes
-        self.drop_old(batch.told_ms)
+        self.drop_old(batch.reported_ms)
 
     def drop_old(self, now_ms: int) -> None:
         """Drop batches beyond `KEPT_MS` and `KEPT_BYTES_MAX`."""
-        while self._batches and (self._batches[0].told_ms <= now_ms - KEPT_MS or self._size_bytes > KEPT_BYTES_MAX):
+        while self._batches and (self._batches[0].reported_ms <= now_ms - KEPT_MS or self._size_bytes > KEPT_BYTES_MAX):
             oldest = self._batches.popleft()
             self._size_bytes -= oldest.size_bytes
             oldest.stage.is_whole = False

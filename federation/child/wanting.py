@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from federation.child.balance import LeaseBalance, LeaseKey
-from federation.leases import TOLD_MAX, QuotaDemand
+from federation.leases import ROWS_SENT_MAX, QuotaDemand
 from mesh.admission import StageAdmission, Workload, WorkloadState
 from mesh.ids import FlavorName, TenantPath
 from mesh.reasons import Reason
@@ -30,7 +30,7 @@ class OpenDemand:
     since_ms: int  #: When the oldest stage behind it began to wait, on the mesh's own clock.
     beyond: int = field(default=0, compare=False)  #: Not compared: a longer queue changes nothing while it exceeds the mesh.
 
-    def told(self, now_ms: int) -> QuotaDemand:
+    def as_row(self, now_ms: int) -> QuotaDemand:
         """Return the want as the ledger receives it now."""
         return replace(self.want, waited_ms=max(0, now_ms - self.since_ms), beyond=self.beyond)
 
@@ -60,14 +60,14 @@ def wanted(admission: StageAdmission, balance: LeaseBalance) -> tuple[OpenDemand
         lacks = _waits_for(alike.first, admission)
         if lacks is not None:
             by_lease.setdefault(lacks[0], []).extend(_demands(alike, *lacks, admission, balance))
-    return tuple(_as_many_as_may_be_told(by_lease))
+    return tuple(_within_row_limit(by_lease))
 
 
-def _as_many_as_may_be_told(by_lease: dict[LeaseKey, list[OpenDemand]]) -> Iterable[OpenDemand]:
+def _within_row_limit(by_lease: dict[LeaseKey, list[OpenDemand]]) -> Iterable[OpenDemand]:
     """Return the demand in the order of the leases, the most urgent of each first."""
     placed = [(place, -one.want.priority, key) for key, some in sorted(by_lease.items()) for place, one in enumerate(some)]
-    told = placed if len(placed) <= TOLD_MAX else sorted(placed)[:TOLD_MAX]
-    return (by_lease[key][place] for key, place in sorted((key, place) for place, _, key in told))
+    response = placed if len(placed) <= ROWS_SENT_MAX else sorted(placed)[:ROWS_SENT_MAX]
+    return (by_lease[key][place] for key, place in sorted((key, place) for place, _, key in response))
 
 
 def _is_next(workload: Workload, admission: StageAdmission) -> bool:

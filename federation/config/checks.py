@@ -46,8 +46,10 @@ def problems_of(config: FederationConfig, forest: Forest, *, left_out: tuple[Pat
     checks = CHECKS_ALONE if left_out else (*CHECKS_ALONE, *CHECKS_TOGETHER)
     is_made_up = any(tenant.path == STAND_IN for tenant in forest.tenants)  # The missing value may be in the substituted tenant.
     found = (*(() if is_made_up else forest.problems), *(problem for check in checks for problem in check(config, forest)))
-    told_of = [(problem, (problem.path, *problem.because)) for problem in found]
-    return tuple(problem for problem, values in told_of if not any(value[: len(path)] == path for value in values for path in left_out))
+    reported_for = [(problem, (problem.path, *problem.because)) for problem in found]
+    return tuple(
+        problem for problem, values in reported_for if not any(value[: len(path)] == path for value in values for path in left_out)
+    )
 
 
 def warnings_of(config: FederationConfig, forest: Forest) -> tuple[ConfigProblem, ...]:
@@ -301,8 +303,8 @@ def _unbacked(config: FederationConfig, forest: Forest) -> Iterator[ConfigProble
         total, pools = sum(units for units, _ in parts), held[flavor, resource]
         beyond = _first_beyond(parts, pools)
         if pools and beyond is not None:
-            told = f"tenants own {format_units(resource, total)} {resource} of {flavor} in total, the pools of this file have "
-            text = f"{told}{format_units(resource, pools)}; only a mesh that joins could add the rest"
+            described = f"tenants own {format_units(resource, total)} {resource} of {flavor} in total, the pools of this file have "
+            text = f"{described}{format_units(resource, pools)}; only a mesh that joins could add the rest"
             yield ConfigProblem(path=(*beyond, "nominal"), text=text)
 
 

@@ -48,7 +48,7 @@ class FederationConfig(Section):
         """Allowed settings that are likely mistakes."""
         return self._warnings
 
-    def told_at(self, path: Path, text: str) -> str:
+    def reported_at(self, path: Path, text: str) -> str:
         """Return a message about a value that failed later, with its place: `configs/x.yaml:12:5: redis.url: …`."""
         if self._document is None:
             return f"{dotted(path)}: {text}"

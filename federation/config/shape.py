@@ -54,8 +54,8 @@ class Shape:
 def shape_of(document: Document) -> Shape:
     """Read the document as a federation file."""
     value = copy.deepcopy(document.value)
-    told: list[ConfigProblem] = list(document.problems)
-    left_out = [problem.path for problem in told if problem.path in document.positions and problem.at is None]
+    described: list[ConfigProblem] = list(document.problems)
+    left_out = [problem.path for problem in described if problem.path in document.positions and problem.at is None]
     config: FederationConfig | None = None
     for _ in range(_REPAIRS_MAX):
         try:
@@ -66,17 +66,17 @@ def shape_of(document: Document) -> Shape:
         unknown = [path for path, error in errors if error["type"] == "extra_forbidden"]
         for path in unknown:
             meant, problem = _repair(value, path)
-            told.append(problem)
+            described.append(problem)
             document = document.renamed(path, meant) if meant else document
         wrong = [] if unknown else list(dict.fromkeys(path for path, _ in errors))
-        told += [
+        described += [
             ConfigProblem(path=path, text=_words(path, error)) for path, error in errors if not unknown and not _is_above(path, left_out)
         ]
         left_out += wrong
         replaced = [_replace(value, path) for path in wrong]
         if not all(replaced):
             break
-    return Shape(config=config, problems=tuple(told), document=document, left_out=tuple(left_out))
+    return Shape(config=config, problems=tuple(described), document=document, left_out=tuple(left_out))
 
 
 def _is_above(path: Path, others: Iterable[Path]) -> bool:

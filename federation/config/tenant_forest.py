@@ -150,7 +150,7 @@ def _without_path(entries: Mapping[int, TenantEntry], known: tuple[str, ...]) ->
     """Report why these have no path: a cycle (once), a parent in a cycle (not again), or an unknown parent."""
     by_name = {_name(entry): index for index, entry in entries.items()}
     above = {index: by_name.get(str(entry.parent).rpartition("/")[2]) for index, entry in entries.items()}
-    told: set[int] = set()
+    described: set[int] = set()
     for index, entry in entries.items():
         namesakes = [path for path in known if path.rpartition("/")[2] == entry.parent]
         if len(namesakes) > 1:
@@ -160,8 +160,8 @@ def _without_path(entries: Mapping[int, TenantEntry], known: tuple[str, ...]) ->
             near = _near(str(entry.parent), known) or "; add it, or remove `parent`"
             yield ConfigProblem(path=("tenants", index, "parent"), text=f"there is no tenant {entry.parent!r}{near}")
         circle = _circle_from(index, above)
-        if circle and not told.intersection(circle):
-            told.update(circle)
+        if circle and not described.intersection(circle):
+            described.update(circle)
             yield ConfigProblem(path=("tenants", circle[0], "parent"), text=_circle_words([_name(entries[step]) for step in circle]))
 
 

@@ -63,7 +63,7 @@ class AskedScheduler:
         Raises:
             LedgerError: It does not wait, or its tenant was removed.
         """
-        return _told_in_line(explain(self._scheduler, piece.stage, _names(line)), line)
+        return _shown_in_line(explain(self._scheduler, piece.stage, _names(line)), line)
 
     def would_be(self, piece: Piece, line: Sequence[Piece], before: Sequence[Piece] = ()) -> WorkloadExplanation:
         """Explain a piece as if it were sent now; `line` as in `about`.
@@ -77,7 +77,7 @@ class AskedScheduler:
         for other in before:
             self._scheduler.submit(self._workload(other))
         try:
-            return _told_in_line(dry_run(self._scheduler, self._workload(piece), _names(line)), line)
+            return _shown_in_line(dry_run(self._scheduler, self._workload(piece), _names(line)), line)
         finally:
             for other in before:
                 self._scheduler.end(other.stage, self._at_ms)
@@ -131,20 +131,20 @@ def _names(line: Iterable[Piece]) -> frozenset[str]:
     return frozenset(one.stage for one in line)
 
 
-def _told_in_line(told: WorkloadExplanation, line: Sequence[Piece]) -> WorkloadExplanation:
+def _shown_in_line(reported: WorkloadExplanation, line: Sequence[Piece]) -> WorkloadExplanation:
     """Adjust the explanation to the order on the mesh.
 
     If a tenant's stages start in order, a mesh tries none of them before the first has started, whatever the quota tree says. Stages on
     other meshes block none there.
     """
-    if told.gate is not None:
-        return told
+    if reported.gate is not None:
+        return reported
     if line:
-        return replace(told, reason=Reason.BEHIND_HEAD, changes=())
-    return _honest(replace(told, reason=None) if told.reason is Reason.BEHIND_HEAD else told)
+        return replace(reported, reason=Reason.BEHIND_HEAD, changes=())
+    return _honest(replace(reported, reason=None) if reported.reason is Reason.BEHIND_HEAD else reported)
 
 
-def _honest(told: WorkloadExplanation) -> WorkloadExplanation:
+def _honest(reported: WorkloadExplanation) -> WorkloadExplanation:
     """Replace "starts at once" by a wait for victims, if the start needs a preemption."""
-    waits = told.reason is None and told.assignment is not None and told.assignment.mode is not Mode.FIT
-    return replace(told, reason=Reason.WAITING_FOR_VICTIMS) if waits else told
+    waits = reported.reason is None and reported.assignment is not None and reported.assignment.mode is not Mode.FIT
+    return replace(reported, reason=Reason.WAITING_FOR_VICTIMS) if waits else reported

@@ -62,14 +62,14 @@ class Outlooks:
     ) -> None:
         self._snapshot = snapshot
         self._pieces = {piece.stage: piece for piece in pieces_in(queues)}
-        self._told: dict[str, Reason] = {stage.stage: stage.reason for queued in queues.values() for stage in queued}
+        self._reported: dict[str, Reason] = {stage.stage: stage.reason for queued in queues.values() for stage in queued}
         meshes = {view.record.mesh: view for view in snapshot.meshes}
         in_force = orders.merged()
         forest = QuotaForest.of_tenants(snapshot.tree, in_force.weights)
         reach = FlavorReach(snapshot.tree, meshes)
         self._times = RunTimes(meshes, ages, rules)
         self._waits = MeshWaits(meshes, reach, self._times)
-        self._precedence = Precedence(self._pieces, self._told, reach, in_force)
+        self._precedence = Precedence(self._pieces, self._reported, reach, in_force)
         self._scheduler = AskedScheduler(snapshot, forest, in_force, self._pieces.values(), reach, self._times)
         self._own_stops = OwnStops(snapshot, meshes, in_force, self._precedence, running)
         self._planner = PlannerAsks(snapshot, forest, in_force, reach)
@@ -86,14 +86,14 @@ class Outlooks:
         if piece is None:
             return None
         line = self._precedence.line_before(piece)
-        told = self._scheduler.about(piece, line)
-        outlook = self._outlook(piece, told, self._precedence.places[stage], line)
-        promise = self._promise(piece, told, line)
+        reported = self._scheduler.about(piece, line)
+        outlook = self._outlook(piece, reported, self._precedence.places[stage], line)
+        promise = self._promise(piece, reported, line)
         if promise is not None:
             return self._promised(outlook, promise)
         if asks_planner:
-            outlook = replace(outlook, gives_way=self._own_stops.of(piece, told, line) or self._planner.for_waiting(piece, told))
-        return replace(outlook, reason=self._reason(stage, told))
+            outlook = replace(outlook, gives_way=self._own_stops.of(piece, reported, line) or self._planner.for_waiting(piece, reported))
+        return replace(outlook, reason=self._reason(stage, reported))
 
     def why(self, stage: str) -> Why | None:
         """Return the reason that `of` returns, with one computation for all stages that are alike.
@@ -103,18 +103,18 @@ class Outlooks:
         piece = self._find(stage)
         if piece is None:
             return None
-        said = self._told[stage]
+        said = self._reported[stage]
         if said not in SAID_IN_PART or (said is Reason.QUOTA_EXHAUSTED and self._promises.to(piece) is None):
             return Why(reason=said)
         line = self._precedence.line_before(piece)
         alike = (piece.mesh, piece.tenant, piece.slot, piece.priority, bool(line))
-        told = self._by_quota.get(alike)
-        if told is None:
-            self._by_quota[alike] = told = self._scheduler.about(piece, line)
-        if self._promise(piece, told, line) is not None:
+        reported = self._by_quota.get(alike)
+        if reported is None:
+            self._by_quota[alike] = reported = self._scheduler.about(piece, line)
+        if self._promise(piece, reported, line) is not None:
             return Why(reason=Reason.WAITING_FOR_VICTIMS)
-        reason = self._reason(stage, told)
-        return Why(reason=reason, changes=told.changes if reason is not said else ())
+        reason = self._reason(stage, reported)
+        return Why(reason=reason, changes=reported.changes if reason is not said else ())
 
     def place(self, stage: str) -> int:
         """Return how many stages before it in the queue of its mesh compete with it.
@@ -134,15 +134,15 @@ class Outlooks:
             UnknownTenant: There is no such tenant.
         """
         line = self._precedence.line_before(piece, before)
-        told = self._scheduler.would_be(piece, line, before)
+        reported = self._scheduler.would_be(piece, line, before)
         mesh_ahead = self._precedence.place_behind(piece, before)
-        outlook = self._outlook(piece, told, mesh_ahead, line, before)
-        stops = self._own_stops.of(piece, told, line)
+        outlook = self._outlook(piece, reported, mesh_ahead, line, before)
+        stops = self._own_stops.of(piece, reported, line)
         if stops:
             return replace(outlook, reason=Reason.WAITING_FOR_VICTIMS, gives_way=stops)
-        is_full = told.reason is None and self._waits.of(piece, mesh_ahead).is_wait
+        is_full = reported.reason is None and self._waits.of(piece, mesh_ahead).is_wait
         reason = Reason.CAPACITY_BUSY if is_full else outlook.reason
-        return replace(outlook, reason=reason, gives_way=self._planner.for_sent(piece, told, before))
+        return replace(outlook, reason=reason, gives_way=self._planner.for_sent(piece, reported, before))
 
     def unmet(self) -> tuple[Unmet, ...]:
         """Return the wants that the planner would not fulfil now, each with its reason."""
@@ -152,9 +152,9 @@ class Outlooks:
         piece = self._pieces.get(stage)
         return piece if piece is not None and piece.tenant in self._snapshot.tree.tenants else None
 
-    def _promise(self, piece: Piece, told: WorkloadExplanation, line: Sequence[Piece]) -> Promise | None:
+    def _promise(self, piece: Piece, reported: WorkloadExplanation, line: Sequence[Piece]) -> Promise | None:
         """Return the promise of a plan to a stage that waits for nothing else."""
-        if self._told[piece.stage] not in SAID_IN_PART or told.gate is not None or line:
+        if self._reported[piece.stage] not in SAID_IN_PART or reported.gate is not None or line:
             return None
         return self._promises.to(piece)
 
@@ -172,40 +172,40 @@ class Outlooks:
             gives_way=promise.gives_way,
         )
 
-    def _reason(self, stage: str, told: WorkloadExplanation) -> Reason:
+    def _reason(self, stage: str, reported: WorkloadExplanation) -> Reason:
         """Return the mesh's reason; before the mesh has tried the stage, the quota tree's.
 
         If room and quota are both missing, quota comes first: more room alone would not help.
         """
-        said = self._told[stage]
-        if said is Reason.CAPACITY_BUSY and told.reason in _QUOTA_LACKS:
-            return told.reason
-        return told.reason or said if said is Reason.WAITING_IN_QUEUE else said
+        said = self._reported[stage]
+        if said is Reason.CAPACITY_BUSY and reported.reason in _QUOTA_LACKS:
+            return reported.reason
+        return reported.reason or said if said is Reason.WAITING_IN_QUEUE else said
 
     def _outlook(
-        self, piece: Piece, told: WorkloadExplanation, mesh_ahead: int, line: Sequence[Piece], before: Sequence[Piece] = ()
+        self, piece: Piece, reported: WorkloadExplanation, mesh_ahead: int, line: Sequence[Piece], before: Sequence[Piece] = ()
     ) -> Outlook:
-        start_ms, overdue_ms = self._start(piece, told, mesh_ahead, line)
+        start_ms, overdue_ms = self._start(piece, reported, mesh_ahead, line)
         return Outlook(
             piece=piece,
-            reason=told.reason or (Reason.LEDGER_RECOVERING if self._snapshot.learn_ms else None),
-            ahead=self._precedence.ahead(piece, told.ahead, before),
+            reason=reported.reason or (Reason.LEDGER_RECOVERING if self._snapshot.learn_ms else None),
+            ahead=self._precedence.ahead(piece, reported.ahead, before),
             mesh_ahead=mesh_ahead,
-            gate=told.gate,
-            changes=told.changes,
+            gate=reported.gate,
+            changes=reported.changes,
             start_ms=start_ms,
             overdue_ms=overdue_ms,
         )
 
-    def _start(self, piece: Piece, told: WorkloadExplanation, mesh_ahead: int, line: Sequence[Piece]) -> tuple[int | None, int]:
+    def _start(self, piece: Piece, reported: WorkloadExplanation, mesh_ahead: int, line: Sequence[Piece]) -> tuple[int | None, int]:
         """Return the estimated start, or by how much work that has to end first is overdue; not before the pieces of its line start."""
-        if told.start_ms is None:
+        if reported.start_ms is None:
             return None, 0
         places = self._precedence.places
         waits = [self._waits.of(piece, mesh_ahead), *(self._waits.of(one, places.get(one.stage, mesh_ahead)) for one in line)]
-        start_ms = max(told.start_ms, self._snapshot.at_ms + max(wait.wait_ms for wait in waits))
-        overdue_ms = max(told.overdue_ms, *(wait.overdue_ms for wait in waits)) if told.gate is None else 0
-        if overdue_ms or not self._is_reckoned(start_ms, told.gate):
+        start_ms = max(reported.start_ms, self._snapshot.at_ms + max(wait.wait_ms for wait in waits))
+        overdue_ms = max(reported.overdue_ms, *(wait.overdue_ms for wait in waits)) if reported.gate is None else 0
+        if overdue_ms or not self._is_reckoned(start_ms, reported.gate):
             return None, overdue_ms if self._times.is_measured else 0
         if self._snapshot.learn_ms:
             start_ms = max(start_ms, self._snapshot.at_ms + self._snapshot.learn_ms)  # Until then the ledger grants nothing new.

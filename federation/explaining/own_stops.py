@@ -36,7 +36,7 @@ class OwnStops:
         self._precedence = precedence
         self._running_of = running
 
-    def of(self, piece: Piece, told: WorkloadExplanation, line: Sequence[Piece]) -> tuple[GivesWay, ...]:
+    def of(self, piece: Piece, reported: WorkloadExplanation, line: Sequence[Piece]) -> tuple[GivesWay, ...]:
         """Return the stages that would be preempted; none for a piece that may not start yet.
 
         Args:
@@ -44,7 +44,7 @@ class OwnStops:
             line: Pieces that start before it on its mesh because the tenant's stages start in order.
         """
         view, rules = self._meshes.get(piece.mesh), self._orders.yielding(piece.tenant)
-        if view is None or told.gate is not None or line or not rules.takes or not piece.slot:
+        if view is None or reported.gate is not None or line or not rules.takes or not piece.slot:
             return ()
         where = (piece.mesh, piece.tenant)
         held = {lease.flavor: lease.amounts for lease in self._snapshot.leases if (lease.mesh, lease.tenant) == where}
@@ -54,7 +54,7 @@ class OwnStops:
         for one in (*before, piece):  # A victim of an earlier piece frees nothing for this one.
             running = [other for other in running if stop is None or other.stage not in stop.stages]
             as_begun = _as_begun(one, self._snapshot.at_ms)
-            stop = foresee(as_begun, view, held, running, is_quota_free=told.reason is None, rules=rules, now_ms=self._snapshot.at_ms)
+            stop = foresee(as_begun, view, held, running, is_quota_free=reported.reason is None, rules=rules, now_ms=self._snapshot.at_ms)
         if stop is None:
             return ()
         reason = Reason.PREEMPTED_WITHIN_TENANT

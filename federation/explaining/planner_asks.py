@@ -34,22 +34,22 @@ class PlannerAsks:
         """Return the wants that the planner would not fulfil now, each with its reason."""
         return self._plan(self._wants, tells_young=True).unmet
 
-    def for_waiting(self, piece: Piece, told: WorkloadExplanation) -> tuple[GivesWay, ...]:
+    def for_waiting(self, piece: Piece, reported: WorkloadExplanation) -> tuple[GivesWay, ...]:
         """Return the reclaims for a waiting piece; its mesh's equally or less urgent demand for the tenant is left out.
 
         Args:
             told: The quota scheduler's explanation of it.
         """
         others = [want for want in self._wants if (want.mesh, want.tenant) != (piece.mesh, piece.tenant) or want.priority > piece.priority]
-        return self._gives_way(piece, told, others)
+        return self._gives_way(piece, reported, others)
 
-    def for_sent(self, piece: Piece, told: WorkloadExplanation, before: Iterable[Piece]) -> tuple[GivesWay, ...]:
-        """Return the reclaims for a piece that would be sent; `told` as in `for_waiting`.
+    def for_sent(self, piece: Piece, reported: WorkloadExplanation, before: Iterable[Piece]) -> tuple[GivesWay, ...]:
+        """Return the reclaims for a piece that would be sent; `reported` as in `for_waiting`.
 
         Args:
             before: Pieces that would be sent with it, before it.
         """
-        return self._gives_way(piece, told, [*self._wants, *(self._want(other) for other in before if self._reach.at_mesh(other))])
+        return self._gives_way(piece, reported, [*self._wants, *(self._want(other) for other in before if self._reach.at_mesh(other))])
 
     def _plan(self, wants: Iterable[PlannerDemand], *, tells_young: bool = False) -> Plan:
         return plan(
@@ -62,9 +62,9 @@ class PlannerAsks:
             tells_young=tells_young,
         )
 
-    def _gives_way(self, piece: Piece, told: WorkloadExplanation, others: Sequence[PlannerDemand]) -> tuple[GivesWay, ...]:
+    def _gives_way(self, piece: Piece, reported: WorkloadExplanation, others: Sequence[PlannerDemand]) -> tuple[GivesWay, ...]:
         """Return the reclaims for this piece: the difference between the plans with and without it."""
-        if told.reason in (None, Reason.BEHIND_HEAD) or told.gate is not None or not self._reach.at_mesh(piece):
+        if reported.reason in (None, Reason.BEHIND_HEAD) or reported.gate is not None or not self._reach.at_mesh(piece):
             return ()
         usual = {_key(target): target for target in self._plan(others).lowered}
         with_it = self._plan((*others, self._want(piece))).lowered

@@ -25,9 +25,9 @@ class Precedence:
         told: The mesh's reason for each of them.
     """
 
-    def __init__(self, pieces: Mapping[str, Piece], told: Mapping[str, Reason], reach: FlavorReach, orders: StandingOrders) -> None:
+    def __init__(self, pieces: Mapping[str, Piece], reported: Mapping[str, Reason], reach: FlavorReach, orders: StandingOrders) -> None:
         self._pieces = pieces
-        self._told = told
+        self._reported = reported
         self._reach = reach
         self._orders = orders
         self._in_order: dict[TenantPath, bool] = {}
@@ -95,7 +95,7 @@ class Precedence:
         """Map each stage to a representative that competes with the same others, so that a long queue costs few checks."""
         first: dict[tuple[MeshId, TenantPath, Flavors, bool], str] = {}
         return {
-            name: first.setdefault((one.mesh, one.tenant, self._reach.of(one), self._told[name] in _MESH_LACKS), name)
+            name: first.setdefault((one.mesh, one.tenant, self._reach.of(one), self._reported[name] in _MESH_LACKS), name)
             for name, one in self._pieces.items()
         }
 
@@ -107,9 +107,9 @@ class Precedence:
         """
         if other.mesh == piece.mesh and other.tenant == piece.tenant and self._starts_in_order(piece.tenant):
             return True
-        elsewhere = other.mesh != piece.mesh and self._told.get(other.stage) in _MESH_LACKS
+        elsewhere = other.mesh != piece.mesh and self._reported.get(other.stage) in _MESH_LACKS
         return not elsewhere and may_meet(self._reach.of(other), self._reach.of(piece))
 
     def _turn_of(self, piece: Piece) -> tuple[bool, int, int]:
         """Return the sort key of the start: preemptors that wait for their victims first, then the most urgent."""
-        return self._told.get(piece.stage) is not Reason.WAITING_FOR_VICTIMS, -piece.priority, piece.created_ms
+        return self._reported.get(piece.stage) is not Reason.WAITING_FOR_VICTIMS, -piece.priority, piece.created_ms

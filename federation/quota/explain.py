@@ -78,13 +78,13 @@ def explain(scheduler: QuotaScheduler, workload: str, first: Collection[str] = (
         if other.workload == workload:
             break
         ahead.append(other)
-    told = _explained(scheduler, work, ahead, first)
+    reported = _explained(scheduler, work, ahead, first)
     waited = scheduler.waits.get(workload)
     if workload in scheduler.holds:
-        told = replace(told, reason=Reason.WAITING_FOR_VICTIMS, start_ms=None)
-    elif told.reason is None and waited is not None:
-        told = replace(told, reason=waited.reason)
-    return replace(told, is_parked=scheduler.is_parked(workload))
+        reported = replace(reported, reason=Reason.WAITING_FOR_VICTIMS, start_ms=None)
+    elif reported.reason is None and waited is not None:
+        reported = replace(reported, reason=waited.reason)
+    return replace(reported, is_parked=scheduler.is_parked(workload))
 
 
 def dry_run(scheduler: QuotaScheduler, workload: Workload, first: Collection[str] = ()) -> WorkloadExplanation:

@@ -22,8 +22,8 @@ def admitted_top_level(record_tenants: Iterable[str], top_level: Iterable[Tenant
         record_tenants: Paths, or `*`, as for `openness.may_use`.
         top_level: All top-level tenants of the tree.
     """
-    told = {top_level_of(path) for path in record_tenants}
-    return frozenset(top_level if "*" in told else told.intersection(top_level))
+    reported = {top_level_of(path) for path in record_tenants}
+    return frozenset(top_level if "*" in reported else reported.intersection(top_level))
 
 
 def crowded(snapshot: FederationSnapshot) -> Mapping[MeshId, tuple[TenantPath, ...]]:

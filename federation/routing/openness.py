@@ -16,15 +16,15 @@ def may_use(record_tenants: Iterable[str], tenant: TenantPath) -> bool:
     return any(allowed in ("*", tenant) or tenant.startswith(f"{allowed}/") for allowed in record_tenants)
 
 
-def narrowed(told: Iterable[str], allowed: Iterable[str]) -> tuple[str, ...]:
-    """Return the tenants of a mesh that opens itself to `told`, within those that are `allowed`; empty if there are none.
+def narrowed(reported: Iterable[str], allowed: Iterable[str]) -> tuple[str, ...]:
+    """Return the tenants of a mesh that opens itself to `reported`, within those that are `allowed`; empty if there are none.
 
     Args:
         told: Paths or `*`, as for `may_use`.
         allowed: Paths or `*`, as for `may_use`.
     """
     ceiling, kept = tuple(allowed), []
-    for path in told:
+    for path in reported:
         is_allowed = may_use(ceiling, TenantPath(path))
         kept += [path] if is_allowed else [below for below in ceiling if may_use((path,), TenantPath(below))]
     return tuple(dict.fromkeys(kept))

@@ -18,7 +18,7 @@ import httpx
 
 from federation.dispatch import Claim, ClaimedStage, ClaimStanding, HeldClaim, Mail, QueuedStage
 from federation.errors import BatchTooLarge, CallRejected, LinkRefused, StoreUnavailable
-from federation.leases import TOLD_MAX, Acquired, Beat, Kept, Lease, QuotaDemand, Session, Told
+from federation.leases import ROWS_SENT_MAX, Acquired, Beat, Kept, Lease, LedgerResponse, QuotaDemand, Session
 from federation.link import (
     ACQUIRE,
     BLOB_BYTES_MAX,
@@ -186,12 +186,12 @@ class HttpLink:
         return {"Content-Type": kind, **{name: text for name, text in known.items() if text}}
 
 
-def _higher(known: str, told: str) -> str:
+def _higher(known: str, response: str) -> str:
     """Return the proof with the higher token; for two ledgers the proof of the one that answered last."""
-    before, after = _PROOF.fullmatch(known), _PROOF.fullmatch(told)
+    before, after = _PROOF.fullmatch(known), _PROOF.fullmatch(response)
     if before is None or after is None:
-        return told if after is not None else known
-    return known if before["ledger"] == after["ledger"] and int(before["token"]) > int(after["token"]) else told
+        return response if after is not None else known
+    return known if before["ledger"] == after["ledger"] and int(before["token"]) > int(after["token"]) else response
 
 
 class _Away(Exception):
@@ -216,22 +216,22 @@ def _read(answer: httpx.Response, deadline: float) -> bytes:
 
 def _error_in(status: int, data: bytes) -> Exception:
     """Return the error that an unsuccessful response stands for."""
-    told = _told_error(data)
-    if told is None:
+    response = _error_of(data)
+    if response is None:
         return _Away(f"HTTP {status} from a server that is not a root")
-    error = named_error(told)
+    error = named_error(response)
     if error is not None:
         return error
-    if told.code == NO_BLOB:
-        return _NotThere(told.message)
-    if told.code in REJECTIONS:
-        return CallRejected(f"the root refuses: {told.message}")
-    if told.code in REFUSALS:
-        return LinkRefused(f"the root refuses: {told.message}")
-    return _Away(told.message)
+    if response.code == NO_BLOB:
+        return _NotThere(response.message)
+    if response.code in REJECTIONS:
+        return CallRejected(f"the root refuses: {response.message}")
+    if response.code in REFUSALS:
+        return LinkRefused(f"the root refuses: {response.message}")
+    return _Away(response.message)
 
 
-def _told_error(data: bytes) -> LinkError | None:
+def _error_of(data: bytes) -> LinkError | None:
     """Return the error if a root wrote the response."""
     try:
         error = json.loads(data)["error"]
@@ -254,10 +254,10 @@ class HttpLedger:
         self._link.speak_for(session)
         return session
 
-    def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> Told:
+    def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> LedgerResponse:
         for rows in (beat.wants or (), beat.claims or (), beat.pays):
-            if len(rows) > TOLD_MAX:
-                raise BatchTooLarge(f"{counted(len(rows), 'row')} in one call; send at most {TOLD_MAX}")
+            if len(rows) > ROWS_SENT_MAX:
+                raise BatchTooLarge(f"{counted(len(rows), 'row')} in one call; send at most {ROWS_SENT_MAX}")
         return self._link.call(HEARTBEAT, Heartbeat(session=_bare(session), record=record, beat=beat))
 
     def leave(self, session: Session) -> None:
@@ -266,7 +266,7 @@ class HttpLedger:
     def acquire(self, session: Session, wants: tuple[QuotaDemand, ...]) -> Acquired:
         return self._link.call(ACQUIRE, Acquire(session=_bare(session), wants=wants))
 
-    def release(self, session: Session, parts: tuple[Kept, ...]) -> Told:
+    def release(self, session: Session, parts: tuple[Kept, ...]) -> LedgerResponse:
         return self._link.call(RELEASE, Release(session=_bare(session), parts=parts))
 
 
@@ -291,8 +291,8 @@ class HttpStageQueue:
         return self._link.call(REMEMBERED, Remembered(mesh=mesh, stages=stages))
 
     def explain(self, session: Session, stages: tuple[StageId, ...], reason: Reason, detail: str) -> None:
-        told = detail[: LONG_TEXTS["detail"]]
-        self._link.call(EXPLAIN, Explain(session=_bare(session), stages=stages, reason=reason, detail=told))
+        response = detail[: LONG_TEXTS["detail"]]
+        self._link.call(EXPLAIN, Explain(session=_bare(session), stages=stages, reason=reason, detail=response))
 
     def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
         claimed = self._link.call(CLAIM, ClaimStage(session=_bare(session), stage=stage, lease=lease))
@@ -374,7 +374,7 @@ def trusted(ca_file: str | None) -> ssl.SSLContext | bool:
 
 def _bare(session: Session) -> Session:
     """Return the session without the response to its join, which the root knows."""
-    return replace(session, told=Told())
+    return replace(session, response=LedgerResponse())
 
 
 def _place_of(run: RunId, sha256: str) -> str:

@@ -45,7 +45,7 @@ def _held_and_target(amounts: str) -> tuple[ResourceSet, ResourceSet]:
     return held, target
 
 
-def told_leases(mesh: MeshId, lines: str) -> tuple[Lease, ...]:
+def response_leases(mesh: MeshId, lines: str) -> tuple[Lease, ...]:
     """Parse the leases that `lua/lib_lease.lua` sends to a mesh, one per line; in the order of the ledger's fields."""
     leases = [_lease(mesh, line.split(SEPARATOR, 7)) for line in lines.splitlines()]
     leases.sort(key=lambda lease: f"{lease.tenant}{SEPARATOR}{lease.flavor}")

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from federation.errors import EpochChanged, ForeignLedger, FutureToken, SessionExpired, SessionSuperseded, SessionUnknown
-from federation.leases import Chapter, Lease, LeaseTerms, Session, Told
+from federation.leases import Chapter, Lease, LeaseTerms, LedgerResponse, Session
 from federation.store.lease_rows import holder_of
 from federation.store.memory_rows import LeaseKey, Row, Seat, by_field
 from federation.store.memory_wants import MemoryWants
@@ -241,11 +241,11 @@ class MemoryBook(ABC):
             shrink_ms=max(0, row.cut - self._lt) if row.cut else None,
         )
 
-    def _told(self, session: Session) -> Told:
+    def _response(self, session: Session) -> LedgerResponse:
         self._prune(session.mesh)
         mark = self._marks.get(session.mesh, 0)
         rows = (row for _, row in sorted(self._rows.get(session.mesh, {}).items(), key=by_field) if row.version > session.mark)
-        return Told(
+        return LedgerResponse(
             epoch=self._epoch,
             learn_ms=self._learn_left(),
             mark=mark,

@@ -12,7 +12,20 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from federation.auditing import Mismatch, mismatches
 from federation.errors import LedgerLearning, PlannerSuperseded, QuotaExceeded, SessionUnknown, TreeChanged
-from federation.leases import ROWS_MAX, Acquired, Aim, Chapter, Granted, Kept, LeaseRefused, LookAgain, QuotaDemand, Session, Swept, Told
+from federation.leases import (
+    ROWS_MAX,
+    Acquired,
+    Aim,
+    Chapter,
+    Granted,
+    Kept,
+    LeaseRefused,
+    LedgerResponse,
+    LookAgain,
+    QuotaDemand,
+    Session,
+    Swept,
+)
 from federation.snapshot import FederationSnapshot, LeaseView
 from federation.store.lease_rows import EARLIER, holder_of, refuse_unfit, view_of
 from federation.store.memory_rows import Row, bounded
@@ -40,7 +53,7 @@ class MemoryLedger(MemorySessions):
             self._seat_of(session, live=True)
             answers = tuple(self._grant(session.mesh, want) for want in wants)
             self._settle(session.mesh, zip(wants, answers, strict=True))
-            return Acquired(answers=answers, told=self._told(session))
+            return Acquired(answers=answers, response=self._response(session))
 
     def _grant(self, mesh: MeshId, want: QuotaDemand) -> Granted | LookAgain | LeaseRefused:
         if self._learn_left():
@@ -95,7 +108,7 @@ class MemoryLedger(MemorySessions):
                 if other != mesh and any(row.version for row in self._rows.get(other, {}).values()):
                     self._ask_for_idle(other)
 
-    def release(self, session: Session, parts: tuple[Kept, ...]) -> Told:
+    def release(self, session: Session, parts: tuple[Kept, ...]) -> LedgerResponse:
         for part in bounded(parts, ROWS_MAX):
             refuse_unfit(part.tenant, part.flavor, part.amounts)
         with self._changed:
@@ -113,7 +126,7 @@ class MemoryLedger(MemorySessions):
                     freed = True
             if freed:
                 self._wake_wanting({part.flavor for part in parts})
-            return self._told(session)
+            return self._response(session)
 
     def sweep(self, limit: int = 200) -> Swept:
         with self._changed:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from federation.errors import HoldingsWanted, LedgerLearning, QuotaExceeded, StaleBeat, TreeChanged
-from federation.leases import ROWS_MAX, TOLD_MAX, Beat, Configured, Kept, Lease, Pays, Session, Told
+from federation.leases import ROWS_MAX, ROWS_SENT_MAX, Beat, Configured, Kept, Lease, LedgerResponse, Pays, Session
 from federation.moving import moved
 from federation.snapshot import MeshRecord
 from federation.store.lease_rows import EARLIER, refuse_unfit
@@ -82,8 +82,8 @@ class MemorySessions(MemoryBook):
             if freed:
                 self._wake_wanting(flavors)
             session = Session(mesh=mesh, incarnation=seat.incarnation, ttl_ms=seat.ttl_ms, epoch=self._epoch, ledger=self._uid)
-            told = self._told(session)
-            return replace(session, mark=told.mark, told=told)
+            response = self._response(session)
+            return replace(session, mark=response.mark, response=response)
 
     def _check_heir(self, mesh: MeshId, adopt: int) -> None:
         """Check that a new session may recover the work of the named one. See lua/join.lua."""
@@ -116,7 +116,7 @@ class MemorySessions(MemoryBook):
         seat.expires = self._lt + seat.ttl_ms
         self._due[seat.record.mesh] = seat.expires + self._terms.grace_ms
 
-    def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> Told:
+    def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> LedgerResponse:
         _check_beat(beat)
         with self._changed:
             self._admit(session)
@@ -129,7 +129,7 @@ class MemorySessions(MemoryBook):
             if beat.number < seat.beat:
                 raise StaleBeat(f"mesh {session.mesh}: a later heartbeat was accepted")
             if beat.number == seat.beat:
-                return self._told(session)
+                return self._response(session)
             if self._learn_left():
                 if beat.claims is None:
                     raise HoldingsWanted(f"mesh {session.mesh}: the ledger recovers; report all leases held")
@@ -146,7 +146,7 @@ class MemorySessions(MemoryBook):
             self._renew(seat)
             if any(freed):
                 self._wake_wanting({ack.flavor for ack in beat.acks})
-            return self._told(session)
+            return self._response(session)
 
     def _reconcile(self, mesh: MeshId, claims: tuple[Lease, ...], seen: int) -> None:
         for claim in claims:
@@ -227,9 +227,9 @@ class MemorySessions(MemoryBook):
 
 def _check_beat(beat: Beat) -> None:
     bounded(beat.acks, ROWS_MAX)
-    for want in bounded(beat.wants or (), TOLD_MAX):
+    for want in bounded(beat.wants or (), ROWS_SENT_MAX):
         refuse_unfit(want.tenant, want.flavor, want.slot)
-    for pays in bounded(beat.pays, TOLD_MAX):
+    for pays in bounded(beat.pays, ROWS_SENT_MAX):
         refuse_unfit(pays.tenant, pays.flavor)
-    for claim in bounded(beat.claims or (), TOLD_MAX):
+    for claim in bounded(beat.claims or (), ROWS_SENT_MAX):
         refuse_unfit(claim.tenant, claim.flavor, claim.held)

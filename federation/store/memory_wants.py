@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from federation.leases import TOLD_MAX, WAITED_MS_MAX, QuotaDemand
+from federation.leases import ROWS_SENT_MAX, WAITED_MS_MAX, QuotaDemand
 from federation.snapshot import WantView
 from federation.store.lease_rows import want_field
 from federation.store.memory_rows import LeaseKey
@@ -49,10 +49,10 @@ class MemoryWants:
     def replace(self, mesh: MeshId, wants: Iterable[QuotaDemand], now: int) -> None:
         """Replace the wants of the mesh."""
         before = self.of(mesh)
-        told = {want_field(want): want for want in wants}
+        response = {want_field(want): want for want in wants}
         self._rows[mesh] = {
             name: Wanted(want=want, slots=want.slots, since=_since(want, before.get(name), now), beyond=want.beyond)
-            for name, want in told.items()
+            for name, want in response.items()
             if want.slots > 0
         }
 
@@ -61,7 +61,7 @@ class MemoryWants:
         rows = self._rows.setdefault(mesh, {})
         name = want_field(want)
         before = rows.get(name)
-        if before is None and (missing == 0 or len(rows) >= TOLD_MAX):
+        if before is None and (missing == 0 or len(rows) >= ROWS_SENT_MAX):
             return False
         slots = max(before.slots - granted if before is not None else 0, missing)
         if slots:

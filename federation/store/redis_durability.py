@@ -91,9 +91,9 @@ class RedisDurability:
         if settings.get("appendonly") != "yes":
             return _Means(syncs_always=False, can_wait=False, has_replica=False)
         with redis_answers("look at the server"):
-            told: dict[str, Any] = server.info("server")
+            response: dict[str, Any] = server.info("server")
             replication: dict[str, Any] = server.info("replication")
-        major, minor, *_ = (int(part) for part in str(told["redis_version"]).split("."))
+        major, minor, *_ = (int(part) for part in str(response["redis_version"]).split("."))
         return _Means(
             syncs_always=settings.get("appendfsync") == "always",
             can_wait=(major, minor) >= _WAITAOF_SINCE,
@@ -118,10 +118,10 @@ def await_copy(server: redis.Redis, keys: Keys, wait_ms: int) -> bool:
 def _settings(server: redis.Redis) -> dict[str, str]:
     with redis_answers("look at the server"):
         try:
-            told = server.config_get("append*")
+            response = server.config_get("append*")
         except redis.exceptions.NoPermissionError:
             return {}
-    return {_text(name): _text(value) for name, value in told.items()}
+    return {_text(name): _text(value) for name, value in response.items()}
 
 
 def _text(value: object) -> str:

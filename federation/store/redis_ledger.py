@@ -24,7 +24,7 @@ from federation.errors import (
 )
 from federation.leases import (
     ROWS_MAX,
-    TOLD_MAX,
+    ROWS_SENT_MAX,
     Acquired,
     Aim,
     Beat,
@@ -35,11 +35,11 @@ from federation.leases import (
     Lease,
     LeaseRefused,
     LeaseTerms,
+    LedgerResponse,
     LookAgain,
     QuotaDemand,
     Session,
     Swept,
-    Told,
 )
 from federation.moving import moved
 from federation.receipts import ReceiptKeys
@@ -56,7 +56,7 @@ from federation.store.lease_rows import (
     lines_of,
     pays_row,
     refuse_unfit,
-    told_leases,
+    response_leases,
     want_row,
     want_view,
 )
@@ -183,10 +183,10 @@ class RedisLedger:
         raise_named(reply, record.mesh)
         uid, incarnation, ttl_ms = reply[6:]
         session = Session(mesh=record.mesh, incarnation=int(incarnation), ttl_ms=int(ttl_ms), epoch=int(reply[1]), ledger=uid.decode())
-        told = self._told(session, reply)
-        return replace(session, mark=told.mark, told=told)
+        response = self._response(session, reply)
+        return replace(session, mark=response.mark, response=response)
 
-    def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> Told:
+    def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> LedgerResponse:
         about = self._packed_of(record), beat.number
         if not beat.acks and not beat.pays and beat.wants is None and beat.claims is None:
             reply = self._call_for(session, "renew", *about)
@@ -196,12 +196,12 @@ class RedisLedger:
         if beat.acks:
             news["acks"] = [[part.tenant, part.flavor, part.version, dict(part.amounts.items())] for part in _bounded(beat.acks, ROWS_MAX)]
         if beat.wants is not None:
-            news["wants"] = [want_row(want) for want in _bounded(beat.wants, TOLD_MAX)]
+            news["wants"] = [want_row(want) for want in _bounded(beat.wants, ROWS_SENT_MAX)]
         if beat.claims is not None:
-            news["claims"] = [self._claim_row(session, lease) for lease in _bounded(beat.claims, TOLD_MAX)]
+            news["claims"] = [self._claim_row(session, lease) for lease in _bounded(beat.claims, ROWS_SENT_MAX)]
         if beat.pays:
-            news["pays"] = [pays_row(pays) for pays in _bounded(beat.pays, TOLD_MAX)]
-        return self._copied(self._told(session, self._call_for(session, "heartbeat", *about, json.dumps(news) if news else "")))
+            news["pays"] = [pays_row(pays) for pays in _bounded(beat.pays, ROWS_SENT_MAX)]
+        return self._copied(self._response(session, self._call_for(session, "heartbeat", *about, json.dumps(news) if news else "")))
 
     def _packed_of(self, record: MeshRecord) -> bytes:
         known, packed = self._packed  # Read both at once: another thread may write them.
@@ -227,10 +227,10 @@ class RedisLedger:
                 raise AmountError(f"{counted(want.slots, 'slot was', 'slots were')} asked for; ask for at least 1")
         reply = self._call_for(session, "acquire", lines_of(map(ask_line, _bounded(wants, ROWS_MAX))))
         answers = tuple(_answer(want, answer) for want, answer in zip(wants, reply[6].decode().splitlines(), strict=True))
-        return Acquired(answers=answers, told=self._copied(self._told(session, reply)))
+        return Acquired(answers=answers, response=self._copied(self._response(session, reply)))
 
-    def release(self, session: Session, parts: tuple[Kept, ...]) -> Told:
-        return self._told(session, self._call_for(session, "release", lines_of(map(kept_line, _bounded(parts, ROWS_MAX)))))
+    def release(self, session: Session, parts: tuple[Kept, ...]) -> LedgerResponse:
+        return self._response(session, self._call_for(session, "release", lines_of(map(kept_line, _bounded(parts, ROWS_MAX)))))
 
     def sweep(self, limit: int = 200) -> Swept:
         _, _, learn_ms, leases, meshes, stages, more, _ = self._call("sweep", limit)
@@ -339,19 +339,19 @@ class RedisLedger:
             raise_named(reply, session.mesh)
         return reply
 
-    def _copied(self, told: Told) -> Told:
+    def _copied(self, response: LedgerResponse) -> LedgerResponse:
         """Wait until a replica has the changed leases, or until the wait ends."""
-        if told.leases and self._copy_wait_ms:
+        if response.leases and self._copy_wait_ms:
             with suppress(StoreUnavailable):
                 await_copy(home_of(self._client, self._keys.touched), self._keys, self._copy_wait_ms)
-        return told
+        return response
 
-    def _told(self, session: Session, reply: list[Any]) -> Told:
+    def _response(self, session: Session, reply: list[Any]) -> LedgerResponse:
         _, epoch, learn_ms, mark, others_want, rows = reply[:6]
-        leases = told_leases(session.mesh, rows.decode()) if rows else ()
+        leases = response_leases(session.mesh, rows.decode()) if rows else ()
         if self._receipts is not None:
             leases = tuple(self._receipts.signed(session.ledger, lease) for lease in leases)
-        return Told(
+        return LedgerResponse(
             epoch=int(epoch),
             learn_ms=int(learn_ms),
             mark=int(mark),
@@ -361,9 +361,9 @@ class RedisLedger:
 
 
 @lru_cache(maxsize=1024)
-def _nothing_new(epoch: bytes, learn_ms: bytes, mark: bytes, others_want: bytes) -> Told:
+def _nothing_new(epoch: bytes, learn_ms: bytes, mark: bytes, others_want: bytes) -> LedgerResponse:
     """Return the reply of most heartbeats; cached, because it repeats."""
-    return Told(epoch=int(epoch), learn_ms=int(learn_ms), mark=int(mark), others_want=others_want == b"1")
+    return LedgerResponse(epoch=int(epoch), learn_ms=int(learn_ms), mark=int(mark), others_want=others_want == b"1")
 
 
 def _aim_row(aim: Aim) -> list[object]:
@@ -400,12 +400,12 @@ def _granted(answer: str) -> Granted:
 
 def _chapters(entry: bytes, fields: dict[bytes, bytes]) -> list[Chapter]:
     """Return the changes of one call, in order; or the beginning of an epoch."""
-    told = _texts(fields)
+    response = _texts(fields)
     at_ms = int(entry.partition(b"-")[0])
-    if "verb" in told:
-        return [Chapter(at_ms=at_ms, verb=told["verb"], lease=None, why=told.get("why", ""))]
+    if "verb" in response:
+        return [Chapter(at_ms=at_ms, verb=response["verb"], lease=None, why=response.get("why", ""))]
     chapters = []
-    for change in told["changes"].splitlines():
+    for change in response["changes"].splitlines():
         verb, holder, tenant, flavor, row = change.split(SEPARATOR, 4)
         chapters.append(Chapter(at_ms=at_ms, verb=verb, lease=lease_of(holder_of(holder)[0], tenant, flavor, row)))
     return chapters

@@ -75,10 +75,10 @@ def redis_answers(what: str) -> Iterator[None]:
     try:
         yield
     except ANY_ERROR as error:
-        raise _told_by(what, error) from error
+        raise _reported_by(what, error) from error
 
 
-def _told_by(what: str, error: Exception) -> StoreUnavailable | RuntimeDoorError:
+def _reported_by(what: str, error: Exception) -> StoreUnavailable | RuntimeDoorError:
     if isinstance(error, (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError)):
         return StoreUnavailable(f"{what}: Redis does not respond: {error}")
     if "NOREPLICAS" in str(error):
@@ -231,7 +231,7 @@ class Scripts:
                 self._functions = has_functions_of(self._client)
             reply = self._call_function(verb, arguments) if self._functions else self._call_script(verb, arguments)
         except ANY_ERROR as error:
-            raise _told_by(verb, error) from error
+            raise _reported_by(verb, error) from error
         if reply == [b"UNINIT"]:
             raise LedgerUninitialised(f"{verb}: the server holds no ledger; configure the federation on it")
         if type(reply) is list and reply and reply[0] == b"SCHEMA":

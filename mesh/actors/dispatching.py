@@ -124,9 +124,9 @@ class SequenceSplit:
         pieces = {name: cut_at(value, bounds, self.axis) for name, value in filled.items()}
         for rank in range(len(ranks)):
             place = ranks.dimensions.coordinates(rank)[self.along]
-            told = {self.tell: min(max(length - bounds[place], 0), bounds[place + 1] - bounds[place])} if self.tell else {}
+            described = {self.tell: min(max(length - bounds[place], 0), bounds[place + 1] - bounds[place])} if self.tell else {}
             own_args, own_kwargs = with_arguments(args, kwargs, {name: dealt[place] for name, dealt in pieces.items()})
-            yield rank, own_args, {**own_kwargs, **told}
+            yield rank, own_args, {**own_kwargs, **described}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,8 +177,8 @@ class Parts:
         """
         parts = chosen_arguments(FIRST, args, kwargs)[0]
         if len(parts) != len(ranks):
-            told = f"got {counted(len(parts), 'part')} for {counted(len(ranks), 'rank')}"
-            raise DispatchError(f"{told}; dispatch_fn='split' splits a value itself")
+            described = f"got {counted(len(parts), 'part')} for {counted(len(ranks), 'rank')}"
+            raise DispatchError(f"{described}; dispatch_fn='split' splits a value itself")
         for rank in range(len(ranks)):
             yield rank, *with_arguments(args, kwargs, {0: parts[rank]})
 
@@ -257,8 +257,8 @@ def weighted_bounds(weights: Sequence[int], count: int) -> list[int]:
 def _check_same_length(values: Mapping[int | str, Any], axis: int) -> None:
     lengths = {name: length_along(value, axis) for name, value in values.items()}
     if len(set(lengths.values())) > 1:
-        told = ", ".join(f"{name}: {length}" for name, length in lengths.items())
-        raise DispatchError(f"arguments that are split together must have equal lengths, got {told}")
+        described = ", ".join(f"{name}: {length}" for name, length in lengths.items())
+        raise DispatchError(f"arguments that are split together must have equal lengths, got {described}")
 
 
 def _is_empty(value: Any) -> bool:

@@ -66,8 +66,8 @@ class GroupCallFailed(GroupError):
 
     def __init__(self, method: str, errors: Mapping[int, BaseException], results: Mapping[int, Any], places: Mapping[int, str]) -> None:
         count = len({*errors, *results, *places})
-        told = "; ".join(f"{places.get(rank, f'rank {rank}')}: {_named(error)}" for rank, error in sorted(errors.items()))
-        super().__init__(f"{method}: {len(errors)} of {counted(count, 'rank')} failed. {told}")
+        described = "; ".join(f"{places.get(rank, f'rank {rank}')}: {_named(error)}" for rank, error in sorted(errors.items()))
+        super().__init__(f"{method}: {len(errors)} of {counted(count, 'rank')} failed. {described}")
         self.method = method
         self.errors = dict(errors)
         self.results = dict(results)

@@ -32,8 +32,8 @@ def length_along(value: Any, axis: int = 0) -> int:
     if isinstance(value, Mapping):
         lengths = {name: length_along(part, axis) for name, part in value.items()}
         if len(set(lengths.values())) > 1:
-            told = ", ".join(f"{name}: {length}" for name, length in lengths.items())
-            raise DispatchError(f"the values of a dict must have equal lengths to be split, got {told}")
+            described = ", ".join(f"{name}: {length}" for name, length in lengths.items())
+            raise DispatchError(f"the values of a dict must have equal lengths to be split, got {described}")
         return next(iter(lengths.values()), 0)
     shape = getattr(value, "shape", None)
     if shape is not None:
@@ -89,9 +89,9 @@ def join(pieces: Sequence[Any], axis: int = 0) -> Any:
         return first[:0].join(pieces)
     if len(kinds) == 1 and isinstance(first, (list, tuple)):
         return type(first)(chain.from_iterable(pieces)) if type(first) in (list, tuple) else list(chain.from_iterable(pieces))
-    told = ", ".join(sorted(kind.__name__ for kind in kinds))
+    described = ", ".join(sorted(kind.__name__ for kind in kinds))
     raise DispatchError(
-        f"results of kind {told} cannot be joined, only {_JOINED_KINDS}; "
+        f"results of kind {described} cannot be joined, only {_JOINED_KINDS}; "
         'collect_fn="gather" returns them as a list, "sum" and "mean" add them'
     )
 

@@ -116,8 +116,8 @@ def _meets(got: Any, expected: Any) -> bool:
 
 
 def _broken(case: Any, name: str, why: str) -> CaseResult:
-    told = case if isinstance(case, Mapping) else {}
-    return CaseResult(id=name, kind=str(told.get("kind", "")), passed=False, expected=told.get("expect"), got={"broken": why})
+    result = case if isinstance(case, Mapping) else {}
+    return CaseResult(id=name, kind=str(result.get("kind", "")), passed=False, expected=result.get("expect"), got={"broken": why})
 
 
 def _line_of(text: str, key: str) -> int:

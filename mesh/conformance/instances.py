@@ -37,7 +37,7 @@ def run(case: Mapping[str, Any]) -> Mapping[str, Any]:
         "answers": answers,
         "total": total.for_people(),
         "available": node.to_set().for_people(),
-        "free": {name: _told(node.free_ids(name)) for name in total if name not in bulk},
+        "free": {name: _result_of(node.free_ids(name)) for name in total if name not in bulk},
         "backlog": {name: from_units(name, node.backlog(name)) for name in total if node.backlog(name)},
         "wrong": node.check(),
     }
@@ -50,7 +50,7 @@ def _acquire(stand: _Stand, wanted: Any, fields: Fields) -> Any:
         return None
     if holder:
         stand.held[holder] = stand.held.get(holder, _NOTHING_TAKEN).plus(taken)
-    return {**{resource: _told(ids) for resource, ids in taken.ids.items()}, **taken.bulk.for_people()}
+    return {**{resource: _result_of(ids) for resource, ids in taken.ids.items()}, **taken.bulk.for_people()}
 
 
 def _release(stand: _Stand, holder: str, fields: Fields) -> str:
@@ -78,7 +78,7 @@ def _clear(stand: _Stand, _: Any, __: Fields) -> str:
     return "done"
 
 
-def _told(ids: ResourceIds) -> dict[str, int | float]:
+def _result_of(ids: ResourceIds) -> dict[str, int | float]:
     return {str(number): from_units("", amount.units) for number, amount in sorted(ids.amounts().items())}
 
 

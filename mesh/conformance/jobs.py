@@ -164,11 +164,11 @@ def _allocated(story: _Story, places: Mapping[str, str], fields: Fields) -> list
     return story.take(MembersAllocated(at_ms=story.at_ms, allocation=found))
 
 
-def _of_member(kind: type[MemberEvent], **told: str) -> Callable[[_Story, Any, Fields], list[str]]:
+def _of_member(kind: type[MemberEvent], **result: str) -> Callable[[_Story, Any, Fields], list[str]]:
     def take(story: _Story, name: str, fields: Fields) -> list[str]:
         member = story.member(name)
         attempt = fields.take("attempt", story.job.members[member].attempt)
-        more = {key: fields.take(key, usual) for key, usual in told.items()}
+        more = {key: fields.take(key, usual) for key, usual in result.items()}
         return story.take(kind(at_ms=story.at_ms, job=story.spec.job, member=member, attempt=attempt, **more))
 
     return take

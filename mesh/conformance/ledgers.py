@@ -111,7 +111,7 @@ def _shape(written: Any) -> GroupShape:
     return GroupShape(tuple(map(ResourceSet.of, written if isinstance(written, list) else [written])))
 
 
-def _told(shape: GroupShape) -> Any:
+def _result_of(shape: GroupShape) -> Any:
     bundles = [bundle.for_people() for bundle in shape.bundles]
     if shape.strategy != _PACK:
         return {"bundles": bundles, "strategy": shape.strategy}
@@ -170,7 +170,7 @@ _GROUP_VERBS: Verbs[_Stand] = {
     "drop": _drop,
     "match": _match,
     "expired": lambda stand, now_ms, _: _names(stand.ledger.expired(now_ms, stand.spec)),
-    "missing": lambda stand, _, __: [_told(shape) for shape in stand.ledger.missing_reserved(_POOL, stand.spec.groups)],
+    "missing": lambda stand, _, __: [_result_of(shape) for shape in stand.ledger.missing_reserved(_POOL, stand.spec.groups)],
     "surplus": lambda stand, _, __: _names(stand.ledger.surplus_reserved(_POOL, stand.spec.groups)),
     "in_the_way": _in_the_way,
 }

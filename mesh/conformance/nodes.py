@@ -18,7 +18,7 @@ def run(case: Mapping[str, Any]) -> Mapping[str, Any]:
     with Fields(case["given"], "given") as given:
         table = read_table(given.take("nodes"))
     answers = answer_all(_VERBS, table, case)
-    return {"answers": answers, "count": len(table), "nodes": {name: _told(table, name) for name in table.names if name is not None}}
+    return {"answers": answers, "count": len(table), "nodes": {name: _result_of(table, name) for name in table.names if name is not None}}
 
 
 def _by_row(change: Callable[[NodeTable, int, Units], None]) -> Callable[[NodeTable, Any, Fields], str]:
@@ -53,7 +53,7 @@ def _delete(table: NodeTable, resource: str, fields: Fields) -> str:
     return "done"
 
 
-def _told(table: NodeTable, node: NodeName) -> Mapping[str, Any]:
+def _result_of(table: NodeTable, node: NodeName) -> Mapping[str, Any]:
     stands = table.resources_of(node)
     row = table.row(node)
     return {

@@ -45,7 +45,7 @@ def run(case: Mapping[str, Any]) -> Mapping[str, Any]:
     scored = evaluate(request, tasks, rules, now_ms, given_way=given_way)
     if places:
         free = {name: _amounts(amounts, f"nodes.{name}") for name, amounts in nodes.items()}
-        return {**_judged(scored), **_told_together(_together(places, free, scored, short, request, rules, given_way), list(nodes))}
+        return {**_judged(scored), **_result_together(_together(places, free, scored, short, request, rules, given_way), list(nodes))}
     found = plan(
         wanted,
         pool=request.pool,
@@ -57,7 +57,7 @@ def run(case: Mapping[str, Any]) -> Mapping[str, Any]:
         given_way=given_way,
         reusable=reusable,
     )
-    return {**_judged(scored), **_told(found, list(nodes))}
+    return {**_judged(scored), **_result_of(found, list(nodes))}
 
 
 def _judged(scored: Sequence[Scored]) -> Mapping[str, Any]:
@@ -112,12 +112,12 @@ def _together(
     )
 
 
-def _told_together(found: PreemptionPlan | PreemptionRefused, nodes: list[str]) -> Mapping[str, Any]:
-    told = _told(found, nodes)
-    return told if isinstance(found, PreemptionRefused) else {**told, "nodes": [nodes[row] for _, (row,) in found.places]}
+def _result_together(found: PreemptionPlan | PreemptionRefused, nodes: list[str]) -> Mapping[str, Any]:
+    result = _result_of(found, nodes)
+    return result if isinstance(found, PreemptionRefused) else {**result, "nodes": [nodes[row] for _, (row,) in found.places]}
 
 
-def _told(found: PreemptionPlan | PreemptionRefused, nodes: list[str]) -> Mapping[str, Any]:
+def _result_of(found: PreemptionPlan | PreemptionRefused, nodes: list[str]) -> Mapping[str, Any]:
     if isinstance(found, PreemptionRefused):
         return {"victims": None, "node": None, "reuses": None, "refused": found.reason.value, "detail": found.detail}
     victims = sorted(victim.task for victim in found.victims)

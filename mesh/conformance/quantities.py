@@ -44,9 +44,9 @@ def _run_amount(case: Mapping[str, Any]) -> Mapping[str, Any]:
         **comparisons,
         "units": a.units,
         "is_whole": a.is_whole,
-        "sum": _told(_unless_refused(add, a, b)),
-        "difference": _told(_unless_refused(sub, a, b)),
-        "left": _told(left),
+        "sum": _result_of(_unless_refused(add, a, b)),
+        "difference": _result_of(_unless_refused(sub, a, b)),
+        "left": _result_of(left),
     }
 
 
@@ -63,12 +63,12 @@ def _run_set(case: Mapping[str, Any]) -> Mapping[str, Any]:
         "same_hash": hash(a) == hash(b),
         "subset": a.is_subset_of(b),
         "superset": a.is_superset_of(b),
-        "sum": _told(_unless_refused(add, a, b)),
-        "difference": _told(_unless_refused(sub, a, b)),
-        "bounded_sum": _told(a.add_bounded(b, total)),
-        "a": _told(a),
+        "sum": _result_of(_unless_refused(add, a, b)),
+        "difference": _result_of(_unless_refused(sub, a, b)),
+        "bounded_sum": _result_of(a.add_bounded(b, total)),
+        "a": _result_of(a),
         "size": len(a),
-        "left": _told(left),
+        "left": _result_of(left),
     }
 
 
@@ -91,7 +91,7 @@ def _unless_refused(operation: Callable[[T, T], T], a: T, b: T) -> T | None:
         return None
 
 
-def _told(quantity: Amount | ResourceSet | None) -> Any:
+def _result_of(quantity: Amount | ResourceSet | None) -> Any:
     if isinstance(quantity, ResourceSet):
         return quantity.for_people()
     return None if quantity is None else from_units("", quantity.units)

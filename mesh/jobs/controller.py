@@ -307,8 +307,8 @@ class JobController:
 
     def _report(self, job: JobRecord) -> Decisions:
         report = ReportJob(job=job.job, stage=job.stage, schedule_state=job.schedule_state, reason=job.reason, detail=job.detail)
-        if job.told != report:
-            job.told = report
+        if job.reported != report:
+            job.reported = report
             yield report
 
 

@@ -78,7 +78,7 @@ class JobRecord:
     leader_address: str | None = None  #: None: no leader is up, so no worker may start.
     reason: Reason | None = None
     detail: str = ""
-    told: ReportJob | None = None  #: Last report.
+    reported: ReportJob | None = None  #: Last report.
     members: dict[Member, MemberRecord] = field(init=False)  #: The same records by member.
 
     def __post_init__(self) -> None:
@@ -179,8 +179,8 @@ class JobRecord:
         )
 
     def _story(self) -> str:
-        told = ", ".join(f"{record.member} {record.state.value} (attempt {record.attempt})" for record in self.records)
-        return f"its members: {told}"
+        reported = ", ".join(f"{record.member} {record.state.value} (attempt {record.attempt})" for record in self.records)
+        return f"its members: {reported}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

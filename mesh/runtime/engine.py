@@ -77,7 +77,7 @@ class StageEngine:
         self._landmark: Any = ray.put(None)  #: A value that is there: see `_when_submitted`.
         self._bring_in: Any = ray.remote(bring_in).options(num_cpus=0, num_returns=2)
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._watch: ReportWatch[_Key] = ReportWatch(lambda key, outcome: self._events.put(partial(self._told, key, outcome)))
+        self._watch: ReportWatch[_Key] = ReportWatch(lambda key, outcome: self._events.put(partial(self._reported, key, outcome)))
         self._room = RoomWatch(lambda stage, words: self._events.put(partial(self._tell_waiting, stage, words)))
         threading.Thread(target=self._work, name="engine", daemon=True).start()
 
@@ -142,7 +142,7 @@ class StageEngine:
         except queue.Empty:
             return None
 
-    def _told(self, key: _Key, outcome: TaskReport | BaseException) -> None:
+    def _reported(self, key: _Key, outcome: TaskReport | BaseException) -> None:
         self._watch.done(key)
         self._take(key, outcome)
 
@@ -282,11 +282,11 @@ class StageEngine:
         if isinstance(outcome, TaskReport):
             self._hold(run, node, task[0])
             return
-        told = read(outcome, node)
+        reported = read(outcome, node)
         cause = getattr(outcome, "cause", None)
         fault = getattr(cause, "fault", None)
         reason = fault.reason if fault is not None else Reason.VALUE_LOST
-        message = fault.message if fault is not None else getattr(told, "message", str(outcome))
+        message = fault.message if fault is not None else getattr(reported, "message", str(outcome))
         for stage in tuple(self._stages.values()):
             if stage.spec.run == run and stage.machine.awaits(node):
                 self._lose_input(stage, node, reason, message)
@@ -382,26 +382,26 @@ class StageEngine:
                 self._came_back(stage.spec.stage, reader, error)
 
     def _take_error(self, stage: OpenStage, node: NodeId, error: BaseException) -> None:
-        told = read(error, node)
-        if isinstance(told, GroupLost):
+        reported = read(error, node)
+        if isinstance(reported, GroupLost):
             self._lose_group(stage.spec.stage)
         if stage.cancelled:
             self._stop(stage, node)
-        elif isinstance(told, GroupLost) and node not in stage.started_ms:
+        elif isinstance(reported, GroupLost) and node not in stage.started_ms:
             stage.machine.leave(node)
-        elif isinstance(told, TaskInterrupted) and not stage.is_group_lost:
+        elif isinstance(reported, TaskInterrupted) and not stage.is_group_lost:
             self._fail(stage, node, OwnFailure(Reason.CANCELLED_BY_USER, "ray.exceptions.TaskCancelledError", "cancelled"))
-        elif isinstance(told, Inherited) and told.from_task:
+        elif isinstance(reported, Inherited) and reported.from_task:
             stage.machine.leave(node)  # The task that failed reports itself.
         elif stage.machine.has_open_need(node):
             stage.early[node] = error  # Perhaps its own, perhaps that of a task whose report is still on its way.
-        elif isinstance(told, (GroupLost, TaskInterrupted)):
+        elif isinstance(reported, (GroupLost, TaskInterrupted)):
             self._fail(stage, node, OwnFailure(Reason.WORKER_LOST, "ray.exceptions.TaskPlacementGroupRemoved", GROUP_LOST))
-        elif isinstance(told, OwnFailure):
-            self._fail(stage, node, told)
+        elif isinstance(reported, OwnFailure):
+            self._fail(stage, node, reported)
         else:
             self._lose_values(stage, node, error)
-            self._fail(stage, node, OwnFailure(Reason.VALUE_LOST, "ray.exceptions.ObjectLostError", told.message))
+            self._fail(stage, node, OwnFailure(Reason.VALUE_LOST, "ray.exceptions.ObjectLostError", reported.message))
 
     def _stop(self, stage: OpenStage, node: NodeId) -> None:
         if node in stage.started_ms:
@@ -410,12 +410,12 @@ class StageEngine:
         else:
             stage.machine.leave(node)
 
-    def _fail(self, stage: OpenStage, node: NodeId, told: OwnFailure) -> None:
+    def _fail(self, stage: OpenStage, node: NodeId, reported: OwnFailure) -> None:
         if stage.machine.fail(node) is None:
             return
         now_ms = time.time_ns() // 1_000_000
-        fault = told.fault
-        failure, blobs = failure_of(told)
+        fault = reported.fault
+        failure, blobs = failure_of(reported)
         message = NodeFailed(
             stage=stage.spec.stage,
             node=node,

@@ -189,9 +189,9 @@ def task_of(key: str, code: bytes | None, *, name: str, runner: Any, mesh: MeshI
         register(mesh)
         keep_connected()
         _heed_cancel()
-        told: TaskCall = pickle.loads(call)  # noqa: S301 - written by the runner
-        attribute_to(mesh, told.stage)
-        return _run(runner, key, code, told, values)
+        reported: TaskCall = pickle.loads(call)  # noqa: S301 - written by the runner
+        attribute_to(mesh, reported.stage)
+        return _run(runner, key, code, reported, values)
 
     # Ray's own views name a task by its function's name.
     run_node.__name__ = run_node.__qualname__ = name

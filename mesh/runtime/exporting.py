@@ -120,7 +120,7 @@ def unpack(data: bytes | bytearray, encoding: Encoding) -> Any:
     try:
         return json.loads(data) if encoding is Encoding.JSON else pickle.loads(data)  # noqa: S301 - only the tenant's own workers read these
     except Exception as unknown:
-        raise ValueUnreadable(Reason.CODE_UNAVAILABLE, f"a stored value cannot be unpickled here: {_told(unknown)}") from unknown
+        raise ValueUnreadable(Reason.CODE_UNAVAILABLE, f"a stored value cannot be unpickled here: {_described(unknown)}") from unknown
 
 
 def belongs(uri: str, run: RunId, storage_url: str) -> bool:
@@ -203,7 +203,8 @@ def _pickle_into(sink: _Sink, value: Any, node: NodeId) -> None:
     except Exception as refused:
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
         raise ValueUnwritable(
-            Reason.RESULT_UNSERIALIZABLE, f"the value of {node} ({kind}) can be written neither as JSON nor as a pickle: {_told(refused)}"
+            Reason.RESULT_UNSERIALIZABLE,
+            f"the value of {node} ({kind}) can be written neither as JSON nor as a pickle: {_described(refused)}",
         ) from refused
 
 
@@ -222,7 +223,7 @@ def _read_file(stored: StoredValue, uri: str) -> bytearray:
                 digest.update(chunk)
             rest = file.read(1)
     except (OSError, ValueError) as gone:
-        raise ValueUnreadable(Reason.VALUE_LOST, f"{uri} cannot be read: {_told(gone)}") from gone
+        raise ValueUnreadable(Reason.VALUE_LOST, f"{uri} cannot be read: {_described(gone)}") from gone
     if filled < stored.size_bytes or rest or digest.hexdigest() != stored.sha256:
         raise ValueUnreadable(Reason.VALUE_LOST, f"{uri} is corrupt: its size or hash is not that of the value written")
     return data
@@ -274,7 +275,7 @@ class _Sink:
             _, final = fsspec.core.url_to_fs(uri)
             self._filesystem.mv(self._part, final)
         except Exception as refused:
-            raise ValueUnwritable(Reason.VALUE_LOST, f"{uri} cannot be written: {_told(refused)}") from refused
+            raise ValueUnwritable(Reason.VALUE_LOST, f"{uri} cannot be written: {_described(refused)}") from refused
         self._file = None
         return StoredValue(sha256=sha256, size_bytes=self._size, encoding=encoding, uri=uri), None
 
@@ -299,7 +300,7 @@ class _Sink:
                 self._file.write(self._small.getbuffer())
             self._file.write(view)
         except Exception as refused:
-            raise ValueUnwritable(Reason.VALUE_LOST, f"{self._folder} cannot be written: {_told(refused)}") from refused
+            raise ValueUnwritable(Reason.VALUE_LOST, f"{self._folder} cannot be written: {_described(refused)}") from refused
 
 
 def _file_name(name: str) -> str:
@@ -311,5 +312,5 @@ def _file_name(name: str) -> str:
     return safe
 
 
-def _told(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"

@@ -147,7 +147,7 @@ class NodeGuards:
         self._guards: dict[str, Any] = {}  #: Actors by node.
         self._clocks: dict[str, int] = {}  #: The last that each node has given.
         self._asked: dict[str, Any] = {}  #: Questions for a stamp that are not answered.
-        self._told: dict[str, Any] = {}  #: Proofs that are on their way, and their answers.
+        self._reported: dict[str, Any] = {}  #: Proofs that are on their way, and their answers.
         self._was_answered = False  #: By any node, ever.
         self._guarded: set[str] = set()  #: Nodes whose watchdog has taken a proof.
 
@@ -184,13 +184,13 @@ class NodeGuards:
             renewal = Renewal(
                 incarnation=incarnation, clock_ms=clock_ms, stop_after_ms=stop_after_ms, kill_after_ms=kill_after_ms, since=since
             )
-            self._told[node] = self._guards[node].extend_deadline.remote(renewal)
+            self._reported[node] = self._guards[node].extend_deadline.remote(renewal)
 
     def unguarded(self, wait_s: float = STAMPS_S) -> frozenset[str]:
         """Nodes whose watchdog has not accepted the last proof that it was sent, or was sent none yet. Waits so long at most."""
-        ready, _ = ray.wait(list(self._told.values()), num_returns=len(self._told), timeout=wait_s) if self._told else ([], [])
-        answered = {node for node, answer in self._told.items() if answer in ready}
-        accepted = {node for node in answered if _is_yes(self._told[node])}
+        ready, _ = ray.wait(list(self._reported.values()), num_returns=len(self._reported), timeout=wait_s) if self._reported else ([], [])
+        answered = {node for node, answer in self._reported.items() if answer in ready}
+        accepted = {node for node in answered if _is_yes(self._reported[node])}
         self._guarded = (self._guarded - answered) | accepted
         return self._there - accepted
 
@@ -227,7 +227,7 @@ class NodeGuards:
         return _Guard.options(name=name, get_if_exists=True, lifetime="detached", scheduling_strategy=there).remote(self._mesh)
 
     def _drop(self, node: str) -> None:
-        for kept in (self._guards, self._clocks, self._asked, self._told):
+        for kept in (self._guards, self._clocks, self._asked, self._reported):
             kept.pop(node, None)
         self._guarded.discard(node)
 

@@ -141,7 +141,7 @@ class _Module:
         try:
             yield
         except (self._wasmtime.WasmtimeError, self._wasmtime.Trap) as error:
-            raise PluginError(f"plugin {self._name} was stopped: {self._told(error)}") from error
+            raise PluginError(f"plugin {self._name} was stopped: {self._described(error)}") from error
 
     def _instance(self, fuel: int) -> tuple[Any, Any]:
         store = self._wasmtime.Store(self._engine)
@@ -150,7 +150,7 @@ class _Module:
         with self._trapped():
             return store, self._wasmtime.Instance(store, self._module, [])
 
-    def _told(self, error: Exception) -> str:
+    def _described(self, error: Exception) -> str:
         """Why it stopped: of a trap only its cause, not the backtrace."""
         code = getattr(error, "trap_code", None)
         if code is not None:
@@ -170,7 +170,7 @@ class _Module:
             binary = self._wasmtime.wat2wasm(source) if path.suffix == ".wat" else source
             return self._wasmtime.Module(self._engine, binary)
         except self._wasmtime.WasmtimeError as error:
-            raise PluginError(f"plugin {self._name}: {path} is no valid module: {self._told(error)}") from error
+            raise PluginError(f"plugin {self._name}: {path} is no valid module: {self._described(error)}") from error
 
     def _checked_hooks(self, path: Path) -> frozenset[str]:
         imported = [f"{entry.module}.{entry.name}" for entry in self._module.imports]

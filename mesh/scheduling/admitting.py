@@ -156,8 +156,8 @@ def continue_eviction(state: MeshState, preemptor: TaskId | None) -> None:
 def explain(state: MeshState, record: TaskRecord, reason: Reason, detail: str) -> None:
     """Explain why a task waits, if the reason or detail changed."""
     task = record.request.task
-    if state.told.get(task) != (reason, detail):
-        state.told[task] = (reason, detail)
+    if state.reported.get(task) != (reason, detail):
+        state.reported[task] = (reason, detail)
         state.orders.append(ExplainWaiting(version=state.version, task=task, reason=reason, detail=detail))
 
 

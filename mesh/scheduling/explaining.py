@@ -67,12 +67,12 @@ def explain_task(state: MeshState, task: TaskId, now_ms: int) -> TaskExplanation
 def _why(state: MeshState, task: TaskId, where: TaskState) -> tuple[Reason | None, str]:
     record = state.records[task]
     if where in _BEFORE:
-        return _BEFORE[where], state.told.get(task, (None, ""))[1]
+        return _BEFORE[where], state.reported.get(task, (None, ""))[1]
     if where in AT_WORK:
         return record.stopping, "it saves its state and stops" if record.stopping is not None else ""
     if where is TaskState.PLACEABLE and record.bucket is not None and record.bucket.refused is not None:
         return record.bucket.refused
-    return state.told.get(task, (Reason.WAITING_IN_QUEUE, "it has not been tried yet"))
+    return state.reported.get(task, (Reason.WAITING_IN_QUEUE, "it has not been tried yet"))
 
 
 def _estimate_ms(state: MeshState, task: TaskId, position: int, now_ms: int) -> int | None:

@@ -166,8 +166,8 @@ def _whole(line: str | bytes, number: int) -> bytes:
 
 def _checked(raw: bytes, number: int) -> dict[str, Any]:
     body = raw.rstrip(b"\r\n")
-    inner, mark, told = body[:-_CRC_SIZE], body[-_CRC_SIZE : -_CRC_SIZE + len(_CRC_MARK)], body[-10:]
-    if mark != _CRC_MARK.encode() or told != b'%08x"}' % zlib.crc32(inner):
+    inner, mark, reported = body[:-_CRC_SIZE], body[-_CRC_SIZE : -_CRC_SIZE + len(_CRC_MARK)], body[-10:]
+    if mark != _CRC_MARK.encode() or reported != b'%08x"}' % zlib.crc32(inner):
         raise _DamagedLine(f"line {number}: wrong checksum; the line is damaged")
     try:
         plain = json.loads(body)

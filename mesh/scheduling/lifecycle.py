@@ -208,7 +208,7 @@ def _follow(state: MeshState, record: TaskRecord, to: TaskState, preemptor: Task
 
 def remember_end(state: MeshState, task: TaskId, to: TaskState) -> None:
     """Remember the last ended tasks by id, so that a repeated submission is recognised."""
-    state.told.pop(task, None)
+    state.reported.pop(task, None)
     ended = state.ended
     ended[task] = to
     while len(ended) > ENDED_KEPT:

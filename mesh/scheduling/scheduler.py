@@ -224,7 +224,7 @@ class MeshScheduler:
         record.refusals = 0
         state.note_start(record)
         end_eviction(state, event.task)
-        self.state.told.pop(event.task, None)
+        self.state.reported.pop(event.task, None)
         if record.request.agent is None:
             state.agents[event.agent] = event.task
             agent_came(self.state, event.agent)

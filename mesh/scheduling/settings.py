@@ -27,7 +27,7 @@ class SchedulerSettings:
     reservation_timeout_ms: int = 60_000  #: How long freed capacity is held for a preemptor that does not start.
     reserve_after_ms: int | None = 120_000  #: Wait after which capacity is reserved for a head as it becomes free; None: never.
     start_tries: int = 5  #: Failed starts before the task fails.
-    demands_told_max: int = 64  #: Limit on demands sent to the autoscaler.
+    demands_sent_max: int = 64  #: Limit on demands sent to the autoscaler.
     top_k_fraction: float = 0.2  #: Share of the nodes, for `hybrid`.
     top_k_absolute: int = 1
     spread_threshold: float = 0.5

@@ -97,7 +97,7 @@ class MeshState:
         self.reserve_rests: dict[PoolName, int] = {}  #: Until when no reserved group is ordered in a pool, since Ray refused one.
         self.made: set[GroupId] = set()  #: Groups that exist in Ray: they use resources; other groups have a promise.
         self.node_versions: dict[NodeName, int] = {}  #: Version of the last placement on each node.
-        self.told: dict[TaskId, tuple[Reason, str]] = {}  #: Last explanation of each waiting task.
+        self.reported: dict[TaskId, tuple[Reason, str]] = {}  #: Last explanation of each waiting task.
         self.demands: tuple[ResourceSet, ...] = ()  #: Last request to the autoscaler.
         self.demands_at = 0  #: Value of `refusals` at that request.
         self.orders: list[Decision] = []  #: Decisions of the current call of `handle`.
@@ -250,7 +250,7 @@ class MeshState:
 
     def unmet_demands(self) -> tuple[ResourceSet, ...]:
         """Return the demands that fit on no node or wait for capacity: one set per task or bundle, up to the limit."""
-        most, demands = self.settings.demands_told_max, list[ResourceSet]()
+        most, demands = self.settings.demands_sent_max, list[ResourceSet]()
         for task in self.tasks.in_state(TaskState.INFEASIBLE)[:most]:
             request = self.records[task].request
             demands.extend(request.bundles or (request.resources,))

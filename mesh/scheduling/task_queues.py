@@ -180,7 +180,7 @@ class SchedulingQueues:
             LedgerError: The task is known already.
         """
         if task in self._tasks:
-            raise LedgerError(f"{task} is already known, {self._told(task)}")
+            raise LedgerError(f"{task} is already known, {self._described(task)}")
         self._tasks[task] = _Kept(state, resources, job, agent, _BEGINNINGS[state])
         self._queues[state].add(task, resources)
         if job is not None:
@@ -197,7 +197,7 @@ class SchedulingQueues:
         """
         kept = self._kept(task)
         if to not in TRANSITIONS[kept.state]:
-            raise IllegalTransition(f"{task} cannot become {to.value}: {self._told(task)}")
+            raise IllegalTransition(f"{task} cannot become {to.value}: {self._described(task)}")
         self._queues[kept.state].remove(task)
         kept.state = to
         kept.story = (*kept.story[1 - STORY_LENGTH_MAX :], to)
@@ -276,7 +276,7 @@ class SchedulingQueues:
             raise LedgerError(f"there is no task {task}")
         return found
 
-    def _told(self, task: TaskId) -> str:
+    def _described(self, task: TaskId) -> str:
         return f"states so far: {' > '.join(state.value for state in self._tasks[task].story)}"
 
 

@@ -148,7 +148,7 @@ def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView
     orders = ports.orders.in_force()
     rehearsal = rehearse(record, snapshot, ports.costs, orders.filed.settings_of(tenant))
     outlooks = Outlooks(snapshot, orders, queues, ports.costs, ports.queue.ages(), cache(partial(_running_of, ports)))
-    told: list[Outlook] = []
+    reported: list[Outlook] = []
     before: list[Piece] = []
     for each in rehearsal.stages:
         piece = Piece(
@@ -160,11 +160,11 @@ def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView
             user=user,
             created_ms=QUEUE_DEPTH_MAX + len(before),
         )
-        told.append(outlooks.would_be(piece, before) if len(told) < STAGES_MAX else Outlook(piece=piece, reason=None))
+        reported.append(outlooks.would_be(piece, before) if len(reported) < STAGES_MAX else Outlook(piece=piece, reason=None))
         if each.goes_first:
             before.append(piece)
     allowed = _starts(ports, snapshot, orders, tenant).allowed(tenant, user, snapshot.at_ms)
-    return plan_view(record, rehearsal, told, allowed, partial(reaches, principal), snapshot.at_ms)
+    return plan_view(record, rehearsal, reported, allowed, partial(reaches, principal), snapshot.at_ms)
 
 
 def tell_story(
@@ -181,14 +181,14 @@ def tell_story(
     if tenant is not None and not reaches(principal, tenant):
         check_reach(principal, tenant, tree.tenants)
     chapters = ports.ledger.story(mesh, of, CHAPTERS_MAX)
-    told = [
+    reported = [
         chapter
         for chapter in chapters
         if chapter.lease is None or (reaches(principal, chapter.lease.tenant) and flavor in (None, chapter.lease.flavor))
     ]
     if tenant is not None and not any(chapter.lease for chapter in chapters):
         check_reach(principal, tenant, tree.tenants)  # A tenant removed from the tree still has its history.
-    return StoryView(chapters=[chapter_view(chapter) for chapter in told[-limit:]])
+    return StoryView(chapters=[chapter_view(chapter) for chapter in reported[-limit:]])
 
 
 def _look(ports: Dependencies) -> tuple[FederationSnapshot, Queues]:

@@ -14,7 +14,7 @@ from federation.tenants import SEPARATOR, TenantTree
 from mesh.counting import counted
 from serve_apps.cli.output import console_for, print_json
 from serve_apps.cli.session import JsonOption
-from serve_apps.cli.state import STATE, ConfigArgument, StateOption, read_told, running_stores
+from serve_apps.cli.state import STATE, ConfigArgument, StateOption, read_config_told, running_stores
 from serve_apps.configuration.applied_changes import Changes, Difference, as_json, changes, refuse_crowding
 from serve_apps.one_machine.client_default import gone_default, publish_default
 from serve_apps.one_machine.stack_folder import StackFolder
@@ -32,7 +32,7 @@ def apply(
     json_asked: JsonOption = False,
 ) -> None:
     """Apply the file's tenants, quotas, weights, rules and limits to the running federation. Running work continues."""
-    checked, folder = read_told(config, about=APPLIED), StackFolder(state)
+    checked, folder = read_config_told(config, about=APPLIED), StackFolder(state)
     stores = running_stores(state)
     refuse_another(folder, checked, config)
     tree, asked = TenantTree(tenants_of(checked)), standing_orders_of(checked)
@@ -46,9 +46,9 @@ def apply(
     if gone is not None and not dry_run:
         publish_default(folder, gone)
     if json_asked:
-        told = {"applied": not dry_run, "tenants": len(tree.tenants), **as_json(found), "not_applied": list(left)}
-        told["default_tenant"] = {"before": gone.before, "after": gone.after} if gone is not None else None
-        print_json(json.dumps(told, indent=2))
+        described = {"applied": not dry_run, "tenants": len(tree.tenants), **as_json(found), "not_applied": list(left)}
+        described["default_tenant"] = {"before": gone.before, "after": gone.after} if gone is not None else None
+        print_json(json.dumps(described, indent=2))
         return
     console = console_for()
     console.print(f"{'would be applied' if dry_run else 'applied'}: {counted(len(tree.tenants), 'tenant')}")

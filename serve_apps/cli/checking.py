@@ -28,7 +28,7 @@ class _Checked:
 
     problems: tuple[Located, ...] = ()
     warnings: tuple[Located, ...] = ()
-    told: str = ""  #: Summary, if there are no problems.
+    described: str = ""  #: Summary, if there are no problems.
 
 
 def register(app: typer.Typer) -> None:
@@ -43,11 +43,11 @@ def validate(
     checked = _check_spec(file) if names_spec(str(file)) else _check_config(file)
     problems, warnings = checked.problems, checked.warnings
     if as_json:
-        told = {"problems": [_for_programs(one) for one in problems], "warnings": [_for_programs(one) for one in warnings]}
-        print_json(json.dumps({"file": str(file), "ok": not problems, **told}, indent=2, ensure_ascii=False))
+        described = {"problems": [_for_programs(one) for one in problems], "warnings": [_for_programs(one) for one in warnings]}
+        print_json(json.dumps({"file": str(file), "ok": not problems, **described}, indent=2, ensure_ascii=False))
     else:
         out = console_for(stderr=bool(problems))
-        last = f"{file}: {counted(len(problems), 'problem')}" if problems else checked.told
+        last = f"{file}: {counted(len(problems), 'problem')}" if problems else checked.described
         for line in (*map(str, problems), *(f"warning: {warning}" for warning in warnings), last):
             out.print(line, soft_wrap=True)
     if problems:
@@ -59,8 +59,8 @@ def _check_config(file: Path) -> _Checked:
         config = read_config(file)
     except ConfigError as wrong:
         return _Checked(problems=wrong.located, warnings=wrong.warnings)
-    told = (counted(len(config.clusters), "cluster"), counted(len(config.meshes), "mesh"), counted(len(config.flavors), "flavor"))
-    return _Checked(warnings=config.warnings, told=f"{file}: ok, {', '.join(told)}")
+    described = (counted(len(config.clusters), "cluster"), counted(len(config.meshes), "mesh"), counted(len(config.flavors), "flavor"))
+    return _Checked(warnings=config.warnings, described=f"{file}: ok, {', '.join(described)}")
 
 
 def _check_spec(file: Path) -> _Checked:
@@ -71,7 +71,7 @@ def _check_spec(file: Path) -> _Checked:
         return _Checked(problems=(unread(file, refused),))
     except SpecError as wrong:
         return _Checked(problems=tuple(sorted(_located(file, body, wrong), key=lambda one: (one.line or 0, one.column or 0, one.place))))
-    return _Checked(told=f"{file}: ok, {counted(len(spec.nodes), 'node')}, {counted(len(spec.outputs), 'output')}")
+    return _Checked(described=f"{file}: ok, {counted(len(spec.nodes), 'node')}, {counted(len(spec.outputs), 'output')}")
 
 
 def _located(file: Path, body: bytes, wrong: SpecError) -> Iterator[Located]:

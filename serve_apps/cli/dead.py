@@ -67,7 +67,7 @@ def show_letter(letter: LetterArgument, address: AddressOption = None, state: St
 def requeue_letter(letter: LetterArgument, address: AddressOption = None, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Submit the whole run of the dead letter again, as a new run, and drop all dead letters of the old run."""
     if is_elsewhere(address):
-        view = _told(RequeuedView, f"{_path(letter)}/requeue", address)
+        view = _described(RequeuedView, f"{_path(letter)}/requeue", address)
     else:
         stores = running_stores(state)
         view = RequeuedView(letter=letter, run=requeue(stores.runs, stores.blobs, letter, SystemClock().wall_ms()))
@@ -78,7 +78,7 @@ def requeue_letter(letter: LetterArgument, address: AddressOption = None, state:
 def drop_letter(letter: LetterArgument, address: AddressOption = None, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Remove the dead letter. Its run does not change."""
     if is_elsewhere(address):
-        view = _told(DroppedView, f"{_path(letter)}/drop", address)
+        view = _described(DroppedView, f"{_path(letter)}/drop", address)
     else:
         view = DroppedView(letters=running_stores(state).runs.drop_dead((letter,)))
     _show(view, f"dropped {view.letters}", as_json=as_json)
@@ -104,7 +104,7 @@ def _asked(kind: type[V], path: str, address: str | None) -> V:
     return read_view(kind, open_session(address, as_json=False).client.ask(path))
 
 
-def _told(kind: type[V], path: str, address: str | None) -> V:
+def _described(kind: type[V], path: str, address: str | None) -> V:
     return read_view(kind, open_session(address, as_json=False).client.tell(path, {}))
 
 

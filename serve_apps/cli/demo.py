@@ -14,7 +14,7 @@ from mesh.clock import SystemClock
 from mesh.counting import counted
 from serve_apps.cli.graph_file import load_graph
 from serve_apps.cli.output import RoomyTable, Text
-from serve_apps.cli.render import cut_text, duration, run_panel, stages_heard_of, tenants_table
+from serve_apps.cli.render import cut_text, duration, run_panel, stages_reported, tenants_table
 from serve_apps.schemas.runs import RunLine, RunView, StageView
 from serve_apps.schemas.tenants import TenantsView
 
@@ -86,7 +86,7 @@ def _tell_stages(views: list[RunView], console: Console) -> None:
         table.add_column(column, no_wrap=True, justify="right" if column in ("nodes", "slots", "waited", "ran") else "left")
     table.add_column("why this mesh", overflow="fold")
     for view in views:
-        for stage in stages_heard_of(view.stages):
+        for stage in stages_reported(view.stages):
             table.add_row(*_stage_cells(view, stage))
     console.print(table)
     console.print()
@@ -102,8 +102,10 @@ def _stage_cells(view: RunView, stage: StageView) -> tuple[str, ...]:
 
 def _waits(run: Run) -> list[str]:
     """Return the reasons for which stages of the run waited, each with its first detail, in order of appearance."""
-    told = (f"{event.reason.value}: {event.detail}" for event in run.events() if event.kind == "stage" and event.reason and event.detail)
-    return list(dict.fromkeys(told))
+    described = (
+        f"{event.reason.value}: {event.detail}" for event in run.events() if event.kind == "stage" and event.reason and event.detail
+    )
+    return list(dict.fromkeys(described))
 
 
 def _tell_tenants(views: list[RunView], waits: list[list[str]], console: Console) -> None:

@@ -61,7 +61,7 @@ def load_graph(target: str, params: Mapping[str, Any] | None = None) -> GraphFil
     if callable(found) and not _is_graph(found) and not hasattr(found, "bind") and not isinstance(found, type):
         made = cast("Callable[..., Any]", found)
         _check_takes(f"{path}:{name}", made, params or {})
-        found = _told(path, lambda: made(**(params or {})))
+        found = _described(path, lambda: made(**(params or {})))
     elif params:
         raise GraphFileError(
             f"{path}:{name} is not a function, so it has no {', '.join(params)}; make it a function, like def {name}({', '.join(params)})"
@@ -125,10 +125,10 @@ def _load(path: Path) -> ModuleType:
         raise GraphFileError(f"{path}: another module is already loaded as {name}; rename the file")
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
-    return cast("ModuleType", _told(path, lambda: importlib.import_module(name)))
+    return cast("ModuleType", _described(path, lambda: importlib.import_module(name)))
 
 
-def _told(path: Path, act: Callable[[], Any]) -> Any:
+def _described(path: Path, act: Callable[[], Any]) -> Any:
     """Return the result of `act`. An error of the user's code becomes one line with its place in the user's file."""
     try:
         with _no_ray_of_its_own():

@@ -17,7 +17,7 @@ class Interrupt:
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
-        self._came, self._raises, self._is_told = threading.Event(), threading.Event(), threading.Event()
+        self._came, self._raises, self._is_shown = threading.Event(), threading.Event(), threading.Event()
 
     @property
     def came(self) -> bool:
@@ -44,8 +44,8 @@ class Interrupt:
 
     def tell(self) -> None:
         """Print once that everything is being stopped."""
-        if not self._is_told.is_set():
-            self._is_told.set()
+        if not self._is_shown.is_set():
+            self._is_shown.set()
             self._say("\ninterrupted: stopping everything that was started …")
 
     def _on_signal(self, _number: int, _frame: Any) -> None:

@@ -105,22 +105,22 @@ def _lines(mesh: MeshEntry, width: int) -> RenderableType:
 
 def _states(mesh: MeshEntry) -> list[tuple[str, str]]:
     """Return whether the mesh is alive and what keeps work away from it, each with its colour."""
-    told: list[tuple[str, str]] = []
+    described: list[tuple[str, str]] = []
     if not mesh.alive:
-        told.append(("unreachable", "red"))
+        described.append(("unreachable", "red"))
         heard = f" at {clock_time(mesh.last_heard_ms)}" if mesh.last_heard_ms else ""
-        told.append((f"last heartbeat {duration(mesh.heartbeat_age_ms)} ago{heard}", "red"))
+        described.append((f"last heartbeat {duration(mesh.heartbeat_age_ms)} ago{heard}", "red"))
         if mesh.pid is not None:
-            told.append((f"its process {mesh.pid} is running", "red"))
+            described.append((f"its process {mesh.pid} is running", "red"))
     if not mesh.cluster_answers:
-        told.append(("no answer from Ray", "red"))
+        described.append(("no answer from Ray", "red"))
     if mesh.waiting_for_ray:
-        told.append((f"{mesh.waiting_for_ray} wait for Ray", "yellow"))
+        described.append((f"{mesh.waiting_for_ray} wait for Ray", "yellow"))
     if mesh.draining:
-        told.append((f"draining: {mesh.drain_reason}" if mesh.drain_reason else "draining", "yellow"))
+        described.append((f"draining: {mesh.drain_reason}" if mesh.drain_reason else "draining", "yellow"))
     if not mesh.steady:
-        told.append((f"on probation {duration(mesh.steady_in_ms)}", "yellow"))
-    return told or [("alive", "green")]
+        described.append((f"on probation {duration(mesh.steady_in_ms)}", "yellow"))
+    return described or [("alive", "green")]
 
 
 def _labels(mesh: MeshEntry) -> list[str]:

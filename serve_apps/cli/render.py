@@ -39,7 +39,7 @@ COLOURS: Mapping[str, str] = {
 }
 
 #: Order of counts by state: finished states first, open states last.
-_TOLD = (
+_REPORTED = (
     NodeState.SUCCEEDED,
     NodeState.FAILED,
     NodeState.SKIPPED,
@@ -90,9 +90,9 @@ def runs_table(view: RunsView, now_ms: int) -> RenderableType:
             duration(now_ms - line.created_ms),
             duration(took_ms),
         )
-        told = [*_in_vain(line.counts), *([Text(why.partition("\n")[0])] if why else [])]
-        if told:
-            whys.append(Text.assemble((line.id, "bold"), ": ", Text("; ").join(told)))
+        described = [*_in_vain(line.counts), *([Text(why.partition("\n")[0])] if why else [])]
+        if described:
+            whys.append(Text.assemble((line.id, "bold"), ": ", Text("; ").join(described)))
     return Group(table, Text(), *whys) if whys else table
 
 
@@ -103,7 +103,7 @@ def run_panel(view: RunView, now_ms: int, *, result_follows: bool = False) -> Re
         result_follows: `failure_summary` is printed below, so leave out the failures of an ended run.
     """
     parts: list[RenderableType] = [_headline(view, now_ms)]
-    sent = stages_heard_of(view.stages)
+    sent = stages_reported(view.stages)
     if sent:
         parts.append(_stages_table(sent))
     shares = [share for share in view.meshes if share.counts]
@@ -134,13 +134,13 @@ def failure_summary(view: NoResultView) -> RenderableType:
     parts: list[RenderableType] = [Text(words, style=COLOURS[view.state])]
     nodes: dict[tuple[str, str], list[FailureView]] = {}
     for failure in view.failures:
-        told = failure.traceback.rstrip() or f"{failure.type}: {failure.message}"
-        nodes.setdefault((failure.reason, told), []).append(failure)
-    for (reason, told), alike in nodes.items():
+        described = failure.traceback.rstrip() or f"{failure.type}: {failure.message}"
+        nodes.setdefault((failure.reason, described), []).append(failure)
+    for (reason, described), alike in nodes.items():
         first, others = alike[0], f" and {len(alike) - 1} more" if len(alike) > 1 else ""
         where = f" on {first.mesh}" if first.mesh else ""
         parts.append(Text(f"\n{first.node}{others} (attempt {first.attempt}{where}): {reason}", style="bold"))
-        parts.append(Text(told))
+        parts.append(Text(described))
     if view.skipped:
         parts.append(Text(f"\nskipped because of this: {len(view.skipped)}", style="magenta"))
     return Group(*parts)
@@ -218,14 +218,16 @@ def clock_time(at_ms: int) -> str:
 
 def counts_text(counts: Mapping[str, int]) -> Text:
     """Return `3 SUCCEEDED  1 RUNNING`, in the colours of the states."""
-    told = [Text(f"{counts[state.value]} {state.value}", style=COLOURS[state.value]) for state in _TOLD if counts.get(state.value)]
-    return Text("  ").join(told)
+    described = [Text(f"{counts[state.value]} {state.value}", style=COLOURS[state.value]) for state in _REPORTED if counts.get(state.value)]
+    return Text("  ").join(described)
 
 
 def _headline(view: RunView, now_ms: int) -> RenderableType:
     took = duration((view.ended_ms or now_ms) - view.created_ms)
-    told = Text.assemble((view.id, "bold"), "  ", state_text(view.state), f"  {view.tenant}  since {clock_time(view.created_ms)}  {took}  ")
-    lines = [told, Text.assemble(counts_text(view.counts))]
+    described = Text.assemble(
+        (view.id, "bold"), "  ", state_text(view.state), f"  {view.tenant}  since {clock_time(view.created_ms)}  {took}  "
+    )
+    lines = [described, Text.assemble(counts_text(view.counts))]
     if view.detail and not view.failures:
         lines.append(Text(view.detail.partition("\n")[0], overflow="ellipsis", no_wrap=True))
     return Group(*lines)
@@ -255,7 +257,7 @@ def _stages_table(stages: Sequence[StageView]) -> RenderableType:
     return table
 
 
-def stages_heard_of(stages: Sequence[StageView]) -> list[StageView]:
+def stages_reported(stages: Sequence[StageView]) -> list[StageView]:
     """Leave out stages that were planned and replanned without being sent."""
     return [stage for stage in stages if stage.sent_ms or stage.counts or stage.state != StageState.ENDED.value]
 
@@ -274,11 +276,11 @@ def cut_text(stage: StageView) -> Text:
     """Return why the stage was stopped or lost, or an empty text. Only faults are red: a preempted stage stopped on purpose."""
     if stage.state not in _CUT:
         return Text()
-    told = ": ".join(part for part in (stage.reason, stage.detail) if part)
+    described = ": ".join(part for part in (stage.reason, stage.detail) if part)
     if stage.state == StageState.LOST.value:
-        return Text(f"lost: {told}" if told else "lost", style=COLOURS[stage.state])
+        return Text(f"lost: {described}" if described else "lost", style=COLOURS[stage.state])
     word = "preempted" if stage.started_ms else "recalled"  # Only a stage that has started held resources.
-    return Text(f"{word}: {told}" if told else word)
+    return Text(f"{word}: {described}" if described else word)
 
 
 def slots_text(state: str, slots: int, width: int) -> str:
@@ -290,20 +292,22 @@ def slots_text(state: str, slots: int, width: int) -> str:
 
 def slots_in_words(state: str, slots: int, width: int) -> str:
     """Return the slots with their unit: `1 slot`, `1 of 2 slots`."""
-    told = slots_text(state, slots, width)
-    return told and (f"{told.removesuffix(str(width))}{counted(width, 'slot')}" if " of " in told else counted(slots, "slot"))
+    described = slots_text(state, slots, width)
+    return described and (
+        f"{described.removesuffix(str(width))}{counted(width, 'slot')}" if " of " in described else counted(slots, "slot")
+    )
 
 
 def _shares_line(shares: Sequence[MeshShare]) -> RenderableType:
-    told = [Text.assemble((share.mesh, "bold"), f" {_done_of_all(share.counts)}") for share in shares]
-    return Text.assemble("meshes: ", Text("  ").join(told))
+    described = [Text.assemble((share.mesh, "bold"), f" {_done_of_all(share.counts)}") for share in shares]
+    return Text.assemble("meshes: ", Text("  ").join(described))
 
 
 def _output_text(run: str, name: str, output: OutputView) -> RenderableType:
     if output.inline and output.encoding == "json":
-        told = json.dumps(output.value, indent=2, ensure_ascii=False)
-        more = f"\n… {counted(len(told) - _VALUE_SHOWN, 'more character')}" if len(told) > _VALUE_SHOWN else ""
-        return Text.assemble((f"{name}: ", "bold"), told[:_VALUE_SHOWN] + more)
+        described = json.dumps(output.value, indent=2, ensure_ascii=False)
+        more = f"\n… {counted(len(described) - _VALUE_SHOWN, 'more character')}" if len(described) > _VALUE_SHOWN else ""
+        return Text.assemble((f"{name}: ", "bold"), described[:_VALUE_SHOWN] + more)
     kind = "JSON" if output.encoding == "json" else "pickled Python"
     size = f"{counted(output.size_bytes, 'byte')} of {kind}"
     return Text.assemble((f"{name}: ", "bold"), f"{size}; save it with `--out DIR`, or load it with `dag.get_run({run!r}).result()`")

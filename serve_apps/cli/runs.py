@@ -198,22 +198,22 @@ def _follow(session: CliSession, run: Run) -> None:
         else:
             _draw_until_end(session, run)
     except KeyboardInterrupt:
-        told = f"{run.id} continues; `schedulemesh watch {run.id}` follows it, `schedulemesh cancel {run.id}` cancels it"
-        console_for(stderr=session.as_json).print(told, soft_wrap=True)
+        described = f"{run.id} continues; `schedulemesh watch {run.id}` follows it, `schedulemesh cancel {run.id}` cancels it"
+        console_for(stderr=session.as_json).print(described, soft_wrap=True)
         raise
     _tell_result(session, run)
 
 
 def _draw_until_end(session: CliSession, run: Run) -> None:
     if not session.console.is_terminal:  # A log or a pipe gets one line per change, and the whole run once at the end.
-        told = ""
+        described = ""
         while True:
             line = session.view(RunLine, f"{run.path}/summary", {"wait_s": LOG_LOOK_S})
             if RunState(line.state) in RUN_ENDS:
                 break
             words = ": ".join(part for part in (line.state, line.reason, line.detail) if part)
-            if words != told:
-                told = words
+            if words != described:
+                described = words
                 session.console.print(words, soft_wrap=True)
         session.console.print(run_panel(session.view(RunView, run.path), _now_ms(), result_follows=True))
         return

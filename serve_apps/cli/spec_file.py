@@ -68,5 +68,5 @@ def _read(path: Path) -> Any:
     try:
         return read(body)
     except SpecError as wrong:
-        told = "; ".join(f"{place}: {problem}" if place else problem for place, problem in wrong.problems)
-        raise SpecFileError(f"{path}: {told}; check it again with `schedulemesh validate {path}`") from None
+        described = "; ".join(f"{place}: {problem}" if place else problem for place, problem in wrong.problems)
+        raise SpecFileError(f"{path}: {described}; check it again with `schedulemesh validate {path}`") from None

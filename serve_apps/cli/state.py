@@ -37,12 +37,12 @@ def named_or_default(config: Path | None) -> Path:
         MeshError: No file is given, and this folder has no default file.
     """
     if config is None and not DEFAULT_CONFIG.exists():
-        told = f"no federation file is given, and {Path.cwd()} has no {DEFAULT_CONFIG}"
-        raise MeshError(f"{told}; give one as the command's argument")
+        described = f"no federation file is given, and {Path.cwd()} has no {DEFAULT_CONFIG}"
+        raise MeshError(f"{described}; give one as the command's argument")
     return DEFAULT_CONFIG if config is None else config
 
 
-def read_told(config: Path, *, about: tuple[str, ...] | None = None) -> FederationConfig:
+def read_config_told(config: Path, *, about: tuple[str, ...] | None = None) -> FederationConfig:
     """Read and check the file, and print its warnings: only those of `sections`, if given.
 
     Raises:

@@ -27,7 +27,7 @@ _GAVE_WAY = frozenset(
     for reason in (Reason.QUOTA_RECLAIMED, Reason.QUOTA_REDUCED, Reason.FAIR_SHARE, Reason.PREEMPTED_WITHIN_TENANT, Reason.MESH_LEFT)
 )
 #: Number of stages whose long explanations follow the table.
-_TOLD_BELOW = 5
+_REPORTED_BELOW = 5
 _PLACES = "place: position in its mesh's queue (among its tenant's, on all meshes), for the same flavor"
 
 
@@ -54,9 +54,9 @@ def explanation_picture(view: RunExplanation) -> RenderableType:
     if view.stages:
         parts += [Text(), _stages_table(view)]
     for stage in view.stages:
-        told = _levers(stage.changes, stage.tenant_position)
-        if told:
-            parts += [Text(), _if(f"stage {_number(stage.stage)} would start", told), *told]
+        described = _levers(stage.changes, stage.tenant_position)
+        if described:
+            parts += [Text(), _if(f"stage {_number(stage.stage)} would start", described), *described]
     parts += [_blocked_text(blocked) for blocked in view.blocked]
     if not view.stages and not view.blocked:
         parts.append(Text("no stage of it waits", style="green"))
@@ -89,8 +89,8 @@ def stage_picture(view: StageExplanation, now_ms: int) -> RenderableType:
         facts.add_row("start", _start(view, now_ms))
     parts: list[RenderableType] = [facts]
     if view.changes:
-        told = _levers(view.changes, view.tenant_position)
-        parts += [Text(), _if("it would start", told), *told]
+        described = _levers(view.changes, view.tenant_position)
+        parts += [Text(), _if("it would start", described), *described]
     if view.gives_way:
         parts += [Text(), Text("what it would preempt", style="bold"), _givers_table(view.gives_way)]
     if view.story:
@@ -122,8 +122,8 @@ def plan_picture(view: PlanView) -> RenderableType:
         parts += [Text(), table]
     for stage in view.stages:
         if stage.goes_first and stage.changes:
-            told = _levers(stage.changes, stage.tenant_position)
-            parts += [Text(), _if(f"stage {_number(stage.stage)} would start at once", told), *told]
+            described = _levers(stage.changes, stage.tenant_position)
+            parts += [Text(), _if(f"stage {_number(stage.stage)} would start at once", described), *described]
         if stage.gives_way:
             title = f"what stage {_number(stage.stage)} would preempt"
             parts += [Text(), Text(title, style="bold"), _givers_table(stage.gives_way)]
@@ -192,11 +192,11 @@ def _waiting_table(view: QueueView) -> Table:
 
 
 def _changes_of_first(waiting: Sequence[WaitingView]) -> list[RenderableType]:
-    told: list[RenderableType] = []
-    for one in [one for one in waiting if one.changes][:_TOLD_BELOW]:
+    described: list[RenderableType] = []
+    for one in [one for one in waiting if one.changes][:_REPORTED_BELOW]:
         levers = _levers(one.changes, one.tenant_position)
-        told += [Text(), _if(f"{one.stage} would start", levers), *levers]
-    return told
+        described += [Text(), _if(f"{one.stage} would start", levers), *levers]
+    return described
 
 
 def _kept_back_table(kept_back: Sequence[KeptBackView], now_ms: int) -> Table:
@@ -277,8 +277,8 @@ def _events_table(view: StageExplanation) -> RenderableType:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold", ratio=1)
     for event in view.story:
-        told = ": ".join(part for part in (event.reason, event.detail) if part)
-        table.add_row(clock_time(event.at_ms), state_text(event.after), Text(told))
+        described = ": ".join(part for part in (event.reason, event.detail) if part)
+        table.add_row(clock_time(event.at_ms), state_text(event.after), Text(described))
     return Padding(table, (0, 0, 0, 2), expand=False)
 
 
@@ -305,8 +305,8 @@ def _planned_why(stage: PlannedStageView) -> Text:
 
 def _blocked_text(blocked: BlockedView) -> RenderableType:
     names = ", ".join(blocked.nodes) + (" …" if blocked.count > len(blocked.nodes) else "")
-    told = Text.assemble((blocked.reason, _style(blocked.reason)), f"  {counted(blocked.count, 'node')}: {names}")
-    return Group(Text(), told, Padding(Text(blocked.detail), (0, 0, 0, 2), expand=False))
+    described = Text.assemble((blocked.reason, _style(blocked.reason)), f"  {counted(blocked.count, 'node')}: {names}")
+    return Group(Text(), described, Padding(Text(blocked.detail), (0, 0, 0, 2), expand=False))
 
 
 def _if(what: str, levers: Sequence[RenderableType]) -> Text:
@@ -315,10 +315,10 @@ def _if(what: str, levers: Sequence[RenderableType]) -> Text:
 
 
 def _levers(changes: Sequence[ChangeView], place: int | None) -> list[RenderableType]:
-    told = [change.words for change in changes]
-    if told and place is not None and place > 1:
-        told.insert(0, f"the {counted(place - 1, 'stage')} of its tenant before it had started")
-    return [Padding(Text(f"• {words}"), (0, 0, 0, 2), expand=False) for words in told]
+    described = [change.words for change in changes]
+    if described and place is not None and place > 1:
+        described.insert(0, f"the {counted(place - 1, 'stage')} of its tenant before it had started")
+    return [Padding(Text(f"• {words}"), (0, 0, 0, 2), expand=False) for words in described]
 
 
 def _why(reason: str, detail: str) -> Text:

@@ -15,7 +15,7 @@ from federation.tenants import SEPARATOR, FlavorResource, Quota, TenantTree
 from mesh.errors import MeshError
 from mesh.ids import TenantPath
 from mesh.resources import format_units
-from serve_apps.configuration.file_words import NOT_SET, UNSAID, rules_told, settings_told
+from serve_apps.configuration.file_words import NOT_SET, UNSAID, format_rules, format_settings
 
 #: Limits of a tenant, by their names in a file.
 LIMITS = ("nominal", "borrowing_limit", "lending_limit")
@@ -123,9 +123,9 @@ def _limits(before: TenantTree, after: TenantTree) -> Iterator[Difference]:
         for key in keys:
             old, new = _quota(before, path, key), _quota(after, path, key)
             for limit in LIMITS:
-                told = _limit_words(old, limit, key), _limit_words(new, limit, key)
-                if told[0] != told[1]:
-                    yield Difference(tenant=path, what=f"{key[0]}.{key[1]}.{limit}", before=told[0], after=told[1])
+                described = _limit_words(old, limit, key), _limit_words(new, limit, key)
+                if described[0] != described[1]:
+                    yield Difference(tenant=path, what=f"{key[0]}.{key[1]}.{limit}", before=described[0], after=described[1])
 
 
 def _quota(tree: TenantTree, path: TenantPath, key: FlavorResource) -> Quota:
@@ -138,7 +138,7 @@ def _limit_words(quota: Quota, limit: str, key: FlavorResource) -> str:
 
 
 def _settings(known: StandingOrders, asked: StandingOrders) -> Iterator[Difference]:
-    yield from _apart(None, rules_told(known.rules), rules_told(asked.rules))
+    yield from _apart(None, format_rules(known.rules), format_rules(asked.rules))
     before = _usual_flavors(known)
     usual = before, _usual_flavors(asked, before)
     if all(usual):
@@ -149,7 +149,7 @@ def _settings(known: StandingOrders, asked: StandingOrders) -> Iterator[Differen
         yield from _apart(path, *weights)
         orders = (_flavor_order(orders, name, order) for orders, order in zip((known, asked), usual, strict=True))
         yield from _apart(path, *([("scheduling.flavor_order", order)] for order in orders))
-        yield from _apart(path, settings_told(known.settings.get(name, UNSAID)), settings_told(asked.settings.get(name, UNSAID)))
+        yield from _apart(path, format_settings(known.settings.get(name, UNSAID)), format_settings(asked.settings.get(name, UNSAID)))
 
 
 def _usual_flavors(orders: StandingOrders, before: tuple[str, ...] = ()) -> tuple[str, ...]:

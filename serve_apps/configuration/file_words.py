@@ -16,7 +16,7 @@ UNSAID = QueueSettings(policies=Policies(within_queue=PreemptionMode.LOWER_PRIOR
 _WORDS: Mapping[Enum, str] = {value: word for words in (PREEMPT, TRY_ON, PREFER) for word, value in words.items()}
 
 
-def rules_told(rules: Rules) -> Iterator[tuple[str, str]]:
+def format_rules(rules: Rules) -> Iterator[tuple[str, str]]:
     """Return each key of the section `quota` with its value."""
     yield "quota.fair_sharing", _plain(rules.fair_sharing)
     yield "quota.min_run", format_duration(rules.min_run_ms)
@@ -26,7 +26,7 @@ def rules_told(rules: Rules) -> Iterator[tuple[str, str]]:
     yield "quota.history_half_life", format_duration(rules.history_half_life_ms)
 
 
-def settings_told(own: QueueSettings) -> Iterator[tuple[str, str]]:
+def format_settings(own: QueueSettings) -> Iterator[tuple[str, str]]:
     """Return each key of a tenant's sections `scheduling` and `limits` with its effective value, own or inherited."""
     yield "scheduling.within_tenant", _plain(own.policies.within_queue)
     yield "scheduling.reclaim", _plain(own.policies.reclaim)

@@ -9,7 +9,7 @@ Source: ADR 0023; `federation.receipts` defines what is signed.
 from dataclasses import replace
 from typing import Any
 
-from federation.leases import Acquired, Session, Told
+from federation.leases import Acquired, LedgerResponse, Session
 from federation.link import Join
 from federation.receipts import ReceiptKeys
 from mesh.ids import MeshId
@@ -31,7 +31,7 @@ def proof_of(asked: Any, answered: Any, mesh: MeshId, receipts: ReceiptKeys) -> 
     """Return the signed header for the tokens in a response; None if it has no tokens."""
     if isinstance(answered, Session):
         return receipts.proof(answered.ledger, mesh, max(answered.incarnation, answered.epoch, answered.mark))
-    told = answered.told if isinstance(answered, Acquired) else answered
-    if not isinstance(told, Told):
+    response = answered.response if isinstance(answered, Acquired) else answered
+    if not isinstance(response, LedgerResponse):
         return None
-    return receipts.proof(asked.session.ledger, mesh, max(asked.session.incarnation, told.epoch, told.mark))
+    return receipts.proof(asked.session.ledger, mesh, max(asked.session.incarnation, response.epoch, response.mark))

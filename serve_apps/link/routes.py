@@ -220,10 +220,12 @@ def _endpoint_of(verb: Verb[Any, Any]) -> Endpoint:
             asked = read_call(verb, body, mesh)
             return (asked, None) if verb is MAIL else _proven(ports, verb, asked, mesh, proof)
 
-        answered, told = await desk.do(Budget.CALL if verb is MAIL else verb.budget, work)
+        answered, response = await desk.do(Budget.CALL if verb is MAIL else verb.budget, work)
         if verb is MAIL:
             answered = await _await_mail(ports, desk, answered)
-        return Response(encode(answered, verb.answered), media_type="application/json", headers={PROOF_HEADER: told} if told else None)
+        return Response(
+            encode(answered, verb.answered), media_type="application/json", headers={PROOF_HEADER: response} if response else None
+        )
 
     return answer
 
@@ -238,10 +240,10 @@ def _proven(ports: Dependencies, verb: Verb[Any, Any], asked: Any, mesh: MeshId,
 
 
 def _carry_out(ports: Dependencies, verb: Verb[Any, Any], asked: Any) -> Any:
-    told: MeshRecord | None = getattr(asked, "record", None)
-    if told is not None:  # Checked here for every verb, so that no mesh gets past the rules of the root's file.
-        asked = replace(asked, record=admitted(told, ports.roster))
-    apart = differences(told, ports.roster) if told is not None and verb in (TERMS, JOIN) else ()
+    response: MeshRecord | None = getattr(asked, "record", None)
+    if response is not None:  # Checked here for every verb, so that no mesh gets past the rules of the root's file.
+        asked = replace(asked, record=admitted(response, ports.roster))
+    apart = differences(response, ports.roster) if response is not None and verb in (TERMS, JOIN) else ()
     if verb is TERMS:
         return _terms(ports, (*apart, *_crowding(ports, asked.record)))
     for words in apart:

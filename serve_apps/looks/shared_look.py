@@ -56,5 +56,5 @@ class SharedLook(Generic[T]):
         self._begun_ms, self._outcome = self._clock.monotonic_ms(), None
         try:
             self._outcome = (self._look(),)
-        except MeshError as told:
-            self._outcome = told
+        except MeshError as reported:
+            self._outcome = reported

@@ -53,14 +53,14 @@ class Waits:
 
     def stage(self, stage: StageRecord) -> StageRecord:
         """Return the stage with its current reason; unchanged if it is in no queue."""
-        wait = self.stages.get(stage.stage) if is_told_in_part(stage) else None
+        wait = self.stages.get(stage.stage) if is_cut_short_for(stage) else None
         if wait is None or wait.reason is stage.reason:
             return stage
         return replace(stage, reason=wait.reason, detail=detail_of(wait.changes))
 
     def line(self, summary: RunSummary) -> RunSummary:
         """Return the run with the current reason of its first stage that has the run's reason; unchanged if that stage is in no queue."""
-        if not is_line_told_in_part(summary):
+        if not is_line_cut_short_for(summary):
             return summary
         own = sorted(self.by_run.get(summary.run, ()), key=_number)
         wait = next((wait for stage in own if (wait := self.stages[stage]).said is summary.reason), None)
@@ -69,12 +69,12 @@ class Waits:
         return replace(summary, reason=wait.reason, detail=detail_of(wait.changes))
 
 
-def is_told_in_part(stage: StageRecord) -> bool:
+def is_cut_short_for(stage: StageRecord) -> bool:
     """Return whether the quota tree may know more than the mesh about why the stage waits."""
     return stage.state is StageState.QUEUED and stage.reason in SAID_IN_PART
 
 
-def is_line_told_in_part(summary: RunSummary) -> bool:
+def is_line_cut_short_for(summary: RunSummary) -> bool:
     """Return whether the quota tree may know more than the mesh about why the run waits."""
     return summary.state is RunState.RUNNING and summary.reason in SAID_IN_PART
 
@@ -100,10 +100,10 @@ def waits_in(
     return Waits(stages=stages, by_run={run: tuple(own) for run, own in by_run.items()})
 
 
-def lines_told(summaries: Iterable[RunSummary], look: Callable[[], Waits]) -> list[RunSummary]:
+def format_lines(summaries: Iterable[RunSummary], look: Callable[[], Waits]) -> list[RunSummary]:
     """Return the runs with their current reasons; `look` is called only if it may say more."""
     found = list(summaries)
-    if not any(map(is_line_told_in_part, found)):
+    if not any(map(is_line_cut_short_for, found)):
         return found
     waits = look()
     return [waits.line(summary) for summary in found]

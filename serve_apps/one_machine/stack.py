@@ -205,7 +205,7 @@ class Stack:
             if is_embedded:
                 raise
             remedy = "start the server, name another one, or leave out the key to use an embedded server"
-            raise StoreUnavailable(self._config.told_at(("redis", "url"), f"{gone}; {remedy}")) from None
+            raise StoreUnavailable(self._config.reported_at(("redis", "url"), f"{gone}; {remedy}")) from None
         self._replicated = settings.min_replicas_to_write > 0
         return stores
 

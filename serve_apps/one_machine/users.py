@@ -29,7 +29,7 @@ def users_of(config: FederationConfig) -> dict[str, RunAs]:
             if user is not None:
                 _check(config, found[name])
         except RuntimeDoorError as wrong:
-            raise RuntimeDoorError(config.told_at(("clusters", name, "user"), str(wrong))) from None
+            raise RuntimeDoorError(config.reported_at(("clusters", name, "user"), str(wrong))) from None
     return found
 
 

@@ -29,7 +29,7 @@ from serve_apps.answers.result_values import open_value, read_small
 from serve_apps.answers.run_outputs import output_view, outputs_of, stored_of
 from serve_apps.answers.stopping import check_reach
 from serve_apps.answers.submission import Submission, accept
-from serve_apps.looks.waits import lines_told
+from serve_apps.looks.waits import format_lines
 from serve_apps.requests.access import Asking, record_within, summary_within, tops
 from serve_apps.requests.auth import Principal
 from serve_apps.requests.dependencies import Dependencies, Ports
@@ -117,7 +117,7 @@ def list_runs(
         check_reach(principal, asked[0], asked if listed else _listing(ports.shown().tree))
     found = [summary for summary in listed if state in (None, summary.state)]
     found.sort(key=lambda summary: (summary.created_ms, summary.run), reverse=True)
-    return RunsView(runs=[run_line(summary) for summary in lines_told(found[:limit], ports.waits)])
+    return RunsView(runs=[run_line(summary) for summary in format_lines(found[:limit], ports.waits)])
 
 
 @router.get("/{run_id}", responses=refused(404))
@@ -240,7 +240,7 @@ async def _summary_after(ports: Dependencies, principal: Principal, run_id: str,
 
 def _summary_now(ports: Dependencies, principal: Principal, run_id: str) -> RunSummary:
     """Return the summary with the reason that holds now."""
-    (summary,) = lines_told([summary_within(ports, principal, run_id)], ports.waits)
+    (summary,) = format_lines([summary_within(ports, principal, run_id)], ports.waits)
     return summary
 
 

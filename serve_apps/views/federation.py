@@ -46,7 +46,7 @@ def tenants_view(snapshot: FederationSnapshot, within: Within, orders: OrdersInF
             TenantView(
                 tenant=path,
                 parent=tenant.parent,
-                quotas=[_quota_view(snapshot, path, key) for key in keys if _is_told(snapshot, path, key)],
+                quotas=[_quota_view(snapshot, path, key) for key in keys if _is_shown(snapshot, path, key)],
                 pickled_code=tenant.pickled_code,
                 functions=list(tenant.functions),
                 **_orders_of(path, merged, orders),
@@ -130,7 +130,7 @@ def leases_view(snapshot: FederationSnapshot, within: Within) -> LeasesView:
     )
 
 
-def _is_told(snapshot: FederationSnapshot, path: TenantPath, key: FlavorResource) -> bool:
+def _is_shown(snapshot: FederationSnapshot, path: TenantPath, key: FlavorResource) -> bool:
     """Return whether the tenant has any of the resource: nominal quota, quota lent from below, or use."""
     has_quota = key in snapshot.tree.tenant(path).quotas or snapshot.tree.own_quota(path, key) > 0
     return has_quota or snapshot.usage.get((path, *key), 0) > 0

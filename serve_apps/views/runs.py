@@ -11,7 +11,7 @@ from dag.runs import NodeRecord, RunEvent, RunRecord, RunSummary, StageRecord
 from dag.states import NodeState, StageState
 from mesh.ids import MeshId, NodeId
 from mesh.messages import Failure
-from serve_apps.looks.waits import Waits, is_line_told_in_part, is_told_in_part
+from serve_apps.looks.waits import Waits, is_cut_short_for, is_line_cut_short_for
 from serve_apps.schemas.events import EventView
 from serve_apps.schemas.nodes import NodesView, NodeView
 from serve_apps.schemas.runs import BlockedView, FailureView, MeshShare, RunLine, RunView, SkippedView, StageView
@@ -45,7 +45,7 @@ def run_view(record: RunRecord, outputs: Iterable[str], look: Callable[[], Waits
         user=record.user,
     )
     stages = list(record.stages.values())
-    if is_line_told_in_part(line) or any(map(is_told_in_part, stages)):
+    if is_line_cut_short_for(line) or any(map(is_cut_short_for, stages)):
         waits = look()
         line, stages = waits.line(line), [waits.stage(stage) for stage in stages]
     by_stage = _counts_by(nodes, {node.node: node.stage for node in nodes})

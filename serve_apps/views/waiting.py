@@ -43,20 +43,20 @@ class Waiting:
 
 
 def waiting_view(one: Waiting) -> WaitingView:
-    stage, told = one.stage, one.outlook
-    reason = (told.reason if told is not None else one.reason) or stage.reason
+    stage, reported = one.stage, one.outlook
+    reason = (reported.reason if reported is not None else one.reason) or stage.reason
     return WaitingView(
         stage=stage.stage,
         run=stage.run,
         tenant=stage.tenant,
         mesh=one.mesh,
         position=one.place + 1,
-        tenant_position=told.ahead + 1 if told is not None else None,
+        tenant_position=reported.ahead + 1 if reported is not None else None,
         priority=stage.priority,
         reason=reason.value,
-        changes=[change_view(change) for change in told.changes] if told is not None else [],
-        start_ms=told.start_ms if told is not None else None,
-        overdue_ms=told.overdue_ms if told is not None else 0,
+        changes=[change_view(change) for change in reported.changes] if reported is not None else [],
+        start_ms=reported.start_ms if reported is not None else None,
+        overdue_ms=reported.overdue_ms if reported is not None else 0,
         slot=quantities(stage.slot),
         width=stage.width,
     )

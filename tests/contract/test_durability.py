@@ -31,8 +31,8 @@ def set_up(client: "redis.Redis", **settings: str) -> Iterator[None]:
             client.config_set(name, value)
         yield
     finally:
-        for told in before.values():
-            for name, value in told.items():
+        for response in before.values():
+            for name, value in response.items():
                 client.config_set(name, value)
 
 
@@ -153,7 +153,7 @@ class Newer:
         assert not transaction  # WAITAOF inside of one would not wait.
         yield SimpleNamespace(
             set=lambda key, _value: self.calls.append(("set", key)),
-            waitaof=lambda *told: self.calls.append(("waitaof", *told)),
+            waitaof=lambda *response: self.calls.append(("waitaof", *response)),
             execute=self._execute,
         )
 

@@ -44,9 +44,9 @@ def test_of_two_drains_the_later_word_counts(registry):
 def test_what_a_coordinator_saw_is_kept_beside_the_drain(registry):
     registry.drain(EAST, DISKS)
     assert registry.note(RegistryNote(watched_ms=10, steadiness={EAST: THERE}, paces={WEST: Pace(run_ms=3, stages=2)}), 0)
-    told = registry.standings()
-    assert told.meshes == {EAST: Standing(drain=DISKS, steadiness=THERE), WEST: Standing(pace=Pace(run_ms=3, stages=2))}
-    assert (told.watched_ms, told.version) == (10, 1)
+    response = registry.standings()
+    assert response.meshes == {EAST: Standing(drain=DISKS, steadiness=THERE), WEST: Standing(pace=Pace(run_ms=3, stages=2))}
+    assert (response.watched_ms, response.version) == (10, 1)
 
 
 def test_a_note_changes_only_what_it_names(registry):

@@ -66,9 +66,9 @@ def attack(victim: str, words: str, settings_file: str, addresses: list[str]) ->
 
 def _actors() -> Iterator[tuple[str, Any]]:
     """Every named actor of the cluster that this task is in, whosever namespace it is in."""
-    for told in ray.util.list_named_actors(all_namespaces=True):
+    for response in ray.util.list_named_actors(all_namespaces=True):
         with contextlib.suppress(ValueError):  # It has ended since.
-            yield told["name"], ray.get_actor(told["name"], namespace=told["namespace"])
+            yield response["name"], ray.get_actor(response["name"], namespace=response["namespace"])
 
 
 def _ask(actor: Any, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -282,17 +282,17 @@ class Bed:
         leases = self.ledger.snapshot().leases
         return sum(lease.amounts["cpu"] for lease in leases if mesh is None or lease.mesh == mesh) // CPU
 
-    def told(self) -> list[StageMessage]:
+    def response(self) -> list[StageMessage]:
         """Everything that meshes and ledger have told about stages; nothing is ever acknowledged here."""
         return [message for entry in self.queue.inbox(0, 10_000) for message in decode(STAGE_MESSAGES, entry.body)]
 
-    def told_of(self, stage: str) -> list[str]:
+    def reported_for(self, stage: str) -> list[str]:
         """The kinds of what was told about a stage."""
-        return [message.kind for message in self.told() if message.stage == stage]
+        return [message.kind for message in self.response() if message.stage == stage]
 
     def fate_of(self, stage: str) -> list[str]:
         """The same without that it waits: on a busy machine any stage may have to, for an answer."""
-        return [kind for kind in self.told_of(stage) if kind != "stage_waiting"]
+        return [kind for kind in self.reported_for(stage) if kind != "stage_waiting"]
 
     # ---- the end
 
@@ -313,9 +313,9 @@ class Bed:
     def _judge(self) -> None:
         """I2, I4 and I8."""
         assert self.ledger.audit() == ()
-        succeeded = Counter(message.stage for message in self.told() if message.kind == "node_succeeded")
+        succeeded = Counter(message.stage for message in self.response() if message.kind == "node_succeeded")
         assert not {stage for stage, times in succeeded.items() if times > 1}, "a stage has had its effect twice"
-        ended = Counter(message.stage for message in self.told() if message.kind in {"stage_ended", "stage_lost"})
+        ended = Counter(message.stage for message in self.response() if message.kind in {"stage_ended", "stage_lost"})
         assert not {stage for stage, times in ended.items() if times > 1}, "a stage has ended twice"
         assert self.server.client.dbsize() < KEYS_MAX
 

@@ -126,16 +126,16 @@ def watchdog(folder: str, keeper_pid: int) -> None:
 
 def child(order: dict[str, Any]) -> None:
     """A child mesh, as `serve_apps.child_process` runs it."""
-    told = ChildOrder(**order)
-    if told.namespace:
-        enter(told.namespace)
-    client = connect(told.url, timeout_ms=ANSWER_MS)
+    response = ChildOrder(**order)
+    if response.namespace:
+        enter(response.namespace)
+    client = connect(response.url, timeout_ms=ANSWER_MS)
     stages = RedisStageQueue(client, Keys())
     work: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    host = ProcessHost(told, work.put)
+    host = ProcessHost(response, work.put)
     mesh = ChildMesh(
-        record=record_of(told.mesh, told.slots),
-        ledger=ledger_of(told.url, ttl_ms=told.ttl_ms),
+        record=record_of(response.mesh, response.slots),
+        ledger=ledger_of(response.url, ttl_ms=response.ttl_ms),
         queue=stages,
         blobs=RedisBlobs(client, Keys()),
         host=host,
@@ -144,7 +144,7 @@ def child(order: dict[str, Any]) -> None:
     )
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: (stop.set(), work.put(())))
-    threading.Thread(target=_read_mail, args=(stages, MeshId(told.mesh), work.put, stop), daemon=True).start()
+    threading.Thread(target=_read_mail, args=(stages, MeshId(response.mesh), work.put, stop), daemon=True).start()
     try:
         while not stop.is_set():
             _work(mesh, work)
@@ -191,15 +191,15 @@ def writer(folder: str, bytes_max: int, said: str, is_limited: bool) -> None:
     node, url = NodeId("n"), Path(folder).as_uri()
     if is_limited:
         resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_max, bytes_max))
-    told = []
+    response = []
     for size_bytes in (bytes_max * 2, bytes_max // 2):
         try:
             stored, _ = export("x" * size_bytes, run=RunId("r"), node=node, storage_url=url, inline_limit_bytes=10)
-            told.append("stored" if len(import_value(stored, None)) == size_bytes else "altered")
+            response.append("stored" if len(import_value(stored, None)) == size_bytes else "altered")
         except ValueUnwritable as refused:
-            told.append(refused.reason.value)
+            response.append(refused.reason.value)
     pending = Path(f"{said}.pending")
-    pending.write_text(" ".join(told))
+    pending.write_text(" ".join(response))
     pending.rename(said)
     idle()
 
@@ -309,7 +309,7 @@ class ProcessHost:
             self._stages.pop(stage.spec.stage, None)
         has_value = stage.spec.tasks[0].function.endswith(":value")
         blobs = {VALUE.sha256: VALUE_BYTES} if has_value else {}
-        messages = tuple(_told(stage, [code or 0 for code in codes], MeshId(self._order.mesh)))
+        messages = tuple(_response(stage, [code or 0 for code in codes], MeshId(self._order.mesh)))
         self._report(HostReport(stage=stage.spec.stage, number=1, messages=messages, blobs=blobs))
 
     def confirm(self, stage: StageId, number: int) -> None:
@@ -424,7 +424,7 @@ def ask_watchdog(node: Path, **question: Any) -> dict[str, Any]:
     return answer
 
 
-def _told(stage: _Stage, codes: list[int], mesh: MeshId) -> list[StageMessage]:
+def _response(stage: _Stage, codes: list[int], mesh: MeshId) -> list[StageMessage]:
     """What became of it: whose worker was killed by somebody else lost the stage, as with Ray's runners."""
     spec = stage.spec
     task = spec.tasks[0]

@@ -88,19 +88,19 @@ class RayMesh:
         spec = StageSpec(stage=StageId(name), run=RUN, tenant=LAB, tasks=tasks, slot=SLOT, width=1)
         self.stores.queue.submit(MeshId("west"), spec)
 
-    def told_of(self, stage: str) -> list[StageMessage]:
+    def reported_for(self, stage: str) -> list[StageMessage]:
         """What was told about a stage."""
         entries = self.stores.queue.inbox(0, 10_000)
         return [message for entry in entries for message in decode(STAGE_MESSAGES, entry.body) if message.stage == stage]
 
     def failures_of(self, stage: str) -> list[Reason]:
         """Why its nodes failed, once it has ended."""
-        eventually(lambda: [message.kind for message in self.told_of(stage)][-1:] == ["stage_ended"], RAY_PATIENCE_S)
-        return [message.failure.reason for message in self.told_of(stage) if message.kind == "node_failed"]
+        eventually(lambda: [message.kind for message in self.reported_for(stage)][-1:] == ["stage_ended"], RAY_PATIENCE_S)
+        return [message.failure.reason for message in self.reported_for(stage) if message.kind == "node_failed"]
 
     def runs(self, stage: str) -> bool:
         """Has a node of it told that it runs?"""
-        return any(message.kind == "node_started" for message in self.told_of(stage))
+        return any(message.kind == "node_started" for message in self.reported_for(stage))
 
     def workers(self, what: str = "ray::sleep") -> list[psutil.Process]:
         """Of Ray, those that run this: a task, or an actor."""

@@ -116,9 +116,9 @@ class Server:
     def shift_clock(self, by_ms: int) -> None:
         """From now on the clock of the server is so far before (negative: behind) that of the machine."""
         assert self._clock is not None
-        told = self._clock.with_suffix(".told")
-        told.write_text(f"{by_ms / 1000:+.3f}")
-        told.replace(self._clock)  # Whole or not at all: it is read all the time.
+        response = self._clock.with_suffix(".told")
+        response.write_text(f"{by_ms / 1000:+.3f}")
+        response.replace(self._clock)  # Whole or not at all: it is read all the time.
 
     def kill(self) -> None:
         """As a crash would."""

@@ -60,7 +60,7 @@ def takes_over(bed: Bed, for_ms: int = 0) -> None:
     eventually(lambda: bed.lt() >= since_ms + for_ms, PATIENCE_S)
     assert (west.work(), bed.held("west")) == ([before], 1)
     bed.finish([stage])
-    eventually(lambda: "stage_ended" in bed.told_of(stage), PATIENCE_S)
+    eventually(lambda: "stage_ended" in bed.reported_for(stage), PATIENCE_S)
     assert bed.fate_of(stage) == ["stage_started", "node_succeeded", "stage_ended"]
 
 
@@ -75,8 +75,8 @@ def test_fault_01_what_ended_while_no_agent_was_there_is_told_by_the_next(bed: B
     west.begin()
     eventually(lambda: bed.incarnation("west") > first, PATIENCE_S)
     bed.finish(stages[1:])
-    eventually(lambda: all("stage_ended" in bed.told_of(stage) for stage in stages), PATIENCE_S)
-    assert [bed.told_of(stage).count("node_succeeded") for stage in stages] == [1, 1]
+    eventually(lambda: all("stage_ended" in bed.reported_for(stage) for stage in stages), PATIENCE_S)
+    assert [bed.reported_for(stage).count("node_succeeded") for stage in stages] == [1, 1]
     row.held("its end was told once, by the new session")
 
 
@@ -92,12 +92,12 @@ def test_fault_01_an_agent_that_comes_back_after_the_end_of_its_leases_begins_an
     eventually(lambda: not bed.view("west"), PATIENCE_S)
     west.begin()
     eventually(lambda: bed.incarnation("west") > first, PATIENCE_S)
-    eventually(lambda: bed.told_of(stage)[-1:] == ["stage_lost"], PATIENCE_S)
+    eventually(lambda: bed.reported_for(stage)[-1:] == ["stage_lost"], PATIENCE_S)
     (again,) = bed.submit("west")  # What a root does with a stage that was lost.
     bed.is_running("west", 1)
     bed.finish([again])
-    eventually(lambda: "stage_ended" in bed.told_of(again), PATIENCE_S)
-    assert [bed.told_of(each).count("node_succeeded") for each in (stage, again)] == [0, 1]
+    eventually(lambda: "stage_ended" in bed.reported_for(again), PATIENCE_S)
+    assert [bed.reported_for(each).count("node_succeeded") for each in (stage, again)] == [0, 1]
     row.held("its work was ended at T3, reported lost once, and ran again once")
 
 
@@ -112,7 +112,7 @@ def test_fault_02_a_whole_child_is_killed(brief_bed: Bed, row: Row) -> None:
     bed.submit("east", 2)
     bed.is_taken_back("west")
     bed.is_running("east", 2)
-    assert [bed.told_of(stage).count("stage_lost") for stage in stages] == [1, 1]
+    assert [bed.reported_for(stage).count("stage_lost") for stage in stages] == [1, 1]
     row.held("stages reported lost once, quota back after TTL + G")
 
 
@@ -129,7 +129,7 @@ def test_fault_03_the_agent_sleeps_for_two_times_to_live(brief_bed: Bed, row: Ro
     assert west.work() == []
     west.agent.resume()
     eventually(lambda: bed.incarnation("west") > first, PATIENCE_S)
-    assert [bed.told_of(stage).count("node_succeeded") for stage in late] == [0, 0]
+    assert [bed.reported_for(stage).count("node_succeeded") for stage in late] == [0, 0]
     assert bed.runs("east") == 2
     row.held("work ended while the agent slept; after it the mesh joined anew before anything else")
 
@@ -155,7 +155,7 @@ def test_fault_04_the_agent_and_one_of_two_watchdogs_sleep(brief_bed: Bed, row: 
     eventually(lambda: not west.work(), PATIENCE_S)
     west.agent.resume()
     eventually(lambda: bed.view("west"), PATIENCE_S)
-    assert [bed.told_of(stage).count("node_succeeded") for stage in late] == [0, 0]
+    assert [bed.reported_for(stage).count("node_succeeded") for stage in late] == [0, 0]
     assert awake.watchdog.is_running()
     row.held("the watched node stopped; the other at its watchdog's first breath; late results fenced")
 
@@ -272,7 +272,7 @@ def test_fault_11_everything_is_said_twice_and_out_of_order(make_bed: Callable[.
     bed.finish(bed.stages("west")[:2])
     bed.submit("east", 2)
     bed.is_running("east", 2)
-    eventually(lambda: all("stage_ended" in bed.told_of(stage) for stage in stages[:6]), PATIENCE_S)
+    eventually(lambda: all("stage_ended" in bed.reported_for(stage) for stage in stages[:6]), PATIENCE_S)
     assert bed.incarnation("west") == first
     assert "a stage stops: the store does not know its claim" not in west.said()
     row.held("each grant, claim and report had its effect once; the session lasted")

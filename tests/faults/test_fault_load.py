@@ -19,7 +19,7 @@ from patience import eventually
 
 from federation.dispatch import Claim
 from federation.errors import BatchTooLarge, QuotaExceeded, SessionLost, StaleFence, TenantCycle
-from federation.leases import TOLD_MAX, Beat, Lease
+from federation.leases import ROWS_SENT_MAX, Beat, Lease
 from federation.manual_mesh import ManualMesh
 from federation.store.keys import Keys
 from federation.store.redis_client import connect
@@ -58,8 +58,8 @@ def test_fault_35_the_same_stage_is_submitted_a_hundred_times_at_once(bed: Bed, 
     with ThreadPoolExecutor(20) as pool:
         queued = list(pool.map(lambda _: bed.queue.submit(MeshId("west"), spec), range(100)))
     assert sum(queued) == 1
-    eventually(lambda: bed.told_of("only")[-1:] == ["stage_ended"], PATIENCE_S)
-    assert bed.told_of("only").count("stage_started") == 1
+    eventually(lambda: bed.reported_for("only")[-1:] == ["stage_ended"], PATIENCE_S)
+    assert bed.reported_for("only").count("stage_started") == 1
     assert not bed.queue.submit(MeshId("west"), spec)
     row.held("one stage, run once")
 
@@ -70,7 +70,7 @@ def test_fault_36_a_result_comes_after_its_session_is_over(bed: Bed, row: Row) -
     ManualMesh(bed.ledger, record_of("hand", 2)).leave()
     with pytest.raises(StaleFence):
         bed.queue.report(claim, 1, result_of("late"))
-    assert bed.told_of("late") == ["stage_lost"]
+    assert bed.reported_for("late") == ["stage_lost"]
     row.held("refused: StaleFence")
 
 
@@ -84,7 +84,7 @@ def test_fault_36_two_results_of_one_stage(bed: Bed, row: Row) -> None:
         list(pool.map(lambda _: bed.queue.report(claim, 1, result_of("twice")), range(20)))
     with pytest.raises(StaleFence):
         bed.queue.report(claim, 2, result_of("twice"))
-    assert bed.told_of("twice") == ["node_succeeded", "stage_ended"]
+    assert bed.reported_for("twice") == ["node_succeeded", "stage_ended"]
     hand.leave()
     row.held("one effect; a repeat is taken in silence, a stranger refused")
 
@@ -95,7 +95,7 @@ def test_fault_36_a_result_under_a_lease_that_was_revoked(bed: Bed, row: Row) ->
     bed.ledger.revoke(mesh=MeshId("hand"), hard=True)
     with pytest.raises(StaleFence):
         bed.queue.report(claim, 1, result_of("fenced"))
-    assert bed.told_of("fenced") == []
+    assert bed.reported_for("fenced") == []
     hand.leave()
     row.held("refused: StaleFence")
 
@@ -108,9 +108,9 @@ def test_fault_37_a_stage_kills_its_worker(make_bed: Callable[..., Bed], row: Ro
     before, first = {work.pid for work in west.work()}, bed.incarnation("west")
     (poison,) = bed.submit("west", 1, what="poison", priority=1)
     neighbours = bed.submit("west", 4, what="quick")
-    eventually(lambda: all(bed.told_of(stage)[-1:] == ["stage_ended"] for stage in (poison, *neighbours)), PATIENCE_S)
+    eventually(lambda: all(bed.reported_for(stage)[-1:] == ["stage_ended"] for stage in (poison, *neighbours)), PATIENCE_S)
     assert bed.fate_of(poison) == ["stage_started", "node_failed", "stage_ended"]
-    assert [bed.told_of(stage).count("node_succeeded") for stage in neighbours] == [1] * 4
+    assert [bed.reported_for(stage).count("node_succeeded") for stage in neighbours] == [1] * 4
     assert ({work.pid for work in west.work()}, bed.incarnation("west")) == (before, first)
     row.held("it failed, once; its neighbours ended well, what ran beside it ran on")
 
@@ -259,9 +259,9 @@ def another_beats(ledger: RedisLedger, taken_s: list[float]) -> Iterator[ManualM
 @pytest.mark.slow
 def test_fault_41_a_hundred_meshes_claim_a_thousand_leases_each(server: Server, row: Row) -> None:
     ledger = patient_ledger(server)
-    names = [f"t{number}" for number in range(TOLD_MAX)]
+    names = [f"t{number}" for number in range(ROWS_SENT_MAX)]
     ledger.configure(tree_of(**dict.fromkeys(names, CHILDREN)))
-    hands = [ManualMesh(ledger, record_of(f"m{number}", TOLD_MAX)) for number in range(CHILDREN)]
+    hands = [ManualMesh(ledger, record_of(f"m{number}", ROWS_SENT_MAX)) for number in range(CHILDREN)]
     learn_ms = 10**9  # All that follows is learned.
     server.client.hset(Keys().meta, "learn", str(learn_ms))
     taken_s: list[float] = []
@@ -274,7 +274,7 @@ def test_fault_41_a_hundred_meshes_claim_a_thousand_leases_each(server: Server, 
                 ledger.heartbeat(hand.session, hand.record, Beat(number=2, claims=(*leases, leases[0])))
     assert len(taken_s) >= CHILDREN // 10  # It had its turn between the others.
     assert verbs(counted) == CHILDREN + len(taken_s) + 1, counted  # One call each, and none for what is too much.
-    assert counted.total() <= LEASE_COMMANDS_MAX * CHILDREN * TOLD_MAX, counted
+    assert counted.total() <= LEASE_COMMANDS_MAX * CHILDREN * ROWS_SENT_MAX, counted
     used = ledger.snapshot().usage
     assert {used[TenantPath(name), FLAVOR, "cpu"] for name in names} == {CHILDREN * 10_000}
     row.held(f"100,000 leases came back; 1,001 in a beat are refused; beside it a heartbeat took {percentile(taken_s, 0.99):.0f} ms (p99)")

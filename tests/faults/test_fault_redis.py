@@ -67,7 +67,7 @@ def test_fault_17_redis_is_killed_and_comes_back(make_bed: Callable[..., Bed], r
     assert bed.ledger.snapshot().learn_ms == 0  # Nothing new before.
     assert before < pids(bed, "west")
     assert bed.incarnation("west") == first
-    eventually(lambda: bed.told_of(late)[:2] == ["stage_waiting", "stage_started"], PATIENCE_S)  # It runs before its mesh says so.
+    eventually(lambda: bed.reported_for(late)[:2] == ["stage_waiting", "stage_started"], PATIENCE_S)  # It runs before its mesh says so.
     row.held("nothing lost, no work stopped, nothing begun before learning was over")
 
 
@@ -380,7 +380,7 @@ def test_fault_24_the_clock_of_redis_swings(make_bed: Callable[..., Bed], row: R
         move_time(bed.server.client, Keys(), 200 if swing % 2 else -200)
         bed.ledger.sweep()
     (late,) = bed.submit("west", 1)
-    eventually(lambda: bed.told_of(late) == ["stage_waiting"], PATIENCE_S)
+    eventually(lambda: bed.reported_for(late) == ["stage_waiting"], PATIENCE_S)
     assert bed.ledger.snapshot().learn_ms > 0
     bed.is_running("west", 3)
     assert before < pids(bed, "west")
@@ -405,7 +405,7 @@ def test_fault_25_the_memory_of_redis_is_full(make_bed: Callable[..., Bed], row:
     eventually(lambda: bed.beats("west") > beats + 2, PATIENCE_S)
     bed.finish(running[:1])
     bed.server.client.config_set("maxmemory", 0)
-    eventually(lambda: bed.told_of(running[0])[-1:] == ["stage_ended"], PATIENCE_S)
+    eventually(lambda: bed.reported_for(running[0])[-1:] == ["stage_ended"], PATIENCE_S)
     assert bed.incarnation("west") == first
     row.held("heartbeats passed, submissions, reports and values were refused; what could not be told was told later, once")
 

@@ -36,9 +36,9 @@ def test_fault_46_the_store_of_values_does_not_take_them(make_bed: Callable[...,
     client.config_set("maxmemory", client.info("memory")["used_memory"] // 2)
     bed.finish([stage])
     eventually(lambda: "put a blob" in bed.meshes["west"].said(), PATIENCE_S)
-    assert "node_succeeded" not in bed.told_of(stage)
+    assert "node_succeeded" not in bed.reported_for(stage)
     client.config_set("maxmemory", 0)
-    eventually(lambda: bed.told_of(stage)[-1:] == ["stage_ended"], PATIENCE_S)
+    eventually(lambda: bed.reported_for(stage)[-1:] == ["stage_ended"], PATIENCE_S)
     assert RedisBlobs(client, Keys()).get(RUN, (VALUE.sha256,)) == {VALUE.sha256: VALUE_BYTES}
     assert bed.incarnation("west") == first
     row.held("told only when the bytes were there")
@@ -87,7 +87,7 @@ def test_fault_47_a_worker_and_then_the_whole_cluster_are_killed(ray_mesh: RayMe
     ray_mesh.cluster.kill()
     # Processes die one after the other: a runner that sees the worker of its task go before it does itself tells that.
     over = {"stage_lost", "stage_ended"}
-    eventually(lambda: any(message.kind in over for message in ray_mesh.told_of("second")), RAY_PATIENCE_S)
+    eventually(lambda: any(message.kind in over for message in ray_mesh.reported_for("second")), RAY_PATIENCE_S)
     eventually(lambda: ray_mesh.stores.ledger.snapshot().leases == (), RAY_PATIENCE_S)
     assert ray_mesh.stores.ledger.audit() == ()
     row.held("a node failed with WORKER_LOST; then the stage was over, and the quota came back")

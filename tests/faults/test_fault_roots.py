@@ -45,7 +45,7 @@ def test_fault_12_the_reply_is_lost_after_the_script_has_run(bed: Bed, row: Row)
         proxy.weather.drop_replies = False
         proxy.cut()
         answer = hand.ledger.acquire(hand.session, (want,))
-        assert [lease.held for lease in answer.told.leases] == [SLOT]
+        assert [lease.held for lease in answer.response.leases] == [SLOT]
         assert bed.held("hand") == 1
         beat, beats = Beat(number=1, wants=()), bed.beats("hand")
         eventually(lambda: is_heard(hasty), PATIENCE_S)
@@ -55,7 +55,7 @@ def test_fault_12_the_reply_is_lost_after_the_script_has_run(bed: Bed, row: Row)
         eventually(lambda: bed.beats("hand") > beats, PATIENCE_S)
         proxy.weather.drop_replies = False
         proxy.cut()
-        assert hand.ledger.heartbeat(hand.session, hand.record, beat).leases == answer.told.leases
+        assert hand.ledger.heartbeat(hand.session, hand.record, beat).leases == answer.response.leases
         hand.leave()
     finally:
         proxy.close()
@@ -82,7 +82,9 @@ def test_fault_12_replies_are_lost_again_and_again_under_load(make_bed: Callable
         eventually(lambda asked=asked: west.proxy.requests > asked, PATIENCE_S)
         west.proxy.weather.drop_replies = False
         west.proxy.cut()
-    eventually(lambda: all("stage_ended" in bed.told_of(stage) or "stage_lost" in bed.told_of(stage) for stage in stages), PATIENCE_S)
+    eventually(
+        lambda: all("stage_ended" in bed.reported_for(stage) or "stage_lost" in bed.reported_for(stage) for stage in stages), PATIENCE_S
+    )
     row.held("each stage ended once")
 
 

@@ -50,7 +50,7 @@ class Mesh:
 
     def __init__(self, address: str, storage: Path) -> None:
         self._reports: queue.SimpleQueue[HostReport] = queue.SimpleQueue()
-        self._told: dict[StageId, list[StageMessage]] = defaultdict(list)
+        self._response: dict[StageId, list[StageMessage]] = defaultdict(list)
         self.host = RayStageHost(
             mesh=MESH,
             address=address,
@@ -74,9 +74,9 @@ class Mesh:
 
     def until(self, stage: StageId, kind: type[StageMessage]) -> Any:
         """The first message of this kind."""
-        while not (found := [message for message in self._told[stage] if isinstance(message, kind)]):
+        while not (found := [message for message in self._response[stage] if isinstance(message, kind)]):
             report = self._reports.get(timeout=PATIENCE_S)
-            self._told[report.stage] += report.messages
+            self._response[report.stage] += report.messages
             self.host.confirm(report.stage, report.number)
         return found[0]
 

@@ -113,8 +113,8 @@ def test_a_heartbeat_that_was_cut_short_gets_the_answer_that_the_first_one_had_c
     ledger = HttpLedger(replicas.link("heartbeat"))
     session = ledger.join(RECORD)
     wanted = replace(WANT, slots=2)
-    told = ledger.heartbeat(session, RECORD, Beat(number=1, wants=(wanted,)))
-    assert told == ledger.heartbeat(session, RECORD, Beat(number=1, wants=(wanted,)))
+    response = ledger.heartbeat(session, RECORD, Beat(number=1, wants=(wanted,)))
+    assert response == ledger.heartbeat(session, RECORD, Beat(number=1, wants=(wanted,)))
     with pytest.raises(StaleBeat):
         ledger.heartbeat(session, RECORD, Beat(number=0))
     assert [view.slots for view in replicas.ledger.snapshot().wants] == [2]
@@ -124,7 +124,7 @@ def test_slots_whose_granting_was_cut_short_are_granted_once_and_told(replicas):
     ledger = HttpLedger(replicas.link("acquire"))
     acquired = ledger.acquire(ledger.join(RECORD), (WANT,))
     assert acquired.answers == (LookAgain(),)
-    assert [lease.held for lease in acquired.told.leases] == [ONE.times(3)]
+    assert [lease.held for lease in acquired.response.leases] == [ONE.times(3)]
     assert replicas.ledger.snapshot().usage == {(ACME, CPU, "cpu"): 30_000}
     assert replicas.ledger.audit() == ()
 
@@ -161,8 +161,8 @@ def holding(ledger: HttpLedger) -> tuple[Session, Lease]:
     """A session with a lease that pays for a stage."""
     session = ledger.join(RECORD)
     acquired = ledger.acquire(session, (WANT,))
-    (lease,) = acquired.told.leases
-    return replace(session, mark=acquired.told.mark), lease
+    (lease,) = acquired.response.leases
+    return replace(session, mark=acquired.response.mark), lease
 
 
 def told_in(queue) -> list[object]:
@@ -215,8 +215,8 @@ def test_what_arrives_twice_is_done_once(wires):
     ledger, stages = HttpLedger(wires.bad), HttpStageQueue(wires.bad, EAST)
     acquired = ledger.acquire(session, (WANT,))
     assert isinstance(acquired.answers[0], (Granted, LookAgain))
-    (lease,) = acquired.told.leases
-    session = replace(session, mark=acquired.told.mark)
+    (lease,) = acquired.response.leases
+    session = replace(session, mark=acquired.response.mark)
     ledger.heartbeat(session, RECORD, Beat(number=1, wants=(WANT,)))
     ledger.heartbeat(session, RECORD, Beat(number=2))
     wires.store.submit(EAST, SPEC)

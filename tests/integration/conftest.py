@@ -109,17 +109,17 @@ class Story:
             found = next((message for message in self.messages.get(stage, []) if wanted(message)), None)
             if found is not None:
                 return found
-            for told, _, messages, blobs in ray.get(self.actor.next_batch.remote(1.0)):
-                self.messages.setdefault(told, []).extend(decode(STAGE_MESSAGE, message) for message in messages)
+            for reported, _, messages, blobs in ray.get(self.actor.next_batch.remote(1.0)):
+                self.messages.setdefault(reported, []).extend(decode(STAGE_MESSAGE, message) for message in messages)
                 self.blobs.update(blobs)
         raise AssertionError(f"it did not come; of {stage} was told: {self.messages.get(stage)}")
 
     def end(self, stage: StageId) -> dict[NodeId, StageMessage]:
         """All of the stage: the last message of each node, once the stage has ended."""
         self.until(stage, lambda message: isinstance(message, StageEnded))
-        told = self.messages[stage]
-        assert isinstance(told[-1], StageEnded), "something came after the end"
-        return {message.node: message for message in told[:-1]}
+        reported = self.messages[stage]
+        assert isinstance(reported[-1], StageEnded), "something came after the end"
+        return {message.node: message for message in reported[:-1]}
 
 
 @pytest.fixture(scope="module")

@@ -274,20 +274,20 @@ def test_s2_results_are_taken_as_they_come(group, gate):
 
 
 def test_s2_who_does_not_come_in_time_is_told_after_the_others(group, gate):
-    told = []
+    reported = []
     call = group.all().hold.remote(gate, 1)
     answered(call, 3)
     with pytest.raises(GroupCallFailed, match="hold: 1 of 4 ranks failed") as caught:
-        told.extend(call.as_they_come(timeout=0.1))
-    assert sorted(told) == [(0, 0), (2, 2), (3, 3)]
+        reported.extend(call.as_they_come(timeout=0.1))
+    assert sorted(reported) == [(0, 0), (2, 2), (3, 3)]
     assert set(caught.value.errors) == {1}
 
 
 def test_s2_streams_of_all_ranks_are_merged_and_one_that_fails_ends_alone(group):
-    told = []
+    reported = []
     with pytest.raises(GroupCallFailed, match="count: 1 of 4 ranks failed"):
-        told.extend(group.all().count.stream(3))
-    assert sorted(told) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (3, 0), (3, 1), (3, 2)]
+        reported.extend(group.all().count.stream(3))
+    assert sorted(reported) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (3, 0), (3, 1), (3, 2)]
 
 
 def test_nobody_answers_a_call_of_an_empty_group():

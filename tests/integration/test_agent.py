@@ -368,8 +368,8 @@ def test_the_end_of_an_entry_method_is_told_and_answered(agent, supervisor):
     get(agent.host.remote(given))
     ended, value = map(get, agent.run.remote())
     assert (unpickled(ended.result), value, ended.error) == ((7, "x"), None, "")
-    (told,) = eventually(lambda: heard(supervisor, "ended", task=given.task))
-    assert told.payload == ended
+    (reported,) = eventually(lambda: heard(supervisor, "ended", task=given.task))
+    assert reported.payload == ended
     assert get(agent.run.remote()[0]) == ended
     assert get(agent.report.remote()).ended == ended
 
@@ -419,8 +419,8 @@ def test_s17_a_task_gives_way_and_goes_on_elsewhere_without_losing_a_step(agent,
     assert (unpickled(stopped.saved.checkpoint_bytes), stopped.saved.progress) == (3, 0.6)
     assert get(run).stopped
     assert stop(agent, first) == stopped
-    told: StateSnapshot = heard(supervisor, "checkpoint", task=first.task)[-1].payload
-    assert told.checkpoint.number <= 3
+    reported: StateSnapshot = heard(supervisor, "checkpoint", task=first.task)[-1].payload
+    assert reported.checkpoint.number <= 3
 
     second = order(Trainer, task=first.task, attempt=2, options={**entry, "saved": stopped.saved})
     elsewhere = new_agent()

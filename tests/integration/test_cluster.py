@@ -215,9 +215,9 @@ def test_the_death_of_a_raylet_shows(starters):
 
 
 def test_a_node_that_does_not_come_up_is_told_with_the_end_of_its_log_and_leaves_nothing(short_folder):
-    with pytest.raises(RuntimeDoorError, match=r"before it was up(.|\n)*object.store") as told:
+    with pytest.raises(RuntimeDoorError, match=r"before it was up(.|\n)*object.store") as reported:
         OwnCluster.start(ClusterSpec(nodes=(ClusterNodeSpec(cpu=1),), object_store_bytes=1), temp_dir_parent=short_folder)
-    assert "Check that" in str(told.value)
+    assert "Check that" in str(reported.value)
     assert list(short_folder.iterdir()) == []
 
 

@@ -59,14 +59,14 @@ def test_a_step_along_the_gradient_makes_the_policy_worth_more():
 def test_rollouts_give_way_to_training_and_go_on_from_where_they_were():
     # Rollouts so long that none is over before the trainer comes, also where the last of them starts seconds after the first.
     with started("--rounds", "2", "--rollout-steps", "300") as example:
-        told, complaints = communicate(example)
+        reported, complaints = communicate(example)
     assert example.returncode == 0, complaints
-    worth = [float(value) for value in re.findall(r"the policy is worth ([+-][\d.]+)", told)]
+    worth = [float(value) for value in re.findall(r"the policy is worth ([+-][\d.]+)", reported)]
     assert len(worth) == 2
     assert worth[0] < worth[1]
-    went_on = [int(step) for step in re.findall(r"gave way, went on at step (\d+)", told)]
-    assert max(went_on) > 0, told
-    assert f"{len(went_on)} rollouts gave way (label role:rollout); every ledger agrees" in told
+    went_on = [int(step) for step in re.findall(r"gave way, went on at step (\d+)", reported)]
+    assert max(went_on) > 0, reported
+    assert f"{len(went_on)} rollouts gave way (label role:rollout); every ledger agrees" in reported
 
 
 @pytest.mark.faults

@@ -380,8 +380,8 @@ def test_s17_a_handler_that_fails_is_told_and_the_default_holds(running, pool, h
     assert eventually(lambda: words in task.status().detail)
     first, _ = task.call("run", 1)
     assert first > 0
-    (told,) = [news for news in running.events() if news.about == task.task]
-    assert (told.kind.value, words in told.words) == ("STATE_LOST", True)
+    (reported,) = [news for news in running.events() if news.about == task.task]
+    assert (reported.kind.value, words in reported.words) == ("STATE_LOST", True)
 
 
 def test_two_sizes_of_one_gang_are_a_contradiction(running, pool):

@@ -139,9 +139,9 @@ def settings_of(stack: Stack, mesh: str) -> str:
 
 
 def test_a_mesh_with_no_key_to_the_store_runs_a_stage_from_end_to_end(stack: Stack, client: Client) -> None:
-    told = settings_of(stack, "east")
-    assert json.loads(told)["store"] is None
-    assert stack._redis_url not in told
+    reported = settings_of(stack, "east")
+    assert json.loads(reported)["store"] is None
+    assert stack._redis_url not in reported
     assert run_in(client, "east") == 10_003
     eventually(lambda: _only_east_and_no_lease(stack))
 
@@ -182,9 +182,9 @@ def test_a_cluster_that_is_there_already_joins_by_a_command_and_leaves_by_a_sign
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=LIMIT_S)
-    told = (tmp_path / "log").read_text()
-    assert process.returncode == 0, told
-    assert "warning: mesh guest: its pools declare 64 cpu, its nodes have " in told
+    reported = (tmp_path / "log").read_text()
+    assert process.returncode == 0, reported
+    assert "warning: mesh guest: its pools declare 64 cpu, its nodes have " in reported
     eventually(lambda: _guest_has_left(stores))
 
 
@@ -214,8 +214,12 @@ def test_a_process_of_the_stack_has_the_token_of_its_cluster_alone(stack: Stack)
     assert stat.S_IMODE(cluster.token_file.stat().st_mode) == 0o600
     assert cluster.token_file.parent.parent == stack._folder.path
     for process in (stack.root, *stack.children.values()):
-        told = psutil.Process(process.pid).environ()
-        assert (told["RAY_AUTH_MODE"], told["RAY_AUTH_TOKEN_PATH"], told["RAY_AUTH_TOKEN"]) == ("token", str(cluster.token_file), "")
+        reported = psutil.Process(process.pid).environ()
+        assert (reported["RAY_AUTH_MODE"], reported["RAY_AUTH_TOKEN_PATH"], reported["RAY_AUTH_TOKEN"]) == (
+            "token",
+            str(cluster.token_file),
+            "",
+        )
 
 
 @pytest.mark.faults

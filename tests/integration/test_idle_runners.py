@@ -74,12 +74,12 @@ def runners() -> list[str]:
 
 def hear_the_end(host: RayStageHost, reports: queue.SimpleQueue[HostReport]) -> list[Any]:
     """What the stage told, all of it confirmed."""
-    told: list[Any] = []
-    while not any(isinstance(message, StageEnded) for message in told):
+    reported: list[Any] = []
+    while not any(isinstance(message, StageEnded) for message in reported):
         report = reports.get(timeout=NEWS_S_MAX)
-        told += report.messages
+        reported += report.messages
         host.confirm(report.stage, report.number)
-    return told
+    return reported
 
 
 def a_stage(run: str, task: Callable[..., TaskSpec]) -> StageSpec:

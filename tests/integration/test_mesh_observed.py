@@ -80,7 +80,7 @@ def test_s13_a_plugin_that_raises_is_fenced_off_with_an_event_and_stays_so_over_
     assert task.call("add") == 1
     other = running.submit_task(Counter, pool=pool, resources={"cpu": 1})
     assert other.wait_started(PATIENCE_S).state is mesh.TaskState.RUNNING
-    assert [told.words for told in news(running, NewsKind.PLUGIN_FENCED)] == [fenced.words]  # It holds still, so it is told again.
+    assert [reported.words for reported in news(running, NewsKind.PLUGIN_FENCED)] == [fenced.words]  # It holds still, so it is told again.
 
 
 def test_s13_a_plugin_that_cannot_be_loaded_is_told_and_leaves_no_mesh(two_nodes, tmp_path):
@@ -114,10 +114,10 @@ def test_s15_s16_figures_are_served_drawn_and_shown_and_a_silent_agent_is_an_ala
     task.wait_started(PATIENCE_S)
     eventually(lambda: [one for one in news(running, NewsKind.ALARM) if one.about == "agent_heartbeat_gap"])
     with urllib.request.urlopen(f"http://127.0.0.1:{running.status().metrics_port}/metrics", timeout=60) as answer:
-        told = answer.read().decode()
+        reported = answer.read().decode()
     for name in ("schedule_latency_p95", "queue_wait_time_p99", "placement_success_rate", "agent_heartbeat_gap"):
-        assert f"schedulemesh_{name}" in told
-    assert 'mesh="observed"' in told
+        assert f"schedulemesh_{name}" in reported
+    assert 'mesh="observed"' in reported
     assert len(running.figures_history()) > 1
     running.chart(tmp_path / "page.svg")
     assert (tmp_path / "page.svg").read_text().rstrip().endswith("</svg>")

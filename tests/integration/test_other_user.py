@@ -66,10 +66,10 @@ def python_for_everybody() -> str:
     for python in filter(None, (os.environ.get(PYTHON_VARIABLE), sys.executable, shutil.which("python3", path=os.defpath))):
         look = [python, "-c", "import sys, serve_apps.cli.app; print(sys.version_info[:2])"]
         with suppress(OSError):
-            told = subprocess.run(
+            reported = subprocess.run(
                 look, cwd="/", env=environment_of(), capture_output=True, text=True, check=False, **RunAs.find(USER).process()
             )
-            if told.stdout.strip() == str(sys.version_info[:2]):
+            if reported.stdout.strip() == str(sys.version_info[:2]):
                 return python
     pytest.skip(f"no Python of this release that the user {USER} may run with this package; {PYTHON_VARIABLE} names one")
 

@@ -81,8 +81,8 @@ def where_am_i():
 def test_tasks_of_a_stage_run_inside_its_group(pool, story, task):
     group = pool.take(WHOLE, 1)
     stage = story.start(task("a", story.function(where_am_i), export=True), run="inside", group=group)
-    told = story.end(stage)["a"]
-    assert json.loads(story.blobs[told.stored.sha256]) == group.id.hex()
+    reported = story.end(stage)["a"]
+    assert json.loads(story.blobs[reported.stored.sha256]) == group.id.hex()
 
 
 def test_tasks_that_ask_for_nothing_run_in_a_group_of_nothing(pool, story, task):

@@ -91,9 +91,9 @@ def asked(port, wanted):
     """The answer comes about; no other than these two does meanwhile."""
 
     def look():
-        told = httpx.get(f"http://{HERE}:{port}/v1/runs/night", timeout=ANSWER_S)
-        assert told.status_code == 200 or (told.status_code, told.headers.get("Retry-After")) == (503, "1"), told.text
-        return told.status_code == wanted
+        reported = httpx.get(f"http://{HERE}:{port}/v1/runs/night", timeout=ANSWER_S)
+        assert reported.status_code == 200 or (reported.status_code, reported.headers.get("Retry-After")) == (503, "1"), reported.text
+        return reported.status_code == wanted
 
     eventually(look)
 
@@ -146,7 +146,7 @@ def test_the_proxy_closes_slow_connections_and_no_others(port):
         assert next(ticks) == "data: tick"
         with slow(address, b"GET / HTTP/1.1\r\nHost: a\r\nX-Slow: a") as headers, slow(address, head("/", "none")) as bodies:
             assert answer(port) == "good day"
-            told = closed_in_the_end([*headers, *bodies])
-        assert [each.split(b" ", 2)[1] for each in told[CLIENTS:]] == [b"408"] * CLIENTS
+            reported = closed_in_the_end([*headers, *bodies])
+        assert [each.split(b" ", 2)[1] for each in reported[CLIENTS:]] == [b"408"] * CLIENTS
         assert next(ticks) == "data: tick"
     assert answer(port) == "good day"

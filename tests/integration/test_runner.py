@@ -111,10 +111,14 @@ def test_values_flow_from_task_to_task_and_arguments_of_every_form_arrive(story,
         task("c", story.function(give), [{"$ref": "b"}, story.argument({3, 4}), REF_A], inputs=("b", "a"), export=True),
         run="flow",
     )
-    told = story.end(stage)
-    assert answer(told["c"], story) == [{"first": (1, {"$ref": "plain"}), "part": "plain", "uri": "s3://x"}, {3, 4}, (1, {"$ref": "plain"})]
-    assert told["a"].stored is None
-    assert told["a"].started_ms <= told["a"].finished_ms <= told["b"].finished_ms
+    reported = story.end(stage)
+    assert answer(reported["c"], story) == [
+        {"first": (1, {"$ref": "plain"}), "part": "plain", "uri": "s3://x"},
+        {3, 4},
+        (1, {"$ref": "plain"}),
+    ]
+    assert reported["a"].stored is None
+    assert reported["a"].started_ms <= reported["a"].finished_ms <= reported["b"].finished_ms
 
 
 def test_a_large_pickled_argument_and_a_large_value_pass_whole(story, task):
@@ -141,8 +145,8 @@ def test_what_one_reader_does_to_a_value_no_other_sees(story, task):
 
 
 def test_a_returned_exception_is_a_value(story, task):
-    told = story.end(story.start(task("a", story.function(return_error), export=True), run="error-value"))
-    value = answer(told["a"], story)
+    reported = story.end(story.start(task("a", story.function(return_error), export=True), run="error-value"))
+    value = answer(reported["a"], story)
     assert (type(value).__name__, str(value)) == ("Strange", "I am a result")
 
 
@@ -152,11 +156,11 @@ def test_small_values_are_handed_over_and_large_ones_lie_in_the_storage(story, t
         task("large", story.function(give), story.argument(bytes(200_000)), export=True),
         run="export",
     )
-    told = story.end(stage)
-    assert (told["small"].stored.encoding.value, told["small"].stored.uri) == ("json", None)
-    assert json.loads(story.blobs[told["small"].stored.sha256]) == {"n": [1, 2.5, None, True, "ä"]}
-    assert told["large"].stored.uri.startswith(story.storage.as_uri())
-    assert answer(told["large"], story) == bytes(200_000)
+    reported = story.end(stage)
+    assert (reported["small"].stored.encoding.value, reported["small"].stored.uri) == ("json", None)
+    assert json.loads(story.blobs[reported["small"].stored.sha256]) == {"n": [1, 2.5, None, True, "ä"]}
+    assert reported["large"].stored.uri.startswith(story.storage.as_uri())
+    assert answer(reported["large"], story) == bytes(200_000)
 
 
 @pytest.mark.parametrize("leaves", [pytest.param(True, id="when it leaves the mesh"), pytest.param(False, id="when it stays on the mesh")])
@@ -175,11 +179,11 @@ def test_a_result_that_cannot_be_sent_fails_its_task_alone(story, task, make, na
         task("good", story.function(give), 1),
         run=f"bad-{named}-{leaves}",
     )
-    told = story.end(stage)
-    assert told["bad"].failure.reason is Reason.RESULT_UNSERIALIZABLE
-    assert named in told["bad"].failure.message
-    assert isinstance(told["good"], NodeSucceeded)
-    assert "behind" not in told
+    reported = story.end(stage)
+    assert reported["bad"].failure.reason is Reason.RESULT_UNSERIALIZABLE
+    assert named in reported["bad"].failure.message
+    assert isinstance(reported["good"], NodeSucceeded)
+    assert "behind" not in reported
 
 
 # -- failures ------------------------------------------------------------------------------------------------------------
@@ -193,22 +197,22 @@ def test_a_failure_is_told_once_with_the_users_own_traceback_and_what_is_behind_
         task("d", story.function(add), 2),
         run="fail",
     )
-    told = story.end(stage)
-    failure = told["a"].failure
+    reported = story.end(stage)
+    failure = reported["a"].failure
     assert (failure.reason, failure.type_name, failure.message) == (Reason.USER_ERROR, "builtins.ValueError", "broken pipe")
     assert "raise ValueError(text)" in failure.traceback
     assert "execution.py" not in failure.traceback
     error = pickle.loads(story.blobs[failure.pickled.sha256])  # noqa: S301 - made by this test
     assert (type(error), error.args) == (ValueError, ("broken pipe",))
-    assert set(told) == {"a", "d"}
+    assert set(reported) == {"a", "d"}
 
 
 def test_a_failure_names_the_classes_above_its_own(story, task):
     def refuse():
         raise ConnectionResetError("again, please")
 
-    told = story.end(story.start(task("a", story.function(refuse)), run="bases"))["a"].failure
-    assert (told.type_name, told.bases) == (
+    reported = story.end(story.start(task("a", story.function(refuse)), run="bases"))["a"].failure
+    assert (reported.type_name, reported.bases) == (
         "builtins.ConnectionResetError",
         ("builtins.ConnectionError", "builtins.OSError", "builtins.Exception"),
     )
@@ -239,8 +243,8 @@ def init_and_shut_down():
 
 
 def test_a_task_may_call_init_and_shutdown_of_ray(story, task, ray_cluster):
-    told = story.end(story.start(task("a", story.function(init_and_shut_down), export=True), run="init"))["a"]
-    value, here, refused = answer(told, story)
+    reported = story.end(story.start(task("a", story.function(init_and_shut_down), export=True), run="init"))["a"]
+    value, here, refused = answer(reported, story)
     assert (value, here.rpartition(":")[2]) == (42, ray_cluster.address.rpartition(":")[2])
     assert "leave the address out" in refused
 
@@ -259,10 +263,10 @@ def test_a_task_may_call_init_and_shutdown_of_ray(story, task, ray_cluster):
 )
 def test_each_way_to_fail_has_its_reason(story, task, function, arg, reason, words):
     key = function if isinstance(function, str) else story.function(function)
-    told = story.end(story.start(task("a", key, arg), task("b", story.function(give), REF_A, inputs=("a",)), run="ways"))
-    assert set(told) == {"a"}
-    assert told["a"].failure.reason is reason
-    assert words in told["a"].failure.message
+    reported = story.end(story.start(task("a", key, arg), task("b", story.function(give), REF_A, inputs=("a",)), run="ways"))
+    assert set(reported) == {"a"}
+    assert reported["a"].failure.reason is reason
+    assert words in reported["a"].failure.message
 
 
 def test_what_ray_refuses_fails_its_task_alone(story, task):
@@ -272,17 +276,17 @@ def test_what_ray_refuses_fails_its_task_alone(story, task):
         task("c", story.function(give), 1),
         run="refused",
     )
-    told = story.end(stage)
-    assert "no_such_option" in told["a"].failure.message
-    assert set(told) == {"a", "c"}
+    reported = story.end(stage)
+    assert "no_such_option" in reported["a"].failure.message
+    assert set(reported) == {"a", "c"}
 
 
 def test_functions_are_imported_by_name_and_a_remote_function_counts_as_its_own_plain_one(story, task):
-    told = story.end(
+    reported = story.end(
         story.start(task("a", "call:math:hypot", 3, 4, export=True), task("b", story.function(ray.remote(add)), 1, 2), run="call")
     )
-    assert answer(told["a"], story) == 5.0
-    assert isinstance(told["b"], NodeSucceeded)
+    assert answer(reported["a"], story) == 5.0
+    assert isinstance(reported["b"], NodeSucceeded)
 
 
 # -- inputs from outside -------------------------------------------------------------------------------------------------
@@ -311,9 +315,9 @@ def test_an_input_that_is_there_from_the_start_is_brought_in_for_all_readers(sto
         run=f"inputs-{limit}",
         inputs={"x": delivered(value, tmp_path, limit=limit)},
     )
-    told = story.end(stage)
-    assert answer(told["a"], story) == (1, 2)
-    assert answer(told["b"], story) == value
+    reported = story.end(stage)
+    assert answer(reported["a"], story) == (1, 2)
+    assert answer(reported["b"], story) == value
 
 
 @pytest.mark.parametrize("harm", [pytest.param("removed", id="the file is gone"), pytest.param("altered", id="the file was altered")])
@@ -327,10 +331,10 @@ def test_an_input_that_cannot_be_read_is_told_and_fails_its_readers(story, task,
         run=f"harm-{harm}",
         inputs={"x": (stored_json, None)},
     )
-    told = story.end(stage)
-    assert isinstance(told["x"], InputLost)
-    assert told["a"].failure.reason is Reason.VALUE_LOST
-    assert isinstance(told["b"], NodeSucceeded)
+    reported = story.end(stage)
+    assert isinstance(reported["x"], InputLost)
+    assert reported["a"].failure.reason is Reason.VALUE_LOST
+    assert isinstance(reported["b"], NodeSucceeded)
 
 
 def test_an_input_that_will_not_come_drops_what_waits_for_it(story, task):
@@ -415,10 +419,10 @@ def test_cancel_interrupts_python_code_which_may_clean_up(story, task, tmp_path)
     story.until(stage, lambda message: isinstance(message, NodeStarted))
     eventually(started.exists)  # A start is told by the clock, also when the code itself is held up.
     story.actor.cancel.remote(stage, 600.0)
-    told = story.end(stage)
-    assert told["a"].failure.reason is Reason.CANCELLED_BY_USER
+    reported = story.end(stage)
+    assert reported["a"].failure.reason is Reason.CANCELLED_BY_USER
     eventually(stopped.exists)  # Ray tells of the end a moment before the code has cleaned up.
-    assert "b" not in told
+    assert "b" not in reported
 
 
 @pytest.mark.parametrize("call", ["time.sleep", "threading.Event().wait", "subprocess.run"])
@@ -454,9 +458,9 @@ def test_a_task_cancelled_by_a_stranger_is_told_as_cancelled(story, task):
     def cancel_myself():
         raise KeyboardInterrupt
 
-    told = story.end(story.start(task("a", story.function(cancel_myself)), run="self"))
-    assert isinstance(told["a"], NodeFailed)
-    assert told["a"].failure.reason is Reason.CANCELLED_BY_USER
+    reported = story.end(story.start(task("a", story.function(cancel_myself)), run="self"))
+    assert isinstance(reported["a"], NodeFailed)
+    assert reported["a"].failure.reason is Reason.CANCELLED_BY_USER
 
 
 def test_a_stage_without_anything_to_wait_for_ends_when_it_is_cancelled(story, task):

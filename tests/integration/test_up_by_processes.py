@@ -45,10 +45,10 @@ def temporary() -> Iterator[Path]:
 @pytest.fixture
 def environment(temporary: Path) -> Iterator[Mapping[str, str]]:
     """Of the processes of the test, which are known by it; none outlives the test."""
-    told = {**os.environ, "PYTHONPATH": str(REPOSITORY), "TMPDIR": str(temporary), MARK: uuid.uuid4().hex}
-    told.pop("SCHEDULEMESH_STATE", None)
-    yield told
-    for process in marked(told[MARK]):
+    reported = {**os.environ, "PYTHONPATH": str(REPOSITORY), "TMPDIR": str(temporary), MARK: uuid.uuid4().hex}
+    reported.pop("SCHEDULEMESH_STATE", None)
+    yield reported
+    for process in marked(reported[MARK]):
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
 

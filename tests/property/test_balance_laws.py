@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.child.balance import LeaseBalance, Overdraft, sum_of
-from federation.leases import Lease, Told
+from federation.leases import Lease, LedgerResponse
 from mesh.resources import ResourceSet
 
 KEYS = [("acme", "red"), ("acme", "blue"), ("beta", "red")]
@@ -45,9 +45,9 @@ def done(balance, step, version):
     tenant, flavor = step.key
     if step.verb == "tell":
         lease = Lease(tenant=tenant, mesh="m", flavor=flavor, held=cpu(step.cpus), target=cpu(step.target), token=1, version=version)
-        balance.take_in(Told(leases=(lease,)), [step.key])
+        balance.take_in(LedgerResponse(leases=(lease,)), [step.key])
     elif step.verb == "lose":
-        balance.take_in(Told(), [step.key])
+        balance.take_in(LedgerResponse(), [step.key])
     elif step.verb == "spend" and step.stage not in balance._payers and balance.room(step.key, cpu(1), step.stage):
         balance.spend(step.stage, step.key, cpu(1), version)
     elif step.verb == "put back":

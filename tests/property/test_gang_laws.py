@@ -36,13 +36,13 @@ class Cluster:
 
     def tell(self, *happened: events.Event) -> list[Decision]:
         self.now_ms += 1
-        told = self.mesh.handle(*happened)
+        response = self.mesh.handle(*happened)
         assert violations(self.mesh) == []
-        for order in told:
+        for order in response:
             if isinstance(order, StartTask):
                 self.started.append(order.task)
                 self.tell(events.TaskStarted(at_ms=self.now_ms, task=order.task, attempt=order.attempt, agent=order.agent))
-        return told
+        return response
 
     def submit(self, name: str, count: float, priority: float, **request: object) -> list[Decision]:
         wanted = {"task": TaskId(name), "pool": POOL, "resources": cpus(count), "priority": priority, **request}
@@ -65,15 +65,15 @@ def test_whoever_is_stopped_for_a_gang_is_stopped_for_one_that_starts_whole(size
     cluster = Cluster(sizes, SchedulerSettings(rules=RULES))
     for index, (count, priority, preemptible) in enumerate(low):
         cluster.submit(f"low{index}", count, float(priority), preemptible=preemptible)
-    told: list[Decision] = []
+    response: list[Decision] = []
     if several:
         gang = ["wide"]
-        told = cluster.submit("wide", 1, 7.0, bundles=tuple(map(cpus, members)), strategy=strategy)
+        response = cluster.submit("wide", 1, 7.0, bundles=tuple(map(cpus, members)), strategy=strategy)
     else:
         gang = [f"g{index}" for index in range(len(members))]
         for name, count in zip(gang, members, strict=True):
-            told = cluster.submit(name, count, 7.0, gang="g", gang_size=len(members))
-    victims = [stop.task for stop in told if isinstance(stop, StopTask) and stop.by in gang]
+            response = cluster.submit(name, count, 7.0, gang="g", gang_size=len(members))
+    victims = [stop.task for stop in response if isinstance(stop, StopTask) and stop.by in gang]
     assert all(cluster.mesh.state.base_priority(cluster.mesh.state.records[victim].request) < 7 for victim in victims)
     order.shuffle(victims)
     for victim in victims:

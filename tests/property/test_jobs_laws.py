@@ -95,20 +95,20 @@ class World:
                 self.start(decision)
         return decisions
 
-    def start(self, told):
+    def start(self, response):
         """One attempt of a member at a time, the leader first, and nobody on room that another has."""
-        assert (told.job, told.member) not in self.live
-        assert told.member.is_leader or told.env[LEADER_ADDRESS] == self.address(told.job)
-        spec = self.specs[told.job]
-        assert told.member in members_of(spec)
-        units = self.nodes.vector(replica_of(spec, told.member.role).resources)
-        self.live[told.job, told.member] = (told.attempt, told.node, units)
+        assert (response.job, response.member) not in self.live
+        assert response.member.is_leader or response.env[LEADER_ADDRESS] == self.address(response.job)
+        spec = self.specs[response.job]
+        assert response.member in members_of(spec)
+        units = self.nodes.vector(replica_of(spec, response.member.role).resources)
+        self.live[response.job, response.member] = (response.attempt, response.node, units)
         try:
-            self.nodes.promise(self.nodes.row(told.node), units)
+            self.nodes.promise(self.nodes.row(response.node), units)
         except LedgerError:
             assert self.is_late  # Only an answer that came late may name room which others have by now.
-            self.live[told.job, told.member] = (told.attempt, told.node, units * 0)
-            self.crowded_out.append((told.job, told.member))
+            self.live[response.job, response.member] = (response.attempt, response.node, units * 0)
+            self.crowded_out.append((response.job, response.member))
 
     def address(self, job):
         return f"{job}:{self.live[job, members_of(self.specs[job])[0]][0]}"
@@ -142,8 +142,8 @@ class World:
         attempt, node, units = self.live.pop((job, member))
         if node in self.nodes and units.any():
             self.nodes.withdraw(self.nodes.row(node), units)
-        told = {"detail": "it raised"} if kind in (MemberFailed, MemberLost) else {}
-        self.tell(kind(at_ms=self.at_ms, job=job, member=member, attempt=attempt, **told))
+        response = {"detail": "it raised"} if kind in (MemberFailed, MemberLost) else {}
+        self.tell(kind(at_ms=self.at_ms, job=job, member=member, attempt=attempt, **response))
 
     def node_goes_and_comes(self, node):
         total = self.nodes.amounts(self.nodes.total[self.nodes.row(node)])
@@ -264,9 +264,9 @@ def small_demands(draw):
     return Demands(leader=part("leader", 1), sets=sets, needed=needed), free, limit
 
 
-def by_brute_force(told, free, limit):
+def by_brute_force(response, free, limit):
     """Is there any arrangement at all? Every member on every node, or left out."""
-    parts = [told.leader, *(each for each in told.sets for _ in range(each.count))]
+    parts = [response.leader, *(each for each in response.sets for _ in range(each.count))]
 
     def fits(index, free, limit, left):
         if index == len(parts):
@@ -282,17 +282,17 @@ def by_brute_force(told, free, limit):
                     return True
         return False
 
-    return fits(0, free, limit, told.needed)
+    return fits(0, free, limit, response.needed)
 
 
 @settings(max_examples=300)
 @given(small_demands())
 def test_an_arrangement_is_found_exactly_when_there_is_one(case):
-    told, free, limit = case
-    packing = pack(told, free, limit, Steps(100_000))
+    response, free, limit = case
+    packing = pack(response, free, limit, Steps(100_000))
     assert packing.is_sure
-    assert (packing.places is not None) == by_brute_force(told, free, limit)
+    assert (packing.places is not None) == by_brute_force(response, free, limit)
     if packing.places is not None:
-        assert shortage(told, free, limit, ("cpu", "gpu")) is None
+        assert shortage(response, free, limit, ("cpu", "gpu")) is None
         assert [role for role, _ in packing.places].count("leader") == 1
-        assert len(packing.places) == 1 + told.needed
+        assert len(packing.places) == 1 + response.needed

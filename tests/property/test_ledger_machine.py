@@ -108,7 +108,7 @@ def comparable(reply):
     if isinstance(reply, tuple):
         return tuple(map(comparable, reply))
     if hasattr(reply, "told"):
-        return (comparable(reply.told), getattr(reply, "answers", ()))
+        return (comparable(reply.response), getattr(reply, "answers", ()))
     if hasattr(reply, "others_want"):
         leases = tuple((lease.tenant, lease.flavor, lease.held, lease.target, patience(lease)) for lease in reply.leases)
         return (reply.learn_ms > 0, reply.others_want, leases)
@@ -152,8 +152,8 @@ class LedgerMachine(RuleBasedStateMachine):
         replies = []
         for side, store in enumerate((self.memory, self.ledger if hasattr(self.ledger, verb) else self.queue)):
             own = [argument[side] if isinstance(argument, tuple) and len(argument) == 2 else argument for argument in arguments]
-            told = {name: pair[side] if isinstance(pair, tuple) and len(pair) == 2 else pair for name, pair in named.items()}
-            replies.append(tried(getattr(store, verb), *own, **told))
+            response = {name: pair[side] if isinstance(pair, tuple) and len(pair) == 2 else pair for name, pair in named.items()}
+            replies.append(tried(getattr(store, verb), *own, **response))
         assert comparable(replies[0]) == comparable(replies[1])
         return replies[0], replies[1]
 
@@ -190,7 +190,7 @@ class LedgerMachine(RuleBasedStateMachine):
             ManualMesh(ledger, record(mesh), seen=known, **{name: pair[side] for name, pair in named.items()})
             for side, (ledger, known) in enumerate(zip((self.memory, self.ledger), seen, strict=True))
         )
-        assert comparable(hands[0].told) == comparable(hands[1].told)
+        assert comparable(hands[0].response) == comparable(hands[1].response)
         for side, hand in enumerate(hands):
             assert hand.session.incarnation > seen[side]
         sent = self.twins[mesh].sent if mesh in self.twins else []
@@ -241,12 +241,12 @@ class LedgerMachine(RuleBasedStateMachine):
         keys = sorted(self.twins[mesh].hands[0].leases) or [(TenantPath("a"), FLAVORS[0])]
         self.hands(mesh, "obey", *data.draw(st.sampled_from(keys)))
 
-    @rule(mesh=meshes, told=st.none() | wants_told, pays=pays_told)
-    def beat(self, mesh, told, pays):
+    @rule(mesh=meshes, response=st.none() | wants_told, pays=pays_told)
+    def beat(self, mesh, response, pays):
         twins = self.twins[mesh]
         beats = tuple(Beat(number=hand.number + 1, claims=tuple(hand.leases.values())) for hand in twins.hands)
         twins.sent.append((self.sessions(mesh), "heartbeat", beats))
-        self.hands(mesh, "beat", wants=told, pays=pays)
+        self.hands(mesh, "beat", wants=response, pays=pays)
 
     @rule(mesh=meshes)
     def tell_all(self, mesh):
@@ -426,8 +426,8 @@ class LedgerMachine(RuleBasedStateMachine):
         elif verb == "explain":
             self.both("explain", self.sessions(mesh), (stage,), Reason.CAPACITY_BUSY if odd else Reason.QUOTA_EXHAUSTED, "why")
         else:
-            told = (MESHES[0],)
-            self.both("forget", run_of(stage), (told, told))
+            response = (MESHES[0],)
+            self.both("forget", run_of(stage), (response, response))
 
     # -- what always holds ---------------------------------------------------------------------------------------------
 
@@ -485,8 +485,8 @@ def tried(call, *arguments, **named):
     """The reply, or the error that it raised."""
     try:
         return call(*arguments, **named)
-    except MeshError as told:
-        return told
+    except MeshError as response:
+        return response
 
 
 def min_of(one, other):

@@ -86,10 +86,10 @@ def test_those_behind_the_first_are_the_same_to_the_root_and_to_the_mesh(cpus, q
     )
     orders = OrdersInForce(filed=StandingOrders(settings={LAB: QueueSettings(is_strict=True)}))
     about = Outlooks(snapshot, orders, {EAST: queue}, CostRules(), {})
-    told = {stage.stage: about.of(stage.stage) for stage in queue}
-    behind = {one.offer.workload for one in waiting if one.told is not None and one.told[0] is Reason.BEHIND_HEAD}
-    assert {stage for stage, outlook in told.items() if outlook.reason is Reason.BEHIND_HEAD} == behind
+    response = {stage.stage: about.of(stage.stage) for stage in queue}
+    behind = {one.offer.workload for one in waiting if one.response is not None and one.response[0] is Reason.BEHIND_HEAD}
+    assert {stage for stage, outlook in response.items() if outlook.reason is Reason.BEHIND_HEAD} == behind
     assert len(behind) == max(0, len(waiting) - 1)
-    starts = [told[stage.stage].start_ms for stage in queue]
+    starts = [response[stage.stage].start_ms for stage in queue]
     known = [start for start in starts if start is not None]
     assert known == sorted(starts[: len(known)], key=lambda start: start or 0), "none starts before one that comes first"

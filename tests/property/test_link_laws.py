@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.leases import Acquired, Granted, Lease, LeaseRefused, LookAgain, Session, Told
+from federation.leases import Acquired, Granted, Lease, LeaseRefused, LedgerResponse, LookAgain, Session
 from federation.link import ACQUIRE, CODES, JOIN, VERBS, Join, LinkError, named_error
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.http_link import _error_in
@@ -65,7 +65,7 @@ LEASES = st.builds(
     receipt=NAMES,
 )
 TOLD = st.builds(
-    Told, epoch=TOKENS, learn_ms=TOKENS, mark=TOKENS, others_want=st.booleans(), leases=st.lists(LEASES, max_size=3).map(tuple)
+    LedgerResponse, epoch=TOKENS, learn_ms=TOKENS, mark=TOKENS, others_want=st.booleans(), leases=st.lists(LEASES, max_size=3).map(tuple)
 )
 ANSWERS = st.one_of(
     st.builds(Granted, slots=TOKENS),
@@ -107,18 +107,20 @@ def test_what_is_asked_arrives_as_it_was_meant(asked):
 
 
 @settings(max_examples=50)
-@given(answered=st.builds(Acquired, answers=st.lists(ANSWERS, max_size=4).map(tuple), told=TOLD))
+@given(answered=st.builds(Acquired, answers=st.lists(ANSWERS, max_size=4).map(tuple), response=TOLD))
 def test_what_is_answered_arrives_as_it_was_meant(answered):
     assert decode(ACQUIRE.answered, encode(answered, ACQUIRE.answered)) == answered
 
 
 @settings(max_examples=50)
 @given(
-    session=st.builds(Session, mesh=st.just(EAST), incarnation=TOKENS, ttl_ms=TOKENS, epoch=TOKENS, ledger=NAMES, mark=TOKENS, told=TOLD)
+    session=st.builds(
+        Session, mesh=st.just(EAST), incarnation=TOKENS, ttl_ms=TOKENS, epoch=TOKENS, ledger=NAMES, mark=TOKENS, response=TOLD
+    )
 )
 def test_a_session_arrives_with_what_its_join_was_told(session):
     arrived = decode(JOIN.answered, encode(session, JOIN.answered))
-    assert (arrived, arrived.told) == (session, session.told)
+    assert (arrived, arrived.response) == (session, session.response)
 
 
 @settings(max_examples=100)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from federation.child.balance import LeaseBalance
 from federation.child.making_way import MakingWay
 from federation.explaining.foreseeing import BegunStage, foresee
-from federation.leases import Lease, Told
+from federation.leases import Lease, LedgerResponse
 from federation.snapshot import MeshRecord, MeshView, PoolRecord
 from mesh.admission import StageAdmission, WorkloadState
 from mesh.admission_decisions import AcquireLease
@@ -82,7 +82,7 @@ class Mesh:
         self.admission = StageAdmission((PoolSpec(pool="p", flavor="standard", capacity=ResourceSet({"cpu": cpus})),))
         self.balance = LeaseBalance()
         units = ResourceSet({"cpu": quota})
-        self.balance.take_in(Told(leases=(Lease(mesh="m", tenant="acme", flavor="standard", held=units, target=units),)))
+        self.balance.take_in(LedgerResponse(leases=(Lease(mesh="m", tenant="acme", flavor="standard", held=units, target=units),)))
         self.stopping = {}
         self.count = 0
         self.asks = 0
@@ -200,10 +200,12 @@ def test_what_is_foreseen_at_the_root_is_what_the_mesh_does(cpus, quota, work, w
     kept = mesh.admission.workloads[name]
     stage = BegunStage(stage=name, tenant="acme", mesh="m", slot=kept.offer.slot, slots=1, priority=kept.offer.priority, started_ms=0)
     held = {"standard": ResourceSet({"cpu": quota})}
-    told = foresee(stage, view, held, running, is_quota_free=False, rules=kept.offer.yielding, now_ms=0)
+    response = foresee(stage, view, held, running, is_quota_free=False, rules=kept.offer.yielding, now_ms=0)
     if kept.state is WorkloadState.RUNNING:
-        assert told is None
+        assert response is None
         return
     mesh.handle(RoomMayHaveCome())
     way = mesh.making_way().way_for(kept, lambda *_: False)
-    assert (told.stages if told is not None else None) == (tuple(victim.stage for victim in way.victims) if way is not None else None)
+    assert (response.stages if response is not None else None) == (
+        tuple(victim.stage for victim in way.victims) if way is not None else None
+    )

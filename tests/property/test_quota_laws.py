@@ -405,8 +405,8 @@ def test_an_explanation_changes_nothing_and_every_wait_has_a_reason(case):
     before = scheduler.snapshot.ledger.usage()
     for work in works:
         if any(work.workload == waiting.workload for waiting in scheduler.waiting(work.queue)):
-            told = explain(scheduler, work.workload)
-            assert told.reason is not None or told.position or told.victims
+            response = explain(scheduler, work.workload)
+            assert response.reason is not None or response.position or response.victims
             assert scheduler.snapshot.ledger.usage() == before
     assert scheduler.snapshot.mark() == 0
 

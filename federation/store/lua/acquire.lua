@@ -108,6 +108,6 @@ end
 if is_news then
   ask_others(MESH)
 end
-local told = told_since(MESH, SEEN)
-told[#told + 1] = table.concat(answers, '\n')
-return told
+local response = response_since(MESH, SEEN)
+response[#response + 1] = table.concat(answers, '\n')
+return response

@@ -30,7 +30,7 @@ end
 if beat < SESSION.beat then
   return { 'STALE' }
 elseif beat == SESSION.beat then
-  return told_since(MESH, SEEN)
+  return response_since(MESH, SEEN)
 end
 if learn_left() > 0 and not news.claims then
   return { 'HOLDINGS' }
@@ -143,4 +143,4 @@ end
 if freed then
   wake_wanting()
 end
-return told_since(MESH, SEEN)
+return response_since(MESH, SEEN)

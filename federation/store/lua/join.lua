@@ -67,6 +67,6 @@ redis.call('HSET', MESHES, mesh, record)
 if freed then
   wake_wanting()
 end
-local told = told_since(mesh, 0)
-told[#told + 1], told[#told + 2], told[#told + 3] = UID, session.incarnation, text(session.ttl_ms)
-return told
+local response = response_since(mesh, 0)
+response[#response + 1], response[#response + 2], response[#response + 3] = UID, session.incarnation, text(session.ttl_ms)
+return response

@@ -167,7 +167,7 @@ end
 
 -- Write changed leases, the tree and the last token; log each change.
 local function keep_leases()
-  local gone, changed, marks, told = {}, {}, {}, {}
+  local gone, changed, marks, response = {}, {}, {}, {}
   keep_tree()
   for place = 1, #LEASE_ORDER do
     local lease = LEASE_ORDER[place]
@@ -190,7 +190,7 @@ local function keep_leases()
       elseif lease.had_cut then
         redis.call('ZREM', CUTS, holder .. '|' .. field)
       end
-      told[#told + 1] = lease.changed .. '|' .. holder .. '|' .. field .. '|' .. packed
+      response[#response + 1] = lease.changed .. '|' .. holder .. '|' .. field .. '|' .. packed
       lease.changed, lease.is_noted, lease.had_cut = nil, nil, lease.cut > 0
     elseif lease.is_noted then -- The mesh changed it itself: neither reported nor logged.
       lease.packed, lease.is_noted = packed_lease(lease), nil
@@ -199,8 +199,8 @@ local function keep_leases()
       list[#list + 1], list[#list + 2] = lease.field, lease.packed
     end
   end
-  for first = 1, #told, LOG_ROWS do -- Entries have a few lines 'verb|holder|tenant|flavor|row', so the log is bounded by entries.
-    local lines = table.concat(told, '\n', first, min(#told, first + LOG_ROWS - 1))
+  for first = 1, #response, LOG_ROWS do -- Entries have a few lines 'verb|holder|tenant|flavor|row', so the log is bounded by entries.
+    local lines = table.concat(response, '\n', first, min(#response, first + LOG_ROWS - 1))
     redis.call('XADD', LOG, 'MAXLEN', '~', '100000', '*', 'changes', lines)
   end
   for holder, fields in pairs(gone) do
@@ -221,7 +221,7 @@ end
 
 -- Return all changes of the mesh's leases after `seen`, each a line 'tenant|flavor|ms until the deadline or nothing|row', in no
 -- order; and the mark.
-local function told_since(mesh, seen)
+local function response_since(mesh, seen)
   local mark = NEW_MARKS[mesh] or MARK_BEFORE or tonumber(redis.call('HGET', MARKS, mesh) or '0')
   local lines = {}
   if seen ~= mark then -- A mesh that had seen all when the script began still needs the changes of the script itself.
@@ -317,9 +317,9 @@ local function keep_wants(mesh, written, gone)
 end
 
 -- Replace the mesh's wants: rows [field, slots, ms waited or -1, slots beyond]; for a repeated field the last row counts.
-local function replace_wants(mesh, told)
+local function replace_wants(mesh, response)
   local before, rows, written, gone = wants_of(mesh), {}, {}, {}
-  for _, row in ipairs(told) do
+  for _, row in ipairs(response) do
     local field, slots, waited, beyond = unpack(row)
     rows[field] = slots > 0 and packed_want(slots, since_when(waited, before[field]), beyond) or nil
   end

@@ -38,4 +38,4 @@ if freed then
   keep_leases()
   wake_wanting()
 end
-return told_since(MESH, SEEN)
+return response_since(MESH, SEEN)

@@ -39,9 +39,9 @@ def fatal_line(folder: Path, since_s: float = 0.0) -> str | None:
     for pattern in _OF_NODES:
         for name, log in _logs(folder):
             if fnmatch(name, pattern):
-                told = next((line for line in _end_of(log, since_s).splitlines() if _FATAL in line), None)
-                if told is not None:
-                    return told[told.index(_FATAL) :].strip()
+                reported = next((line for line in _end_of(log, since_s).splitlines() if _FATAL in line), None)
+                if reported is not None:
+                    return reported[reported.index(_FATAL) :].strip()
     return None
 
 

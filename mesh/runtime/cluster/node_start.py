@@ -123,10 +123,10 @@ def _publish_agent_ports(session: Path, node_id: str, ports: Sequence[int], envi
             for file, port in files.items():
                 file.write_text(port, encoding="ascii")
         return
-    told = [str(part) for pair in files.items() for part in pair]
+    reported = [str(part) for pair in files.items() for part in pair]
     with contextlib.suppress(subprocess.TimeoutExpired):
         subprocess.run(
-            [sys.executable, "-I", "-S", "-c", _WRITE, *told],
+            [sys.executable, "-I", "-S", "-c", _WRITE, *reported],
             cwd="/",
             env=environment,
             stdin=subprocess.DEVNULL,

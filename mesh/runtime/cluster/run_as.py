@@ -90,8 +90,8 @@ class RunAs:
         except OSError as refused:
             raise RuntimeDoorError(f"the user {self.name} cannot run {sys.executable} ({refused.strerror}); {remedy}") from None
         except subprocess.TimeoutExpired:
-            told = f"the user {self.name} could not start Python and look at its folders within {_LOOK_S_MAX:.0f} s"
-            raise RuntimeDoorError(f"{told}; try again when this machine has less to do, and check that its disks answer") from None
+            reported = f"the user {self.name} could not start Python and look at its folders within {_LOOK_S_MAX:.0f} s"
+            raise RuntimeDoorError(f"{reported}; try again when this machine has less to do, and check that its disks answer") from None
         if looked.returncode:
             lacks = (looked.stderr.strip().splitlines() or ["cannot run this Python"])[-1]
             if lacks.startswith("cannot read"):

@@ -120,7 +120,7 @@ class ActorGroup:
             GroupCallFailed: Some ranks failed; the error keeps the results of the others.
             NoMembers: No member carries the label.
         """
-        label, method = _told_apart(target, label)
+        label, method = _distinct(target, label)
         group = self._whom(label)
         if method is not None:
             return group._collective.send_to_all(method, args, kwargs).result(timeout)  # noqa: SLF001  its own class
@@ -184,7 +184,7 @@ class ActorGroup:
             GroupCallFailed: Some ranks failed; the error keeps the results of the others.
             NoMembers: No member carries the label.
         """
-        label, method = _told_apart(target, label)
+        label, method = _distinct(target, label)
         group = self._whom(label)
         dispatch = dispatcher_named(dispatch_fn, _RUNTIME_DISPATCHERS)
         collect = natural_collect(dispatch) if collect_fn is None else collector_named(collect_fn)
@@ -294,7 +294,7 @@ def _read_members(members: Any) -> list[GroupMember]:
     return found
 
 
-def _told_apart(target: Label | PerRank | None, label: Label | None) -> tuple[Label | None, Method | None]:
+def _distinct(target: Label | PerRank | None, label: Label | None) -> tuple[Label | None, Method | None]:
     """Return `(label, method)`: a Python identifier or a `PerRank` is a method, all else is a label."""
     if target is None:
         return label, None

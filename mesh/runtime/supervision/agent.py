@@ -256,12 +256,12 @@ class HostingAgent:
             gc.freeze()
 
     def _let_go_of(self, hosted: HostedTask, order: HostOrder, reason: Reason, error: BaseException) -> Failed:
-        told = tell_error(error)
+        reported = tell_error(error)
         error.__traceback__ = None  # Its frames hold the partly built object.
         spoiled = hosted.let_go()
         with self._lock:
             self._spoiled = self._spoiled or spoiled
-        return self._failed(order, reason, told.words, traceback=told.traceback, pickled=told.pickled, reusable=not spoiled)
+        return self._failed(order, reason, reported.words, traceback=reported.traceback, pickled=reported.pickled, reusable=not spoiled)
 
     def _failed(self, order: HostOrder, reason: Reason, detail: str, **more: Any) -> Failed:
         more.setdefault("reusable", not self._spoiled and self._hosted is None)

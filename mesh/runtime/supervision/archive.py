@@ -83,7 +83,7 @@ class Archive:
                 "scheduler": memory.scheduler.to_snapshot(),
                 "book": _BOOK.encode(memory.book.to_snapshot()),
                 "jobs": memory.jobs.to_snapshot(),
-                "fenced": [[told.plugin, told.hook, told.why] for told in self._plugins.plugins.fenced],
+                "fenced": [[reported.plugin, reported.hook, reported.why] for reported in self._plugins.plugins.fenced],
             }
             written = json.dumps(kept, check_circular=False, separators=(",", ":")).encode()
         self._file.snapshot(written)

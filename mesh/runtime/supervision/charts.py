@@ -255,9 +255,9 @@ def _legend(axes: Axes, names: Sequence[str]) -> None:
     rows = math.ceil(len(names) / _LEGEND_COLUMNS)
     columns = math.ceil(len(names) / rows)
     room = _LEGEND_CHARS // columns - _SAMPLE_CHARS
-    told = [_without_middle(name or "no label", room) for name in names]
+    described = [_without_middle(name or "no label", room) for name in names]
     place = {"loc": "lower left", "bbox_to_anchor": (-0.012, 1.0), "ncols": columns, "borderpad": 0.3}
-    legend = axes.legend(axes.get_lines(), told, **place, fontsize=8.5, frameon=False, handlelength=1.2, labelspacing=0.2)
+    legend = axes.legend(axes.get_lines(), described, **place, fontsize=8.5, frameon=False, handlelength=1.2, labelspacing=0.2)
     legend.set_in_layout(False)
     if rows > 1:
         axes.set_title(axes.get_title(loc="left"), loc="left", fontsize=11, color=_INK, pad=24 + 12 * (rows - 1))

@@ -196,10 +196,10 @@ def _line(parameter: str, value: Any, errors: list[ErrorDetails]) -> str:
     deepest = max(errors, key=lambda error: len(_path(error["loc"], value)))
     path = _path(deepest["loc"], value)
     same = [error for error in errors if _path(error["loc"], value) == path]
-    told = next((error["ctx"]["error"] for error in same if error["type"] == "value_error"), None)
+    described = next((error["ctx"]["error"] for error in same if error["type"] == "value_error"), None)
     where = parameter + "".join(f"[{step!r}]" for step in path)
-    if told is not None:
-        return f"{where}: {told}"
+    if described is not None:
+        return f"{where}: {described}"
     wanted = list(dict.fromkeys(_wanted(error) for error in same))
     return f"{where} is {_SHOWN.repr(deepest['input'])}; give {' or '.join(wanted)}"
 

@@ -18,11 +18,11 @@ from mesh.runtime.supervision.in_flight import InFlight, Line, is_lost
 class Chooser:
     """Chooses the agent of the next call. Groups keep it between calls, so that `round_robin` continues."""
 
-    def __init__(self, in_flight: InFlight, lines: tuple[Line, ...], strategy: Strategy, told: str) -> None:
+    def __init__(self, in_flight: InFlight, lines: tuple[Line, ...], strategy: Strategy, reported: str) -> None:
         self.in_flight = in_flight
         self._lines = lines
         self._strategy = strategy
-        self._told = told
+        self._reported = reported
         self._turn = 0
         self._seen = -1  #: `in_flight.changes` when the candidates were read.
         self._candidates: tuple[Line, ...] = ()
@@ -53,7 +53,7 @@ class Chooser:
         candidates = tuple(line for line in self._lines if not line.load.is_out)
         if not candidates:
             lost = f"; all {len(self._lines)} are lost" if self._lines else ""
-            raise NoMembers(f"no member of {self._told} can be called{lost}")
+            raise NoMembers(f"no member of {self._reported} can be called{lost}")
         self._candidates, self._loads, self._seen = candidates, tuple(line.load for line in candidates), seen
 
 

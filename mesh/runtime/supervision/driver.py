@@ -166,12 +166,12 @@ class Driver:
             self._crew.end(process)
         self._turns.spawn(self._clear_away(group, refused), f"clear {group} away")
 
-    async def _clear_away(self, group: GroupId, told: list[Event]) -> None:
+    async def _clear_away(self, group: GroupId, reported: list[Event]) -> None:
         async with self._turns.lock(group):
             victims = [process for process in self._crew.in_group(group) if process.task is not None]
             await self._take_down(group)
         lost: list[Event] = [self._lost(process, "its placement group is gone") for process in victims]
-        self.news.tell(*told, *lost, GroupGone(at_ms=self._now_ms(), group=group))
+        self.news.tell(*reported, *lost, GroupGone(at_ms=self._now_ms(), group=group))
 
     # -- starting ------------------------------------------------------------------------------------------------------
 

@@ -76,8 +76,8 @@ class HostedTask(HostedCalls):
         """Return the object's `address`, text or a method that returns it; empty when it has none."""
         found = getattr(self._actor, "address", "")
         with self._counted():
-            told = found() if callable(found) else found
-            return "" if told is None else str(told)
+            reported = found() if callable(found) else found
+            return "" if reported is None else str(reported)
 
     def _made(self, cls: type) -> Any:
         args, kwargs = read_arguments(self._arguments, timeout_s=self._wait_s)
@@ -127,8 +127,8 @@ class HostedTask(HostedCalls):
         except TaskGaveWay as stopped:
             return Ended(task=self.task, attempt=self.attempt, error=str(stopped), stopped=True)
         except BaseException as error:  # noqa: BLE001 - any error of user code is reported, SystemExit too
-            told = tell_error(error)
-            return Ended(task=self.task, attempt=self.attempt, error=told.words, traceback=told.traceback, pickled=told.pickled)
+            reported = tell_error(error)
+            return Ended(task=self.task, attempt=self.attempt, error=reported.words, traceback=reported.traceback, pickled=reported.pickled)
         if self.context.has_noticed:
             return Ended(task=self.task, attempt=self.attempt, error="it returned when it was asked to stop", stopped=True)
         try:

@@ -32,7 +32,7 @@ from mesh.runtime.supervision.user_words import unsendable
 _DEAD = gcs_pb2.ActorTableData.DEAD  # type: ignore[attr-defined]  # generated code without types
 
 #: A watched call covers at most a fourth of the calls in flight.
-TOLD_TOGETHER = 4
+SENT_TOGETHER = 4
 
 
 class Line:
@@ -118,7 +118,7 @@ class Trail:
     def add(self, reference: Any) -> int:
         """Add a sent call. Return how many calls its end covers; 0: it need not be watched."""
         self._behind += 1
-        if self._followed and self._behind * TOLD_TOGETHER <= self.load.in_flight:
+        if self._followed and self._behind * SENT_TOGETHER <= self.load.in_flight:
             self._newest = reference
             return 0
         return self._follow()

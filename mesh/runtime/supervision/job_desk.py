@@ -111,7 +111,7 @@ class JobDesk:
         decisions = self._tell(JobSubmitted(at_ms=self._now_ms(), spec=spec))
         self._wants_round = True
         self._is_due.set()
-        refused = next((told for told in decisions if isinstance(told, RefuseJob)), None)
+        refused = next((reported for reported in decisions if isinstance(reported, RefuseJob)), None)
         return RequestRefused(reason=refused.reason, detail=refused.detail) if refused is not None else None
 
     def terminate(self, job: JobId) -> None:
@@ -202,9 +202,9 @@ class JobDesk:
 
     def _keep_places(self) -> None:
         """Reserve the places of workers that wait for their leader; release reservations that are no longer wanted."""
-        told = self._loop.scheduler.state.job_places
-        for job in dict.fromkeys((*told, *self._loop.jobs.jobs)):
-            record, kept = self._loop.jobs.jobs.get(job), told.get(job)
+        reported = self._loop.scheduler.state.job_places
+        for job in dict.fromkeys((*reported, *self._loop.jobs.jobs)):
+            record, kept = self._loop.jobs.jobs.get(job), reported.get(job)
             places = _places_of(record) if record is not None else ()
             if places == (kept.wanted if kept is not None else ()):
                 continue
@@ -227,15 +227,21 @@ class JobDesk:
 
     def _tell(self, *events: JobEvent) -> list[JobDecision]:
         decisions = self._loop.tell_jobs(*events)
-        for told in decisions:
-            if isinstance(told, StartMember):
-                self._start(told.job, told.member, told.attempt, told.node, dict(told.env))
-            elif isinstance(told, StopMember):
-                self._stop(told)
-            elif isinstance(told, ReportJob):
-                log.info("job", job=told.job, stage=told.stage.value, schedule_state=told.schedule_state.value, detail=told.detail)
-                self.on_report(told)
-        for job in {told.job for told in decisions}:
+        for reported in decisions:
+            if isinstance(reported, StartMember):
+                self._start(reported.job, reported.member, reported.attempt, reported.node, dict(reported.env))
+            elif isinstance(reported, StopMember):
+                self._stop(reported)
+            elif isinstance(reported, ReportJob):
+                log.info(
+                    "job",
+                    job=reported.job,
+                    stage=reported.stage.value,
+                    schedule_state=reported.schedule_state.value,
+                    detail=reported.detail,
+                )
+                self.on_report(reported)
+        for job in {reported.job for reported in decisions}:
             self._settle(job)
         return decisions
 
@@ -247,9 +253,9 @@ class JobDesk:
         self._changed[request.task] = None
         self._is_due.set()
 
-    def _stop(self, told: StopMember) -> None:
-        task = member_task(told.job, told.member, told.attempt)
-        if told.has_ended:
+    def _stop(self, reported: StopMember) -> None:
+        task = member_task(reported.job, reported.member, reported.attempt)
+        if reported.has_ended:
             self._loop.book.forget(task)
             self._works.forget(task)
         else:

@@ -108,8 +108,8 @@ class PluginHost:
             lost_ms=max(0, now_ms - max(candidate.kept_ms, candidate.started_ms)),
             remaining_ms=remaining_ms(candidate, now_ms) if candidate.estimated_ms is not None else None,
         )
-        told = self.plugins.preempt_score(facts, usual)
-        return _NEVER if told is None else told
+        reported = self.plugins.preempt_score(facts, usual)
+        return _NEVER if reported is None else reported
 
 
 def _judges(plugins: tuple[Plugin, ...]) -> bool:

@@ -21,18 +21,18 @@ class RaySupervisorDoor:
         try:
             if self._supervisor is None:
                 self._supervisor = ray.get_actor(self._name, namespace=self._namespace)
-            told = self._supervisor.agent_said.remote(self._agent, attempt, kind, payload)
+            reported = self._supervisor.agent_said.remote(self._agent, attempt, kind, payload)
         except (ValueError, RayError):  # No actor has this name now, or its location cannot be read.
             self._supervisor = None
             return lambda: Receipt.LOST
-        return lambda: self._became(told)
+        return lambda: self._became(reported)
 
-    def _became(self, told: Any) -> Receipt:
-        ready, _ = ray.wait([told], timeout=0)
+    def _became(self, reported: Any) -> Receipt:
+        ready, _ = ray.wait([reported], timeout=0)
         if not ready:
             return Receipt.OUT
         try:
-            ray.get(told)
+            ray.get(reported)
         except RayTaskError:
             return Receipt.TAKEN  # The supervisor is alive and raised: sending again would raise again.
         except RayError:

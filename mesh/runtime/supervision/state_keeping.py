@@ -92,7 +92,7 @@ def keep_state(keepsake: Keepsake, actor: Any, *, reason: Reason, timeout_s: flo
         unkept = outcome.value
     else:
         return StateKept(snapshot=replace(snapshot, level=SnapshotLevel.CUSTOM, saved_bytes=outcome.value))
-    return StateKept(snapshot=_told(snapshot, unkept), unkept=unkept, hangs=isinstance(outcome, Hangs))
+    return StateKept(snapshot=_reported(snapshot, unkept), unkept=unkept, hangs=isinstance(outcome, Hangs))
 
 
 def restore_state(keepsake: Keepsake, actor: Any, saved: StateSnapshot | None, *, timeout_s: float) -> Restored:
@@ -136,11 +136,11 @@ def _default_snapshot(keepsake: Keepsake) -> StateSnapshot:
     )
     arguments = keepsake.arguments
     if arguments.refs:
-        return _told(snapshot, "the arguments hold ObjectRefs and stay with the order")
+        return _reported(snapshot, "the arguments hold ObjectRefs and stay with the order")
     room = keepsake.bytes_max - snapshot.size_bytes
     if len(arguments.pickled) > room:
         take = f"the arguments take {counted(len(arguments.pickled), 'byte')}, and {room} are left"
-        return _told(snapshot, f"{take}, so they stay with the order")
+        return _reported(snapshot, f"{take}, so they stay with the order")
     return replace(snapshot, arguments=arguments.pickled)
 
 
@@ -205,5 +205,5 @@ def _names(slots: Any) -> tuple[str, ...]:
     return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
-def _told(snapshot: StateSnapshot, why: str) -> StateSnapshot:
+def _reported(snapshot: StateSnapshot, why: str) -> StateSnapshot:
     return replace(snapshot, why=f"{snapshot.why}; {why}" if snapshot.why else why)

@@ -131,15 +131,15 @@ class SupervisedMesh:
         self._listen()
 
     def _listen(self) -> None:
-        def fenced(told: PluginFenced) -> None:
-            log.warning("a plugin is disabled", plugin=told.plugin, hook=told.hook, why=told.why)
-            words = f"{told.hook}() {told.why}; the hook is disabled, the default replaces it"
-            self._observer.note(self._clock.now_ms(), NewsKind.PLUGIN_FENCED, told.plugin, words)
+        def fenced(fenced_before: PluginFenced) -> None:
+            log.warning("a plugin is disabled", plugin=fenced_before.plugin, hook=fenced_before.hook, why=fenced_before.why)
+            words = f"{fenced_before.hook}() {fenced_before.why}; the hook is disabled, the default replaces it"
+            self._observer.note(self._clock.now_ms(), NewsKind.PLUGIN_FENCED, fenced_before.plugin, words)
 
-        def reported(told: ReportJob) -> None:
-            why = f", {told.reason.value}: {told.detail}" if told.reason is not None else ""
-            words = f"{told.stage.value}, {told.schedule_state.value}{why}"
-            self._observer.note(self._clock.now_ms(), NewsKind.JOB, told.job, words)
+        def reported(fenced_before: ReportJob) -> None:
+            why = f", {fenced_before.reason.value}: {fenced_before.detail}" if fenced_before.reason is not None else ""
+            words = f"{fenced_before.stage.value}, {fenced_before.schedule_state.value}{why}"
+            self._observer.note(self._clock.now_ms(), NewsKind.JOB, fenced_before.job, words)
 
         def over(_events: Sequence[Event], decisions: Sequence[Decision], _took_ms: float) -> None:
             for decision in decisions:
@@ -154,8 +154,8 @@ class SupervisedMesh:
 
         self._loop.on_fenced, self._jobs.on_report = fenced, reported
         self._loop.listeners += [self._observer.fold, self._jobs.hear, over, state_lost]
-        for told in self._plugins.plugins.fenced:  # Disabled under an earlier supervisor, whose mesh events are lost.
-            fenced(told)
+        for fenced_before in self._plugins.plugins.fenced:  # Disabled under an earlier supervisor, whose mesh events are lost.
+            fenced(fenced_before)
 
     async def _begin(self) -> None:
         recovery = Recovery(self._loop, self._driver, self._agents, self._groups, self._store, self._watch.nodes)

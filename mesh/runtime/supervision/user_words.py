@@ -110,7 +110,7 @@ def read_class(actor_class: Any, parameter: str = "actor_class") -> bytes:
     try:
         return pickled_class(plain)
     except Exception as error:
-        raise SubmissionError(f"{parameter}: {_told(error)}; {_PICKLING}") from error
+        raise SubmissionError(f"{parameter}: {_described(error)}; {_PICKLING}") from error
 
 
 def read_values(parameter: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> PickledArguments:
@@ -124,7 +124,7 @@ def read_values(parameter: str, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     except Exception as error:
         for place, value in (*enumerate(args), *kwargs.items()):
             _check_travels(f"{parameter}{'kw' if isinstance(place, str) else ''}args[{place!r}]", value)
-        raise SubmissionError(f"{parameter}args: {_told(error)}; {_PICKLING}") from error
+        raise SubmissionError(f"{parameter}args: {_described(error)}; {_PICKLING}") from error
 
 
 def unsendable(method: str, args: Sequence[Any], kwargs: Mapping[str, Any], refused: Exception) -> Exception:
@@ -141,7 +141,7 @@ def read_handlers(handlers: StateHandlers) -> bytes:
     try:
         return pickled_handlers(handlers)
     except Exception as error:
-        raise SubmissionError(f"state_handlers: {_told(error)}; {_PICKLING}") from error
+        raise SubmissionError(f"state_handlers: {_described(error)}; {_PICKLING}") from error
 
 
 def read_method(actor_class: Any, method: str | None, parameter: str = "method") -> str | None:
@@ -166,5 +166,5 @@ def _check_travels(what: str, value: Any) -> None:
         raise SubmissionError(f"{error}; {_PICKLING}") from error
 
 
-def _told(error: Exception) -> str:
+def _described(error: Exception) -> str:
     return f"{type(error).__name__}: {error}" if not isinstance(error, TypeError) else str(error)

@@ -69,7 +69,7 @@ class RoomWatch:
     def __init__(self, tell: Callable[[StageId, str], None]) -> None:
         self._tell = tell
         self._groups: dict[StageId, str] = {}
-        self._told: dict[StageId, str] = {}
+        self._reported: dict[StageId, str] = {}
         self._guard = threading.Lock()
         self._looks = False
 
@@ -85,7 +85,7 @@ class RoomWatch:
         """It has begun, or is over. Harmless when repeated."""
         with self._guard:
             self._groups.pop(stage, None)
-            self._told.pop(stage, None)
+            self._reported.pop(stage, None)
 
     def _look_on(self) -> None:
         pause = threading.Event()
@@ -109,7 +109,7 @@ class RoomWatch:
             self.drop(stage)
             return
         with self._guard:
-            if stage not in self._groups or self._told.get(stage) == words:
+            if stage not in self._groups or self._reported.get(stage) == words:
                 return
-            self._told[stage] = words
+            self._reported[stage] = words
         self._tell(stage, words)

@@ -49,7 +49,7 @@ def test_a_ledger_that_learns_grants_nothing_and_takes_nothing_back(ledger, west
 def test_work_goes_on_while_the_ledger_learns(ledger, west, store):
     ask(west, 2)
     learning(store, ledger, west)
-    assert west.told.learn_ms > 0
+    assert west.response.learn_ms > 0
     west.release(LAB, A100, gpu(1))
     assert gpus(ledger, LAB) == 1
     with pytest.raises(HoldingsWanted):
@@ -57,8 +57,8 @@ def test_work_goes_on_while_the_ledger_learns(ledger, west, store):
     west.number += 1
     for _ in range(4):
         store.advance(store.ttl_ms // 2)
-        told = west.claim_all()
-    assert (told.learn_ms, gpus(ledger, LAB)) == (0, 1)
+        response = west.claim_all()
+    assert (response.learn_ms, gpus(ledger, LAB)) == (0, 1)
     assert ask(west).slots == 1
 
 
@@ -86,8 +86,8 @@ def test_a_lease_whose_plan_was_lost_is_told_anew_to_a_mesh_that_has_obeyed_the_
     assert (planned.held, planned.target) == (gpu(3), gpu(2))
     store.lose(kept)
     west.claim_all()
-    told = west.lease(LAB, A100)
-    assert (told.held, told.target, told.version > planned.version) == (gpu(3), gpu(3), True)
+    response = west.lease(LAB, A100)
+    assert (response.held, response.target, response.version > planned.version) == (gpu(3), gpu(3), True)
 
 
 def test_a_lost_session_comes_back_with_its_claims(ledger, west, store):

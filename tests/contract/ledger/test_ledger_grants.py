@@ -160,7 +160,7 @@ def test_many_wants_are_answered_in_order_each_after_the_one_before(ledger, west
         2,
         Reason.QUOTA_EXHAUSTED,
     ]
-    assert {(lease.tenant, lease.held) for lease in acquired.told.leases} == {(LAB, gpu(6)), (SHOP, gpu(2))}
+    assert {(lease.tenant, lease.held) for lease in acquired.response.leases} == {(LAB, gpu(6)), (SHOP, gpu(2))}
 
 
 def test_racing_meshes_are_never_granted_more_than_there_is(ledger):

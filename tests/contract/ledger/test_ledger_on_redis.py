@@ -27,8 +27,8 @@ from mesh.reasons import Reason
 from mesh.stages import StageSpec
 
 
-def redis_ledger(client, shard="contract", **told) -> RedisLedger:
-    return RedisLedger(client, Keys(shard), terms=TERMS, founding=True, **told)
+def redis_ledger(client, shard="contract", **response) -> RedisLedger:
+    return RedisLedger(client, Keys(shard), terms=TERMS, founding=True, **response)
 
 
 def test_a_server_that_does_not_answer_is_told_as_such(tmp_path):

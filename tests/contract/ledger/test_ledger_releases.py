@@ -22,8 +22,8 @@ def test_giving_back_twice_or_under_an_old_version_changes_nothing(ledger, west)
     ask(west, 2)
     old = west.lease(LAB, A100)
     ask(west, 2)
-    told = ledger.release(west.session, (Kept(tenant=LAB, flavor=A100, version=old.version, amounts=gpu(0)),))
-    assert (told.leases, gpus(ledger, LAB)) == ((), 4)
+    response = ledger.release(west.session, (Kept(tenant=LAB, flavor=A100, version=old.version, amounts=gpu(0)),))
+    assert (response.leases, gpus(ledger, LAB)) == ((), 4)
     west.release(LAB, A100, gpu(3))
     assert west.release(LAB, A100, gpu(3)).learn_ms == 0
     assert gpus(ledger, LAB) == 3

@@ -142,7 +142,7 @@ def test_a_heartbeat_tells_each_change_until_it_was_seen(ledger, west):
     unseen = west.session
     for _ in range(2):
         west.number += 1
-        told = ledger.heartbeat(unseen, record(), Beat(number=west.number))
-        assert [(lease.tenant, lease.target) for lease in told.leases] == [(LAB, gpu(0))]
+        response = ledger.heartbeat(unseen, record(), Beat(number=west.number))
+        assert [(lease.tenant, lease.target) for lease in response.leases] == [(LAB, gpu(0))]
     assert west.beat().leases != ()
     assert west.beat().leases == ()

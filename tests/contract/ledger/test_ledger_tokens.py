@@ -22,7 +22,7 @@ def test_a_question_that_is_carried_out_twice_grants_once(ledger, west):
     ledger.acquire(west.session, (want,))
     again = ledger.acquire(west.session, (want,))
     assert again.answers == (LookAgain(),)
-    assert [lease.held for lease in again.told.leases] == [gpu(2)]
+    assert [lease.held for lease in again.response.leases] == [gpu(2)]
     assert gpus(ledger, LAB) == 2
 
 

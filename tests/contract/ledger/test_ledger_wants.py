@@ -4,10 +4,10 @@ import pytest
 from two_teams import A100, ACME, LAB, ONE_GPU, SHOP, aim, ask, gpu
 
 from federation.errors import BatchTooLarge
-from federation.leases import TOLD_MAX, WAITED_MS_MAX, Pays, QuotaDemand
+from federation.leases import ROWS_SENT_MAX, WAITED_MS_MAX, Pays, QuotaDemand
 
 
-def told(ledger):
+def response(ledger):
     return [(want.tenant, want.slot["gpu"] // 10_000, want.slots, want.priority) for want in ledger.snapshot().wants]
 
 
@@ -34,19 +34,19 @@ def test_work_of_each_priority_and_size_is_wanted_beside_the_other(ledger, west,
     ask(east, 3, SHOP, priority=3)
     ask(east, 4, SHOP, priority=-2)
     ask(east, 1, SHOP, priority=3, slot=gpu(2))
-    assert sorted(told(ledger)) == [(SHOP, 1, 3, 3), (SHOP, 1, 4, -2), (SHOP, 2, 1, 3)]
+    assert sorted(response(ledger)) == [(SHOP, 1, 3, 3), (SHOP, 1, 4, -2), (SHOP, 2, 1, 3)]
 
 
 def test_a_question_for_one_of_many_alike_takes_nothing_off_what_the_mesh_has_told_but_what_it_is_granted(ledger, west, east):
     ask(west, 7)
     east.beat(wants=(QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU, slots=20, beyond=7),))
     assert ask(east, 2, SHOP).slots == 1
-    assert told(ledger) == [(SHOP, 1, 19, 0)]
+    assert response(ledger) == [(SHOP, 1, 19, 0)]
     ask(east, 1, SHOP)
-    assert told(ledger) == [(SHOP, 1, 19, 0)]
+    assert response(ledger) == [(SHOP, 1, 19, 0)]
     assert ledger.snapshot().wants[0].beyond == 7
     ask(east, 25, SHOP)
-    assert told(ledger) == [(SHOP, 1, 25, 0)]
+    assert response(ledger) == [(SHOP, 1, 25, 0)]
 
 
 def test_the_mesh_says_for_how_long_its_oldest_work_has_waited_and_is_believed_a_week(ledger, west, store):
@@ -85,24 +85,24 @@ def test_what_a_lease_grows_by_is_wanted_no_more_of_that_the_most_urgent_first_t
     aim(ledger, ("east", SHOP, 6))
     east.beat(wants=wants)
     assert {(lease.amounts["gpu"] // 10_000, lease.priority) for lease in ledger.snapshot().leases if lease.mesh == "east"} == {(6, 9)}
-    assert sorted(told(ledger)) == [(LAB, 1, 2, 0), (SHOP, 1, 20, 0)]
+    assert sorted(response(ledger)) == [(LAB, 1, 2, 0), (SHOP, 1, 20, 0)]
     aim(ledger, ("east", SHOP, 5))
     east.beat()
     east.obey(SHOP, A100)
     aim(ledger, ("east", SHOP, 6))
     east.beat()
-    assert sorted(told(ledger)) == [(LAB, 1, 2, 0), (SHOP, 1, 19, 0)]
+    assert sorted(response(ledger)) == [(LAB, 1, 2, 0), (SHOP, 1, 19, 0)]
 
 
 def test_a_mesh_has_no_more_wants_than_it_may_tell(ledger, west, east):
     ask(west, 8)
-    wants = tuple(QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU, priority=number) for number in range(TOLD_MAX))
+    wants = tuple(QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU, priority=number) for number in range(ROWS_SENT_MAX))
     east.beat(wants=wants)
     ask(east, 1, SHOP, priority=-1)
-    assert len(ledger.snapshot().wants) == TOLD_MAX
+    assert len(ledger.snapshot().wants) == ROWS_SENT_MAX
     east.beat(wants=wants[1:])
     ask(east, 1, SHOP, priority=-1)
-    assert {want.priority for want in ledger.snapshot().wants} == {-1, *range(1, TOLD_MAX)}
+    assert {want.priority for want in ledger.snapshot().wants} == {-1, *range(1, ROWS_SENT_MAX)}
 
 
 def test_a_lease_is_as_urgent_as_the_most_urgent_work_that_it_pays_for(ledger, west):
@@ -130,8 +130,8 @@ def test_a_heartbeat_tells_all_that_a_mesh_wants(ledger, west):
 
 def test_a_mesh_tells_that_a_lease_pays_for_more_or_for_less_urgent_work_and_that_is_no_news_to_itself(ledger, west, east):
     def tell(*pays):
-        told = west.beat(pays=tuple(Pays(tenant=tenant, flavor=A100, priority=priority) for tenant, priority in pays))
-        assert told.leases == ()
+        response = west.beat(pays=tuple(Pays(tenant=tenant, flavor=A100, priority=priority) for tenant, priority in pays))
+        assert response.leases == ()
         return {lease.tenant: (lease.priority, lease.version) for lease in ledger.snapshot().leases}
 
     ask(west, 2, priority=4)
@@ -154,4 +154,4 @@ def test_what_a_beat_tells_of_a_lease_counts_before_what_it_grows_by(ledger, wes
 
 def test_a_mesh_tells_of_no_more_leases_than_it_may_hold(ledger, west):
     with pytest.raises(BatchTooLarge):
-        west.beat(pays=(Pays(tenant=LAB, flavor=A100, priority=1),) * (TOLD_MAX + 1))
+        west.beat(pays=(Pays(tenant=LAB, flavor=A100, priority=1),) * (ROWS_SENT_MAX + 1))

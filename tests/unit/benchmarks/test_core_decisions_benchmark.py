@@ -24,9 +24,9 @@ def test_growth_is_told_against_the_fewest_nodes_of_the_same_policy():
 
 def test_the_figures_of_the_core_are_there_for_programs_too():
     found = core_decisions.measure(1, nodes=(60,), queued=100, ends=10)
-    told = core_decisions.as_json(found)
-    assert told["name"] == "core_decisions"
-    assert [side["policy"] for side in told["sides"]] == list(core_decisions.POLICIES)
+    reported = core_decisions.as_json(found)
+    assert reported["name"] == "core_decisions"
+    assert [side["policy"] for side in reported["sides"]] == list(core_decisions.POLICIES)
 
 
 def test_a_percentile_is_the_least_sample_that_so_many_do_not_exceed():

@@ -12,7 +12,7 @@ def test_every_node_of_every_graph_is_placed():
 
 def test_the_figures_for_programs_are_those_for_people():
     found = routing.measure(1, meshes=3, nodes=5)
-    told = routing.as_json(found)
-    assert told["name"] == "routing"
-    assert [side["place_ms"] for side in told["sides"]] == [side.place_ms for side in found]
+    reported = routing.as_json(found)
+    assert reported["name"] == "routing"
+    assert [side["place_ms"] for side in reported["sides"]] == [side.place_ms for side in found]
     assert routing.table(found).row_count == len(found)

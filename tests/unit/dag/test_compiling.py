@@ -114,7 +114,7 @@ def test_no_outputs_at_all_are_refused():
 
 def test_a_function_is_sent_once():
     spec = compile_graph([double.bind(number) for number in range(5)])
-    assert len({told["function"]["$blob"] for told in spec["nodes"].values()}) == len(spec["blobs"]) == 1
+    assert len({reported["function"]["$blob"] for reported in spec["nodes"].values()}) == len(spec["blobs"]) == 1
 
 
 class Point:
@@ -383,8 +383,8 @@ def test_large_shapes_need_no_recursion(build, nodes):
 # -- root --------------------------------------------------------------------------------------------------------------
 
 
-def parsed(**told: Any) -> DagSpec:
-    return parse(json.dumps({"spec": "dag/1", "outputs": {"r": {"$ref": "a"}}, **told}).encode())
+def parsed(**reported: Any) -> DagSpec:
+    return parse(json.dumps({"spec": "dag/1", "outputs": {"r": {"$ref": "a"}}, **reported}).encode())
 
 
 def test_plans_come_in_topological_order_whatever_the_order_of_the_spec():

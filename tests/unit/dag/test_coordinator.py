@@ -113,9 +113,9 @@ class Root:
     def submit(self, run="r", user="", **nodes):
         """Nodes by what they need: `submit(a="", b="a")`; `@zone` puts a node there."""
         spec = {"spec": "dag/1", "id": run, "tenant": "acme", "nodes": {}, "outputs": {}}
-        for node, told in nodes.items():
-            needs = [word for word in told.split() if not word.startswith("@")]
-            zones = [word[1:] for word in told.split() if word.startswith("@")]
+        for node, reported in nodes.items():
+            needs = [word for word in reported.split() if not word.startswith("@")]
+            zones = [word[1:] for word in reported.split() if word.startswith("@")]
             options = {"labels": {"zone": zones[0]}} if zones else {}
             spec["nodes"][node] = {"call": "work:do", "args": [{"$ref": need} for need in needs], "options": options}
             spec["outputs"][node] = {"$ref": node}
@@ -318,8 +318,8 @@ def test_a_sum_of_the_ledger_that_is_not_that_of_its_leases_is_an_alarm_and_is_n
     with capture_logs() as lines:
         for _ in range(2 * TICKS_PER_COUNT):
             root.coordinator.tick()
-    told = [line for line in lines if line["event"] == "a sum of the ledger is not that of its leases"]
-    assert [(line["log_level"], line["tenant"], line["kept"], line["counted"]) for line in told] == [("error", "acme", 7, 0)]
+    reported = [line for line in lines if line["event"] == "a sum of the ledger is not that of its leases"]
+    assert [(line["log_level"], line["tenant"], line["kept"], line["counted"]) for line in reported] == [("error", "acme", 7, 0)]
     assert root.store.snapshot().usage[wrong] == 7
 
 
@@ -461,14 +461,14 @@ CLOSED = {
 }
 
 
-@pytest.mark.parametrize(("told", "reason"), CLOSED.values(), ids=CLOSED)
-def test_what_waits_for_a_mesh_is_taken_back_when_it_closes(root, told, reason):
+@pytest.mark.parametrize(("reported", "reason"), CLOSED.values(), ids=CLOSED)
+def test_what_waits_for_a_mesh_is_taken_back_when_it_closes(root, reported, reason):
     root.submit(a="")
     root.coordinator.step(0)
     assert root.waiting("east") == ["r.1"]
     root.store.configure(TenantTree([*root.store.snapshot().tree.tenants.values(), Tenant(path="other", parent=None)]))
     east = root.sessions["east"]
-    east.record = replace(east.record, **told)
+    east.record = replace(east.record, **reported)
     east.beat()
     root.coordinator.tick()
     assert (root.waiting("east"), root.states(), root.record().nodes["a"].reason) == ([], {"a": "BLOCKED"}, reason)
@@ -548,8 +548,8 @@ def test_work_that_was_cancelled_says_nothing_of_how_long_stages_run(root, repor
     root.runs.request_cancel("r", "enough")
     root.coordinator.step(0)
     stopped = Failure(reason=Reason.CANCELLED_BY_USER, type_name="TaskCancelledError", message="cancelled")
-    told = [NodeFailed(stage="r.1", node="a", attempt=1, started_ms=1, finished_ms=2, failure=stopped)] if reported else []
-    root.say(claimed, 2, *told, StageEnded(stage="r.1"))
+    reported = [NodeFailed(stage="r.1", node="a", attempt=1, started_ms=1, finished_ms=2, failure=stopped)] if reported else []
+    root.say(claimed, 2, *reported, StageEnded(stage="r.1"))
     root.coordinator.step(0)
     root.coordinator.tick()
     assert root.record().state is RunState.CANCELLED

@@ -27,8 +27,8 @@ LOSSES_MAX = RETRY_RULES.losses_max
 PREVIOUS_HOLDER, HOLDER = 70, 77
 
 
-def plans_of(*nodes, outputs=(), **told):
-    """A node: `name: needs`; a need with `~` is only waited for. `told`: fields of nodes, as `a={"retries": 1}`."""
+def plans_of(*nodes, outputs=(), **reported):
+    """A node: `name: needs`; a need with `~` is only waited for. `reported`: fields of nodes, as `a={"retries": 1}`."""
     plans = {}
     for text in nodes:
         node, _, needs = text.partition(":")
@@ -38,7 +38,7 @@ def plans_of(*nodes, outputs=(), **told):
             inputs=tuple(need for need in needs.split() if not need.startswith("~")),
             after=tuple(need[1:] for need in needs.split() if need.startswith("~")),
             is_output=node in outputs,
-            **{"resources": ResourceSet.of({"cpu": 1}), **told.get(node, {})},
+            **{"resources": ResourceSet.of({"cpu": 1}), **reported.get(node, {})},
         )
     return plans
 
@@ -46,9 +46,9 @@ def plans_of(*nodes, outputs=(), **told):
 class Driven:
     """A run, what it decided, and the words of its meshes. Stages are found by a node that is in them."""
 
-    def __init__(self, *nodes, on_error="fail_fast", **told):
+    def __init__(self, *nodes, on_error="fail_fast", **reported):
         self.record = RunRecord(run="r", tenant="acme", digest="", spec=b"")
-        self.machine = RunMachine(self.record, plans_of(*nodes, **told), runtime_env={"pip": []}, on_error=on_error)
+        self.machine = RunMachine(self.record, plans_of(*nodes, **reported), runtime_env={"pip": []}, on_error=on_error)
         self.decisions = []
         self.events = []
         self.always = ()  #: Told with every step.
@@ -188,9 +188,9 @@ def test_what_another_mesh_reads_is_exported_and_what_the_own_mesh_reads_is_not(
     assert run.machine.value_at("b") == "east"
 
 
-def relayed(*more, on_error="fail_fast", **told):
+def relayed(*more, on_error="fail_fast", **reported):
     """`a` was sent to the east; `b`, which reads it, and `c`, which does not, are one stage in the west."""
-    run = Driven("a:", "b: a", "c:", *more, on_error=on_error, **told)
+    run = Driven("a:", "b: a", "c:", *more, on_error=on_error, **reported)
     run.place(a="east")
     run.place(b_c="west")
     return run
@@ -637,9 +637,9 @@ def test_a_lost_worker_or_value_costs_no_retry(reason, losses, kills):
 # -- waits, poison, dead letters -------------------------------------------------------------------------------------------
 
 
-def failing(*nodes, reason=Reason.USER_ERROR, **told):
+def failing(*nodes, reason=Reason.USER_ERROR, **reported):
     """A run whose node `a` has failed once."""
-    run = Driven(*nodes, **told)
+    run = Driven(*nodes, **reported)
     run.place(**{"_".join(run.record.nodes): "east"})
     run.start("a")
     run.take(run.begun("a"), run.failed("a", reason))
@@ -1025,21 +1025,21 @@ def test_a_run_that_stops_at_a_failure_can_be_cancelled():
 # -- waiting too long ------------------------------------------------------------------------------------------------------
 
 
-def in_queue(**told):
-    run = Driven("a:", "b: a", **told)
+def in_queue(**reported):
+    run = Driven("a:", "b: a", **reported)
     run.place(a_b="east")
     run.take(StageWaiting(stage=run.stage("a").stage, reason=Reason.CAPACITY_BUSY, detail="pool general has 0 cpu free"))
     return run
 
 
-def at_the_root(**told):
-    run = Driven("a:", "b: a", **told)
+def at_the_root(**reported):
+    run = Driven("a:", "b: a", **reported)
     run.block("a", Reason.MESH_UNREACHABLE, "east is away")
     return run
 
 
-def at_a_limit(**told):
-    run = Driven("a:", "b: a", **told)
+def at_a_limit(**reported):
+    run = Driven("a:", "b: a", **reported)
     run.always = (StartsAllowed(under_way_max=0, reason=Reason.RUNNING_LIMIT, detail="acme runs 1 at a time"),)
     run.take(NodesPlaced(placements={node: Placement(mesh="east", why="") for node in "ab"}))
     return run
@@ -1176,9 +1176,9 @@ def test_a_stage_takes_along_what_holds_among_the_stages_of_its_tenant():
 # -- the tables ------------------------------------------------------------------------------------------------------------
 
 
-def drive(*steps, nodes=("a:", "b: a"), on_error="fail_fast", **told):
+def drive(*steps, nodes=("a:", "b: a"), on_error="fail_fast", **reported):
     """A run after the steps."""
-    run = Driven(*nodes, on_error=on_error, **told)
+    run = Driven(*nodes, on_error=on_error, **reported)
     for step in steps:
         step(run)
     return run
@@ -1200,7 +1200,7 @@ def begun_a(run):
     run.take(run.begun("a"))
 
 
-def told(name, *args):
+def reported(name, *args):
     """A step: tell the machine what `Driven` words so."""
     return lambda run: run.take(getattr(run, name)(*args))
 
@@ -1216,45 +1216,45 @@ NODE_WAYS = {
     ("WAITING", "BLOCKED"): lambda: drive(lambda run: run.block("a")),
     ("WAITING", "ASSIGNED"): lambda: drive(placed),
     ("WAITING", "FAILED"): lambda: drive(lose_a_often),
-    ("WAITING", "SKIPPED"): lambda: drive(apart, started_a, told("failed", "a")),
+    ("WAITING", "SKIPPED"): lambda: drive(apart, started_a, reported("failed", "a")),
     ("WAITING", "CANCELLED"): lambda: drive(Driven.cancel),
     ("BLOCKED", "WAITING"): lambda: drive(lambda run: run.block("a"), placed),
-    ("BLOCKED", "SKIPPED"): lambda: drive(lambda run: run.place(a="east"), lambda run: run.block("b"), started_a, told("failed", "a")),
+    ("BLOCKED", "SKIPPED"): lambda: drive(lambda run: run.place(a="east"), lambda run: run.block("b"), started_a, reported("failed", "a")),
     ("BLOCKED", "CANCELLED"): lambda: drive(lambda run: run.block("a"), Driven.cancel),
     ("BLOCKED", "FAILED"): lambda: drive(lambda run: run.block("a"), lambda run: run.refuse_after(10, waited_ms=11)),
-    ("ASSIGNED", "WAITING"): lambda: drive(placed, started_a, told("lost", "a")),
+    ("ASSIGNED", "WAITING"): lambda: drive(placed, started_a, reported("lost", "a")),
     ("ASSIGNED", "RUNNING"): lambda: drive(placed, started_a, begun_a),
-    ("ASSIGNED", "SUCCEEDED"): lambda: drive(placed, started_a, told("done", "a")),
-    ("ASSIGNED", "FAILED"): lambda: drive(placed, started_a, told("failed", "a")),
-    ("ASSIGNED", "SKIPPED"): lambda: drive(placed, started_a, told("failed", "a")),
-    ("ASSIGNED", "CANCELLED"): lambda: drive(placed, Driven.cancel, told("ended", "a")),
-    ("RUNNING", "SUCCEEDED"): lambda: drive(placed, started_a, begun_a, told("done", "a")),
-    ("RUNNING", "FAILED"): lambda: drive(placed, started_a, begun_a, told("failed", "a")),
+    ("ASSIGNED", "SUCCEEDED"): lambda: drive(placed, started_a, reported("done", "a")),
+    ("ASSIGNED", "FAILED"): lambda: drive(placed, started_a, reported("failed", "a")),
+    ("ASSIGNED", "SKIPPED"): lambda: drive(placed, started_a, reported("failed", "a")),
+    ("ASSIGNED", "CANCELLED"): lambda: drive(placed, Driven.cancel, reported("ended", "a")),
+    ("RUNNING", "SUCCEEDED"): lambda: drive(placed, started_a, begun_a, reported("done", "a")),
+    ("RUNNING", "FAILED"): lambda: drive(placed, started_a, begun_a, reported("failed", "a")),
     ("RUNNING", "SKIPPED"): lambda: drive(
-        lambda run: run.place(a_b="east"), started_a, begun_a, told("failed", "b"), told("ended", "a"), nodes=("a:", "b:")
+        lambda run: run.place(a_b="east"), started_a, begun_a, reported("failed", "b"), reported("ended", "a"), nodes=("a:", "b:")
     ),
-    ("RUNNING", "CANCELLED"): lambda: drive(placed, started_a, begun_a, Driven.cancel, told("ended", "a")),
+    ("RUNNING", "CANCELLED"): lambda: drive(placed, started_a, begun_a, Driven.cancel, reported("ended", "a")),
 }
 
 STAGE_WAYS = {
     ("PLANNED", "QUEUED"): lambda: drive(placed),
     ("PLANNED", "ENDED"): lambda: drive(apart, Driven.cancel),
     ("QUEUED", "RUNNING"): lambda: drive(placed, started_a),
-    ("QUEUED", "ENDED"): lambda: drive(placed, Driven.cancel, told("ended", "a")),
+    ("QUEUED", "ENDED"): lambda: drive(placed, Driven.cancel, reported("ended", "a")),
     ("QUEUED", "LOST"): lambda: drive(placed, lambda run: run.take(MeshGone(mesh="east"))),
-    ("RUNNING", "ENDED"): lambda: drive(placed, started_a, told("ended", "a")),
+    ("RUNNING", "ENDED"): lambda: drive(placed, started_a, reported("ended", "a")),
     ("QUEUED", "STOPPED"): lambda: drive(placed, lambda run: run.take(StartsAllowed(is_shut=True, reason=Reason.TENANT_SUSPENDED))),
     ("RUNNING", "STOPPED"): lambda: drive(placed, started_a, lambda run: run.take(run.lost("a", Reason.MESH_LEFT))),
-    ("RUNNING", "LOST"): lambda: drive(placed, started_a, told("lost", "a")),
+    ("RUNNING", "LOST"): lambda: drive(placed, started_a, reported("lost", "a")),
 }
 
 RUN_WAYS = {
     ("PENDING", "RUNNING"): lambda: drive(placed),
     ("PENDING", "CANCELLED"): lambda: drive(Driven.cancel),
     ("RUNNING", "CANCELLING"): lambda: drive(placed, Driven.cancel),
-    ("RUNNING", "SUCCEEDED"): lambda: drive(placed, lambda run: run.finish("a", "b"), told("ended", "a")),
-    ("RUNNING", "FAILED"): lambda: drive(placed, started_a, told("failed", "a"), told("ended", "a")),
-    ("CANCELLING", "CANCELLED"): lambda: drive(placed, Driven.cancel, told("ended", "a")),
+    ("RUNNING", "SUCCEEDED"): lambda: drive(placed, lambda run: run.finish("a", "b"), reported("ended", "a")),
+    ("RUNNING", "FAILED"): lambda: drive(placed, started_a, reported("failed", "a"), reported("ended", "a")),
+    ("CANCELLING", "CANCELLED"): lambda: drive(placed, Driven.cancel, reported("ended", "a")),
 }
 
 
@@ -1315,7 +1315,7 @@ def test_every_move_that_is_no_row_is_refused(table, move):
 
 
 def test_a_node_that_ends_stays_ended():
-    run = drive(placed, lambda run: run.finish("a", "b"), told("ended", "a"))
+    run = drive(placed, lambda run: run.finish("a", "b"), reported("ended", "a"))
     assert all(node.state in NODE_ENDS for node in run.record.nodes.values())
     assert run.record.nodes["a"].state is NodeState.SUCCEEDED
 

@@ -17,7 +17,7 @@ TREE = TenantTree([Tenant(path="acme", parent=None, quotas={("standard", "cpu"):
 class Run:
     """A run of which some nodes are placed already. A node: `name: needs`; a need with `~` is only waited for."""
 
-    def __init__(self, *nodes, at=None, stays_at=None, sizes=None, **told):
+    def __init__(self, *nodes, at=None, stays_at=None, sizes=None, **reported):
         self.plans = {}
         for text in nodes:
             node, _, needs = text.partition(":")
@@ -26,7 +26,7 @@ class Run:
                 function="call:m:f",
                 inputs=tuple(need for need in needs.split() if not need.startswith("~")),
                 after=tuple(need[1:] for need in needs.split() if need.startswith("~")),
-                **{"resources": ResourceSet.of({"cpu": 1}), **told.get(node, {})},
+                **{"resources": ResourceSet.of({"cpu": 1}), **reported.get(node, {})},
             )
         self._at = at or {}
         self._stays_at = stays_at or {}
@@ -149,15 +149,15 @@ def test_a_node_below_a_blocked_one_of_an_earlier_round_is_left_too():
 
 
 @pytest.mark.parametrize(
-    ("told", "reason"),
+    ("reported", "reason"),
     [
         pytest.param({"resources": ResourceSet.of({"cpu": 9})}, Reason.CAPACITY_TOO_SMALL, id="more than any pool holds"),
         pytest.param({"resources": ResourceSet.of({"gpu": 1})}, Reason.CAPACITY_TOO_SMALL, id="what no pool has"),
         pytest.param({"mesh": "north"}, Reason.MESH_UNREACHABLE, id="a mesh that has never joined"),
     ],
 )
-def test_a_node_that_no_mesh_takes_says_why(told, reason):
-    assert placed(Run("a:", a=told), EAST, WEST) == ({}, {"a": reason})
+def test_a_node_that_no_mesh_takes_says_why(reported, reason):
+    assert placed(Run("a:", a=reported), EAST, WEST) == ({}, {"a": reason})
 
 
 def test_without_any_mesh_everything_that_could_be_first_is_blocked():

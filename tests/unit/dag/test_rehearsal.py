@@ -17,8 +17,8 @@ TREE = TenantTree([Tenant(path="acme", parent=None, quotas={("standard", "cpu"):
 def record_of(**nodes):
     """Nodes by the node that each needs, and the zone that it asks for: `a="@east"`, `b="a@west"`."""
     spec = {"spec": "dag/1", "nodes": {}, "outputs": {}}
-    for node, told in nodes.items():
-        need, _, zone = told.partition("@")
+    for node, reported in nodes.items():
+        need, _, zone = reported.partition("@")
         spec["nodes"][node] = {
             "call": "work:do",
             "args": [{"$ref": need}] if need else [],
@@ -39,11 +39,14 @@ def rehearsed(record):
 
 
 def test_the_stages_are_told_with_mesh_slot_priority_and_which_go_first():
-    told = rehearsed(record_of(a="@east", b="a@west"))
-    assert [(one.stage.stage, one.stage.mesh, one.goes_first) for one in told.stages] == [("new.1", "east", True), ("new.2", "west", False)]
-    assert {(one.slot, one.priority) for one in told.stages} == {(ResourceSet.of({"cpu": 2}), 3)}
+    reported = rehearsed(record_of(a="@east", b="a@west"))
+    assert [(one.stage.stage, one.stage.mesh, one.goes_first) for one in reported.stages] == [
+        ("new.1", "east", True),
+        ("new.2", "west", False),
+    ]
+    assert {(one.slot, one.priority) for one in reported.stages} == {(ResourceSet.of({"cpu": 2}), 3)}
 
 
 def test_what_no_mesh_takes_is_told_with_the_reason():
-    told = rehearsed(record_of(a="@north"))
-    assert (told.stages, told.blockages["a"].reason) == ((), Reason.LABEL_MISMATCH)
+    reported = rehearsed(record_of(a="@north"))
+    assert (reported.stages, reported.blockages["a"].reason) == ((), Reason.LABEL_MISMATCH)

@@ -94,12 +94,14 @@ def test_a_tenant_can_be_named_and_is_else_the_default(world):
 @pytest.mark.parametrize("ask", ["submit_spec", "plan"])
 def test_a_default_tenant_that_is_gone_is_told_with_where_its_name_comes_from(world, ask):
     client = world.client("acme/lap")
-    with pytest.raises(ApiError, match=r"there is no tenant 'acme/lap'.* as client\.json of the running stack had it: name one") as told:
+    with pytest.raises(
+        ApiError, match=r"there is no tenant 'acme/lap'.* as client\.json of the running stack had it: name one"
+    ) as reported:
         getattr(client, ask)(client.spec_of(load.bind(1)))
-    assert told.value.code == "unknown_tenant"
-    with pytest.raises(ApiError, match="there is no tenant") as told:
+    assert reported.value.code == "unknown_tenant"
+    with pytest.raises(ApiError, match="there is no tenant") as reported:
         getattr(client, ask)({**client.spec_of(load.bind(1)), "tenant": "acme/lap/x"})
-    assert "client.json" not in str(told.value), "it was named"
+    assert "client.json" not in str(reported.value), "it was named"
 
 
 def test_a_refused_graph_tells_every_problem(client):
@@ -147,16 +149,16 @@ def test_a_timeout_bounds_the_wait_for_a_root_that_is_away(ask, answer):
     away = {"nobody": httpx.ConnectError("refused"), "proxy": proxy, "busy": too_many()}[answer]
     client, _ = answering(line("RUNNING"), away, patience_s=3_600)
     run = client.run("night")
-    with pytest.raises(ResultTimeout, match="not heard of") as told:
+    with pytest.raises(ResultTimeout, match="not heard of") as reported:
         ask(run, timeout=0.1)
-    assert ("does not answer" in str(told.value)) == (answer == "nobody")
+    assert ("does not answer" in str(reported.value)) == (answer == "nobody")
 
 
 def test_a_root_that_never_answers_is_told_in_one_line():
     client, _ = answering(httpx.ConnectError("refused"), patience_s=0)
-    with pytest.raises(ApiError, match=r"does not answer \(refused\)") as told:
+    with pytest.raises(ApiError, match=r"does not answer \(refused\)") as reported:
         client.run("night")
-    assert told.value.status == 0
+    assert reported.value.status == 0
 
 
 def too_many() -> httpx.Response:
@@ -172,9 +174,9 @@ def test_a_client_that_has_used_up_its_calls_waits_for_more():
 
 def test_a_client_that_gets_no_more_calls_is_told_so():
     client, _ = answering(too_many(), patience_s=0)
-    with pytest.raises(ApiError, match=r"^used up$") as told:
+    with pytest.raises(ApiError, match=r"^used up$") as reported:
         client.run("night")
-    assert told.value.status == 429
+    assert reported.value.status == 429
 
 
 def test_something_that_is_no_root_is_not_taken_for_one():
@@ -212,7 +214,7 @@ def test_events_come_in_order_and_end_with_the_run(world, client):
 
 
 def test_events_go_on_after_the_last_one_seen_when_the_stream_is_cut():
-    def told(seq: int, kind: str, after: str) -> str:
+    def reported(seq: int, kind: str, after: str) -> str:
         return (
             f"id: {seq}\nevent: {kind}\ndata: "
             + json.dumps({"seq": seq, "at_ms": 1, "run": "night", "kind": kind, "after": after})
@@ -222,8 +224,8 @@ def test_events_go_on_after_the_last_one_seen_when_the_stream_is_cut():
     def stream(*events: str) -> httpx.Response:
         return httpx.Response(200, headers={"Content-Type": "text/event-stream"}, text="".join(events))
 
-    first = stream("retry: 1000\n\n", told(1, "node", "RUNNING"), ": nothing new\n\n")
-    client, asked = answering(first, httpx.ConnectError("refused"), stream(told(2, "run", "FAILED")))
+    first = stream("retry: 1000\n\n", reported(1, "node", "RUNNING"), ": nothing new\n\n")
+    client, asked = answering(first, httpx.ConnectError("refused"), stream(reported(2, "run", "FAILED")))
     assert [event.seq for event in Run("night", client).events()] == [1, 2]
     assert [request.url.params["after"] for request in asked] == ["0", "1", "1"]
 
@@ -404,10 +406,10 @@ def test_an_address_is_taken_as_it_was_given(tmp_path, given):
 
 
 def test_without_any_address_every_way_is_told(tmp_path):
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as reported:
         find_access(None, None, environment={}, folder=tmp_path)
     for way in ("schedulemesh up", "SCHEDULEMESH_ADDRESS", "address="):
-        assert way in str(told.value)
+        assert way in str(reported.value)
 
 
 def test_a_broken_file_is_as_good_as_none(tmp_path):

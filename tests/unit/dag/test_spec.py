@@ -19,7 +19,7 @@ OTHER_SHA = hashlib.sha256(b"other").hexdigest()
 
 def graph(**changes: Any) -> dict[str, Any]:
     """A small graph that is right, changed at the top."""
-    told = {
+    reported = {
         "spec": "dag/1",
         "nodes": {
             "split": {"call": "ads.etl:split", "args": [1, {"$uri": "s3://in/a"}]},
@@ -27,20 +27,20 @@ def graph(**changes: Any) -> dict[str, Any]:
         },
         "outputs": {"scores": {"$ref": "score"}},
     }
-    return {**told, **changes}
+    return {**reported, **changes}
 
 
 def with_node(**node: Any) -> dict[str, Any]:
     return graph(nodes={**graph()["nodes"], "more": node})
 
 
-def body_of(told: Any) -> bytes:
-    return json.dumps(told).encode()
+def body_of(reported: Any) -> bytes:
+    return json.dumps(reported).encode()
 
 
-def problems_of(told: Any) -> tuple[tuple[str, str], ...]:
+def problems_of(reported: Any) -> tuple[tuple[str, str], ...]:
     with pytest.raises(SpecError) as wrong:
-        parse(told if isinstance(told, bytes) else body_of(told))
+        parse(reported if isinstance(reported, bytes) else body_of(reported))
     return wrong.value.problems
 
 
@@ -65,7 +65,7 @@ def test_inputs_are_told_in_reading_order_and_order_edges_apart():
 
 
 @pytest.mark.parametrize(
-    ("told", "place", "words"),
+    ("reported", "place", "words"),
     [
         pytest.param(b'{"spec": "dag/1",}', "", "not JSON: .*line 1, column 1[78]", id="broken JSON is told with line and column"),
         pytest.param(b"\xff{}", "", "not UTF-8: byte 0", id="bytes that are no text"),
@@ -82,14 +82,14 @@ def test_inputs_are_told_in_reading_order_and_order_edges_apart():
         ),
     ],
 )
-def test_text_that_is_not_one_clear_value_is_refused(told, place, words):
+def test_text_that_is_not_one_clear_value_is_refused(reported, place, words):
     with pytest.raises(SpecError, match=words) as wrong:
-        parse(told)
+        parse(reported)
     assert wrong.value.problems[0][0] == place
 
 
 @pytest.mark.parametrize(
-    ("told", "problem"),
+    ("reported", "problem"),
     [
         pytest.param(graph(frob=1), ("/frob", "unknown key"), id="an unknown key"),
         pytest.param(graph(node={}), ("/node", "unknown key; did you mean nodes?"), id="a misspelt key"),
@@ -196,16 +196,16 @@ def test_text_that_is_not_one_clear_value_is_refused(told, place, words):
         pytest.param(graph(blobs={SHA: "***"}), (f"/blobs/{SHA}", "is not base64"), id="a blob that is no base64"),
     ],
 )
-def test_every_problem_is_told_with_its_place(told, problem):
+def test_every_problem_is_told_with_its_place(reported, problem):
     place, words = problem
-    found = problems_of(told)
+    found = problems_of(reported)
     assert [text for where, text in found if where == place and words in text], found
 
 
 def test_all_problems_are_told_at_once_each_once():
-    told = with_node(call="x", args=[{"$ref": "nobody"}], options={"num_gpu": 1}, mup=1)
-    told["outputs"] = {"r": {"$ref": "noone"}}
-    assert {place for place, _ in problems_of(told)} == {
+    reported = with_node(call="x", args=[{"$ref": "nobody"}], options={"num_gpu": 1}, mup=1)
+    reported["outputs"] = {"r": {"$ref": "noone"}}
+    assert {place for place, _ in problems_of(reported)} == {
         "/nodes/more/call",
         "/nodes/more/options/num_gpu",
         "/nodes/more/mup",
@@ -269,23 +269,23 @@ def test_a_wish_about_labels_that_cannot_be_read_is_refused_with_its_place():
 
 
 def test_blobs_are_given_back_as_bytes():
-    told = with_node(function={"$blob": SHA}, args=[{"$blob": SHA}])
-    spec = parse(body_of({**told, "blobs": {SHA: base64.b64encode(CODE).decode()}}))
+    reported = with_node(function={"$blob": SHA}, args=[{"$blob": SHA}])
+    spec = parse(body_of({**reported, "blobs": {SHA: base64.b64encode(CODE).decode()}}))
     assert spec.blob_bytes() == {SHA: CODE}
 
 
 def test_what_is_kept_has_no_blobs_and_is_the_same_graph():
-    told = with_node(
+    reported = with_node(
         function={"$blob": SHA}, args=[{"$$ref": [1, 2.5, None, True, "é"]}], options={"labels": {"zone": "!eu"}, "memory": "4GiB"}
     )
-    spec = parse(body_of({**told, "id": "r1", "blobs": {SHA: base64.b64encode(CODE).decode()}}))
+    spec = parse(body_of({**reported, "id": "r1", "blobs": {SHA: base64.b64encode(CODE).decode()}}))
     kept = kept_form(spec)
     again = load(kept)
     assert b"blobs" not in kept
     assert again.nodes == spec.nodes
     assert list(again.nodes) == list(spec.nodes)
     assert (again.outputs, again.id, digest(again)) == (spec.outputs, "r1", digest(spec))
-    assert load(body_of({**told, "blobs": {SHA: base64.b64encode(CODE).decode()}})).nodes == spec.nodes
+    assert load(body_of({**reported, "blobs": {SHA: base64.b64encode(CODE).decode()}})).nodes == spec.nodes
 
 
 def test_garbage_in_the_store_is_an_error_of_the_spec():
@@ -319,9 +319,9 @@ SAME = [
 ]
 
 
-@pytest.mark.parametrize("told", SAME)
-def test_the_same_graph_has_the_same_digest(told):
-    assert digest(parse(body_of(told))) == digest(parse(body_of(graph())))
+@pytest.mark.parametrize("reported", SAME)
+def test_the_same_graph_has_the_same_digest(reported):
+    assert digest(parse(body_of(reported))) == digest(parse(body_of(graph())))
 
 
 DIFFERENT = [
@@ -333,6 +333,6 @@ DIFFERENT = [
 ]
 
 
-@pytest.mark.parametrize("told", DIFFERENT)
-def test_another_graph_has_another_digest(told):
-    assert digest(parse(body_of(told))) != digest(parse(body_of(graph())))
+@pytest.mark.parametrize("reported", DIFFERENT)
+def test_another_graph_has_another_digest(reported):
+    assert digest(parse(body_of(reported))) != digest(parse(body_of(graph())))

@@ -36,7 +36,7 @@ def recorded() -> list[Any]:
     index = json.loads((WORKFLOWS / "INDEX.json").read_text(encoding="utf-8"))
     return [
         pytest.param(WRITTEN_HERE, WRITTEN_HERE_FIGURES, id="a graph written here"),
-        *(pytest.param(told["name"], told["by_type_mesh"], id=told["name"]) for told in index["instances"]),
+        *(pytest.param(reported["name"], reported["by_type_mesh"], id=reported["name"]) for reported in index["instances"]),
     ]
 
 
@@ -57,11 +57,11 @@ def mesh_by_type(name: str) -> str:
 @pytest.mark.parametrize(("source", "figures"), recorded())
 def test_recorded_workflows_split_as_counted_by_others(source, figures):
     tasks = tasks_of_workflow(source)
-    mesh_of = {told["id"]: mesh_by_type(told["name"]) for told in tasks}
-    needs = {told["id"]: tuple(told["parents"]) for told in tasks}
+    mesh_of = {reported["id"]: mesh_by_type(reported["name"]) for reported in tasks}
+    needs = {reported["id"]: tuple(reported["parents"]) for reported in tasks}
     edges = [(parent, node) for node, parents in needs.items() for parent in parents]
-    written = {told["id"]: told["outputFiles"] for told in tasks}
-    read = {told["id"]: set(told["inputFiles"]) for told in tasks}
+    written = {reported["id"]: reported["outputFiles"] for reported in tasks}
+    read = {reported["id"]: set(reported["inputFiles"]) for reported in tasks}
     # Our nodes have one value each; the figures count files, so each file of a node is an edge of its own.
     file_edges = [(file, node) for parent, node in edges for file in written[parent] if file in read[node]]
     mesh_of_files = {file: mesh_of[node] for node, files in written.items() for file in files}

@@ -228,10 +228,10 @@ def entering(node):
     ],
 )
 def test_a_node_is_not_its_value(use, remedy):
-    with pytest.raises(GraphTypeError) as told:
+    with pytest.raises(GraphTypeError) as reported:
         use(task(add).bind(1))
-    assert "<node add>" in str(told.value)
-    assert remedy in str(told.value)
+    assert "<node add>" in str(reported.value)
+    assert remedy in str(reported.value)
 
 
 #: Of what any object is, not of what a value can do: how it is made, found, shown, looked into and kept in a class.
@@ -246,11 +246,11 @@ KEPT = frozenset(
 
 def special_methods():
     """All that the language's own reference describes, and those that its abstract classes are made of."""
-    told = set(re.findall(r"\bobject\.(__\w+__)\(", "".join(topics.values())))
+    reported = set(re.findall(r"\bobject\.(__\w+__)\(", "".join(topics.values())))
     kinds = [kind for module in (collections.abc, contextlib, numbers, os) for kind in vars(module).values() if isinstance(kind, type)]
     asked = {name for kind in kinds for name in getattr(kind, "__abstractmethods__", ())}
     made = {name for name, member in vars(contextlib.AbstractAsyncContextManager).items() if inspect.isfunction(member)}
-    return told | {name for name in asked | made if name.startswith("__")}
+    return reported | {name for name in asked | made if name.startswith("__")}
 
 
 def test_no_special_method_of_python_is_forgotten():
@@ -304,9 +304,9 @@ def test_a_task_has_no_remote_and_says_what_to_write():
     ],
 )
 def test_what_a_node_has_not_is_told_with_its_remedy(name, remedy):
-    with pytest.raises(AttributeError) as told:
+    with pytest.raises(AttributeError) as reported:
         getattr(task(add).bind(1), name)
-    assert remedy in str(told.value)
+    assert remedy in str(reported.value)
 
 
 def test_an_option_among_the_arguments_is_told_where_it_belongs():

@@ -59,8 +59,8 @@ def test_a_sum_that_is_missing_altogether_is_wrong():
 
 def test_a_sum_that_is_wrong_in_another_way_or_anew_is_told_again():
     audit = LedgerAudit()
-    told = [audit.look(snapshot) for snapshot in (tampered(acme=6), tampered(acme=7), SOUND, tampered(acme=7))]
-    assert told == [(wrong(ACME, 6, 5),), (wrong(ACME, 7, 5),), (), (wrong(ACME, 7, 5),)]
+    response = [audit.look(snapshot) for snapshot in (tampered(acme=6), tampered(acme=7), SOUND, tampered(acme=7))]
+    assert response == [(wrong(ACME, 6, 5),), (wrong(ACME, 7, 5),), (), (wrong(ACME, 7, 5),)]
 
 
 def test_tenants_that_came_since_have_their_turn():

@@ -6,7 +6,7 @@ from federation.estimates import CostRules, Pace, overdue_ms, paced, transfer_ms
 
 
 @pytest.mark.parametrize(
-    ("told", "expected_ms"),
+    ("response", "expected_ms"),
     [
         pytest.param({"waiting": 0, "room": 1, "running": 0}, 0, id="room and nobody before it"),
         pytest.param({"waiting": 2, "room": 3, "running": 5}, 0, id="room for all that come first, and for it"),
@@ -17,12 +17,12 @@ from federation.estimates import CostRules, Pace, overdue_ms, paced, transfer_ms
         pytest.param({"waiting": 1, "room": 0, "running": 0}, 1_200, id="what takes the room is not a stage of the mesh"),
     ],
 )
-def test_the_wait_is_the_time_until_enough_stages_have_ended(told, expected_ms):
-    assert wait_ms(**told, run_ms=600) == expected_ms
+def test_the_wait_is_the_time_until_enough_stages_have_ended(response, expected_ms):
+    assert wait_ms(**response, run_ms=600) == expected_ms
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("response", "expected"),
     [
         pytest.param({"waiting": 0, "room": 0, "running": 1, "age_ms": 200}, (400, 0), id="the one that runs has done a third"),
         pytest.param({"waiting": 1, "room": 0, "running": 1, "age_ms": 200}, (1_000, 0), id="and another one comes first"),
@@ -31,9 +31,9 @@ def test_the_wait_is_the_time_until_enough_stages_have_ended(told, expected_ms):
         pytest.param({"waiting": 0, "room": 1, "running": 1, "age_ms": 900}, (0, 0), id="it overruns, and there is room"),
     ],
 )
-def test_the_wait_grows_shorter_while_others_run_and_is_overdue_when_all_of_them_overrun(told, expected):
-    overruns = {name: value for name, value in told.items() if name != "running"}
-    assert (wait_ms(**told, run_ms=600), overdue_ms(**overruns, run_ms=600)) == expected
+def test_the_wait_grows_shorter_while_others_run_and_is_overdue_when_all_of_them_overrun(response, expected):
+    overruns = {name: value for name, value in response.items() if name != "running"}
+    assert (wait_ms(**response, run_ms=600), overdue_ms(**overruns, run_ms=600)) == expected
 
 
 def test_stages_that_take_no_time_are_waited_for_all_the_same():

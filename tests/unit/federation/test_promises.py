@@ -25,5 +25,5 @@ def test_each_resource_that_is_short_is_told_over_all_pools():
 
 
 def test_where_no_node_is_there_nothing_is_kept():
-    (told,) = broken_promises((pool("a", cpu=0.5),), ())
-    assert told.startswith("its pools declare 0.5 cpu, its nodes have 0; ")
+    (response,) = broken_promises((pool("a", cpu=0.5),), ())
+    assert response.startswith("its pools declare 0.5 cpu, its nodes have 0; ")

@@ -42,9 +42,9 @@ def test_a_cluster_is_named_by_some_of_its_nodes_and_spoken_to_over_tls():
     ],
 )
 def test_what_is_no_url_of_redis_is_told_without_repeating_it(url, words):
-    with pytest.raises(ConfigError, match=words) as told:
+    with pytest.raises(ConfigError, match=words) as response:
         read_redis_url(url.replace("://", "://root:secret@", 1) if "+" in url else url)
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(response.value)
 
 
 def test_every_scheme_is_read():

@@ -56,8 +56,8 @@ def test_a_look_touches_no_drain():
 
 def test_a_snapshot_is_enrolled_with_what_is_remembered_and_newcomers_have_nothing_against_them():
     kept = Standing(drain=Drain(reason="disks"))
-    told = enrolled(a_snapshot(east=1, west=1), Standings(meshes={"east": kept, "gone": kept}))
-    assert [(view.record.mesh, view.standing, view.is_draining) for view in told.meshes] == [
+    response = enrolled(a_snapshot(east=1, west=1), Standings(meshes={"east": kept, "gone": kept}))
+    assert [(view.record.mesh, view.standing, view.is_draining) for view in response.meshes] == [
         ("east", kept, True),
         ("west", NEWCOMER, False),
     ]
@@ -73,12 +73,12 @@ def test_meshes_that_are_known_and_not_there_are_told_with_where_they_are():
         "lost": Standing(steadiness=replace(seen, alive=False)),
         "drained": Standing(drain=Drain()),
     }
-    told = enrolled(a_snapshot(east=1), Standings(meshes=known), Roster(meshes=filed))
-    assert [(mesh.record.mesh, mesh.whereabouts.value) for mesh in told.absent] == [
+    response = enrolled(a_snapshot(east=1), Standings(meshes=known), Roster(meshes=filed))
+    assert [(mesh.record.mesh, mesh.whereabouts.value) for mesh in response.absent] == [
         ("drained", "not_joined"),
         ("excused", "left"),
         ("gone", "left"),
         ("lab", "not_joined"),
         ("lost", "lost"),
     ]
-    assert told.absent[1].standing is known["excused"]
+    assert response.absent[1].standing is known["excused"]

@@ -29,9 +29,9 @@ ROSTER = roster_of(load_config(FILE, source="x.yaml"))
 AS_FILED = ROSTER.meshes[MeshId("lab")]
 
 
-def record(flavor: str = "ondemand", cpu: int = 1, mesh: str = "lab", **told: object) -> MeshRecord:
+def record(flavor: str = "ondemand", cpu: int = 1, mesh: str = "lab", **response: object) -> MeshRecord:
     pool = PoolRecord(pool=PoolName("general"), flavor=FlavorName(flavor), capacity=ResourceSet.of({"cpu": cpu}))
-    return replace(AS_FILED, mesh=MeshId(mesh), pools=(pool,), **told)
+    return replace(AS_FILED, mesh=MeshId(mesh), pools=(pool,), **response)
 
 
 def test_whether_its_cluster_is_shared_is_for_the_root_to_say():
@@ -56,7 +56,7 @@ def test_a_mesh_as_the_file_has_it_is_let_in_without_a_word():
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("response", "words"),
     [
         pytest.param(
             record("ondemnad"), r"'ondemnad', which the root's file does not define \(did you mean ondemand\? ", id="a flavor that is none"
@@ -69,19 +69,19 @@ def test_a_mesh_as_the_file_has_it_is_let_in_without_a_word():
         pytest.param(record(tenants=("lab/blue",)), "no tenant could use .* lab/blue, .* lab/red; join without", id="open to nobody"),
     ],
 )
-def test_what_cannot_be_is_refused_with_the_remedy(told, words):
+def test_what_cannot_be_is_refused_with_the_remedy(response, words):
     with pytest.raises(MeshMisfit, match=words):
-        admitted(told, ROSTER)
+        admitted(response, ROSTER)
 
 
 def test_without_a_file_every_mesh_is_taken_as_it_tells_itself():
-    told = record("anything", labels={}, tenants=("acme",))
-    assert admitted(told, NO_ROSTER) == told
-    assert differences(told, NO_ROSTER) == ()
+    response = record("anything", labels={}, tenants=("acme",))
+    assert admitted(response, NO_ROSTER) == response
+    assert differences(response, NO_ROSTER) == ()
 
 
 @pytest.mark.parametrize(
-    ("told", "allowed", "left"),
+    ("response", "allowed", "left"),
     [
         pytest.param(("*",), ("lab/red",), ("lab/red",), id="everybody, cut to one"),
         pytest.param(("lab",), ("lab/red", "acme"), ("lab/red",), id="a tenant above, cut to the one below"),
@@ -92,8 +92,8 @@ def test_without_a_file_every_mesh_is_taken_as_it_tells_itself():
         pytest.param((), ("*",), (), id="nobody"),
     ],
 )
-def test_a_mesh_is_open_to_whom_both_it_and_the_file_open_it(told, allowed, left):
-    assert narrowed(told, allowed) == left
+def test_a_mesh_is_open_to_whom_both_it_and_the_file_open_it(response, allowed, left):
+    assert narrowed(response, allowed) == left
 
 
 def test_the_files_word_on_tenants_holds_over_the_meshs_own():
@@ -101,9 +101,9 @@ def test_the_files_word_on_tenants_holds_over_the_meshs_own():
 
 
 def test_every_other_difference_is_told():
-    told = record("any", cpu=64, labels={"zone": "m"}, tenants=("*",))
-    assert admitted(told, ROSTER).pools == told.pools
-    assert differences(told, ROSTER) == (
+    response = record("any", cpu=64, labels={"zone": "m"}, tenants=("*",))
+    assert admitted(response, ROSTER).pools == response.pools
+    assert differences(response, ROSTER) == (
         "its labels are zone=m; the root's file says tier=ondemand, zone=l",
         "it allows *; the root's file allows lab/red: tenants in force are lab/red",
         "its pool general is any {cpu: 64}; the root's file says ondemand {cpu: 1}",

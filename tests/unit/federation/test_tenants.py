@@ -161,11 +161,11 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("tenants", "told"), WRONG)
-def test_a_tree_that_cannot_be_is_refused(tenants, told):
+@pytest.mark.parametrize(("tenants", "response"), WRONG)
+def test_a_tree_that_cannot_be_is_refused(tenants, response):
     with pytest.raises(ConfigError) as refused:
         TenantTree(tenants)
-    for words in told:
+    for words in response:
         assert words in str(refused.value)
 
 

@@ -67,9 +67,9 @@ def mesh(*pools):
     return Checked(pools or (pool("general", 4),))
 
 
-def running(scheduler, name, **told):
-    scheduler.handle(offer(name, **told))
-    scheduler.handle(granted(name, slots=told.get("width", 1)))
+def running(scheduler, name, **reported):
+    scheduler.handle(offer(name, **reported))
+    scheduler.handle(granted(name, slots=reported.get("width", 1)))
     return scheduler
 
 
@@ -155,13 +155,13 @@ class Counted(StageAdmission):
 
 def answered(scheduler, decisions, answer):
     """Every question gets this answer; how many there were, and what was explained."""
-    questions, told, pending = 0, 0, list(decisions)
+    questions, reported, pending = 0, 0, list(decisions)
     for decision in pending:
         if isinstance(decision, AcquireLease):
             questions += 1
             pending.extend(scheduler.handle(answer(decision.workload)))
-        told += isinstance(decision, ExplainWaiting)
-    return questions, told
+        reported += isinstance(decision, ExplainWaiting)
+    return questions, reported
 
 
 def test_a_long_queue_of_one_kind_is_not_gone_through_for_each_refusal():

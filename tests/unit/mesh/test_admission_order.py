@@ -119,9 +119,9 @@ def test_who_is_overtaken_by_more_urgent_work_is_told_that_it_stands_behind(full
 def test_a_start_is_no_news_to_those_who_stay_behind():
     scheduler = mesh(("general", 4, "standard"))
     first = scheduler.handle(offer("a"), offer("b"), offer("c"), offer("d"))
-    told = {**explained(first), **explained(scheduler.handle(granted("a")))}
+    reported = {**explained(first), **explained(scheduler.handle(granted("a")))}
     assert explained(scheduler.handle(granted("b"))) == {}
-    assert set(told.values()) <= {Reason.BEHIND_HEAD}
+    assert set(reported.values()) <= {Reason.BEHIND_HEAD}
 
 
 def test_who_has_been_promised_room_goes_before_more_urgent_work_that_comes_later(full):

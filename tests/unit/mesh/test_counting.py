@@ -6,7 +6,7 @@ from mesh.counting import counted, times
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reported"),
     [
         ((1, "slot"), "1 slot"),
         ((0, "slot"), "0 slots"),
@@ -17,8 +17,8 @@ from mesh.counting import counted, times
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_count_has_its_word_in_the_number_that_goes_with_it(words, told):
-    assert counted(*words) == told
+def test_a_count_has_its_word_in_the_number_that_goes_with_it(words, reported):
+    assert counted(*words) == reported
 
 
 def test_what_happens_once_is_told_so():

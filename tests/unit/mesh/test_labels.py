@@ -92,9 +92,9 @@ def test_a_wish_is_read(written, wish):
     ],
 )
 def test_what_is_no_wish_is_refused_with_its_key_and_place(written, place):
-    with pytest.raises(SelectorError, match=f"^label zone: .*, character {place}: ") as told:
+    with pytest.raises(SelectorError, match=f"^label zone: .*, character {place}: ") as reported:
         check_selector({"able": "fine", "zone": written})
-    assert "write " in str(told.value)
+    assert "write " in str(reported.value)
 
 
 @pytest.mark.parametrize("match", [mismatch, matches])

@@ -61,8 +61,8 @@ def test_each_exception_of_ray_has_a_meaning():
     meanings = {name: meaning for names, meaning in MEANINGS.items() for name in names.split()}
     found = {}
     for name, error in errors_of_ray().items():
-        told = read(error, "n")
-        found[name] = told.reason if isinstance(told, OwnFailure) else VALUE if isinstance(told, Inherited) else type(told)
+        reported = read(error, "n")
+        found[name] = reported.reason if isinstance(reported, OwnFailure) else VALUE if isinstance(reported, Inherited) else type(reported)
     assert found == meanings
 
 
@@ -81,10 +81,10 @@ def test_each_exception_of_ray_has_a_meaning():
     ],
 )
 def test_a_tasks_own_failure_has_a_reason(error, reason):
-    told = read(error, "n")
-    assert isinstance(told, OwnFailure)
-    assert told.reason is reason
-    assert told.message
+    reported = read(error, "n")
+    assert isinstance(reported, OwnFailure)
+    assert reported.reason is reason
+    assert reported.message
 
 
 @pytest.mark.parametrize("error", [inside_a_task(lost()), lost()], ids=["seen by the worker", "seen by the owner"])
@@ -93,9 +93,9 @@ def test_an_argument_that_was_lost_is_not_the_tasks_own_failure(error):
 
 
 def test_the_failure_of_another_task_is_not_the_tasks_own():
-    told = read(inside_a_task(TaskCodeFailed(FAULT)), "another")
-    assert isinstance(told, Inherited)
-    assert told.from_task
+    reported = read(inside_a_task(TaskCodeFailed(FAULT)), "another")
+    assert isinstance(reported, Inherited)
+    assert reported.from_task
 
 
 def test_the_workers_report_comes_along():

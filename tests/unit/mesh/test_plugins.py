@@ -97,9 +97,9 @@ def test_s13_a_score_plugin_that_misbehaves_is_fenced_off_and_the_default_answer
     loaded = plugins(Plugin(name="bad", score=score))
     policy, wanted, free = loaded.policies["bad"], demand(cpu=1), NODES.free.copy()
     assert (policy.score(wanted, NODES) == hybrid.score(wanted, NODES)).all()
-    (told,) = loaded.take_fenced()
-    assert (told.plugin, told.hook) == ("bad", "score")
-    assert told.why.startswith(why)
+    (reported,) = loaded.take_fenced()
+    assert (reported.plugin, reported.hook) == ("bad", "score")
+    assert reported.why.startswith(why)
     assert (NODES.free == free).all()
 
 
@@ -147,14 +147,14 @@ def test_s13_a_plugin_within_its_budget_stays():
 def test_s13_a_priority_that_is_no_number_fences_the_plugin_off(answer: Any):
     loaded = plugins(Plugin(name="bad", priority=lambda _: answer))
     assert loaded.priority(TASK) == 5.0
-    assert [told.hook for told in loaded.take_fenced()] == ["priority"]
+    assert [reported.hook for reported in loaded.take_fenced()] == ["priority"]
 
 
 @pytest.mark.parametrize("judge", [raises, lambda _: "yes", lambda _: math.nan], ids=["it raises", "words", "nan"])
 def test_s13_a_preemption_policy_that_misbehaves_is_fenced_off_and_the_usual_score_holds(judge: Any):
     loaded = plugins(Plugin(name="bad", preemption_policy=judge))
     assert loaded.preempt_score(CANDIDATE, 1.5) == 1.5
-    assert [told.hook for told in loaded.take_fenced()] == ["preemption_policy"]
+    assert [reported.hook for reported in loaded.take_fenced()] == ["preemption_policy"]
 
 
 def test_s13_one_hook_behind_its_fence_leaves_the_others_of_its_plugin_alone():

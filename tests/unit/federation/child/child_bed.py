@@ -79,7 +79,7 @@ class Federation:
             clock=self.clock,
             heartbeat_ms=HEARTBEAT_MS,
         )
-        self.told = []
+        self.response = []
 
     def submit(self, name, *tasks, tenant="acme", width=1, slot=CPU, priority=0, yielding=NEVER_TAKES):
         """A task: `name: needs`."""
@@ -117,8 +117,8 @@ class Federation:
         """The kinds of messages that the root has got since it was last asked, each with its stage."""
         entries = self.store.inbox(0)
         self.store.acknowledge(tuple(entry.entry for entry in entries))
-        self.told = [message for entry in entries for message in decode(STAGE_MESSAGES, entry.body)]
-        return [(message.stage, message.kind) for message in self.told]
+        self.response = [message for entry in entries for message in decode(STAGE_MESSAGES, entry.body)]
+        return [(message.stage, message.kind) for message in self.response]
 
     def held(self):
         """Whole CPUs that the ledger charges."""

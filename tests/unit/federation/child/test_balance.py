@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from federation.child.balance import LeaseBalance, Overdraft
-from federation.leases import Lease, Told
+from federation.leases import Lease, LedgerResponse
 from mesh.ids import FlavorName, MeshId, StageId, TenantPath
 from mesh.resources import NOTHING, ResourceSet
 
@@ -12,17 +12,19 @@ CPU = ResourceSet.of({"cpu": 1})
 NEVER_MS = 10**9
 
 
-def told(held, *, target=None, version=1) -> Told:
+def response(held, *, target=None, version=1) -> LedgerResponse:
     amounts = ResourceSet.of({"cpu": held})
     aim = amounts if target is None else ResourceSet.of({"cpu": target})
-    return Told(leases=(Lease(tenant=KEY[0], mesh=MeshId("m"), flavor=KEY[1], held=amounts, target=aim, token=1, version=version),))
+    return LedgerResponse(
+        leases=(Lease(tenant=KEY[0], mesh=MeshId("m"), flavor=KEY[1], held=amounts, target=aim, token=1, version=version),)
+    )
 
 
 @pytest.fixture
 def balance() -> LeaseBalance:
     """Four CPUs are held, one of them is spent."""
     made = LeaseBalance()
-    made.take_in(told(4))
+    made.take_in(response(4))
     made.spend(StageId("s"), KEY, CPU, 0)
     return made
 
@@ -33,12 +35,12 @@ def test_what_is_held_and_not_spent_may_be_spent(balance):
 
 
 def test_no_more_may_be_spent_than_the_ledger_aims_at(balance):
-    balance.take_in(told(4, target=2, version=2))
+    balance.take_in(response(4, target=2, version=2))
     assert balance.room(KEY, CPU) == 1
 
 
 def test_an_older_version_changes_nothing(balance):
-    balance.take_in(told(9, version=1))
+    balance.take_in(response(9, version=1))
     assert balance.room(KEY, CPU) == 3
 
 
@@ -47,14 +49,14 @@ def test_what_was_offered_is_not_spent_any_more_and_is_offered_until_it_is_answe
     assert (offer.amounts, offer.version) == (CPU, 1)
     assert balance.room(KEY, CPU) == 0
     assert balance.offer_idle(100, NEVER_MS) == (offer,)
-    balance.take_in(told(1, version=2), [KEY])
+    balance.take_in(response(1, version=2), [KEY])
     assert balance.offer_idle(100, 0) == ()
 
 
 def test_no_more_is_offered_than_is_sent_and_what_was_offered_before_goes_first():
     balance, keys = LeaseBalance(), [(TenantPath(f"t{number}"), KEY[1]) for number in range(3)]
     leases = (Lease(tenant=tenant, mesh=MeshId("m"), flavor=flavor, held=CPU, target=CPU, token=1, version=1) for tenant, flavor in keys)
-    balance.take_in(Told(leases=tuple(leases)))
+    balance.take_in(LedgerResponse(leases=tuple(leases)))
     assert [offer.tenant for offer in balance.offer_idle(0, 0, keep=keys[0], most=1)] == ["t1"]
     assert [balance.room(key, CPU) for key in keys] == [1, 0, 1]
     assert [offer.tenant for offer in balance.offer_idle(0, 0, most=2)] == ["t1", "t0"]
@@ -66,12 +68,12 @@ def test_what_was_in_use_a_moment_ago_is_kept(balance):
 
 
 def test_what_a_plan_lets_grow_is_not_given_back_before_it_is_whole(balance):
-    balance.take_in(told(4, target=6, version=2))
+    balance.take_in(response(4, target=6, version=2))
     assert balance.offer_idle(NEVER_MS, 0) == ()
 
 
 def test_what_a_plan_lets_grow_and_nobody_waits_for_is_given_back_with_its_target(balance):
-    balance.take_in(told(4, target=6, version=2))
+    balance.take_in(response(4, target=6, version=2))
     assert balance.offer_idle(NEVER_MS, 0, None, lambda _key: True) == ()
     (offer,) = balance.offer_idle(NEVER_MS, 0, None, lambda key: key != KEY)
     assert offer.amounts == CPU
@@ -79,25 +81,25 @@ def test_what_a_plan_lets_grow_and_nobody_waits_for_is_given_back_with_its_targe
 
 def test_a_lease_that_was_asked_about_and_not_told_is_gone(balance):
     balance.put_back(StageId("s"), 0)
-    balance.take_in(Told(), [KEY])
+    balance.take_in(LedgerResponse(), [KEY])
     assert (balance.lease(KEY), balance.claims()) == (None, ())
 
 
 def test_a_stage_whose_lease_is_gone_is_over_the_limit(balance):
-    balance.take_in(Told(), [KEY])
+    balance.take_in(LedgerResponse(), [KEY])
     assert balance.overdrawn() == (Overdraft(NOTHING, {"s": CPU}, 0),)
 
 
 def test_a_lease_that_is_gone_waits_for_no_young_work(balance):
-    lease = replace(told(4, target=0, version=2).leases[0], shrink_ms=9_000)
-    balance.take_in(Told(leases=(lease,)), patient_ms=lambda left_ms: left_ms - 1_000)
+    lease = replace(response(4, target=0, version=2).leases[0], shrink_ms=9_000)
+    balance.take_in(LedgerResponse(leases=(lease,)), patient_ms=lambda left_ms: left_ms - 1_000)
     assert [over.patient_ms for over in balance.overdrawn()] == [8_000]
-    balance.take_in(Told(), [KEY])
+    balance.take_in(LedgerResponse(), [KEY])
     assert balance.overdrawn() == (Overdraft(NOTHING, {"s": CPU}, 0),)
 
 
 def test_it_says_that_it_obeys_only_when_it_does(balance):
-    balance.take_in(told(4, target=0, version=2))
+    balance.take_in(response(4, target=0, version=2))
     assert balance.acks() == ()
     assert [over.limit for over in balance.overdrawn()] == [NOTHING]
     assert balance.put_back(StageId("s"), 0) == KEY

@@ -29,7 +29,7 @@ def test_the_record_that_is_told_has_what_is_in_use():
     federation = Federation()
     federation.submit("s", slot=CPU.times(3))
     federation.beat()
-    assert [kept.used for kept in federation.child._books.as_told().pools] == [CPU.times(3)]
+    assert [kept.used for kept in federation.child._books.as_reported().pools] == [CPU.times(3)]
 
 
 def test_with_the_session_all_of_it_is_void(busy):

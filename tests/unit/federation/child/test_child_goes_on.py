@@ -110,13 +110,13 @@ class World:
             self.advance(pause_ms)
             self.hear()
 
-    def told(self):
+    def response(self):
         entries = self.store.inbox(0)
         self.store.acknowledge(tuple(entry.entry for entry in entries))
         return [message for entry in entries for message in decode(STAGE_MESSAGES, entry.body)]
 
     def words(self):
-        return [message.kind for message in self.told()]
+        return [message.kind for message in self.response()]
 
     def incarnation(self):
         (view,) = self.store.snapshot().meshes
@@ -175,12 +175,12 @@ def test_news_that_the_dead_one_told_and_the_host_does_not_know_of_are_not_told_
     world.words()
     confirm, world.host.confirm = world.host.confirm, lambda _stage, _number: None
     world.work()
-    first = world.told()
+    first = world.response()
     world.host.confirm = confirm
     world.restart()
     world.work()
-    told = [message.node for message in (*first, *world.told()) if isinstance(message, NodeSucceeded) and message.stage == "t"]
-    assert told == ["a", "b"]
+    response = [message.node for message in (*first, *world.response()) if isinstance(message, NodeSucceeded) and message.stage == "t"]
+    assert response == ["a", "b"]
     assert world.host.find().stages == ()
 
 
@@ -253,7 +253,7 @@ def test_a_claim_that_no_runner_has_is_given_back(world):
     world.host._stages.clear()
     world.host._notes.clear()
     world.restart()
-    (lost,) = [message for message in world.told() if isinstance(message, StageLost)]
+    (lost,) = [message for message in world.response() if isinstance(message, StageLost)]
     assert (lost.stage, lost.reason, world.claims()) == ("s", Reason.WORKER_LOST, 0)
 
 
@@ -270,7 +270,7 @@ def test_one_that_gave_way_before_runs_again_later(world):
     world.host.cancel("s")
     world.restart()
     world.work()
-    (lost,) = [message for message in world.told() if isinstance(message, StageLost)]
+    (lost,) = [message for message in world.response() if isinstance(message, StageLost)]
     assert lost.reason is Reason.QUOTA_RECLAIMED
 
 
@@ -297,10 +297,10 @@ def test_a_mesh_that_is_smaller_now_gives_back_what_has_no_room():
     world.run("s")
     world.run("t")
     world.restart(cpus=1)
-    assert [message.stage for message in world.told() if isinstance(message, StageLost)] == ["t"]
+    assert [message.stage for message in world.response() if isinstance(message, StageLost)] == ["t"]
     assert (world.host._stages["s"].cancelled, world.host._stages["t"].cancelled) == (False, True)
     world.work()
-    assert (set(world.child._books.running), [message.kind for message in world.told() if message.stage == "t"]) == ({"s"}, [])
+    assert (set(world.child._books.running), [message.kind for message in world.response() if message.stage == "t"]) == ({"s"}, [])
 
 
 def test_a_session_that_has_run_out_is_not_gone_on_with(world):

@@ -151,7 +151,7 @@ def test_a_claim_of_which_nothing_runs_is_given_back(joined, method):
     joined.beat(BEATS_PER_COMPARISON)
     assert joined.view().claimed == 0
     assert joined.words()[-1] == ("s", "stage_lost")
-    assert joined.told[-1].reason is Reason.LEDGER_UNREACHABLE
+    assert joined.response[-1].reason is Reason.LEDGER_UNREACHABLE
     assert all_is_free(joined)
 
 
@@ -163,7 +163,7 @@ def test_a_stage_that_the_host_cannot_start_is_lost_and_holds_nothing(joined, mo
     joined.submit("s")
     joined.mail()
     assert joined.words() == [("s", "stage_lost")]
-    assert joined.told[0].reason is Reason.WORKER_LOST
+    assert joined.response[0].reason is Reason.WORKER_LOST
     assert all_is_free(joined)
 
 
@@ -233,7 +233,7 @@ def test_while_the_ledger_learns_no_values_are_let_go(joined):
         beats += 1
         joined.child._is_comparing = True
         joined.beat()
-        assert joined.host.held() == {"r": "s"} or not joined.child._tenure.told.learn_ms
+        assert joined.host.held() == {"r": "s"} or not joined.child._tenure.response.learn_ms
     assert beats > 1
     joined.beat(BEATS_PER_COMPARISON)
     assert joined.host.held() == {}
@@ -279,7 +279,7 @@ def test_a_claim_whose_end_was_told_too_long_ago_to_be_told_again_is_given_back(
     federation.words()
     federation.beat(BEATS_PER_COMPARISON + 1)
     assert federation.words() == [("s", "stage_lost")]
-    assert federation.told[-1].reason is Reason.LEDGER_UNREACHABLE
+    assert federation.response[-1].reason is Reason.LEDGER_UNREACHABLE
 
 
 @pytest.mark.parametrize("lost", ["the claim", "the claim and its lease"])
@@ -333,8 +333,8 @@ def test_a_report_that_is_refused_for_want_of_the_claim_is_told_when_that_is_mad
     joined.work()  # Before any heartbeat has told of the new epoch.
     assert joined.words() == []
     joined.beat()
-    told = ["stage_started", "node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
-    assert [kind for _, kind in joined.words()] == told
+    response = ["stage_started", "node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
+    assert [kind for _, kind in joined.words()] == response
     assert all_is_free(joined)
 
 
@@ -354,8 +354,8 @@ def test_a_claim_on_a_stage_that_is_submitted_again_while_the_ledger_learns_is_m
     joined.submit("s", "a:", "b: a")
     joined.beat()
     joined.work()
-    told = ["stage_started", "node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
-    assert [kind for _, kind in joined.words()] == told
+    response = ["stage_started", "node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
+    assert [kind for _, kind in joined.words()] == response
     assert all_is_free(joined)
 
 
@@ -377,7 +377,7 @@ def test_a_stage_of_which_something_was_told_too_long_ago_is_not_claimed_again(j
     joined.submit("s", "a:", "b: a")
     before = joined.store.copied()
     joined.mail()
-    joined.child._tidings._told.drop_old(joined.clock.monotonic_ms() + KEPT_MS)
+    joined.child._tidings._response.drop_old(joined.clock.monotonic_ms() + KEPT_MS)
     joined.clock.advance(1)
     joined.store.lose_writes(before)
     joined.beat()

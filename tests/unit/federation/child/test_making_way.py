@@ -4,7 +4,7 @@ import pytest
 
 from federation.child.balance import LeaseBalance
 from federation.child.making_way import Leaving, MakingWay, words_of
-from federation.leases import Lease, Told
+from federation.leases import Lease, LedgerResponse
 from mesh.admission import StageAdmission
 from mesh.admission_events import LeaseGranted, LeaseRefused, RoomPromised, WorkloadOffered
 from mesh.giving_way import Occupant, YieldRules
@@ -36,7 +36,7 @@ class Books:
 
     def lease(self, held, target=None):
         lease = Lease(mesh="east", tenant="acme", flavor="standard", held=cpu(held), target=cpu(held if target is None else target))
-        self.balance.take_in(Told(leases=(lease,)))
+        self.balance.take_in(LedgerResponse(leases=(lease,)))
 
     def run(self, name, cpus=1, priority=0, *, leaves=False):
         self.admission.handle(WorkloadOffered(workload=name, tenant="acme", slot=cpu(cpus), width=1, priority=priority))

@@ -22,7 +22,7 @@ def test_a_stage_that_waits_for_quota_says_so_once_and_starts_when_quota_comes()
     federation.submit("t")
     federation.beat(3)
     assert federation.words() == [("s", "stage_started"), ("t", "stage_waiting")]
-    assert (federation.told[1].reason, federation.told[1].detail) == (
+    assert (federation.response[1].reason, federation.response[1].detail) == (
         Reason.QUOTA_EXHAUSTED,
         "acme may get 0 cpu of standard now, one slot needs 1",
     )
@@ -32,8 +32,8 @@ def test_a_stage_of_a_tenant_that_is_gone_waits_and_says_so(joined):
     joined.submit("s", tenant="ghost")
     joined.beat()
     assert joined.words() == [("s", "stage_waiting")]
-    assert joined.told[0].reason is Reason.TENANT_UNKNOWN
-    assert joined.told[0].detail.startswith(
+    assert joined.response[0].reason is Reason.TENANT_UNKNOWN
+    assert joined.response[0].detail.startswith(
         "tenant ghost does not exist any more, so no quota pays for its work; write it into the root's file again"
     )
     assert joined.held() == 0
@@ -72,7 +72,7 @@ def test_a_stage_whose_lease_cannot_be_asked_for_says_so_when_something_is_answe
     assert joined.words() == []
     joined.beat(2)
     assert joined.words() == [("s", "stage_waiting")]
-    assert joined.told[0].reason is Reason.LEDGER_UNREACHABLE
+    assert joined.response[0].reason is Reason.LEDGER_UNREACHABLE
 
 
 def test_a_lease_that_was_granted_without_an_answer_is_given_back_when_its_stage_is_gone(joined):
@@ -116,7 +116,7 @@ def test_nothing_new_is_asked_of_a_ledger_that_learns_and_its_stages_say_so(join
     joined.submit("s")
     joined.beat()
     assert joined.words() == [("s", "stage_waiting")]
-    assert joined.told[0].reason is Reason.LEDGER_RECOVERING
+    assert joined.response[0].reason is Reason.LEDGER_RECOVERING
     joined.beat(math.ceil((TTL_MS + GRACE_MS) / HEARTBEAT_MS) + 1)
     assert joined.running() == {"s"}
 
@@ -272,7 +272,7 @@ def crowd(count):
 def three_told(monkeypatch):
     """A heartbeat may tell three leases."""
     for module in ("federation.child.balance", "federation.child.purse", "federation.child.wanting", "federation.store.memory_sessions"):
-        monkeypatch.setattr(f"{module}.TOLD_MAX", 3)
+        monkeypatch.setattr(f"{module}.ROWS_SENT_MAX", 3)
 
 
 @pytest.mark.usefixtures("three_told")
@@ -280,7 +280,7 @@ def test_no_more_leases_are_held_than_can_be_told_and_who_waits_for_one_says_so(
     federation = crowd(4)
     assert federation.running() == {"s0", "s1", "s2"}
     assert federation.words()[-1] == ("s3", "stage_waiting")
-    assert (federation.told[-1].reason, federation.told[-1].detail) == (
+    assert (federation.response[-1].reason, federation.response[-1].detail) == (
         Reason.LEASES_AT_LIMIT,
         "the mesh holds 3 leases, the maximum, and all of them are in use",
     )

@@ -17,11 +17,11 @@ from mesh.resources import ResourceSet
 TAKES = YieldRules(takes=True, min_run_ms=0, reservation_timeout_ms=10 * HEARTBEAT_MS)
 
 
-def full_house(*pools, quota=2, ages_ms=(0, 0), **told):
+def full_house(*pools, quota=2, ages_ms=(0, 0), **response):
     """Two stages of priority 0, `a` and `b`, run."""
     federation = Federation(*(pools or (pool("general", 2),)), quota=quota)
     for name, age_ms in zip("ab", ages_ms, strict=True):
-        federation.submit(name, **told)
+        federation.submit(name, **response)
         federation.beat()
         federation.clock.advance(age_ms)
     assert federation.running() == {"a", "b"}
@@ -47,18 +47,18 @@ def test_an_urgent_stage_stops_a_less_urgent_one_of_its_tenant_and_starts_in_its
     federation.mail()
     assert stopping(federation) == {"b"}  # It has run for the shorter time.
     assert federation.words()[-1] == ("urgent", "stage_waiting")
-    assert (federation.told[-1].reason, federation.told[-1].detail) == (
+    assert (federation.response[-1].reason, federation.response[-1].detail) == (
         Reason.WAITING_FOR_VICTIMS,
         "waits until preempted stages of its own tenant stop: b",
     )
     federation.work(0)
     assert federation.running() == {"a", "urgent"}
-    lost = [message for message in (federation.words(), federation.told)[1] if isinstance(message, StageLost)]
+    lost = [message for message in (federation.words(), federation.response)[1] if isinstance(message, StageLost)]
     assert [(message.stage, message.reason) for message in lost] == [("b", Reason.PREEMPTED_WITHIN_TENANT)]
 
 
 @pytest.mark.parametrize(
-    ("told", "yielding"),
+    ("response", "yielding"),
     [
         pytest.param({"priority": 0}, TAKES, id="an equal one"),
         pytest.param({"priority": 5}, NEVER_TAKES, id="one whose tenant wants no stops"),
@@ -67,9 +67,9 @@ def test_an_urgent_stage_stops_a_less_urgent_one_of_its_tenant_and_starts_in_its
         pytest.param({"priority": 5, "tenant": "other"}, TAKES, id="one of another tenant"),
     ],
 )
-def test_nobody_is_stopped_for(told, yielding):
+def test_nobody_is_stopped_for(response, yielding):
     federation = full_house()
-    federation.submit("urgent", yielding=yielding, **told)
+    federation.submit("urgent", yielding=yielding, **response)
     federation.beat(2)
     assert stopping(federation) == set()
 
@@ -120,7 +120,7 @@ def test_what_is_freed_is_neither_given_back_nor_taken_by_others_of_the_tenant()
     federation.mail()
     federation.beat(IDLE_BEATS + 1)
     assert ("small", Reason.CAPACITY_RESERVED) in [
-        (message.stage, message.reason) for message in (federation.words(), federation.told)[1] if message.kind == "stage_waiting"
+        (message.stage, message.reason) for message in (federation.words(), federation.response)[1] if message.kind == "stage_waiting"
     ]
     assert federation.held() == 2
     federation.work()

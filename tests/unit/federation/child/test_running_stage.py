@@ -39,8 +39,8 @@ def test_a_revoked_lease_is_given_up_its_stage_stops_and_waits_for_quota_again(b
     assert busy.held() == 1  # Still charged: it is being stopped.
     busy.work()
     assert busy.words()[-1] == ("s", "stage_lost")
-    assert busy.told[-1].reason is Reason.QUOTA_RECLAIMED
-    assert not [message for message in busy.told if message.kind == "node_failed"]
+    assert busy.response[-1].reason is Reason.QUOTA_RECLAIMED
+    assert not [message for message in busy.response if message.kind == "node_failed"]
     busy.beat(2)
     assert (busy.running(), busy.held(), busy.store.audit()) == (set(), 0, ())
 

@@ -8,7 +8,7 @@ from federation.child.balance import LeaseBalance
 from federation.child.tenure import Tenure
 from federation.child.wanting import OpenDemand
 from federation.errors import StoreUnavailable, UnfitName
-from federation.leases import Lease, Pays, QuotaDemand, Session, Told
+from federation.leases import Lease, LedgerResponse, Pays, QuotaDemand, Session
 from federation.snapshot import MeshRecord
 from mesh.resources import ResourceSet
 
@@ -31,7 +31,7 @@ class Listener:
             raise StoreUnavailable("no answer")
         if any(want.tenant == self.unfit for want in beat.wants or ()):
             raise UnfitName(self.unfit)
-        return Told(leases=self.leases)
+        return LedgerResponse(leases=self.leases)
 
 
 class Wanting:
@@ -41,7 +41,7 @@ class Wanting:
         self.balance = LeaseBalance()
         self.demands = demands
 
-    def as_told(self):
+    def as_reported(self):
         return EAST
 
     def wants(self):
@@ -61,8 +61,8 @@ def begun():
     return ledger, tenure
 
 
-def told(*demands, now_ms=0):
-    return tuple(one.told(now_ms) for one in demands)
+def response(*demands, now_ms=0):
+    return tuple(one.response(now_ms) for one in demands)
 
 
 def test_wants_are_told_once_with_how_long_they_have_waited_then():
@@ -94,7 +94,7 @@ def test_a_want_that_the_ledger_cannot_hear_does_not_keep_the_heartbeat_from_bei
     ledger, tenure = begun()
     ledger.unfit = "t00001"
     tenure.renew(ledger, Wanting(demand(1), demand(2)), 0)
-    assert [beat.wants for beat in ledger.beats] == [told(demand(1), demand(2)), ()]
+    assert [beat.wants for beat in ledger.beats] == [response(demand(1), demand(2)), ()]
 
 
 def test_wants_whose_telling_was_not_answered_are_told_anew_though_they_are_as_before():
@@ -105,13 +105,13 @@ def test_wants_whose_telling_was_not_answered_are_told_anew_though_they_are_as_b
     ledger.is_mute = False
     tenure.renew(ledger, Wanting(), 0)  # As before the first: but the ledger may have heard that.
     tenure.renew(ledger, Wanting(), 0)
-    assert [beat.wants for beat in ledger.beats] == [told(demand(1)), (), None]
+    assert [beat.wants for beat in ledger.beats] == [response(demand(1)), (), None]
 
 
 def test_what_a_lease_pays_for_is_told_when_the_ledger_knows_something_else_and_until_it_has_answered():
     ledger, tenure = begun()
     books = Wanting()
-    books.balance.take_in(Told(leases=(Lease(tenant="t1", mesh="east", flavor="standard", held=CPU, target=CPU, version=1),)))
+    books.balance.take_in(LedgerResponse(leases=(Lease(tenant="t1", mesh="east", flavor="standard", held=CPU, target=CPU, version=1),)))
     books.balance.spend("s", ("t1", "standard"), CPU, 0)
     ledger.is_mute = True
     with pytest.raises(StoreUnavailable):

@@ -55,9 +55,9 @@ def test_what_the_root_never_takes_ends_its_stage_as_lost_and_holds_up_nobody_el
     for report in sorted(reports, key=lambda report: (report.stage, report.number)):
         busy.child.take_report(report)
     assert ("s", "stage_lost") in busy.words()
-    (lost,) = [message for message in busy.told if message.kind == "stage_lost"]
+    (lost,) = [message for message in busy.response if message.kind == "stage_lost"]
     assert (lost.reason, busy.host._stages["s"].cancelled) == (Reason.REPORT_REFUSED, True)
-    assert [message.kind for message in busy.told if message.stage == "t"] == ["node_started", "node_succeeded", "stage_ended"]
+    assert [message.kind for message in busy.response if message.stage == "t"] == ["node_started", "node_succeeded", "stage_ended"]
     busy.work()
     assert all_is_free(busy)
 
@@ -98,7 +98,7 @@ def test_blobs_are_kept_before_the_words_that_name_them_are_passed_on(busy):
     busy.flaky.down = set()
     busy.beat()
     assert ("t", "node_succeeded") in busy.words()
-    (value,) = [message.stored for message in busy.told if message.stage == "t" and message.kind == "node_succeeded"]
+    (value,) = [message.stored for message in busy.response if message.stage == "t" and message.kind == "node_succeeded"]
     assert busy.store.get("r", (value.sha256,))
 
 
@@ -224,7 +224,7 @@ def test_values_that_the_store_has_lost_are_put_again(joined):
     joined.store.lose_writes(before)
     joined.beat(2)
     assert joined.words()[-1] == ("t", "stage_ended")
-    (value,) = [message.stored for message in joined.told if message.kind == "node_succeeded"]
+    (value,) = [message.stored for message in joined.response if message.kind == "node_succeeded"]
     assert joined.store.get("r", (value.sha256,))
 
 
@@ -242,7 +242,7 @@ def test_a_gap_that_can_be_told_no_more_holds_up_nothing_that_comes_after_it(bus
     busy.words()
     before = busy.store.copied()
     busy.work()
-    busy.child._tidings._told.clear()
+    busy.child._tidings._response.clear()
     busy.store.lose_writes(before)
     busy.words()
     busy.work()

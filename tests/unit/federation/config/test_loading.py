@@ -335,11 +335,11 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("text", "told"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_told_in_one_line(text: str, told: str):
+@pytest.mark.parametrize(("text", "reported"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_told_in_one_line(text: str, reported: str):
     lines = complaints(text)
     assert len(lines) == 1, lines
-    assert told in lines[0]
+    assert reported in lines[0]
     assert lines[0].startswith("x.yaml:")
 
 
@@ -392,22 +392,22 @@ DOUBTFUL = {
 }
 
 
-@pytest.mark.parametrize(("text", "told"), DOUBTFUL.values(), ids=DOUBTFUL)
-def test_what_is_doubtful_is_a_warning_and_no_error(text: str, told: str):
+@pytest.mark.parametrize(("text", "reported"), DOUBTFUL.values(), ids=DOUBTFUL)
+def test_what_is_doubtful_is_a_warning_and_no_error(text: str, reported: str):
     (warning,) = loaded(text).warnings
-    assert told in str(warning)
+    assert reported in str(warning)
     assert str(warning).startswith("x.yaml:")
 
 
 def test_warnings_are_told_beside_errors_but_where_a_value_is_none():
     doubtful = changed("tenants", "acme", to={"quotas": {"standard": {"cpu": {"nominal": 9999}}}})
-    with pytest.raises(ConfigError, match="lease_ttl") as told:
+    with pytest.raises(ConfigError, match="lease_ttl") as reported:
         loaded(yaml.safe_dump({**yaml.safe_load(doubtful), "federation": {"name": "x", "lease_ttl": "2s", "heartbeat": "1s"}}))
-    (warning,) = told.value.warnings
+    (warning,) = reported.value.warnings
     assert "tenants own 9999 cpu" in warning.message
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as reported:
         loaded(yaml.safe_dump({**yaml.safe_load(doubtful), "federation": {"name": "x", "heartbeat": "soon"}}))
-    assert told.value.warnings == ()
+    assert reported.value.warnings == ()
 
 
 NOT_YAML = {
@@ -440,9 +440,9 @@ NOT_YAML = {
 }
 
 
-@pytest.mark.parametrize(("text", "told"), NOT_YAML.values(), ids=NOT_YAML)
-def test_what_is_no_plain_yaml_is_refused_with_its_line(text: str, told: str):
-    assert told in "\n".join(complaints(text))
+@pytest.mark.parametrize(("text", "reported"), NOT_YAML.values(), ids=NOT_YAML)
+def test_what_is_no_plain_yaml_is_refused_with_its_line(text: str, reported: str):
+    assert reported in "\n".join(complaints(text))
 
 
 def test_words_that_other_yaml_readers_take_for_something_else_stay_text():
@@ -532,9 +532,9 @@ import_paths: [nowhere]
 
 
 def test_all_that_is_wrong_is_told_at_once_whatever_looks_for_it():
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as reported:
         load_config(WRONG_AT_EVERY_STAGE, source="x.yaml", is_folder=lambda path: path != "nowhere")
-    assert [(one.line, one.place) for one in told.value.located] == [
+    assert [(one.line, one.place) for one in reported.value.located] == [
         (1, "tenants"),
         (1, "federation.name"),
         (1, "federation.port"),
@@ -549,7 +549,7 @@ def test_all_that_is_wrong_is_told_at_once_whatever_looks_for_it():
         (10, "meshes.west"),
         (11, "import_paths[0]"),
     ]
-    assert str(told.value).splitlines() == [str(one) for one in told.value.located]
+    assert str(reported.value).splitlines() == [str(one) for one in reported.value.located]
 
 
 MADE_UP = {
@@ -567,16 +567,16 @@ MADE_UP = {
 
 @pytest.mark.parametrize(("text", "places"), MADE_UP.values(), ids=MADE_UP)
 def test_nothing_is_said_of_what_stands_for(text: str, places: list[str]):
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as reported:
         loaded(text)
-    assert [one.place for one in told.value.located] == places
-    assert "…" not in str(told.value)
+    assert [one.place for one in reported.value.located] == places
+    assert "…" not in str(reported.value)
 
 
 def test_nothing_is_said_that_only_follows_from_a_wrong_value():
     late = "federation: {name: small, lease_ttl: never, heartbeat: 8s}"
-    told = complaints(SMALL.replace("federation: {name: small}", late).replace("zone: east", "zone: 7") + TENANTS)
-    assert [line.split(": ")[1] for line in told] == ["federation.lease_ttl", "clusters.local.nodes[0].labels.zone"]
+    reported = complaints(SMALL.replace("federation: {name: small}", late).replace("zone: east", "zone: 7") + TENANTS)
+    assert [line.split(": ")[1] for line in reported] == ["federation.lease_ttl", "clusters.local.nodes[0].labels.zone"]
     link = SMALL.replace("cluster: local, labels", "link: joinz, labels")
     assert [line.split(": ")[1] for line in complaints(link + TENANTS)] == ["meshes.east.link"]
 
@@ -593,14 +593,16 @@ def test_too_much_quota_is_told_at_the_number_that_is_too_much(tenants: str, pla
 
 def test_a_resource_that_pools_write_otherwise_is_a_warning():
     pools = SMALL.replace("cpu: 4, memory: 1GiB", "cpu: 4, tpu: 2")
-    told = [str(warning) for warning in loaded(pools + "tenants: {a: {quotas: {standard: {TPU: {nominal: 1}}}}}").warnings]
-    assert any("quotas.standard.TPU: no pool of the flavor standard has TPU; did you mean tpu?" in line for line in told)
+    reported = [str(warning) for warning in loaded(pools + "tenants: {a: {quotas: {standard: {TPU: {nominal: 1}}}}}").warnings]
+    assert any("quotas.standard.TPU: no pool of the flavor standard has TPU; did you mean tpu?" in line for line in reported)
     both = SMALL.replace("cpu: 4, memory: 1GiB", "cpu: 4, TPU: 2, tpu: 2")
-    told = [str(warning) for warning in loaded(both + "tenants: {a: {quotas: {standard: {TPU: {nominal: 1}}}}}").warnings]
-    assert not any("did you mean" in line for line in told)
+    reported = [str(warning) for warning in loaded(both + "tenants: {a: {quotas: {standard: {TPU: {nominal: 1}}}}}").warnings]
+    assert not any("did you mean" in line for line in reported)
 
 
 def test_a_resource_that_no_pool_of_the_flavor_has_is_a_warning_at_its_line():
-    told = [str(warning) for warning in loaded(SMALL + "tenants:\n  a:\n    quotas:\n      standard:\n        lamp: {nominal: 1}").warnings]
+    reported = [
+        str(warning) for warning in loaded(SMALL + "tenants:\n  a:\n    quotas:\n      standard:\n        lamp: {nominal: 1}").warnings
+    ]
     line = (SMALL + "tenants:\n  a:\n    quotas:\n      standard:\n").count("\n") + 1
-    assert f"x.yaml:{line}:9: tenants.a.quotas.standard.lamp: no pool of the flavor standard has lamp; there is cpu, memory" in told
+    assert f"x.yaml:{line}:9: tenants.a.quotas.standard.lamp: no pool of the flavor standard has lamp; there is cpu, memory" in reported

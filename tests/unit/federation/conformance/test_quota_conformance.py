@@ -154,7 +154,7 @@ def test_no_expectation_reaches_what_comes_of_a_case(tmp_path: Path, kind: str):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         pytest.param('{"cases": [}', ":1: not JSON", id="no JSON"),
         pytest.param('{"case": []}', ":1: there is no list of `cases`", id="no list"),
@@ -162,10 +162,10 @@ def test_no_expectation_reaches_what_comes_of_a_case(tmp_path: Path, kind: str):
         pytest.param("[" + "9" * 5_000 + "]", ":1: JSON cannot be parsed", id="a number of thousands of digits"),
     ],
 )
-def test_a_file_that_is_none_is_told_with_its_line(tmp_path: Path, text: str, told: str):
+def test_a_file_that_is_none_is_told_with_its_line(tmp_path: Path, text: str, reported: str):
     code, lines, errors = run(tmp_path, text)
     assert (code, lines) == (2, [])
-    assert told in errors
+    assert reported in errors
 
 
 def test_a_file_without_cases_has_failed(tmp_path: Path):

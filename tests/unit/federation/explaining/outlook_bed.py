@@ -71,8 +71,8 @@ def on_gpu(name, tenant, reason=Reason.QUOTA_EXHAUSTED):
 def outlooks(store, orders=ORDERS, running=(), ages=NO_AGES, **queues):
     snapshot = store.snapshot()
     paced = tuple(replace(view, standing=Standing(pace=Pace(run_ms=RUN_MS))) for view in snapshot.meshes)
-    told = {MeshId(mesh): tuple(stages) for mesh, stages in queues.items()}
-    return Outlooks(replace(snapshot, meshes=paced), orders, told, CostRules(), ages, lambda _tenant: running)
+    reported = {MeshId(mesh): tuple(stages) for mesh, stages in queues.items()}
+    return Outlooks(replace(snapshot, meshes=paced), orders, reported, CostRules(), ages, lambda _tenant: running)
 
 
 def piece(tenant=VISION, cpus=1, mesh=EAST, name="new", priority=0):

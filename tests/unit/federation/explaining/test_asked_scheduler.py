@@ -16,10 +16,10 @@ def test_work_that_takes_back_its_own_waits_for_those_who_give_way(store):
     joined(store, WEST).acquire(BATCH, STD, CPU, 4)
     reclaims = QueueSettings(policies=Policies(reclaim=PreemptionMode.ANY))
     orders = OrdersInForce(filed=replace(ORDERS.filed, settings={VISION: reclaims}))
-    told = outlooks(store, orders).would_be(piece(cpus=3))
-    assert told.reason is Reason.WAITING_FOR_VICTIMS
-    assert [(change.lever, change.tenant, change.units) for change in told.changes] == [(Lever.FREE, ACME, 3 * ONE)]
-    assert [(gives.tenant, gives.amounts) for gives in told.gives_way] == [(BATCH, CPU.times(3))]
+    reported = outlooks(store, orders).would_be(piece(cpus=3))
+    assert reported.reason is Reason.WAITING_FOR_VICTIMS
+    assert [(change.lever, change.tenant, change.units) for change in reported.changes] == [(Lever.FREE, ACME, 3 * ONE)]
+    assert [(gives.tenant, gives.amounts) for gives in reported.gives_way] == [(BATCH, CPU.times(3))]
 
 
 @pytest.mark.parametrize(
@@ -35,9 +35,9 @@ def test_where_shares_do_not_count_a_borrower_is_told_that_less_urgent_ones_woul
     takes = QueueSettings(policies=Policies(reclaim=PreemptionMode.ANY, borrow=PreemptionMode.LOWER_PRIORITY))
     rules = Rules(min_run_ms=0, fair_sharing=False)
     orders = OrdersInForce(filed=replace(ORDERS.filed, rules=rules, settings={ACME: takes}))
-    told = outlooks(store, orders).would_be(piece(ACME, priority=priority))
-    assert told.reason is reason
-    assert [(gives.tenant, gives.amounts) for gives in told.gives_way] == gives_way
+    reported = outlooks(store, orders).would_be(piece(ACME, priority=priority))
+    assert reported.reason is reason
+    assert [(gives.tenant, gives.amounts) for gives in reported.gives_way] == gives_way
 
 
 def test_nobody_of_equal_priority_is_told_to_give_way_whatever_the_tenant_says(store):
@@ -45,15 +45,15 @@ def test_nobody_of_equal_priority_is_told_to_give_way_whatever_the_tenant_says(s
     joined(store, WEST).acquire(VISION, STD, CPU, 4)
     newer_ones = QueueSettings(policies=Policies(within_queue=PreemptionMode.LOWER_OR_NEWER))
     orders = OrdersInForce(filed=replace(ORDERS.filed, settings={VISION: newer_ones}))
-    told = outlooks(store, orders).would_be(piece())
-    assert (told.reason, told.gives_way) == (Reason.QUOTA_EXHAUSTED, ())
+    reported = outlooks(store, orders).would_be(piece())
+    assert (reported.reason, reported.gives_way) == (Reason.QUOTA_EXHAUSTED, ())
 
 
 def test_what_can_never_be_says_which_limit_is_too_low(store):
     joined(store, EAST)
-    told = outlooks(store).would_be(piece(cpus=6))
-    assert (told.reason, told.start_ms) == (Reason.QUOTA_TOO_SMALL, None)
-    (change,) = told.changes
+    reported = outlooks(store).would_be(piece(cpus=6))
+    assert (reported.reason, reported.start_ms) == (Reason.QUOTA_TOO_SMALL, None)
+    (change,) = reported.changes
     assert (change.lever, change.tenant, change.units) == (Lever.NOMINAL, ACME, 2 * ONE)
 
 
@@ -63,9 +63,9 @@ def test_what_stands_behind_another_stage_of_its_tenant_on_its_mesh_waits_for_th
     fresh = Reason.WAITING_IN_QUEUE
     east = [queued("r.1", VISION, cpus=2, reason=fresh), queued("r.2", VISION, reason=fresh), queued("r.3", VISION, cpus=9, reason=fresh)]
     about = outlooks(store, IN_ORDER, east=east)
-    told = [about.of(stage) for stage in ("r.1", "r.2", "r.3")]
-    assert [one.reason for one in told] == [Reason.QUOTA_EXHAUSTED, Reason.BEHIND_HEAD, Reason.BEHIND_HEAD]
-    assert [bool(one.changes) for one in told] == [True, False, False]
+    reported = [about.of(stage) for stage in ("r.1", "r.2", "r.3")]
+    assert [one.reason for one in reported] == [Reason.QUOTA_EXHAUSTED, Reason.BEHIND_HEAD, Reason.BEHIND_HEAD]
+    assert [bool(one.changes) for one in reported] == [True, False, False]
     assert [one.reason for one in map(outlooks(store, east=east).of, ("r.1", "r.2"))] == [Reason.QUOTA_EXHAUSTED, fresh]
 
 

@@ -20,17 +20,17 @@ from mesh.reasons import Reason
 
 def test_work_that_fits_would_start_now_and_nobody_gives_way(store):
     joined(store, EAST)
-    told = outlooks(store).would_be(piece())
-    assert (told.reason, told.ahead, told.mesh_ahead, told.changes, told.gives_way) == (None, 0, 0, (), ())
-    assert told.start_ms == store.snapshot().at_ms
+    reported = outlooks(store).would_be(piece())
+    assert (reported.reason, reported.ahead, reported.mesh_ahead, reported.changes, reported.gives_way) == (None, 0, 0, (), ())
+    assert reported.start_ms == store.snapshot().at_ms
 
 
 def test_nothing_would_start_now_while_the_ledger_learns(store):
     joined(store, EAST)
     store.restart()
-    told, snapshot = outlooks(store).would_be(piece()), store.snapshot()
+    reported, snapshot = outlooks(store).would_be(piece()), store.snapshot()
     assert snapshot.learn_ms > 0
-    assert (told.reason, told.start_ms) == (Reason.LEDGER_RECOVERING, snapshot.at_ms + snapshot.learn_ms)
+    assert (reported.reason, reported.start_ms) == (Reason.LEDGER_RECOVERING, snapshot.at_ms + snapshot.learn_ms)
 
 
 def test_a_stage_in_a_queue_has_two_places_and_the_reason_that_its_mesh_gave(store):
@@ -44,9 +44,9 @@ def test_a_stage_in_a_queue_has_two_places_and_the_reason_that_its_mesh_gave(sto
 def test_where_room_and_quota_lack_both_quota_is_named_since_more_room_would_not_help(store):
     joined(store, EAST)
     joined(store, WEST).acquire(BATCH, STD, CPU, 4)
-    told = outlooks(store, east=[queued("r.1", VISION, reason=Reason.CAPACITY_BUSY)]).of("r.1")
-    assert told.reason is Reason.QUOTA_EXHAUSTED
-    assert told.changes
+    reported = outlooks(store, east=[queued("r.1", VISION, reason=Reason.CAPACITY_BUSY)]).of("r.1")
+    assert reported.reason is Reason.QUOTA_EXHAUSTED
+    assert reported.changes
 
 
 def test_no_start_is_told_before_any_stage_has_ended_unless_it_is_now(store):
@@ -66,8 +66,8 @@ def test_the_start_is_reckoned_with_what_runs_and_with_the_queue_of_the_mesh(sto
     joined(store, MeshId("small"), cpus=1)
     rich = Tenant(path=TenantPath("rich"), parent=None, quotas={(STD, "cpu"): Quota(nominal=99 * ONE)})
     store.configure(TenantTree([*TREE.tenants.values(), rich]))
-    told = outlooks(store, small=[queued("r.1", VISION)]).would_be(piece(TenantPath("rich"), mesh=MeshId("small")))
-    assert (told.reason, told.start_ms) == (Reason.CAPACITY_BUSY, at_ms + RUN_MS)
+    reported = outlooks(store, small=[queued("r.1", VISION)]).would_be(piece(TenantPath("rich"), mesh=MeshId("small")))
+    assert (reported.reason, reported.start_ms) == (Reason.CAPACITY_BUSY, at_ms + RUN_MS)
 
 
 @pytest.mark.parametrize("lacks", ["quota", "room"])
@@ -83,16 +83,16 @@ def test_a_start_comes_nearer_while_others_run_and_is_overdue_when_they_run_long
     clock.advance(10_000)
     view = replace(store.snapshot().meshes[0], claimed=1, standing=Standing(pace=Pace(run_ms=RUN_MS)))
 
-    def told(age_ms, name="r.1"):
+    def reported(age_ms, name="r.1"):
         snapshot = replace(store.snapshot(), meshes=(view,))
         ages = {EAST: StageAges(claimed_ms=age_ms, claimed_ms_min=age_ms)}
         queue = (queued("r.1", VISION, reason=Reason.CAPACITY_BUSY), queued("r.2", VISION, reason=Reason.CAPACITY_BUSY))
         found = Outlooks(snapshot, ORDERS, {EAST: queue}, CostRules(), ages).of(name)
         return None if found.start_ms is None else found.start_ms - snapshot.at_ms, found.overdue_ms
 
-    assert [told(age_ms) for age_ms in (0, 1_000, 4_000)] == [(RUN_MS, 0), (3_000, 0), (0, 0)]
-    assert [told(age_ms) for age_ms in (4_001, 9_000)] == [(None, 1), (None, 5_000)]
-    assert [told(age_ms, "r.2") for age_ms in (1_000, 9_000)] == [(3_000 + RUN_MS, 0), (None, 5_000)]
+    assert [reported(age_ms) for age_ms in (0, 1_000, 4_000)] == [(RUN_MS, 0), (3_000, 0), (0, 0)]
+    assert [reported(age_ms) for age_ms in (4_001, 9_000)] == [(None, 1), (None, 5_000)]
+    assert [reported(age_ms, "r.2") for age_ms in (1_000, 9_000)] == [(3_000 + RUN_MS, 0), (None, 5_000)]
 
 
 def full_pool():
@@ -102,8 +102,8 @@ def full_pool():
 def test_nothing_is_overdue_before_any_stage_has_ended(store):
     ManualMesh(store, MeshRecord(mesh=EAST, labels={}, pools=(full_pool(),), cluster="c")).acquire(BATCH, STD, CPU, 4)
     ages = {EAST: StageAges(claimed_ms=90_000, claimed_ms_min=90_000)}
-    told = Outlooks(store.snapshot(), ORDERS, {EAST: (queued("r.1", VISION),)}, CostRules(), ages).of("r.1")
-    assert (told.start_ms, told.overdue_ms) == (None, 0)
+    reported = Outlooks(store.snapshot(), ORDERS, {EAST: (queued("r.1", VISION),)}, CostRules(), ages).of("r.1")
+    assert (reported.start_ms, reported.overdue_ms) == (None, 0)
 
 
 def test_asking_changes_nothing(store):

@@ -23,9 +23,9 @@ def full(store, cpus=2):
 def test_a_dry_run_tells_which_less_urgent_stages_would_stop(store, cpus):
     full(store, cpus)
     running = [begun(f"s{index}", priority=index) for index in range(min(4, cpus))]
-    told = outlooks(store, running=running).would_be(piece(priority=3))
-    assert told.reason is Reason.WAITING_FOR_VICTIMS
-    assert [(gives.mesh, gives.tenant, gives.amounts, gives.reason, gives.stages) for gives in told.gives_way] == [
+    reported = outlooks(store, running=running).would_be(piece(priority=3))
+    assert reported.reason is Reason.WAITING_FOR_VICTIMS
+    assert [(gives.mesh, gives.tenant, gives.amounts, gives.reason, gives.stages) for gives in reported.gives_way] == [
         (EAST, VISION, CPU, Reason.PREEMPTED_WITHIN_TENANT, ("s0",))
     ]
 

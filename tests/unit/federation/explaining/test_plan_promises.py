@@ -32,7 +32,7 @@ def decided(store, *, where, cpus=1):
     return giver
 
 
-def told(one):
+def reported(one):
     return [(gives.mesh, gives.tenant, gives.flavor, gives.amounts, gives.reason) for gives in one.gives_way]
 
 
@@ -50,7 +50,7 @@ def test_who_gives_by_a_plan_is_told_until_it_has_been_given_and_is(store, where
     for asks_planner in (True, False):
         one = about.of("r.1", asks_planner=asks_planner)
         assert one.reason is Reason.WAITING_FOR_VICTIMS
-        assert told(one) == [(where, BATCH, STD, CPU, Reason.QUOTA_RECLAIMED)]
+        assert reported(one) == [(where, BATCH, STD, CPU, Reason.QUOTA_RECLAIMED)]
         assert (one.changes, one.overdue_ms) == ((), 0), "nothing else has to change"
         assert one.start_ms == store.snapshot().at_ms + MIN_RUN_MS < store.snapshot().at_ms + RUN_MS
     why = about.why("r.1")
@@ -90,7 +90,7 @@ def test_on_a_full_mesh_those_who_give_elsewhere_make_no_room(store):
     full.beat()
     store.plan_apply(store.elect("planner", 10_000), store.snapshot().version, (aim(EAST, VISION, 1),))
     one = outlooks(store, east=[queued("r.1", VISION, reason=Reason.CAPACITY_BUSY)]).of("r.1")
-    assert (one.reason, told(one)) == (Reason.QUOTA_EXHAUSTED, [])
+    assert (one.reason, reported(one)) == (Reason.QUOTA_EXHAUSTED, [])
 
 
 @pytest.mark.parametrize("case", ["its mesh knows better", "its tenant is held", "what is too large for it"])

@@ -18,5 +18,5 @@ def test_whoever_borrows_is_asked_for_the_stage_of_the_owner_and_for_no_more(sto
 def test_a_tenant_on_hold_is_told_as_such_and_asks_nobody_to_give_way(store):
     joined(store, EAST)
     joined(store, WEST).acquire(BATCH, STD, CPU, 4)
-    told = outlooks(store, replace(ORDERS, stops={ACME: TenantStop()})).would_be(piece(cpus=2))
-    assert (told.reason, told.gate.node, told.start_ms, told.gives_way) == (Reason.TENANT_SUSPENDED, ACME, None, ())
+    reported = outlooks(store, replace(ORDERS, stops={ACME: TenantStop()})).would_be(piece(cpus=2))
+    assert (reported.reason, reported.gate.node, reported.start_ms, reported.gives_way) == (Reason.TENANT_SUSPENDED, ACME, None, ())

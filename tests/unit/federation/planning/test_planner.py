@@ -204,16 +204,16 @@ def test_who_waits_for_a_young_lease_is_told_that_it_is_not_asked_yet(claim: Pla
     tree, rules = company(vision=4, batch=0, nlp=4), Rules(min_run_ms=60_000)
     held = (holding("nlp", 4, token=1), holding("batch", 4, since_ms=NOW_MS - 1_000, token=2))
 
-    def told(*held: Holding, **more: object) -> tuple[Reason, str]:
+    def response(*held: Holding, **more: object) -> tuple[Reason, str]:
         answer = decide(tree, held, (claim,), rules=rules, **more)
         assert (answer.lowered, answer.raised) == ((), ())
         return answer.unmet[0].reason, answer.unmet[0].detail
 
-    assert told(*held, tells_young=True) == (reason, nobody + _NOT_YET)
-    assert told(*held) == (reason, nobody), "only people are told, and only they pay for it"
+    assert response(*held, tells_young=True) == (reason, nobody + _NOT_YET)
+    assert response(*held) == (reason, nobody), "only people are told, and only they pay for it"
     its_own = (holding("nlp", 4, since_ms=NOW_MS - 1_000), holding("silent", 4, since_ms=NOW_MS - 1_000, is_fixed=True))
     tree = company(vision=4, nlp=4, silent=0)
-    assert told(*its_own, tells_young=True) == (reason, nobody), "neither would be asked if it were older"
+    assert response(*its_own, tells_young=True) == (reason, nobody), "neither would be asked if it were older"
 
 
 def test_to_tell_of_young_leases_changes_nothing_of_the_plan():

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from federation.errors import QuotaExceeded
-from federation.leases import ROWS_MAX, Aim, Beat, Granted, Kept, Lease, QuotaDemand, Session, Told
+from federation.leases import ROWS_MAX, Aim, Beat, Granted, Kept, Lease, LedgerResponse, QuotaDemand, Session
 from federation.manual_mesh import ManualMesh
 from federation.planning.seat import PlannerSeat
 from federation.quota.policies import OnQuotaReduction, QueueSettings, Rules, StandingOrders, Stop
@@ -54,8 +54,8 @@ class Mesh:
         self.record = MeshRecord(mesh=self.name, labels={}, pools=(pool,), cluster="c")
         self.session = self.store.join(self.record)
 
-    def hear(self, told: Told) -> None:
-        self.leases.update({lease.tenant: lease for lease in told.leases})
+    def hear(self, response: LedgerResponse) -> None:
+        self.leases.update({lease.tenant: lease for lease in response.leases})
 
     def beat(self, *wants: QuotaDemand, acks: tuple[Kept, ...] = ()) -> None:
         self.beats += 1
@@ -67,7 +67,7 @@ class Mesh:
 
     def acquire(self, tenant: TenantPath, slots: int, priority: int = 0) -> object:
         acquired = self.store.acquire(self.session, (self.want(tenant, slots, priority),))
-        self.hear(acquired.told)
+        self.hear(acquired.response)
         return acquired.answers[0]
 
     def held(self, tenant: TenantPath) -> int:
@@ -177,12 +177,12 @@ def test_what_was_promised_to_a_session_that_has_ended_is_promised_to_the_next_o
     seat.tick()
     again = Mesh(store, MeshId("west"))
     again.acquire(VISION, 3)
-    with capture_logs() as told:
+    with capture_logs() as response:
         seat.tick()
     east.beat()
     east.beat(acks=east.obey())
     again.beat()
-    assert (again.held(VISION), told) == (3, [])
+    assert (again.held(VISION), response) == (3, [])
 
 
 def test_a_tenant_that_vanished_before_its_promise_was_kept_stops_no_plan(store: MemoryStore, seat: PlannerSeat):
@@ -351,11 +351,11 @@ def test_a_target_that_the_ledger_refuses_is_named_and_costs_no_other_its_own(cl
     store.configure(TenantTree([TREE.tenants[ACME], *(Tenant(path=path, parent=ACME, quotas=own) for path in teams)]))
     east = Mesh(store, MeshId("east"), gpus=len(teams))
     east.beat(*(east.want(path, 1) for path in teams))
-    with capture_logs() as told:
+    with capture_logs() as response:
         PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=AT_ONCE).tick()
     east.beat()
     assert {path for path in teams if east.held(path)} == {*teams} - {store.refuses}
-    assert [(line["log_level"], line["tenant"]) for line in told] == [("warning", store.refuses)]
+    assert [(line["log_level"], line["tenant"]) for line in response] == [("warning", store.refuses)]
 
 
 def test_a_tenant_that_is_drained_while_the_seat_is_held_gives_back_what_it_holds(store: MemoryStore):

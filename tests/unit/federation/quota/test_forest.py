@@ -92,7 +92,7 @@ def test_a_weight_of_nothing_that_borrows_is_above_all_others():
 
 
 @pytest.mark.parametrize(
-    ("nodes", "told"),
+    ("nodes", "reported"),
     [
         pytest.param([ForestNode(name="a"), ForestNode(name="a")], "the same name", id="a name twice"),
         pytest.param([ForestNode(name="a", parent="b")], "there is no parent 'b'", id="no parent"),
@@ -104,8 +104,8 @@ def test_a_weight_of_nothing_that_borrows_is_above_all_others():
         pytest.param([ForestNode(name="a", weight=Fraction(-1))], "must not be negative", id="a negative weight"),
     ],
 )
-def test_nonsense_is_refused(nodes: list[ForestNode], told: str):
-    with pytest.raises(ConfigError, match=told):
+def test_nonsense_is_refused(nodes: list[ForestNode], reported: str):
+    with pytest.raises(ConfigError, match=reported):
         QuotaForest(nodes)
 
 

@@ -100,10 +100,10 @@ def test_flavors_are_tried_in_the_order_of_the_tenant_then_of_the_file():
 def test_what_follows_a_long_wait_is_refusal_and_is_inherited_apart_from_the_time():
     below = {"lab": {}, "ops": {"limits": {"max_wait": "1m"}}, "web": {"limits": {"on_max_wait": "refuse"}}}
     _, settings, _ = parts({"acme": {"limits": {"max_wait": "1h", "on_max_wait": "first"}, "tenants": below}, "other": {}})
-    told = {
+    reported = {
         path: (settings[path].max_wait_ms, settings[path].on_max_wait) for path in ("acme/*", "acme/lab", "acme/ops", "acme/web", "other")
     }
-    assert told == {
+    assert reported == {
         "acme/*": (3_600_000, OnMaxWait.FIRST),
         "acme/lab": (3_600_000, OnMaxWait.FIRST),
         "acme/ops": (60_000, OnMaxWait.FIRST),
@@ -131,7 +131,7 @@ def test_the_shipped_file_makes_a_scheduler():
 
 
 @pytest.mark.parametrize(
-    ("section", "told"),
+    ("section", "reported"),
     [
         pytest.param({"weight": -1}, "must be 0, or a number", id="a negative weight"),
         pytest.param({"weight": "1/0"}, "must be 0, or a number", id="a weight that is none"),
@@ -146,5 +146,5 @@ def test_the_shipped_file_makes_a_scheduler():
         pytest.param({"limits": {"windows": [{"opens": "0s", "lasts": "1d"}]}}, "may start at any time", id="a window that never closes"),
     ],
 )
-def test_what_is_wrong_is_told(section: dict, told: str):
-    assert told in complaint({"acme": section})
+def test_what_is_wrong_is_told(section: dict, reported: str):
+    assert reported in complaint({"acme": section})

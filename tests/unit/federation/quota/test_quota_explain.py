@@ -50,8 +50,8 @@ def test_when_all_that_is_told_has_changed_the_request_fits():
         ledger.charge(forest.index["a"], {RED: 3})
         for units in range(1, 12):
             room = ledger.available(forest.index["a"], RED)
-            told = list(changes_for(ledger, forest.index["a"], RED, units))
-            assert bool(told) is (units > room)
+            reported = list(changes_for(ledger, forest.index["a"], RED, units))
+            assert bool(reported) is (units > room)
 
 
 def test_a_place_in_the_queue_counts_what_goes_first():
@@ -86,17 +86,17 @@ def test_nobody_can_say_when_the_end_of_what_runs_is_not_known():
 def test_what_can_never_fit_is_told_what_is_too_small():
     scheduler = scheduler_of(QUICK, a=QuotaNode(nominal=4))
     scheduler.submit(work("huge", "a", 9))
-    told = explain(scheduler, "huge")
-    assert (told.reason, told.changes, told.start_ms) == (Reason.QUOTA_TOO_SMALL, (change(Lever.NOMINAL, "a", 5),), None)
+    reported = explain(scheduler, "huge")
+    assert (reported.reason, reported.changes, reported.start_ms) == (Reason.QUOTA_TOO_SMALL, (change(Lever.NOMINAL, "a", 5),), None)
 
 
 def test_a_dry_run_tells_who_would_be_preempted_and_preempts_nobody():
     scheduler = scheduler_of(QUICK, all=QuotaNode(), a=QuotaNode(parent="all", nominal=4, policies=ALL), b=QuotaNode(parent="all"))
     scheduler.submit(work("b1", "b", 4))
     scheduler.round(0)
-    told = dry_run(scheduler, work("if", "a", 3))
-    assert [(one.running.workload.workload, one.reason) for one in told.victims] == [("b1", Reason.QUOTA_RECLAIMED)]
-    assert told.reason is None
+    reported = dry_run(scheduler, work("if", "a", 3))
+    assert [(one.running.workload.workload, one.reason) for one in reported.victims] == [("b1", Reason.QUOTA_RECLAIMED)]
+    assert reported.reason is None
     assert scheduler.round(1) == []
     with pytest.raises(LedgerError):
         explain(scheduler, "if")
@@ -106,8 +106,8 @@ def test_a_closed_window_is_told_with_the_time_at_which_it_opens():
     window = TimeWindow(opens_ms=500, lasts_ms=100, every_ms=1_000)
     scheduler = scheduler_of(QUICK, a=QuotaNode(nominal=4, settings=QueueSettings(windows=(window,))))
     scheduler.submit(work("w", "a", 1))
-    told = explain(scheduler, "w")
-    assert (told.reason, told.start_ms) == (Reason.OUTSIDE_WINDOW, 500)
+    reported = explain(scheduler, "w")
+    assert (reported.reason, reported.start_ms) == (Reason.OUTSIDE_WINDOW, 500)
 
 
 def test_a_preemptor_is_told_to_wait_for_its_victims():

@@ -27,8 +27,8 @@ def starts_with(stops=None, **settings):
 
 
 def allowed(starts, tenant=NLP, user="ann"):
-    told = starts.allowed(tenant, user, NOW_MS)
-    return told.starts, told.gate.reason if told.gate is not None else None
+    reported = starts.allowed(tenant, user, NOW_MS)
+    return reported.starts, reported.gate.reason if reported.gate is not None else None
 
 
 def test_where_nothing_is_said_any_number_may_start():
@@ -53,9 +53,9 @@ def test_a_stop_shuts_all_below_it_and_nobody_beside_it(stop):
 
 def test_a_closed_window_shuts_and_says_when_it_opens():
     opens_ms = (NOW_MS + 60_000) % DAY_MS
-    told = starts_with(acme=QueueSettings(windows=(TimeWindow(opens_ms=opens_ms, lasts_ms=1),))).allowed(NLP, "", NOW_MS)
-    assert (told.starts, told.gate.opens_ms, told.is_shut) == (0, NOW_MS + 60_000, True)
-    assert told.detail.endswith("the next one opens 2023-11-14 22:14:20Z")
+    reported = starts_with(acme=QueueSettings(windows=(TimeWindow(opens_ms=opens_ms, lasts_ms=1),))).allowed(NLP, "", NOW_MS)
+    assert (reported.starts, reported.gate.opens_ms, reported.is_shut) == (0, NOW_MS + 60_000, True)
+    assert reported.detail.endswith("the next one opens 2023-11-14 22:14:20Z")
 
 
 def test_what_runs_anywhere_below_counts_at_a_limit_and_what_has_ended_does_not():

@@ -40,8 +40,8 @@ def a_mesh(
     **record: object,
 ) -> MeshView:
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": cpu}), used=ResourceSet.of({"cpu": used}))
-    told = MeshRecord(mesh=MeshId(name), labels=labels or {}, pools=(pool,), cluster="c1", **record)
-    return MeshView(record=told, incarnation=1, alive=alive, heartbeat_age_ms=0, waiting=waiting, standing=Standing(drain=drain))
+    reported = MeshRecord(mesh=MeshId(name), labels=labels or {}, pools=(pool,), cluster="c1", **record)
+    return MeshView(record=reported, incarnation=1, alive=alive, heartbeat_age_ms=0, waiting=waiting, standing=Standing(drain=drain))
 
 
 def a_snapshot(*meshes: MeshView, cpu: int = 8, cpu_used: int = 0) -> FederationSnapshot:
@@ -301,8 +301,8 @@ def test_a_mesh_on_probation_refuses_and_tells_for_how_much_longer():
 def test_the_words_about_a_probation_stay_the_same_while_it_lasts():
     kept = Steadiness(incarnation=2, alive=True, losses_ms=(10,), back_ms=1_000, steady_ms=61_000)
     snapshot = a_snapshot(standing(a_mesh("east"), steadiness=kept))
-    told = {route(a_demand(), replace(snapshot, at_ms=at_ms)).detail for at_ms in (2_000, 30_000, 60_999)}
-    assert len(told) == 1
+    reported = {route(a_demand(), replace(snapshot, at_ms=at_ms)).detail for at_ms in (2_000, 30_000, 60_999)}
+    assert len(reported) == 1
 
 
 @pytest.mark.parametrize(
@@ -389,8 +389,8 @@ def test_no_mesh_is_chosen_for_its_headroom_where_there_is_none():
     assert (answer.mesh, answer.reason) == ("east", Reason.SHORTEST_WAIT)
 
 
-def an_absent_mesh(name: str, whereabouts: Whereabouts = Whereabouts.LEFT, **told: object) -> AbsentMesh:
-    return AbsentMesh(record=a_mesh(name, **told).record, whereabouts=whereabouts)
+def an_absent_mesh(name: str, whereabouts: Whereabouts = Whereabouts.LEFT, **reported: object) -> AbsentMesh:
+    return AbsentMesh(record=a_mesh(name, **reported).record, whereabouts=whereabouts)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from federation.dispatch import Claim, MailKind
 from federation.errors import BatchTooLarge, CallRejected, EpochChanged, LinkRefused, SessionLost, StoreUnavailable
-from federation.leases import TOLD_MAX, Beat, QuotaDemand, Session
+from federation.leases import ROWS_SENT_MAX, Beat, QuotaDemand, Session
 from federation.link import CODES, HEARTBEAT, LINK_PATH, MAIL, PROOF_HEADER, TERMS, AskTerms, LinkTerms, Report
 from federation.snapshot import MeshRecord
 from federation.store import http_link
@@ -81,8 +81,8 @@ def test_a_call_is_a_post_to_the_verbs_own_path(link, roots):
 
 
 def test_the_highest_proof_that_was_told_goes_back_with_each_call(link, roots):
-    told = iter(["7.1.aa.l", "6.1.bb.l", "", "no proof at all", "8.1.cc.l", "3.1.dd.other", ""])
-    roots.answers[FIRST] = lambda _: httpx.Response(200, content=encode(TOLD), headers={PROOF_HEADER: next(told)})
+    response = iter(["7.1.aa.l", "6.1.bb.l", "", "no proof at all", "8.1.cc.l", "3.1.dd.other", ""])
+    roots.answers[FIRST] = lambda _: httpx.Response(200, content=encode(TOLD), headers={PROOF_HEADER: next(response)})
     for _ in range(7):
         ask_terms(link, EAST)
     sent = [request.headers.get(PROOF_HEADER) for _, request in roots.asked]
@@ -245,7 +245,7 @@ def test_a_session_goes_without_what_its_join_was_told(link, roots):
 def test_more_wants_than_a_heartbeat_tells_are_not_even_sent(link, roots):
     want = QuotaDemand(tenant=TenantPath("acme"), flavor=FlavorName("cpu"), slot=ResourceSet.of({"cpu": 1}))
     with pytest.raises(BatchTooLarge):
-        HttpLedger(link).heartbeat(SESSION, RECORD, Beat(number=1, wants=(want,) * (TOLD_MAX + 1)))
+        HttpLedger(link).heartbeat(SESSION, RECORD, Beat(number=1, wants=(want,) * (ROWS_SENT_MAX + 1)))
     assert roots.asked == []
 
 

@@ -58,7 +58,7 @@ def test_results_know_whose_they_are():
 
 
 @pytest.mark.parametrize(
-    ("collect", "found", "told"),
+    ("collect", "found", "reported"),
     [
         pytest.param(first, results(), "no rank was called", id="the first of none"),
         pytest.param(total, results(), "no rank was called", id="the sum of none"),
@@ -68,10 +68,10 @@ def test_results_know_whose_they_are():
         pytest.param(Concat({"rank": 0}), results([1], ranks=(0,), rank=2), "rank 1 has 0 results", id="a rank that was not called"),
     ],
 )
-def test_what_cannot_be_collected_keeps_the_results(collect, found, told):
+def test_what_cannot_be_collected_keeps_the_results(collect, found, reported):
     with pytest.raises(DispatchError) as caught:
         collected(collect, found.values, found.ranks, found.dimensions)
-    assert told in str(caught.value)
+    assert reported in str(caught.value)
     assert caught.value.results == found.values
 
 

@@ -35,7 +35,7 @@ def test_a_part_has_the_ranks_at_its_places_and_the_dimensions_that_remain(choic
 
 
 @pytest.mark.parametrize(
-    ("ask", "told"),
+    ("ask", "reported"),
     [
         pytest.param(
             lambda: MESH.where({"tensr": 0}), "no dimension 'tensr'; this group is pipeline=2 x tensor=3", id="an unknown dimension"
@@ -53,10 +53,10 @@ def test_a_part_has_the_ranks_at_its_places_and_the_dimensions_that_remain(choic
         pytest.param(lambda: Dimensions({"tensor": 0}), "a size of at least 1", id="a dimension without places"),
     ],
 )
-def test_what_is_wrong_with_a_shape_is_told_with_the_dimension_and_its_size(ask, told):
+def test_what_is_wrong_with_a_shape_is_told_with_the_dimension_and_its_size(ask, reported):
     with pytest.raises(ShapeError) as caught:
         ask()
-    assert told in str(caught.value)
+    assert reported in str(caught.value)
 
 
 def test_neighbours_stand_one_place_further_along_a_dimension_and_nowhere_beyond_its_end():

@@ -118,7 +118,7 @@ def test_s4_the_pipeline_hands_each_result_to_the_next_stage_and_keeps_the_last_
 
 
 @pytest.mark.parametrize(
-    ("dispatch", "ranks", "args", "error", "told"),
+    ("dispatch", "ranks", "args", "error", "reported"),
     [
         pytest.param(Split(), view(2), (), DispatchError, "argument 0 is to be split", id="nothing to cut"),
         pytest.param(Split(arguments=("x",)), view(2), (), DispatchError, "argument 'x' is to be split", id="a name that is missing"),
@@ -129,11 +129,11 @@ def test_s4_the_pipeline_hands_each_result_to_the_next_stage_and_keeps_the_last_
         pytest.param(HandOver(), view(2), ([1],), ShapeError, "no dimension 'pipeline'", id="no stages"),
     ],
 )
-def test_what_cannot_be_dealt_out_is_refused_before_anybody_is_called(dispatch, ranks, args, error, told):
+def test_what_cannot_be_dealt_out_is_refused_before_anybody_is_called(dispatch, ranks, args, error, reported):
     calls = iter(dispatch(ranks, args, {}))
     with pytest.raises(error) as caught:
         next(calls)
-    assert told in str(caught.value)
+    assert reported in str(caught.value)
 
 
 def test_an_unknown_dispatch_is_told_with_those_that_are_known():

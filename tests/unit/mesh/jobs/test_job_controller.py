@@ -39,19 +39,19 @@ def worker(index):
     return Member("actors", index)
 
 
-def spec(*, workers=2, job="pong", **told):
-    return JobSpec(job=job, pool="train", leader=ReplicaSpec(), worker_sets=(WorkerSetSpec(name="actors", counts=workers),), **told)
+def spec(*, workers=2, job="pong", **reported):
+    return JobSpec(job=job, pool="train", leader=ReplicaSpec(), worker_sets=(WorkerSetSpec(name="actors", counts=workers),), **reported)
 
 
 class Story:
     """One job and what is ordered for it; looks at every invariant after every event."""
 
-    def __init__(self, told):
-        self.spec = told
+    def __init__(self, reported):
+        self.spec = reported
         self.controller = JobController()
         self.now_ms = 0
         self.reports = []
-        self.take(JobSubmitted(at_ms=0, spec=told))
+        self.take(JobSubmitted(at_ms=0, spec=reported))
 
     @property
     def job(self):
@@ -61,33 +61,33 @@ class Story:
         decisions = self.controller.handle(event)
         assert violations(self.controller) == []
         self.reports += [(each.stage, each.schedule_state) for each in decisions if isinstance(each, ReportJob)]
-        return [told_of(each) for each in decisions if not isinstance(each, ReportJob)]
+        return [reported_for(each) for each in decisions if not isinstance(each, ReportJob)]
 
     def allocate(self, *members, state=ScheduleState.SCHEDULED_SUCCEED, incarnation=None, reason=None):
         places = tuple(MemberPlacement(member, f"n{members_of(self.spec).index(member)}") for member in members)
-        told = Allocation(
+        reported = Allocation(
             job=self.spec.job, incarnation=incarnation or self.job.incarnation, schedule_state=state, places=places, reason=reason
         )
-        return self.take(MembersAllocated(at_ms=self.tick(), allocation=told))
+        return self.take(MembersAllocated(at_ms=self.tick(), allocation=reported))
 
-    def tell(self, kind, member=LEADER, attempt=None, **told):
+    def tell(self, kind, member=LEADER, attempt=None, **reported):
         attempt = self.job.members[member].attempt if attempt is None else attempt
-        return self.take(kind(at_ms=self.tick(), job=self.spec.job, member=member, attempt=attempt, **told))
+        return self.take(kind(at_ms=self.tick(), job=self.spec.job, member=member, attempt=attempt, **reported))
 
-    def started(self, member=LEADER, **told):
-        return self.tell(MemberStarted, member, **({"address": "10.0.0.1:7"} if member.is_leader else {}), **told)
+    def started(self, member=LEADER, **reported):
+        return self.tell(MemberStarted, member, **({"address": "10.0.0.1:7"} if member.is_leader else {}), **reported)
 
-    def failed(self, member=LEADER, **told):
-        return self.tell(MemberFailed, member, detail="it raised", **told)
+    def failed(self, member=LEADER, **reported):
+        return self.tell(MemberFailed, member, detail="it raised", **reported)
 
-    def lost(self, member=LEADER, **told):
-        return self.tell(MemberLost, member, detail="gave way", **told)
+    def lost(self, member=LEADER, **reported):
+        return self.tell(MemberLost, member, detail="gave way", **reported)
 
-    def stopped(self, member=LEADER, **told):
-        return self.tell(MemberStopped, member, **told)
+    def stopped(self, member=LEADER, **reported):
+        return self.tell(MemberStopped, member, **reported)
 
-    def succeeded(self, member=LEADER, **told):
-        return self.tell(MemberSucceeded, member, **told)
+    def succeeded(self, member=LEADER, **reported):
+        return self.tell(MemberSucceeded, member, **reported)
 
     def tick(self):
         self.now_ms += 1
@@ -102,7 +102,7 @@ class Story:
         return self.job.members[member].state
 
 
-def told_of(decision):
+def reported_for(decision):
     if isinstance(decision, StartMember):
         return ("start", str(decision.member), decision.attempt)
     if isinstance(decision, StopMember):
@@ -110,9 +110,9 @@ def told_of(decision):
     return decision
 
 
-def running(**told):
+def running(**reported):
     """A job with all its members up."""
-    story = Story(spec(**told))
+    story = Story(spec(**reported))
     story.allocate(*members_of(story.spec))
     story.started()
     for member in members_of(story.spec)[1:]:
@@ -161,15 +161,15 @@ def test_s35_a_job_that_can_never_be_placed_fails():
 
 def test_s35_workers_find_the_leaders_address_and_their_own_rank_in_their_environment():
     controller = JobController()
-    told = replace(spec(), worker_sets=(WorkerSetSpec(name="actors", counts=2), WorkerSetSpec(name="judges")), min_workers_num=3)
-    members = members_of(told)
+    reported = replace(spec(), worker_sets=(WorkerSetSpec(name="actors", counts=2), WorkerSetSpec(name="judges")), min_workers_num=3)
+    members = members_of(reported)
     found = Allocation(
         job="pong",
         incarnation=1,
         schedule_state=ScheduleState.SCHEDULED_SUCCEED,
         places=tuple(MemberPlacement(member, "n1") for member in members),
     )
-    controller.handle(JobSubmitted(at_ms=0, spec=told))
+    controller.handle(JobSubmitted(at_ms=0, spec=reported))
     (leader,) = [each for each in controller.handle(MembersAllocated(at_ms=1, allocation=found)) if isinstance(each, StartMember)]
     assert leader.env == {
         "SCHEDULEMESH_JOB": "pong",
@@ -459,9 +459,9 @@ def test_places_that_do_not_suffice_are_not_taken():
 def test_events_of_unknown_jobs_and_members_are_nothing():
     story = running()
     assert story.tell(MemberStarted, worker(0), attempt=7) == []
-    told = {"at_ms": 1, "attempt": 1, "member": worker(0)}
-    assert story.take(MemberStarted(job="ping", **told)) == []
-    assert story.take(MemberStarted(job="pong", **{**told, "member": Member("judges")})) == []
+    reported = {"at_ms": 1, "attempt": 1, "member": worker(0)}
+    assert story.take(MemberStarted(job="ping", **reported)) == []
+    assert story.take(MemberStarted(job="pong", **{**reported, "member": Member("judges")})) == []
     assert story.take(JobTerminated(at_ms=1, job="ping")) == story.take(JobRescheduled(at_ms=1, job="ping")) == []
 
 
@@ -507,13 +507,13 @@ def test_a_move_that_the_tables_do_not_have_tells_the_story():
 
 def test_a_view_names_every_member_with_its_rank():
     story = running()
-    told = view_of(story.job)
-    assert [(each.name, each.rank, each.node, each.attempt) for each in told.members] == [
+    reported = view_of(story.job)
+    assert [(each.name, each.rank, each.node, each.attempt) for each in reported.members] == [
         ("leader", 0, "n0", 1),
         ("actors-0", 1, "n1", 1),
         ("actors-1", 2, "n2", 1),
     ]
-    assert (told.stage, told.is_over, told.leader_address) == (Stage.RUNNING, False, "10.0.0.1:7")
+    assert (reported.stage, reported.is_over, reported.leader_address) == (Stage.RUNNING, False, "10.0.0.1:7")
 
 
 def test_a_controller_made_from_a_snapshot_goes_on_as_the_other_one_did():

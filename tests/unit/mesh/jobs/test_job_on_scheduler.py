@@ -36,13 +36,13 @@ def test_s38_what_the_round_places_the_mesh_starts_there():
     started = {}
 
     def carry_out(decisions):
-        for told in decisions:
-            if isinstance(told, StartMember):
-                request = member_request(spec, told.member, told.node, told.attempt)
+        for reported in decisions:
+            if isinstance(reported, StartMember):
+                request = member_request(spec, reported.member, reported.node, reported.attempt)
                 for order in scheduler.handle(TaskSubmitted(at_ms=1, request=request)):
                     if isinstance(order, StartTask):
                         job, member, attempt = member_of_task(order.task)
-                        assert (job, order.node) == ("pong", told.node)
+                        assert (job, order.node) == ("pong", reported.node)
                         started[str(member)] = order.node
                         address = "10.0.0.1:7" if member.is_leader else ""
                         event = MemberStarted(at_ms=2, job=job, member=member, attempt=attempt, address=address)

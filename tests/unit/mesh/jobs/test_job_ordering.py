@@ -39,19 +39,19 @@ def test_s36_by_priority_the_higher_goes_first_then_the_earlier():
 
 
 def test_s36_by_shares_the_smaller_goes_first_then_the_higher_priority_then_the_earlier():
-    told = (("rich", DRF, 9, 4), ("poor", DRF, 1, 1), ("late", DRF, 5, 2), ("urgent", DRF, 6, 2), ("later", DRF, 5, 2))
-    assert order_of(*told) == ["poor", "urgent", "late", "later", "rich"]
+    reported = (("rich", DRF, 9, 4), ("poor", DRF, 1, 1), ("late", DRF, 5, 2), ("urgent", DRF, 6, 2), ("later", DRF, 5, 2))
+    assert order_of(*reported) == ["poor", "urgent", "late", "later", "rich"]
 
 
 def test_jobs_of_both_kinds_wait_side_by_side_and_the_heads_are_compared_by_priority():
-    told = (("rich", DRF, 9, 4), ("poor", DRF, 1, 1), ("urgent", PRIORITY, 5, 0), ("plain", PRIORITY, 1, 0))
-    assert order_of(*told) == ["urgent", "poor", "rich", "plain"]
+    reported = (("rich", DRF, 9, 4), ("poor", DRF, 1, 1), ("urgent", PRIORITY, 5, 0), ("plain", PRIORITY, 1, 0))
+    assert order_of(*reported) == ["urgent", "poor", "rich", "plain"]
 
 
 def test_one_policy_for_all_overrides_what_the_jobs_say():
-    told = (("rich", PRIORITY, 9, 4), ("poor", DRF, 1, 1))
-    assert order_of(*told, policy=DRF) == ["poor", "rich"]
-    assert order_of(*told, policy=PRIORITY) == ["rich", "poor"]
+    reported = (("rich", PRIORITY, 9, 4), ("poor", DRF, 1, 1))
+    assert order_of(*reported, policy=DRF) == ["poor", "rich"]
+    assert order_of(*reported, policy=PRIORITY) == ["rich", "poor"]
 
 
 def test_an_empty_queue_has_nobody_first():

@@ -21,13 +21,13 @@ def nodes(*free):
     return np.array(free, dtype=np.int64)
 
 
-def places(told, free, limit=None, steps=1000):
-    return pack(told, free, limit, Steps(steps)).places
+def places(reported, free, limit=None, steps=1000):
+    return pack(reported, free, limit, Steps(steps)).places
 
 
 def test_an_arrangement_is_found_where_first_come_first_placed_would_run_into_a_corner():
-    told = demands(part("leader", 1), part("big", 4))
-    assert places(told, nodes([4, 0], [1, 0])) == (("leader", 1), ("big", 0))
+    reported = demands(part("leader", 1), part("big", 4))
+    assert places(reported, nodes([4, 0], [1, 0])) == (("leader", 1), ("big", 0))
 
 
 def test_the_free_units_are_left_as_they_were():
@@ -38,35 +38,35 @@ def test_the_free_units_are_left_as_they_were():
 
 
 def test_what_is_not_needed_is_left_out_where_it_is_in_the_way():
-    told = demands(part("leader", 1), part("big", 4), part("small", 1, count=2), needed=2)
-    assert places(told, nodes([2, 0], [1, 0])) == (("leader", 0), ("small", 0), ("small", 1))
+    reported = demands(part("leader", 1), part("big", 4), part("small", 1, count=2), needed=2)
+    assert places(reported, nodes([2, 0], [1, 0])) == (("leader", 0), ("small", 0), ("small", 1))
 
 
 def test_members_go_only_where_their_labels_suit():
-    told = demands(part("leader", 1, suits=[False, True]), part("actors", 1, count=2, suits=[True, False]))
-    assert places(told, nodes([2, 0], [9, 0])) == (("leader", 1), ("actors", 0), ("actors", 0))
+    reported = demands(part("leader", 1, suits=[False, True]), part("actors", 1, count=2, suits=[True, False]))
+    assert places(reported, nodes([2, 0], [9, 0])) == (("leader", 1), ("actors", 0), ("actors", 0))
 
 
 def test_nodes_with_the_same_room_and_other_labels_are_not_alike():
-    told = demands(part("leader", 1), part("actors", 2, suits=[True, False]))
-    assert places(told, nodes([2, 0], [2, 0])) == (("leader", 1), ("actors", 0))
+    reported = demands(part("leader", 1), part("actors", 2, suits=[True, False]))
+    assert places(reported, nodes([2, 0], [2, 0])) == (("leader", 1), ("actors", 0))
 
 
 def test_the_limit_holds_for_all_of_them_together():
-    told = demands(part("leader", 1), part("actors", 1, count=3), needed=1)
-    assert places(told, nodes([9, 0], [9, 0]), np.array([2, 0])) == (("leader", 0), ("actors", 0))
-    assert places(told, nodes([9, 0], [9, 0]), np.array([1, 0])) is None
+    reported = demands(part("leader", 1), part("actors", 1, count=3), needed=1)
+    assert places(reported, nodes([9, 0], [9, 0]), np.array([2, 0])) == (("leader", 0), ("actors", 0))
+    assert places(reported, nodes([9, 0], [9, 0]), np.array([1, 0])) is None
 
 
 def test_that_there_is_no_arrangement_is_sure_when_all_were_tried():
-    told = demands(part("leader", 3), part("actors", 3, count=3))
-    packing = pack(told, nodes([5, 0], [7, 0]), None, Steps(1000))
+    reported = demands(part("leader", 3), part("actors", 3, count=3))
+    packing = pack(reported, nodes([5, 0], [7, 0]), None, Steps(1000))
     assert (packing.places, packing.is_sure) == (None, True)
 
 
 def test_nobody_claims_anything_when_the_steps_are_over():
-    told = demands(part("leader", 3), part("actors", 3, count=3))
-    packing = pack(told, nodes([5, 0], [7, 0]), None, Steps(2))
+    reported = demands(part("leader", 3), part("actors", 3, count=3))
+    packing = pack(reported, nodes([5, 0], [7, 0]), None, Steps(2))
     assert (packing.places, packing.is_sure) == (None, False)
 
 
@@ -78,14 +78,14 @@ def test_large_jobs_are_not_searched_for():
 
 def test_alike_choices_are_tried_once():
     free = np.full((100, 2), 2, dtype=np.int64)
-    told = demands(part("leader", 1, nodes=100), part("wide", 2, count=40, nodes=100), part("gpus", 1, 3, nodes=100))
+    reported = demands(part("leader", 1, nodes=100), part("wide", 2, count=40, nodes=100), part("gpus", 1, 3, nodes=100))
     steps = Steps(1000)
-    assert pack(told, free, None, steps).is_sure
+    assert pack(reported, free, None, steps).is_sure
     assert steps.left > 0
 
 
 @pytest.mark.parametrize(
-    ("told", "free", "limit", "text"),
+    ("reported", "free", "limit", "text"),
     [
         pytest.param(
             demands(part("leader", 50_000)),
@@ -133,7 +133,7 @@ def test_alike_choices_are_tried_once():
         pytest.param(demands(part("leader", 0), part("idle", 0, count=9)), nodes([0, 0], [0, 0]), None, None, id="it wants nothing"),
     ],
 )
-def test_a_shortage_is_told_in_words(told, free, limit, text):
-    found = shortage(told, free, limit, NAMES)
+def test_a_shortage_is_told_in_words(reported, free, limit, text):
+    found = shortage(reported, free, limit, NAMES)
     assert (found.text if found else None) == text
     assert found is None or found.is_of_pool == ("pool" in found.text)

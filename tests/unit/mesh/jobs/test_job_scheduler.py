@@ -35,7 +35,7 @@ def cluster(*cpus, labels=None, **others):
     return table
 
 
-def job(name, *, leader=1, workers=2, each=1, sets=None, **told):
+def job(name, *, leader=1, workers=2, each=1, sets=None, **reported):
     """A job whose members want whole CPUs, or what a mapping says."""
     shapes = sets or [("actors", workers, each)]
     return JobSpec(
@@ -43,7 +43,7 @@ def job(name, *, leader=1, workers=2, each=1, sets=None, **told):
         pool="train",
         leader=ReplicaSpec(resources=wanted(leader)),
         worker_sets=tuple(WorkerSetSpec(name=name, counts=count, resources=wanted(shape)) for name, count, shape in shapes),
-        **told,
+        **reported,
     )
 
 
@@ -51,7 +51,7 @@ def wanted(shape):
     return ResourceSet.of(shape if isinstance(shape, dict) else {"cpu": shape})
 
 
-def snapshot(spec, arrival=1, *, places=(), unseen=(), incarnation=1, done=0, **told):
+def snapshot(spec, arrival=1, *, places=(), unseen=(), incarnation=1, done=0, **reported):
     places = dict(places)
     return JobSnapshot(
         spec=spec,
@@ -60,14 +60,14 @@ def snapshot(spec, arrival=1, *, places=(), unseen=(), incarnation=1, done=0, **
         schedule_state=PARTLY if places else UNSCHEDULED,
         places=places,
         unseen=frozenset(unseen),
-        unplaced=told.get("unplaced", tuple(member for member in members_of(spec) if member not in places)),
+        unplaced=reported.get("unplaced", tuple(member for member in members_of(spec) if member not in places)),
         done=done,
     )
 
 
-def round_of(nodes, *specs, **told):
+def round_of(nodes, *specs, **reported):
     jobs = [spec if isinstance(spec, JobSnapshot) else snapshot(spec, arrival) for arrival, spec in enumerate(specs)]
-    return {each.job: each for each in allocate(jobs, nodes, draw=lambda _: 0, **told)}
+    return {each.job: each for each in allocate(jobs, nodes, draw=lambda _: 0, **reported)}
 
 
 def on(found):
@@ -305,8 +305,8 @@ def test_what_is_over_committed_of_one_resource_bars_nobody_who_wants_another():
 # -- pools -------------------------------------------------------------------------------------------------------------
 
 
-def pools(capacity, free=None, **told):
-    return {"train": PoolRoom(capacity=wanted(capacity), free=wanted(capacity if free is None else free), **told)}
+def pools(capacity, free=None, **reported):
+    return {"train": PoolRoom(capacity=wanted(capacity), free=wanted(capacity if free is None else free), **reported)}
 
 
 def test_a_pool_gives_no_more_than_it_has():
@@ -348,10 +348,10 @@ class Mesh:
                     self.start(decision)
             assert violations(self.controller) == []
 
-    def start(self, told):
-        units = self.nodes.vector(replica_of(self.controller.jobs[told.job].spec, told.member.role).resources)
-        self.nodes.promise(self.nodes.row(told.node), units)  # Raises when the round has sold the room twice.
-        self.running[told.job, told.member] = (told.attempt, told.node, units)
+    def start(self, reported):
+        units = self.nodes.vector(replica_of(self.controller.jobs[reported.job].spec, reported.member.role).resources)
+        self.nodes.promise(self.nodes.row(reported.node), units)  # Raises when the round has sold the room twice.
+        self.running[reported.job, reported.member] = (reported.attempt, reported.node, units)
 
     def round(self):
         found = allocate(self.controller.snapshot(), self.nodes, draw=lambda _: 0)
@@ -362,10 +362,10 @@ class Mesh:
             attempt = self.running[name, member][0]
             self.take(MemberStarted(at_ms=0, job=name, member=member, attempt=attempt, address="a"))
 
-    def ends(self, name, member, kind, **told):
+    def ends(self, name, member, kind, **reported):
         attempt, node, units = self.running.pop((name, member))
         self.nodes.withdraw(self.nodes.row(node), units)
-        self.take(kind(at_ms=0, job=name, member=member, attempt=attempt, **told))
+        self.take(kind(at_ms=0, job=name, member=member, attempt=attempt, **reported))
 
 
 def test_s38_rounds_and_the_controller_bring_two_gangs_through_one_after_the_other():

@@ -22,8 +22,8 @@ PONG = {
 }
 
 
-def pong(**told):
-    return {**PONG, **told}
+def pong(**reported):
+    return {**PONG, **reported}
 
 
 def test_s34_a_job_is_read_with_the_words_of_the_seed():
@@ -60,12 +60,12 @@ def test_a_key_that_was_left_out_is_told_in_both_spellings(spelled):
 
 
 def test_keys_may_be_written_with_underscores_too():
-    told = pong(min_workers_num=4, scheduler_policy={"job_queue_policy": "DRF", "basic_policy": "LeaderFirst"})
-    assert read_job({key: value for key, value in told.items() if key not in ("minWorkersNum", "schedulerPolicy")}) == read_job(PONG)
+    reported = pong(min_workers_num=4, scheduler_policy={"job_queue_policy": "DRF", "basic_policy": "LeaderFirst"})
+    assert read_job({key: value for key, value in reported.items() if key not in ("minWorkersNum", "schedulerPolicy")}) == read_job(PONG)
 
 
 @pytest.mark.parametrize(
-    ("told", "message"),
+    ("reported", "message"),
     [
         pytest.param({"priority": 11}, "priority: must be from 1 to 10, got 11; 5 is the default, 10 goes first", id="too high a priority"),
         pytest.param({"priority": 0}, "priority: must be from 1 to 10, got 0", id="too low a priority"),
@@ -110,9 +110,9 @@ def test_keys_may_be_written_with_underscores_too():
         pytest.param({"min_workers_num": 3}, "minWorkersNum: is also written min_workers_num; keep one", id="both spellings of a key"),
     ],
 )
-def test_s34_a_wrong_job_is_told_by_key_and_remedy(told, message):
+def test_s34_a_wrong_job_is_told_by_key_and_remedy(reported, message):
     with pytest.raises(JobSpecError) as broken:
-        read_job(pong(**told))
+        read_job(pong(**reported))
     assert message in str(broken.value)
 
 
@@ -123,7 +123,7 @@ def test_all_that_is_wrong_is_told_at_once():
 
 
 def test_s34_what_is_wrong_with_the_form_does_not_hide_what_is_wrong_with_its_sense():
-    told = pong(
+    reported = pong(
         schedulerPolicy={"basicPolicy": "LeaderFrist"},
         leader={"resources": {"cpu": -1}},
         restartLimit=-3,
@@ -133,7 +133,7 @@ def test_s34_what_is_wrong_with_the_form_does_not_hide_what_is_wrong_with_its_se
         cleanPodPolicy="All",
     )
     with pytest.raises(JobSpecError) as broken:
-        read_job(told)
+        read_job(reported)
     assert {line.partition(":")[0] for line in str(broken.value).splitlines()} == {
         "cleanPodPolicy",
         "schedulerPolicy.basicPolicy",

@@ -42,7 +42,7 @@ def test_s13_a_combination_leaves_the_scores_of_its_parts_alone():
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "reported"),
     [
         pytest.param("bestest", r"there is no policy 'bestest'; policies: binpack, .*weighted, and sums", id="an unknown name"),
         pytest.param("least_busy+bestest", r"policy 'bestest' cannot be combined; these can: binpack,", id="an unknown part"),
@@ -53,10 +53,10 @@ def test_s13_a_combination_leaves_the_scores_of_its_parts_alone():
         pytest.param("", r"there is no policy ''", id="no name at all"),
     ],
 )
-def test_what_is_wrong_with_a_name_is_told(name: str, told: str):
+def test_what_is_wrong_with_a_name_is_told(name: str, reported: str):
     with pytest.raises(UnknownPolicy) as caught:
         policy(name)
-    assert re.search(told, str(caught.value))
+    assert re.search(reported, str(caught.value))
 
 
 def test_s33_locality_is_for_work_that_names_no_policy_in_a_pool_that_has_none_of_its_own():

@@ -26,8 +26,8 @@ os._exit(0)
 """
 
 
-def starter(*, before: str = "", told: str = "''") -> subprocess.Popen[str]:
-    program = STARTER.format(before=before, told=told)
+def starter(*, before: str = "", reported: str = "''") -> subprocess.Popen[str]:
+    program = STARTER.format(before=before, reported=reported)
     return subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
@@ -64,9 +64,9 @@ def test_one_that_was_started_by_a_process_that_is_gone_ends_in_words():
 def test_nothing_of_the_starter_runs_in_the_child_where_it_could_wait_for_a_lock_that_nobody_gives_back():
     """Python tells its fork handlers whenever the child goes on in Python, with all threads but one gone and their locks held."""
     forks = "forks = []; os.register_at_fork(before=lambda: forks.append(1))"
-    with starter(before=forks, told="len(forks)") as parent:
-        number, told = parent.stdout.readline().split()
+    with starter(before=forks, reported="len(forks)") as parent:
+        number, reported = parent.stdout.readline().split()
         child = psutil.Process(int(number))
         parent.communicate("x")
-        assert told == "0"
+        assert reported == "0"
         child.wait(END_S_MAX)

@@ -80,8 +80,8 @@ def started(user: RunAs, monkeypatch: pytest.MonkeyPatch) -> Iterator[OwnCluster
 def link(user: RunAs, target: Path, *places: Path) -> list[Path]:
     """The user sets links to the target; the places where this was refused."""
     command = [sys.executable, "-I", "-S", "-c", LINK, *map(str, (target, *places))]
-    told = subprocess.run(command, cwd="/", check=True, capture_output=True, text=True, **user.process())
-    return [Path(line) for line in told.stdout.splitlines()]
+    reported = subprocess.run(command, cwd="/", check=True, capture_output=True, text=True, **user.process())
+    return [Path(line) for line in reported.stdout.splitlines()]
 
 
 def held(folder: Path) -> dict[str, tuple[int, bytes]]:

@@ -47,7 +47,7 @@ TOO_SLOW = "Timed out waiting for file dashboard_agent_listen_port_0a"
 def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str], Path]:
     """Nodes that fail so many times, for this reason; gives the file that counts their tries."""
 
-    def told(failing: int, why: str) -> Path:
+    def reported(failing: int, why: str) -> Path:
         tries = tmp_path / "tries"
         monkeypatch.setattr(
             node_start,
@@ -56,7 +56,7 @@ def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str
         )
         return tries
 
-    return told
+    return reported
 
 
 @pytest.mark.parametrize("failing", [1, STARTS_MAX - 1], ids=["once", "every time but the last"])
@@ -74,11 +74,11 @@ def test_one_that_is_too_slow_every_time_is_told_with_the_likely_cause_and_its_l
     nodes: Callable[[int, str], Path], tmp_path: Path
 ) -> None:
     tries = nodes(9, TOO_SLOW)
-    with pytest.raises(NodeTooSlow, match="this machine is too busy") as told:
+    with pytest.raises(NodeTooSlow, match="this machine is too busy") as reported:
         OwnCluster.start(SPEC, logs_kept_in=tmp_path / "kept")
     assert tries.read_text() == "x" * STARTS_MAX
-    assert TOO_SLOW in str(told.value)
-    assert "click's long stack" not in str(told.value)
+    assert TOO_SLOW in str(reported.value)
+    assert "click's long stack" not in str(reported.value)
     assert "click's long stack" in (tmp_path / "kept" / "node-0.log").read_text()
     assert (tmp_path / "kept" / "ray" / "raylet.out").exists()
 

@@ -30,9 +30,9 @@ def test_the_last_word_of_a_raylet_is_found_between_its_other_lines(cluster: Pat
     logged(
         cluster, "raylet.out", "[I 1] all is well", f"[C 2] (raylet) node_manager.cc:3588: {last_word} ", "*** StackTrace Information ***"
     )
-    told = fatal_line(cluster)
-    assert told == last_word
-    assert is_too_slow(told) is too_slow
+    reported = fatal_line(cluster)
+    assert reported == last_word
+    assert is_too_slow(reported) is too_slow
 
 
 def test_nodes_that_said_nothing_have_no_last_word(cluster: Path) -> None:

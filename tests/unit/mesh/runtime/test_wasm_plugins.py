@@ -109,8 +109,8 @@ def test_what_nobody_knows_is_minus_one(module):
 def test_s13_a_module_that_misbehaves_is_fenced_off_and_the_default_answers(module, body: str, why: str):
     loaded = fenced(module(body))
     assert (loaded.policies["own"].score(demand(cpu=1), NODES) == hybrid.score(demand(cpu=1), NODES)).all()
-    (told,) = loaded.take_fenced()
-    assert why in told.why
+    (reported,) = loaded.take_fenced()
+    assert why in reported.why
 
 
 def test_s13_a_module_gets_no_more_memory_than_its_limit(module):
@@ -130,7 +130,7 @@ def test_s13_nothing_is_kept_from_one_call_to_the_next(module):
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "reported"),
     [
         pytest.param(
             '(import "wasi_snapshot_preview1" "random_get" (func (param i32 i32) (result i32)))',
@@ -156,8 +156,8 @@ def test_s13_nothing_is_kept_from_one_call_to_the_next(module):
         pytest.param("(func (export", "is no valid module", id="it is no module"),
     ],
 )
-def test_s13_a_module_that_could_never_work_is_refused_when_it_is_loaded(module, body: str, told: str):
-    with pytest.raises(PluginError, match=told):
+def test_s13_a_module_that_could_never_work_is_refused_when_it_is_loaded(module, body: str, reported: str):
+    with pytest.raises(PluginError, match=reported):
         load_wasm(module(body), "own")
 
 

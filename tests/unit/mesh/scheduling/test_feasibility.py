@@ -50,8 +50,8 @@ def test_s31_each_node_is_available_unavailable_or_infeasible(table):
 
 
 def test_s31_the_user_is_told_why(table):
-    told = {verdict.node: (verdict.reason, verdict.words) for verdict in explain(table, some(gpu=1))}
-    assert told == {
+    reported = {verdict.node: (verdict.reason, verdict.words) for verdict in explain(table, some(gpu=1))}
+    assert reported == {
         "free": (None, ""),
         "full": (Reason.NODE_BUSY, "node full has 0.5 gpu free of 2, 1 requested"),
         "small": (Reason.NODE_TOO_SMALL, "node small has 0 gpu in total, 1 requested"),
@@ -59,10 +59,10 @@ def test_s31_the_user_is_told_why(table):
 
 
 def test_s31_labels_that_do_not_suit_are_told(table):
-    told = {verdict.node: verdict for verdict in explain(table, some(gpu=1), {"gpu": "in(a100, b200)"})}
-    assert (told[NodeName("full")].fit, told[NodeName("full")].reason) == (NodeFit.INFEASIBLE, Reason.LABEL_MISMATCH)
-    assert told[NodeName("full")].words == "gpu in(a100, b200) is asked, node full has gpu=h100"
-    assert told[NodeName("small")].words == "gpu in(a100, b200) is asked, node small has no gpu"
+    reported = {verdict.node: verdict for verdict in explain(table, some(gpu=1), {"gpu": "in(a100, b200)"})}
+    assert (reported[NodeName("full")].fit, reported[NodeName("full")].reason) == (NodeFit.INFEASIBLE, Reason.LABEL_MISMATCH)
+    assert reported[NodeName("full")].words == "gpu in(a100, b200) is asked, node full has gpu=h100"
+    assert reported[NodeName("small")].words == "gpu in(a100, b200) is asked, node small has no gpu"
 
 
 def test_s31_a_named_node_leaves_out_all_others(table):
@@ -71,8 +71,11 @@ def test_s31_a_named_node_leaves_out_all_others(table):
         "full": NodeFit.UNAVAILABLE,
         "small": NodeFit.INFEASIBLE,
     }
-    told = {verdict.node: verdict for verdict in explain(table, some(gpu=1), node=NodeName("full"))}
-    assert (told[NodeName("free")].reason, told[NodeName("free")].words) == (Reason.NODE_NOT_NAMED, "node free is not the named node full")
+    reported = {verdict.node: verdict for verdict in explain(table, some(gpu=1), node=NodeName("full"))}
+    assert (reported[NodeName("free")].reason, reported[NodeName("free")].words) == (
+        Reason.NODE_NOT_NAMED,
+        "node free is not the named node full",
+    )
 
 
 def test_s31_a_named_node_that_is_gone_is_told_of(table):

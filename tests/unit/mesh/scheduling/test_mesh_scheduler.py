@@ -683,19 +683,19 @@ def test_the_place_in_the_queue_and_an_estimate_are_told(mesh: Mesh):
     mesh.run("t3", 1, preemptible=False)
     mesh.submit("first", 1)
     mesh.submit("second", 1)
-    told = explain_task(mesh.scheduler.state, TaskId("second"), mesh.now_ms)
-    assert (told.position, told.reason) == (2, Reason.POOL_BUSY)
-    assert told.estimate_ms is not None
-    assert told.estimate_ms > 0
+    reported = explain_task(mesh.scheduler.state, TaskId("second"), mesh.now_ms)
+    assert (reported.position, reported.reason) == (2, Reason.POOL_BUSY)
+    assert reported.estimate_ms is not None
+    assert reported.estimate_ms > 0
 
 
 def test_no_estimate_is_told_once_nothing_has_started_for_longer_than_it(mesh: Mesh):
     for index in range(4):
         mesh.run(f"t{index}", 1, preemptible=False)
     mesh.submit("waits", 1)
-    told = explain_task(mesh.scheduler.state, TaskId("waits"), mesh.now_ms)
-    assert told.estimate_ms is not None
-    later = explain_task(mesh.scheduler.state, TaskId("waits"), mesh.now_ms + told.estimate_ms + 1)
+    reported = explain_task(mesh.scheduler.state, TaskId("waits"), mesh.now_ms)
+    assert reported.estimate_ms is not None
+    later = explain_task(mesh.scheduler.state, TaskId("waits"), mesh.now_ms + reported.estimate_ms + 1)
     assert (later.reason, later.estimate_ms) == (Reason.POOL_BUSY, None)
 
 
@@ -703,8 +703,8 @@ def test_no_estimate_is_told_where_the_pace_of_starts_says_nothing(mesh: Mesh):
     for index in range(3):
         mesh.run(f"t{index}", 1)
     mesh.submit("alone", gang="g", gang_size=2)
-    told = explain_task(mesh.scheduler.state, TaskId("alone"), mesh.now_ms)
-    assert (told.reason, told.position, told.estimate_ms) == (Reason.WAITING_FOR_GANG, 1, None)
+    reported = explain_task(mesh.scheduler.state, TaskId("alone"), mesh.now_ms)
+    assert (reported.reason, reported.position, reported.estimate_ms) == (Reason.WAITING_FOR_GANG, 1, None)
 
 
 @pytest.mark.parametrize(
@@ -719,8 +719,8 @@ def test_no_estimate_is_told_where_the_pace_of_starts_says_nothing(mesh: Mesh):
 )
 def test_a_resource_that_no_node_has_and_that_is_almost_a_known_one_is_told(mesh: Mesh, amounts: dict[str, Any], near: str):
     mesh.node("n2", cpus(1, accelerator=1))
-    told = misspelt_resource(mesh.scheduler.state, ResourceSet.of(amounts))
-    assert (f"did you mean {near!r}?" in told) if near else not told
+    reported = misspelt_resource(mesh.scheduler.state, ResourceSet.of(amounts))
+    assert (f"did you mean {near!r}?" in reported) if near else not reported
 
 
 @pytest.mark.parametrize(
@@ -737,8 +737,8 @@ def test_a_resource_that_no_node_has_and_that_is_almost_a_known_one_is_told(mesh
 def test_a_resource_that_nobody_has_is_told_by_name(mesh: Mesh, amounts: dict[str, Any], words: str):
     mesh.node("n2", cpus(1, accelerator=1))
     mesh.pool(cpus(1, lamp=2), pool=PoolName("lit"))
-    told = unknown_resource(mesh.scheduler.state, ResourceSet.of(amounts))
-    assert (words in told) if words else not told
+    reported = unknown_resource(mesh.scheduler.state, ResourceSet.of(amounts))
+    assert (words in reported) if words else not reported
 
 
 # -- what a snapshot keeps, and what ends together ---------------------------------------------------------------------

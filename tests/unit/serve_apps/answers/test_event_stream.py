@@ -22,13 +22,13 @@ def event(seq: int, kind: str = "node", after: str = "RUNNING") -> RunEvent:
 class Feed:
     """Gives what it was given; an exception is raised, None is silence until the reader goes."""
 
-    def __init__(self, *told: RunEvent | Exception | None) -> None:
-        self._told = told
+    def __init__(self, *reported: RunEvent | Exception | None) -> None:
+        self._reported = reported
         self.closed = False
 
     async def follow(self, _run: RunId, after: int = 0) -> AsyncIterator[RunEvent]:
         try:
-            for item in self._told:
+            for item in self._reported:
                 if isinstance(item, Exception):
                     raise item
                 if item is None:
@@ -56,21 +56,21 @@ async def read(feed: Feed, parts: int, after: int = 0) -> list[str]:
 
 
 def test_an_event_is_a_number_a_kind_and_json():
-    _, told = asyncio.run(read(Feed(event(7, "run", "SUCCEEDED")), 99))
-    number, kind, data = told.strip().splitlines()
+    _, reported = asyncio.run(read(Feed(event(7, "run", "SUCCEEDED")), 99))
+    number, kind, data = reported.strip().splitlines()
     assert (number, kind) == ("id: 7", "event: run")
     assert json.loads(data.removeprefix("data: "))["after"] == "SUCCEEDED"
 
 
 def test_a_stream_begins_after_the_number_that_was_seen():
-    told = asyncio.run(read(Feed(event(1), event(2), event(3)), 99, after=2))
-    assert [part.splitlines()[0] for part in told[1:]] == ["id: 3"]
+    reported = asyncio.run(read(Feed(event(1), event(2), event(3)), 99, after=2))
+    assert [part.splitlines()[0] for part in reported[1:]] == ["id: 3"]
 
 
 def test_silence_is_filled_with_comments_and_loses_nothing():
     feed = Feed(event(1), None)
-    told = asyncio.run(read(feed, 4))
-    assert [part[:1] for part in told[1:]] == ["i", ":", ":"]
+    reported = asyncio.run(read(feed, 4))
+    assert [part[:1] for part in reported[1:]] == ["i", ":", ":"]
 
 
 def test_a_reader_that_goes_away_closes_the_feed():
@@ -82,8 +82,8 @@ def test_a_reader_that_goes_away_closes_the_feed():
 @pytest.mark.parametrize("cut", [StoreUnavailable("gone"), UnknownRun("retired")], ids=["by the store", "by retention"])
 def test_a_stream_that_is_cut_off_ends_quietly_after_what_it_has_told(cut):
     feed = Feed(event(1), cut)
-    told = asyncio.run(read(feed, 99))
-    assert len(told) == 2
+    reported = asyncio.run(read(feed, 99))
+    assert len(reported) == 2
     assert feed.closed
 
 

@@ -97,9 +97,9 @@ def test_submit_waits_and_prints_the_result(world, tmp_path, capsys, monkeypatch
 
     monkeypatch.setattr(runs.Session, "view", finish_first)
     assert run_command(["submit", str(file)]) == 0
-    told = capsys.readouterr().out
-    assert "SUCCEEDED" in told
-    assert '"accuracy": 0.97' in told
+    reported = capsys.readouterr().out
+    assert "SUCCEEDED" in reported
+    assert '"accuracy": 0.97' in reported
 
 
 def test_ctrl_c_while_waiting_is_130_and_says_that_the_run_goes_on(world, tmp_path, capsys, monkeypatch):
@@ -110,10 +110,10 @@ def test_ctrl_c_while_waiting_is_130_and_says_that_the_run_goes_on(world, tmp_pa
     file.write_text(json.dumps(spec_of("a", id="night")))
     monkeypatch.setattr(Run, "wait", interrupted)
     assert run_command(["submit", str(file), "--json"]) == 130
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "night continues" in told.err
-    assert "schedulemesh cancel night" in told.err
+    reported = capsys.readouterr()
+    assert reported.out == ""
+    assert "night continues" in reported.err
+    assert "schedulemesh cancel night" in reported.err
 
 
 def test_a_failed_run_is_exit_code_one_with_the_users_traceback(world, capsys):
@@ -201,9 +201,9 @@ def test_a_mesh_is_drained_and_undrained_by_way_of(operated, monkeypatch, capsys
     if way == "the state folder":
         monkeypatch.delenv("SCHEDULEMESH_ADDRESS")
     assert run_command(["drain", "east", "--reason", "new disks"]) == 0
-    told = capsys.readouterr().out
-    assert "east is draining: it gets no new work" in told
-    assert "draining: new" in told
+    reported = capsys.readouterr().out
+    assert "east is draining: it gets no new work" in reported
+    assert "draining: new" in reported
     assert operated.registry.standings().meshes["east"].drain.reason == "new disks"
     assert run_command(["undrain", "east", "--json"]) == 0
     (mesh,) = json.loads(capsys.readouterr().out)["meshes"]
@@ -239,20 +239,20 @@ def test_cancel_says_what_became_of_the_run(world, capsys):
 )
 def test_what_goes_wrong_is_one_line_and_exit_code_one(world, capsys, arguments, words):
     assert run_command(arguments) == 1
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith("error: ")
-    assert words in told.err
-    assert len(told.err.splitlines()) == 1
+    reported = capsys.readouterr()
+    assert reported.out == ""
+    assert reported.err.startswith("error: ")
+    assert words in reported.err
+    assert len(reported.err.splitlines()) == 1
 
 
 def test_a_spec_that_the_root_refuses_is_told_with_its_file_whatever_stands_in_its_id(world, tmp_path, capsys):
     file = tmp_path / "spec.json"
     file.write_text(json.dumps({**spec_of("a"), "id": 5}))
     assert run_command(["submit", str(file), "--no-wait"]) == 1
-    told = capsys.readouterr().err
-    assert told.startswith(f"error: {file}: the graph was refused")
-    assert "/id: " in told
+    reported = capsys.readouterr().err
+    assert reported.startswith(f"error: {file}: the graph was refused")
+    assert "/id: " in reported
 
 
 @pytest.mark.parametrize(
@@ -288,11 +288,11 @@ def test_a_command_names_the_ways_of_a_terminal_to_give_what_is_missing(tmp_path
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.chdir(tmp_path)
     assert run_command(["runs", *(["--address", "http://root.test"] if has_address else [])]) == 1
-    told = capsys.readouterr().err
-    assert "SCHEDULEMESH_API_KEY" in told
-    assert ("--address" in told) is not has_address
-    assert "api_key=" not in told
-    assert "address=" not in told
+    reported = capsys.readouterr().err
+    assert "SCHEDULEMESH_API_KEY" in reported
+    assert ("--address" in reported) is not has_address
+    assert "api_key=" not in reported
+    assert "address=" not in reported
 
 
 def test_validate_lists_every_problem_of_a_spec(tmp_path, capsys):
@@ -329,8 +329,8 @@ def test_validate_tells_all_that_is_wrong_with_a_spec_at_once_each_with_its_line
     file = tmp_path / "spec.json"
     file.write_text(WRONG_SPEC)
     assert run_command(["validate", str(file)]) == 1
-    told = [line.removeprefix(f"{file}:").split(": ")[:2] for line in capsys.readouterr().err.splitlines()[:-1]]
-    assert told == [
+    reported = [line.removeprefix(f"{file}:").split(": ")[:2] for line in capsys.readouterr().err.splitlines()[:-1]]
+    assert reported == [
         ["2:3", "/spec"],
         ["3:3", "/id"],
         ["5:11", "/nodes/a/call"],
@@ -376,9 +376,9 @@ def test_validate_shows_what_is_doubtful_after_what_is_wrong(tmp_path, capsys, h
     is_wrong = heartbeat == "5s"
     assert run_command(["validate", str(file)]) == is_wrong
     out, err = capsys.readouterr()
-    told = (err if is_wrong else out).splitlines()
-    assert [line.startswith("warning: ") for line in told] == [*[False] * is_wrong, True, False]
-    assert "tenants own 9 cpu" in told[-2]
+    reported = (err if is_wrong else out).splitlines()
+    assert [line.startswith("warning: ") for line in reported] == [*[False] * is_wrong, True, False]
+    assert "tenants own 9 cpu" in reported[-2]
     assert run_command(["validate", str(file), "--json"]) == is_wrong
     view = json.loads(capsys.readouterr().out)
     assert (view["ok"], len(view["problems"]), len(view["warnings"])) == (not is_wrong, is_wrong, 1)
@@ -419,20 +419,20 @@ def test_what_goes_into_a_pipe_is_as_wide_as_columns_says_and_else_not_cut_at_al
     world.coordinator().step(0)
     for command in (["queue"], ["runs"], ["explain", run], ["story"], ["leases"], ["tenants"], ["meshes"]):
         assert run_command(command) == 0
-        told = capsys.readouterr().out
-        assert max(map(len, told.splitlines())) <= width
+        reported = capsys.readouterr().out
+        assert max(map(len, reported.splitlines())) <= width
         if width > 100:
-            assert "…" not in told
-            assert (run in told) is (command[0] in ("queue", "runs", "explain"))
+            assert "…" not in reported
+            assert (run in reported) is (command[0] in ("queue", "runs", "explain"))
 
 
 def test_queue_shows_places_reasons_and_what_would_have_to_change(world, capsys):
     crowded(world)
     assert run_command(["queue"]) == 0
-    told = capsys.readouterr().out
-    assert "night.1" in told
-    assert "1 (1)" in told
-    assert "1 cpu of standard became free in acme" in told
+    reported = capsys.readouterr().out
+    assert "night.1" in reported
+    assert "1 (1)" in reported
+    assert "1 cpu of standard became free in acme" in reported
     assert run_command(["queue", RESEARCH, "--limit", "0", "--json"]) == 0
     (waiting,) = json.loads(capsys.readouterr().out)["waiting"]
     assert (waiting["stage"], waiting["tenant_position"]) == ("night.1", None)
@@ -448,9 +448,9 @@ def test_explain_tells_of_a_run_and_of_one_stage_with_its_story(world, capsys):
     assert run_command(["explain", "night"]) == 0
     assert "stage 1 would start if" in capsys.readouterr().out
     assert run_command(["explain", "night", "1"]) == 0
-    told = capsys.readouterr().out
-    assert "1. in the queue of east, 1. of its tenant" in told
-    assert "story" in told
+    reported = capsys.readouterr().out
+    assert "1. in the queue of east, 1. of its tenant" in reported
+    assert "story" in reported
     assert run_command(["explain", "night", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["stage"] == "night.1"
     assert run_command(["explain", "night", "--json"]) == 0
@@ -475,9 +475,9 @@ def test_a_dry_run_submits_nothing_and_says_what_would_be(world, tmp_path, capsy
     file = tmp_path / "spec.json"
     file.write_text(json.dumps(spec_of("a", id="tomorrow")))
     assert run_command(["submit", str(file), "--dry-run", "--user", "ann"]) == 0
-    told = capsys.readouterr().out
-    assert "dry run for acme/research, as ann: nothing was submitted" in told
-    assert "QUOTA_EXHAUSTED" in told
+    reported = capsys.readouterr().out
+    assert "dry run for acme/research, as ann: nothing was submitted" in reported
+    assert "QUOTA_EXHAUSTED" in reported
     assert world.runs.summary("tomorrow") is None
     source = tmp_path / "flow_for_a_dry_run.py"
     source.write_text(SOURCE)
@@ -567,9 +567,9 @@ def test_apply_of_the_same_file_tells_of_no_difference(applied):
 
 def test_apply_refuses_the_file_of_another_federation_and_says_how_to_do_it_on_purpose(world, applied):
     before = world.store.snapshot().tree
-    code, told = applied("name: quickstart", "name: other")
+    code, reported = applied("name: quickstart", "name: other")
     assert code == 1
-    assert "write `name: quickstart` into the file" in told
+    assert "write `name: quickstart` into the file" in reported
     assert world.store.snapshot().tree == before
 
 
@@ -578,18 +578,18 @@ def test_apply_refuses_a_second_top_level_tenant_where_it_would_meet_the_first(w
     far = MeshRecord(mesh="far", labels={}, pools=(pool,), cluster="c")
     world.store.join(far)
     before = world.store.snapshot().tree
-    code, told = applied("tenants:\n", "tenants:\n  beta: {}\n")
+    code, reported = applied("tenants:\n", "tenants:\n  beta: {}\n")
     assert code == 1
-    assert "mesh far would run work of acme, beta on one Ray cluster, which isolates no tenants" in " ".join(told.split())
+    assert "mesh far would run work of acme, beta on one Ray cluster, which isolates no tenants" in " ".join(reported.split())
     assert world.store.snapshot().tree == before
     world.store.join(replace(far, tenants=("acme",)))
     assert applied("tenants:\n", "tenants:\n  beta: {}\n")[0] == 0
 
 
 def test_apply_tells_which_tenants_come_and_go(applied):
-    code, told = applied("      ops:", "      ops2:")
+    code, reported = applied("      ops:", "      ops2:")
     assert code == 0
-    assert "new tenants: acme/ops2\nremoved tenants: acme/ops\n" in told
+    assert "new tenants: acme/ops2\nremoved tenants: acme/ops\n" in reported
 
 
 DEFAULT = {"address": "http://root.test", "api_key": "k"}
@@ -600,9 +600,9 @@ def test_apply_moves_the_default_of_clients_when_its_tenant_goes(applied, tmp_pa
     folder = StackFolder(tmp_path)
     folder.write("client.json", {**DEFAULT, "tenant": "acme/research/vision"})
     assert "warning" not in applied("", "", *more)[1]
-    told = applied("          vision:", "          vision2:", *more)[1]
+    reported = applied("          vision:", "          vision2:", *more)[1]
     words = "warning: the default tenant acme/research/vision was removed; work without a tenant now goes to acme/research/"
-    assert words in " ".join(told.split())
+    assert words in " ".join(reported.split())
     published = folder.read("client.json")
     assert (published["address"], published["api_key"]) == ("http://root.test", "k")
     assert (published["tenant"] == "acme/research/vision") == bool(more)
@@ -612,8 +612,8 @@ def test_apply_moves_the_default_of_clients_when_its_tenant_goes(applied, tmp_pa
 
 def test_apply_says_when_the_published_key_reaches_no_tenant_that_is_left(applied, tmp_path):
     StackFolder(tmp_path).write("client.json", {**DEFAULT, "tenant": "gone/lab"})
-    told = json.loads(applied("", "", "--json")[1])
-    assert told["default_tenant"] == {"before": "gone/lab", "after": None}
+    reported = json.loads(applied("", "", "--json")[1])
+    assert reported["default_tenant"] == {"before": "gone/lab", "after": None}
     assert "covers no remaining tenant. `schedulemesh keys create TENANT` makes one" in " ".join(applied()[1].split())
     assert StackFolder(tmp_path).read("client.json")["tenant"] == "gone/lab"
 
@@ -623,18 +623,18 @@ LESS_FOR_VISION = "vision: {weight: 3, quotas: {standard: {cpu: {nominal: 0.5, b
 
 
 def test_apply_tells_each_limit_and_setting_that_changes_from_what_to_what(applied):
-    told = applied(VISION, LESS_FOR_VISION)[1]
-    assert "acme/research/vision: standard.cpu.nominal: 1 → 0.5\n" in told
-    assert "acme/research/vision: standard.cpu.borrowing_limit: no limit → 1\n" in told
-    assert "acme/research/vision: weight: 1 → 3\n" in told
-    assert "nlp" not in told
+    reported = applied(VISION, LESS_FOR_VISION)[1]
+    assert "acme/research/vision: standard.cpu.nominal: 1 → 0.5\n" in reported
+    assert "acme/research/vision: standard.cpu.borrowing_limit: no limit → 1\n" in reported
+    assert "acme/research/vision: weight: 1 → 3\n" in reported
+    assert "nlp" not in reported
     assert len(applied(VISION, LESS_FOR_VISION)[1].splitlines()) == 1, "what is in force already changes nothing"
 
 
 def test_apply_tells_settings_by_the_keys_and_in_the_words_of_the_file(applied):
     asked = "vision: {scheduling: {within_tenant: never, strict_order: true, min_run: 90s}, limits: {max_wait: 20s}, quotas"
-    told = applied("vision: {quotas", asked, "--dry-run")[1].splitlines()
-    assert told[2:] == [
+    reported = applied("vision: {quotas", asked, "--dry-run")[1].splitlines()
+    assert reported[2:] == [
         "  acme/research/vision: scheduling.within_tenant: lower_priority → never",
         "  acme/research/vision: scheduling.strict_order: false → true",
         "  acme/research/vision: scheduling.min_run: not set → 90s",
@@ -643,8 +643,8 @@ def test_apply_tells_settings_by_the_keys_and_in_the_words_of_the_file(applied):
 
 
 def test_apply_tells_another_order_of_flavors_once_and_of_a_new_tenant_only_what_is_not_as_at_the_top(applied):
-    told = applied("flavors:", "flavors:\n  spot: {labels: {}}\n", "--dry-run")[1]
-    assert told.splitlines()[1:3] == ["changed settings:", "  the federation: flavors: standard → spot, standard"]
+    reported = applied("flavors:", "flavors:\n  spot: {labels: {}}\n", "--dry-run")[1]
+    assert reported.splitlines()[1:3] == ["changed settings:", "  the federation: flavors: standard → spot, standard"]
     assert "acme/ops2: " not in applied("      ops:", "      ops2:", "--dry-run")[1].partition("settings")[2]
 
 
@@ -660,8 +660,8 @@ def test_apply_tells_of_a_tenant_that_it_tries_flavors_in_an_order_of_its_own(ap
 
 def test_a_dry_run_of_apply_tells_the_same_and_changes_nothing(world, applied):
     before, filed = world.store.snapshot().tree, world.orders.in_force().filed
-    code, told = applied(VISION, LESS_FOR_VISION, "--dry-run", "--json")
-    found = json.loads(told)
+    code, reported = applied(VISION, LESS_FOR_VISION, "--dry-run", "--json")
+    found = json.loads(reported)
     assert (code, found["applied"]) == (0, False)
     assert {"tenant": "acme/research/vision", "what": "standard.cpu.nominal", "before": "1", "after": "0.5"} in found["limits"]
     assert (world.store.snapshot().tree, world.orders.in_force().filed) == (before, filed)
@@ -677,8 +677,8 @@ def test_apply_tells_who_is_over_its_limits_after_a_cut(world, applied):
     assert f"{over}running work continues until it ends (`on_quota_reduction: keep`)\n" in applied(old, new, "--dry-run")[1]
     evicting = f"ops:\n        scheduling: {{on_quota_reduction: evict}}{new.removeprefix('ops:')}"
     assert f"{over}work is stopped until the limit holds (`on_quota_reduction: evict`)\n" in applied(old, evicting, "--dry-run")[1]
-    (told,) = json.loads(applied(old, new, "--json")[1])["over_limits"]
-    assert told == {"tenant": "acme/ops", "flavor": "standard", "resource": "cpu", "on_quota_reduction": "keep"}
+    (reported,) = json.loads(applied(old, new, "--json")[1])["over_limits"]
+    assert reported == {"tenant": "acme/ops", "flavor": "standard", "resource": "cpu", "on_quota_reduction": "keep"}
 
 
 def test_up_refuses_the_file_of_another_federation_than_the_folders(tmp_path, capsys):
@@ -687,9 +687,9 @@ def test_up_refuses_the_file_of_another_federation_than_the_folders(tmp_path, ca
     keep(StackFolder(tmp_path), read_config(tmp_path / "x.yaml"))
     (tmp_path / "x.yaml").write_text(text.replace("name: quickstart", "name: other", 1), encoding="utf-8")
     assert run_command(["up", str(tmp_path / "x.yaml"), "--state", str(tmp_path)]) == 1
-    told = capsys.readouterr().err
-    assert "describes the federation other" in told
-    assert "give another folder with --state" in " ".join(told.split())
+    reported = capsys.readouterr().err
+    assert "describes the federation other" in reported
+    assert "give another folder with --state" in " ".join(reported.split())
     assert not (tmp_path / "logs").exists()
 
 
@@ -697,9 +697,9 @@ def test_up_refuses_the_file_of_another_federation_than_the_folders(tmp_path, ca
 def test_a_command_without_its_default_file_says_to_name_one(tmp_path, monkeypatch, capsys, command):
     monkeypatch.chdir(tmp_path)
     assert run_command([command]) == 1
-    told = " ".join(capsys.readouterr().err.split())
-    assert "has no configs/quickstart.yaml" in told
-    assert "give one as the command's argument" in told
+    reported = " ".join(capsys.readouterr().err.split())
+    assert "has no configs/quickstart.yaml" in reported
+    assert "give one as the command's argument" in reported
     assert not list(tmp_path.iterdir())
 
 
@@ -707,9 +707,9 @@ def test_a_command_without_its_default_file_says_to_name_one(tmp_path, monkeypat
 def test_a_file_that_was_named_and_is_missing_is_named_with_a_remedy(tmp_path, monkeypatch, capsys, command):
     monkeypatch.chdir(tmp_path)
     assert run_command([command, "configs/quickstart.yaml"]) == 1
-    told = " ".join(capsys.readouterr().err.split())
-    assert f"configs/quickstart.yaml: cannot be read: No such file or directory; give a file that can be read from {tmp_path}" in told
-    assert "no federation file is given" not in told
+    reported = " ".join(capsys.readouterr().err.split())
+    assert f"configs/quickstart.yaml: cannot be read: No such file or directory; give a file that can be read from {tmp_path}" in reported
+    assert "no federation file is given" not in reported
     assert not list(tmp_path.iterdir())
 
 
@@ -734,21 +734,21 @@ def test_a_file_that_was_named_and_is_missing_is_named_with_a_remedy(tmp_path, m
     ],
 )
 def test_apply_tells_what_of_the_file_it_does_not_take(applied, old, new, words):
-    code, told = applied(old, new)
+    code, reported = applied(old, new)
     assert code == 0
     line = "not applied, because these need `down` and `up`: "
-    assert [row.removeprefix(line) for row in told.splitlines() if row.startswith(line)] == ([", ".join(words)] if words else [])
+    assert [row.removeprefix(line) for row in reported.splitlines() if row.startswith(line)] == ([", ".join(words)] if words else [])
 
 
 @pytest.mark.parametrize("more", [(), ("--json",)], ids=["for people", "for programs"])
 def test_apply_tells_of_a_password_that_it_changed_and_neither_the_old_nor_the_new_one(applied, tmp_path, more):
     assert applied("redis: {url: null}", 'redis: {url: "redis://:hunter2@h:1/0"}')[0] == 0
     keep(StackFolder(tmp_path), read_config(tmp_path / "x.yaml"))
-    code, told = applied("redis: {url: null}", 'redis: {url: "redis://:correct-horse@h:1/0"}', *more)
+    code, reported = applied("redis: {url: null}", 'redis: {url: "redis://:correct-horse@h:1/0"}', *more)
     assert code == 0
-    assert "redis.url (changed)" in told
+    assert "redis.url (changed)" in reported
     kept = "".join(file.read_text(encoding="utf-8") for file in tmp_path.rglob("*.json"))
-    assert not [secret for secret in ("hunter2", "correct-horse") if secret in told + kept]
+    assert not [secret for secret in ("hunter2", "correct-horse") if secret in reported + kept]
 
 
 def test_apply_of_an_older_folder_says_that_a_part_changed(applied, tmp_path):
@@ -766,10 +766,10 @@ def test_texts_of_the_file_are_kept_as_digests(tmp_path):
 
 def test_an_error_is_json_as_well_where_json_is_asked_for(world, capsys):
     assert run_command(["watch", "nothing", "--json"]) == 1
-    told = capsys.readouterr()
-    error = json.loads(told.out)["error"]
+    reported = capsys.readouterr()
+    error = json.loads(reported.out)["error"]
     assert error["code"] == "unknown_run"
-    assert told.err.strip() == f"error: {error['message']}"
+    assert reported.err.strip() == f"error: {error['message']}"
 
 
 def test_the_problems_of_a_refused_graph_are_told_as_json(world, tmp_path, capsys):
@@ -829,10 +829,10 @@ def half_there(monkeypatch) -> GatewayWorld:
 
 def test_meshes_that_are_not_there_are_told_as_what_they_are(half_there, capsys):
     assert run_command(["meshes"]) == 0
-    told = capsys.readouterr().out
-    assert "not joined yet: lab (add them with `schedulemesh join`)" in told
-    assert "left in good order: gamma (add them again with `schedulemesh join`)" in told
-    assert "east  " in told
+    reported = capsys.readouterr().out
+    assert "not joined yet: lab (add them with `schedulemesh join`)" in reported
+    assert "left in good order: gamma (add them again with `schedulemesh join`)" in reported
+    assert "east  " in reported
 
 
 @pytest.mark.parametrize("way", ["the address", "the state folder"])
@@ -840,16 +840,16 @@ def test_the_drain_of_a_mesh_that_is_not_there_is_told_and_seen(half_there, monk
     if way == "the state folder":
         monkeypatch.delenv("SCHEDULEMESH_ADDRESS")
     assert run_command(["drain", "gamma", "--reason", "new disks"]) == 0
-    told = capsys.readouterr().out
-    assert "gamma has not joined; after it joins it gets no work until `schedulemesh undrain gamma`" in told
-    assert "left in good order: gamma [drained: new disks]" in told
+    reported = capsys.readouterr().out
+    assert "gamma has not joined; after it joins it gets no work until `schedulemesh undrain gamma`" in reported
+    assert "left in good order: gamma [drained: new disks]" in reported
     assert run_command(["drain", "lab"]) == 0, "the file names it"
     monkeypatch.setenv("SCHEDULEMESH_ADDRESS", "http://root.test")
     capsys.readouterr()
     assert run_command(["meshes"]) == 0
-    told = capsys.readouterr().out
-    assert "left in good order: gamma [drained: new disks]" in told
-    assert "not joined yet: lab [drained]" in told
+    reported = capsys.readouterr().out
+    assert "left in good order: gamma [drained: new disks]" in reported
+    assert "not joined yet: lab [drained]" in reported
 
 
 def test_a_mesh_that_differs_from_the_roots_file_is_told_beside_the_table(half_there, capsys):
@@ -908,9 +908,9 @@ def test_ctrl_c_ends_a_start_between_two_steps_and_is_told_as_such(monkeypatch, 
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    told = capsys.readouterr().out
-    assert "all processes have stopped" in told
-    assert "Ctrl-C stops everything" not in told, "it is not up"
+    reported = capsys.readouterr().out
+    assert "all processes have stopped" in reported
+    assert "Ctrl-C stops everything" not in reported, "it is not up"
     assert stack.stopped_at == ["the step is done, and noted"]
 
 

@@ -86,10 +86,10 @@ def test_a_graph_is(file, name, kind):
 def test_what_is_no_graph_is_told_in_one_line(file, target, words):
     (file.parent / "folder.py").mkdir()
     (file.parent / "notes.txt").write_text("x")
-    with pytest.raises(GraphFileError) as told:
+    with pytest.raises(GraphFileError) as reported:
         load_graph(target.format(file=file, folder=file.parent / "folder.py", notes=file.parent / "notes.txt"))
-    assert words in str(told.value)
-    assert "\n" not in str(told.value)
+    assert words in str(reported.value)
+    assert "\n" not in str(reported.value)
 
 
 def test_a_file_that_breaks_when_it_is_loaded_names_its_line(tmp_path, monkeypatch):
@@ -180,8 +180,8 @@ def test_writing_a_graph_starts_no_ray(tmp_path, name, words):
     command = [sys.executable, "-c", LOADS, str(path), name]
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ENABLE_AUTO_CONNECT"}
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=250, env=environment)
-    told, after = done.stdout.splitlines()
-    assert words in told
+    reported, after = done.stdout.splitlines()
+    assert words in reported
     assert after == "False True None"
 
 

@@ -64,15 +64,15 @@ def test_a_mesh_of_the_command_line_joins_under_the_roots_terms(key_file, ran):
     pools = ["--pool", "general=standard:cpu=0.5,memory=1GiB", "--pool", "big=a100:gpu=2"]
     more = ["--label", "zone=lab", "--tenant", "acme", "--tenant", "shop", "--node-label", "slice=a", "--warm-runners", "0"]
     assert join(key_file, *pools, *more) == 0
-    (told,) = ran
-    assert (told.link.roots, told.link.key, told.store) == (("https://one:8000", "http://two:8000/"), KEY, None)
-    assert (told.heartbeat_ms, told.inline_limit_bytes, told.storage_url) == (500, 4_096, "s3://bucket/folder")
-    assert (told.record.mesh, told.record.labels, told.record.tenants) == ("lab", {"zone": "lab"}, ("acme", "shop"))
-    assert {pool.pool: (pool.flavor, pool.capacity) for pool in told.record.pools} == {
+    (reported,) = ran
+    assert (reported.link.roots, reported.link.key, reported.store) == (("https://one:8000", "http://two:8000/"), KEY, None)
+    assert (reported.heartbeat_ms, reported.inline_limit_bytes, reported.storage_url) == (500, 4_096, "s3://bucket/folder")
+    assert (reported.record.mesh, reported.record.labels, reported.record.tenants) == ("lab", {"zone": "lab"}, ("acme", "shop"))
+    assert {pool.pool: (pool.flavor, pool.capacity) for pool in reported.record.pools} == {
         "general": ("standard", ResourceSet.of({"cpu": 0.5, "memory": "1GiB"})),
         "big": ("a100", ResourceSet.of({"gpu": 2})),
     }
-    assert (told.node_labels, told.warm_runners, told.ray_address) == ({"slice": "a"}, 0, "10.0.0.1:6379")
+    assert (reported.node_labels, reported.warm_runners, reported.ray_address) == ({"slice": "a"}, 0, "10.0.0.1:6379")
 
 
 @pytest.mark.parametrize("asks", [True, False], ids=["it asks for a token", "it asks for none"])
@@ -89,9 +89,9 @@ def test_a_cluster_is_entered_as_it_asks(key_file, ran, monkeypatch, capsys, ask
 def test_a_mesh_of_a_federation_file_is_as_the_file_says(key_file, ran, tmp_path):
     (tmp_path / "federation.yaml").write_text(CONFIG)
     assert join(key_file, "--config", str(tmp_path / "federation.yaml")) == 0
-    (told,) = ran
-    assert (told.record.labels, told.record.tenants) == ({"zone": "lab"}, ("acme",))
-    assert (told.node_labels, told.warm_runners) == ({"slice": "a"}, 3)
+    (reported,) = ran
+    assert (reported.record.labels, reported.record.tenants) == ({"zone": "lab"}, ("acme",))
+    assert (reported.node_labels, reported.warm_runners) == ({"slice": "a"}, 3)
 
 
 @pytest.mark.parametrize(
@@ -130,9 +130,9 @@ def test_a_file_that_is_no_keys_file_is_refused_without_showing_it(tmp_path, ran
     file.write_text(text, encoding="utf-8")
     file.chmod(mode)
     assert join(file, "--pool", "general=standard:cpu=1") == 1
-    told = capsys.readouterr().err
-    assert words in told
-    assert "a" * 43 not in told
+    reported = capsys.readouterr().err
+    assert words in reported
+    assert "a" * 43 not in reported
 
 
 def test_a_file_that_is_not_there_is_told_so(tmp_path, ran, capsys):
@@ -163,7 +163,9 @@ def test_a_cluster_where_nobody_answers_is_told_before_the_root_is_asked(key_fil
 
 def test_the_root_is_asked_about_what_would_join_and_what_it_says_is_told(key_file, ran, monkeypatch, capsys):
     asked = []
-    monkeypatch.setattr(joining, "ask_terms", lambda *told: asked.append(told[1:]) or replace(TERMS, warnings=("its labels are none",)))
+    monkeypatch.setattr(
+        joining, "ask_terms", lambda *reported: asked.append(reported[1:]) or replace(TERMS, warnings=("its labels are none",))
+    )
     assert join(key_file, "--pool", "general=standard:cpu=1") == 0
     ((mesh, record),) = asked
     assert (mesh, record) == ("lab", ran[0].record)
@@ -174,9 +176,9 @@ def test_a_mesh_that_is_up_is_told_for_people_with_what_it_promises_in_vain(key_
     facts = {"mesh": "lab", "cluster": "0123456789abcdef", "pid": 7, "warnings": ("its pools declare 64 cpu",)}
     monkeypatch.setattr(child_process, "run", lambda _settings, tell: tell(**facts))
     assert join(key_file, "--pool", "general=standard:cpu=64") == 0
-    told = capsys.readouterr()
-    assert told.out == "lab is up on the Ray cluster 01234567, as process 7; Ctrl-C leaves in good order\n"
-    assert "warning: mesh lab: its pools declare 64 cpu" in told.err
+    reported = capsys.readouterr()
+    assert reported.out == "lab is up on the Ray cluster 01234567, as process 7; Ctrl-C leaves in good order\n"
+    assert "warning: mesh lab: its pools declare 64 cpu" in reported.err
 
 
 def test_a_file_without_the_mesh_is_told_so(key_file, ran, tmp_path, capsys):

@@ -18,9 +18,9 @@ LABELS = {"zone": "east", "tier": "standard", "accelerator": "nvidia-h100-80gb-h
 def told_on(width: int, *meshes: MeshEntry) -> list[str]:
     console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False)
     console.print(meshes_table(MeshesView(at_ms=AT_MS, meshes=list(meshes))))
-    told = [line.rstrip() for line in console.file.getvalue().splitlines()]
-    assert all(len(line) <= width for line in told)
-    return told
+    reported = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    assert all(len(line) <= width for line in reported)
+    return reported
 
 
 def amount(resource: str, value: str) -> Quantity:
@@ -50,10 +50,10 @@ def words_of(mesh: MeshEntry) -> set[str]:
 @pytest.mark.parametrize("name", ["east", LONG])
 def test_no_word_is_broken_whatever_the_width(width, name):
     drained = a_mesh(name, labels=LABELS, draining=True, drain_reason="uninterruptible-power-supplies are changed", waiting=12_345)
-    told = "\n".join(told_on(width, drained, a_mesh("west", alive=False, heartbeat_age_ms=725_000)))
+    reported = "\n".join(told_on(width, drained, a_mesh("west", alive=False, heartbeat_age_ms=725_000)))
     for word in words_of(drained):
-        assert word in told
-    assert "last heartbeat" in told
+        assert word in reported
+    assert "last heartbeat" in reported
 
 
 def test_where_there_is_room_meshes_are_a_table():
@@ -63,8 +63,8 @@ def test_where_there_is_room_meshes_are_a_table():
 
 
 def test_small_meshes_are_a_table_on_a_narrow_terminal_with_what_is_many_below_one_another():
-    told = told_on(84, a_mesh(labels={"tier": "standard", "zone": "east"}))
-    assert told[1:] == [
+    reported = told_on(84, a_mesh(labels={"tier": "standard", "zone": "east"}))
+    assert reported[1:] == [
         "east  alive      300ms  tier=standard,  general: cpu 1/64,       0        0",
         "                        zone=east       memory 0/512GiB,",
         "                                        gpu 0/8",
@@ -72,8 +72,8 @@ def test_small_meshes_are_a_table_on_a_narrow_terminal_with_what_is_many_below_o
 
 
 def test_where_there_is_none_each_mesh_has_its_lines():
-    told = told_on(60, a_mesh(labels=LABELS, oldest_waiting_ms=125_000, waiting=3, run_ms=1_500))
-    assert told == [
+    reported = told_on(60, a_mesh(labels=LABELS, oldest_waiting_ms=125_000, waiting=3, run_ms=1_500))
+    assert reported == [
         "east  alive",
         "  heartbeat 300ms ago, 3 queued (for 2m05s), 0 running,",
         "  a stage takes 1.5s",
@@ -86,18 +86,18 @@ def test_where_there_is_none_each_mesh_has_its_lines():
 @pytest.mark.parametrize("width", [60, 160])
 def test_a_silent_mesh_tells_when_it_was_last_heard_of_and_the_process_that_may_hang(width):
     silent = a_mesh(alive=False, heartbeat_age_ms=725_000, last_heard_ms=AT_MS - 725_000, pid=4711)
-    told = " ".join(" ".join(told_on(width, silent)).split())
+    reported = " ".join(" ".join(told_on(width, silent)).split())
     for words in ("unreachable", "last heartbeat 12m05s", "22:02:45Z", "process 4711"):
-        assert words in told
+        assert words in reported
     assert "process" not in " ".join(told_on(width, a_mesh(pid=4711)))
 
 
 def test_a_mesh_shows_what_keeps_work_away_from_it():
     drained = a_mesh(cluster_answers=False, waiting_for_ray=2, draining=True, drain_reason="disks [red]", steady=False, steady_in_ms=4_200)
-    told = "\n".join(told_on(160, drained))
+    reported = "\n".join(told_on(160, drained))
     for words in ("no answer from Ray", "2 wait for Ray", "draining: disks [red]", "on probation 4.2s"):
-        assert words in told
-    assert "alive" not in told
+        assert words in reported
+    assert "alive" not in reported
 
 
 def test_without_meshes_it_says_so():

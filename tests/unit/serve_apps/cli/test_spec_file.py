@@ -29,9 +29,9 @@ def test_a_spec_is_what_stands_in_the_file(tmp_path: Path) -> None:
 def test_what_is_no_spec_is_told_with_file_and_remedy_in_one_line(tmp_path: Path, text: bytes, words: str) -> None:
     file = tmp_path / "night.json"
     file.write_bytes(text)
-    with pytest.raises(SpecFileError) as told:
+    with pytest.raises(SpecFileError) as reported:
         load_spec(file)
-    message = str(told.value)
+    message = str(reported.value)
     assert message.startswith(str(file))
     assert words in message
     assert f"schedulemesh validate {file}" in message
@@ -47,8 +47,8 @@ def test_a_folder_and_a_file_that_is_not_there_are_told_as_such(tmp_path: Path) 
 
 def test_what_the_root_says_against_a_graph_is_told_with_its_file() -> None:
     problems = (("/spec", "must be 'dag/1'"),)
-    with pytest.raises(ApiError) as told, named(Path("night.json")):
+    with pytest.raises(ApiError) as reported, named(Path("night.json")):
         raise ApiError(422, "the graph was refused", problems, code="invalid_spec")
-    assert (str(told.value), told.value.status, told.value.problems) == ("night.json: the graph was refused", 422, problems)
+    assert (str(reported.value), reported.value.status, reported.value.problems) == ("night.json: the graph was refused", 422, problems)
     with pytest.raises(ApiError, match=r"^no room$"), named(Path("night.json")):
         raise ApiError(503, "no room", code="store_full")

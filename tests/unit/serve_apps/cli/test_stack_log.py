@@ -32,9 +32,9 @@ def test_in_the_foreground_words_are_told_as_they_are_and_kept_with_their_time(t
     log.say("mesh east [gpu]: joined")
     log.write("timestamp='now' event='away'\n")
     log.close()
-    told = capsys.readouterr()
-    assert told.out == "before\nmesh east [gpu]: joined\n"
-    assert told.err == "timestamp='now' event='away'\n"
+    reported = capsys.readouterr()
+    assert reported.out == "before\nmesh east [gpu]: joined\n"
+    assert reported.err == "timestamp='now' event='away'\n"
     kept = (tmp_path / FILE).read_text()
     assert re.fullmatch(STAMPED + r"mesh east \[gpu\]: joined\ntimestamp='now' event='away'\n", kept)
 

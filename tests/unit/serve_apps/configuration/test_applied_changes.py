@@ -20,5 +20,5 @@ def tried(**orders: tuple[str, ...]) -> StandingOrders:
 def test_tenants_that_stand_in_another_order_in_the_file_change_nothing():
     """Also where as many try the flavors in one order as in the other."""
     snapshot = MemoryStore(clock=ManualClock(1_000), ttl_ms=1_000, grace_ms=1_000).snapshot()
-    told = changes(snapshot, tried(a=OLD_FIRST, b=NEW_FIRST), snapshot.tree, tried(b=NEW_FIRST, a=OLD_FIRST))
-    assert told.settings == ()
+    reported = changes(snapshot, tried(a=OLD_FIRST, b=NEW_FIRST), snapshot.tree, tried(b=NEW_FIRST, a=OLD_FIRST))
+    assert reported.settings == ()

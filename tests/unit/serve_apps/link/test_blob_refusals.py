@@ -99,7 +99,7 @@ def test_the_description_tells_of_each_refusal_and_of_no_other(method):
     assert {int(status) for status in DESCRIBED[method]["responses"]} == {200, *PROVOKED[method]}
 
 
-@pytest.mark.parametrize(("method", "status"), [(method, status) for method, told in PROVOKED.items() for status in told])
+@pytest.mark.parametrize(("method", "status"), [(method, status) for method, response in PROVOKED.items() for status in response])
 def test_a_refusal_that_is_described_can_come(root, method, status):
     assert PROVOKED[method][status](root, method.upper()) == status
 

@@ -102,8 +102,8 @@ def test_tenants_of_the_roots_file_hold_over_what_a_mesh_tells_at_join_and_later
 
 
 def test_where_a_mesh_differs_from_the_roots_file_it_is_told_before_it_joins(world):
-    told = replace(RECORD, labels={"zone": "e", "tier": "spot"}, tenants=(RESEARCH,))
-    assert ask_terms(strict(world)._link, EAST, told).warnings == ("its labels are tier=spot, zone=e; the root's file says zone=e",)
+    response = replace(RECORD, labels={"zone": "e", "tier": "spot"}, tenants=(RESEARCH,))
+    assert ask_terms(strict(world)._link, EAST, response).warnings == ("its labels are tier=spot, zone=e; the root's file says zone=e",)
     assert ask_terms(strict(world)._link, EAST).warnings == ()
 
 
@@ -486,8 +486,8 @@ def test_a_session_goes_on_over_many_calls_with_what_it_was_told(signing):
     ledger = HttpLedger(link(signing))
     session = ledger.join(RECORD)
     for number in range(1, 4):
-        told = ledger.heartbeat(session, RECORD, Beat(number=number))
-        session = replace(session, mark=told.mark)
+        response = ledger.heartbeat(session, RECORD, Beat(number=number))
+        session = replace(session, mark=response.mark)
     ledger.leave(session)
     assert signing.store.snapshot().meshes == ()
 

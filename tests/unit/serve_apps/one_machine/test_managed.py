@@ -64,11 +64,11 @@ def test_it_is_given_the_settings_file_and_the_environment(spawn, tmp_path):
 
 def test_one_that_ends_too_early_is_told_with_the_end_of_its_log(spawn):
     process = spawn("raise SystemExit('\\n'.join(f'line {number}' for number in range(100)))")
-    with pytest.raises(RuntimeDoorError, match="part ended before it was ready") as told:
+    with pytest.raises(RuntimeDoorError, match="part ended before it was ready") as reported:
         process.wait_ready(READY_S)
-    assert str(told.value).endswith("line 99")
-    assert f"line {100 - LOG_LINES_SHOWN}\n" in str(told.value)
-    assert f"line {100 - LOG_LINES_SHOWN - 1}\n" not in str(told.value)
+    assert str(reported.value).endswith("line 99")
+    assert f"line {100 - LOG_LINES_SHOWN}\n" in str(reported.value)
+    assert f"line {100 - LOG_LINES_SHOWN - 1}\n" not in str(reported.value)
 
 
 def test_one_that_says_nothing_in_time_is_told_with_its_log(spawn):

@@ -85,9 +85,9 @@ def test_a_part_that_cannot_be_stopped_keeps_no_other_running_and_is_told_of(tmp
 )
 def test_a_store_that_is_away_at_the_start_is_told_by_file_line_and_key(tmp_path: Path, url: str) -> None:
     config = load_config(f"{CONFIG}redis:\n  url: {url.format(nobody())}\n", source="stack.yaml")
-    with pytest.raises(StoreUnavailable, match=r"^stack\.yaml:9:3: redis\.url: .*; start the server, name another") as told:
+    with pytest.raises(StoreUnavailable, match=r"^stack\.yaml:9:3: redis\.url: .*; start the server, name another") as reported:
         Stack(config, StackFolder(tmp_path), say=lambda _: None).start()
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(reported.value)
 
 
 @pytest.mark.parametrize("words", ["redis: embedded server", "ledger: 1 tenant", "cluster local: starting Ray"])

@@ -82,7 +82,7 @@ def linked(root: Stores) -> Any:
     return HttpStageQueue(SimpleNamespace(call=call), WEST)  # type: ignore[arg-type]  # the one method of a link that it calls
 
 
-def told(root: Stores) -> int:
+def reported(root: Stores) -> int:
     return len([entry for entry in root.queue.inbox(0) if entry.kind == "stage"])
 
 
@@ -91,11 +91,11 @@ def test_what_it_reports_after_the_change_is_taken_in_and_nothing_is_twice(url: 
     queues = [linked(root), direct(url)] if before == "http" else [direct(url), linked(root)]
     for batch in (1, 2, 3):
         queues[0].report(claim, batch, (started(batch),))
-    assert told(root) == 3
+    assert reported(root) == 3
     queues[1].report(claim, 3, (started(3),))  # Its answer was lost.
-    assert told(root) == 3
+    assert reported(root) == 3
     queues[1].report(claim, 4, (started(4),))
-    assert told(root) == 4
+    assert reported(root) == 4
 
 
 def test_a_batch_that_went_half_is_completed_by_the_other_way(url: str, root: Stores, claim: Claim) -> None:

@@ -12,7 +12,7 @@ from serve_apps.requests.described import link_name, statuses_of
 from serve_apps.root import gateway
 
 DESCRIBED = GatewayWorld().app.openapi()
-OPERATIONS = [(method, path, told) for path, methods in DESCRIBED["paths"].items() for method, told in methods.items()]
+OPERATIONS = [(method, path, reported) for path, methods in DESCRIBED["paths"].items() for method, reported in methods.items()]
 ROUTES = [route for router in gateway._ROUTERS for route in router.routes if isinstance(route, APIRoute)]
 
 
@@ -29,17 +29,17 @@ def test_every_operation_is_one_of_a_route():
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.name} {route.path_format}")
 def test_an_operation_tells_what_its_dependencies_refuse(route):
     calls, (method,) = calls_of(route.dependant), route.methods
-    told = {int(status) for status in DESCRIBED["paths"][route.path_format][method.lower()]["responses"]}
-    assert statuses_of(route) <= told
-    assert {401, 429, 503} <= told or route.path_format == "/healthz"
-    assert 403 in told or operating not in calls
-    assert 429 in told or not calls & {asking, looking}
-    assert {408, 413} <= told or not (route.dependant.body_params or "requestBody" in (route.openapi_extra or {}))
+    reported = {int(status) for status in DESCRIBED["paths"][route.path_format][method.lower()]["responses"]}
+    assert statuses_of(route) <= reported
+    assert {401, 429, 503} <= reported or route.path_format == "/healthz"
+    assert 403 in reported or operating not in calls
+    assert 429 in reported or not calls & {asking, looking}
+    assert {408, 413} <= reported or not (route.dependant.body_params or "requestBody" in (route.openapi_extra or {}))
 
 
-@pytest.mark.parametrize(("method", "path", "told"), OPERATIONS, ids=lambda value: value if isinstance(value, str) else "")
-def test_every_refusal_has_the_body_of_errors(method, path, told):
-    for status, response in told["responses"].items():
+@pytest.mark.parametrize(("method", "path", "reported"), OPERATIONS, ids=lambda value: value if isinstance(value, str) else "")
+def test_every_refusal_has_the_body_of_errors(method, path, reported):
+    for status, response in reported["responses"].items():
         if int(status) >= HTTPStatus.BAD_REQUEST:
             assert response["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2] in ("ErrorBody", "NoResultView")
 

@@ -165,11 +165,16 @@ def test_what_a_mesh_wants_and_the_planner_does_not_give_is_told_with_its_reason
 
 
 def test_a_stage_is_explained_with_who_would_give_way_and_its_story(world):
-    told = get(world, "/v1/runs/night/stages/night.1/explain", ACME)
-    assert (told["state"], told["reason"], told["detail"], told["position"]) == ("QUEUED", "QUOTA_EXHAUSTED", "2 cpu short", 1)
-    (gives,) = told["gives_way"]
+    reported = get(world, "/v1/runs/night/stages/night.1/explain", ACME)
+    assert (reported["state"], reported["reason"], reported["detail"], reported["position"]) == (
+        "QUEUED",
+        "QUOTA_EXHAUSTED",
+        "2 cpu short",
+        1,
+    )
+    (gives,) = reported["gives_way"]
     assert (gives["tenant"], gives["mesh"], gives["amounts"]["cpu"]["amount"]) == (SALES, EAST, 1)
-    assert [event["after"] for event in told["story"]] == ["PLANNED", "QUEUED", "QUEUED"]
+    assert [event["after"] for event in reported["story"]] == ["PLANNED", "QUEUED", "QUEUED"]
 
 
 def test_whoever_would_give_way_is_not_named_to_those_who_do_not_reach_it(world):
@@ -179,10 +184,10 @@ def test_whoever_would_give_way_is_not_named_to_those_who_do_not_reach_it(world)
 
 
 def test_a_run_is_explained_by_its_open_stages_and_its_blocked_nodes(world):
-    told = get(world, "/v1/runs/night/explain", RESEARCH)
-    assert [(stage["stage"], stage["reason"]) for stage in told["stages"]] == [("night.1", "QUOTA_EXHAUSTED")]
-    told = get(world, "/v1/runs/report-2/explain", SALES)
-    assert (told["stages"], told["blocked"][0]["reason"]) == ([], "RUNNING_LIMIT")
+    reported = get(world, "/v1/runs/night/explain", RESEARCH)
+    assert [(stage["stage"], stage["reason"]) for stage in reported["stages"]] == [("night.1", "QUOTA_EXHAUSTED")]
+    reported = get(world, "/v1/runs/report-2/explain", SALES)
+    assert (reported["stages"], reported["blocked"][0]["reason"]) == ([], "RUNNING_LIMIT")
 
 
 def test_a_run_out_of_reach_and_a_stage_that_is_not_there_are_404(world):
@@ -363,8 +368,8 @@ def test_leases_tell_where_they_go_and_since_when(world):
 
 
 def test_the_story_of_a_tenant_tells_of_those_below_it_too(world):
-    told = get(world, f"/v1/leases/history?tenant={ACME}", ACME)["chapters"]
-    assert SALES in {chapter["tenant"] for chapter in told}
+    reported = get(world, f"/v1/leases/history?tenant={ACME}", ACME)["chapters"]
+    assert SALES in {chapter["tenant"] for chapter in reported}
     assert world.http(ACME).get(f"/v1/leases/history?tenant={ACME}/nobody").status_code == 403
 
 
@@ -418,8 +423,8 @@ def test_what_an_operator_has_stopped_no_tenant_takes_back(world):
 
 def test_what_the_file_stops_a_release_leaves_stopped(world):
     world.orders.publish(StandingOrders(settings={SALES: QueueSettings(stop=Stop.HOLD)}))
-    told = world.http("*").post(f"/v1/tenants/{SALES}/resume").json()
-    assert (told["stop"], told["changed"]) == ("hold", False)
+    reported = world.http("*").post(f"/v1/tenants/{SALES}/resume").json()
+    assert (reported["stop"], reported["changed"]) == ("hold", False)
 
 
 # -- users -----------------------------------------------------------------------------------------------------------------
@@ -458,8 +463,8 @@ def reasons_everywhere(world, run, tenant):
     result = world.http(tenant).get(f"/v1/runs/{run}/result").json()
     explained = get(world, f"/v1/runs/{run}/explain", tenant)["stages"]
     stage = get(world, f"/v1/runs/{run}/stages/1/explain", tenant)
-    told = (queued, listed, line, shown, shown["stages"][0], summary, result, explained[0], stage)
-    return {one["reason"] for one in told}, {one["detail"] for one in told if "detail" in one}
+    reported = (queued, listed, line, shown, shown["stages"][0], summary, result, explained[0], stage)
+    return {one["reason"] for one in reported}, {one["detail"] for one in reported if "detail" in one}
 
 
 def scene(borrowed):
@@ -515,6 +520,6 @@ def test_what_runs_for_too_long_makes_those_behind_it_overdue_in_every_view(busy
     assert busy.registry.note(
         RegistryNote(watched_ms=busy.clock.wall_ms(), paces={EAST: Pace(run_ms=1_000)}), busy.registry.standings().version
     )
-    told = [get(busy, path, RESEARCH) for path in ("/v1/queues", "/v1/runs/urgent/explain", "/v1/runs/urgent/stages/1/explain")]
-    late = [told[0]["waiting"][0], told[1]["stages"][0], told[2]]
+    reported = [get(busy, path, RESEARCH) for path in ("/v1/queues", "/v1/runs/urgent/explain", "/v1/runs/urgent/stages/1/explain")]
+    late = [reported[0]["waiting"][0], reported[1]["stages"][0], reported[2]]
     assert [(one["start_ms"], one["overdue_ms"]) for one in late] == [(None, 4_002)] * 3

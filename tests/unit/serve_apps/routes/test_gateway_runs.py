@@ -189,8 +189,8 @@ def test_nodes_that_no_mesh_takes_are_told_with_reason_and_detail(world):
     run = submitted(world, "a", "b")
     blocked = {"state": NodeState.BLOCKED, "reason": Reason.LABEL_MISMATCH, "detail": "east: zone=moon is asked"}
     world.move(run, RunState.RUNNING, nodes={"a": blocked})
-    told = world.http().get(f"/v1/runs/{run}").json()["blocked"]
-    assert told == [{"reason": "LABEL_MISMATCH", "detail": "east: zone=moon is asked", "count": 1, "nodes": ["a"]}]
+    reported = world.http().get(f"/v1/runs/{run}").json()["blocked"]
+    assert reported == [{"reason": "LABEL_MISMATCH", "detail": "east: zone=moon is asked", "count": 1, "nodes": ["a"]}]
 
 
 def test_nodes_come_in_pages_and_by_state(world):
@@ -335,7 +335,7 @@ def test_cancel_takes_an_empty_body_and_refuses_unknown_keys(world):
 
 
 @pytest.mark.parametrize(
-    ("asked", "default", "reaches", "confirms", "told"),
+    ("asked", "default", "reaches", "confirms", "reported"),
     [
         pytest.param(None, "D0", "D1", "D1", "D0", id="nobody asks for more than the least"),
         pytest.param("D1", "D0", "D1", "D1", "D1", id="what is asked for is reached"),
@@ -344,12 +344,12 @@ def test_cancel_takes_an_empty_body_and_refuses_unknown_keys(world):
         pytest.param("D1", "D0", "D1", "D0", "D0", id="the disk did not answer in time"),
     ],
 )
-def test_the_answer_names_the_level_that_was_reached(asked, default, reaches, confirms, told):
+def test_the_answer_names_the_level_that_was_reached(asked, default, reaches, confirms, reported):
     durable = MemoryDurability(Durability(reaches), Durability(confirms))
     http = GatewayWorld(durable=durable, durability=Durability(default)).http()
     query = f"?durability={asked}" if asked else ""
     answer = http.post(f"/v1/runs{query}", json=spec_of("a"))
-    assert (answer.status_code, answer.json()["durability"]) == (202, told)
+    assert (answer.status_code, answer.json()["durability"]) == (202, reported)
 
 
 @pytest.mark.parametrize("asked", ["D1", "D2"])

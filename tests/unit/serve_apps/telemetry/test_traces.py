@@ -86,8 +86,8 @@ def test_a_failure_marks_its_node_and_its_run(tmp_path):
 
 def test_attributes_tell_tenant_mesh_cluster_attempt_and_state(tmp_path):
     train = next(span for span in traced(tmp_path, a_record()) if span["name"] == "train")
-    told = {name.removeprefix("schedulemesh."): value for name, value in train["attributes"].items()}
-    assert told.items() >= {"tenant": "acme", "mesh": "east", "cluster": "c1", "attempt": 2, "state": "FAILED", "run": "night"}.items()
+    reported = {name.removeprefix("schedulemesh."): value for name, value in train["attributes"].items()}
+    assert reported.items() >= {"tenant": "acme", "mesh": "east", "cluster": "c1", "attempt": 2, "state": "FAILED", "run": "night"}.items()
 
 
 def test_a_run_that_is_told_twice_is_the_same_trace(tmp_path):

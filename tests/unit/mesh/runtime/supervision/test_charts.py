@@ -125,16 +125,16 @@ def test_sparklines(values: list, expected: str):
 
 
 @pytest.mark.parametrize(
-    ("name", "room", "told"),
+    ("name", "room", "reported"),
     [
         pytest.param("gold", 4, "gold", id="one that fits"),
         pytest.param("a-pool-of-the-vision-team", 11, "a-poo…-team", id="a long one keeps both ends"),
         pytest.param("abcd", 3, "a…d", id="next to no room"),
     ],
 )
-def test_a_long_name_loses_its_middle(name: str, room: int, told: str):
-    assert charts._without_middle(name, room) == told
-    assert len(told) <= room
+def test_a_long_name_loses_its_middle(name: str, room: int, reported: str):
+    assert charts._without_middle(name, room) == reported
+    assert len(reported) <= room
 
 
 def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, series: list[Figures]):

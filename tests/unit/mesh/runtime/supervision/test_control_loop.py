@@ -131,31 +131,31 @@ def test_a_snapshot_that_the_disk_does_not_take_leaves_the_journal_as_it_was(tmp
 
 def test_s13_a_plugin_places_until_it_misbehaves_and_a_replay_knows_since_when(tmp_path):
     loop, archive = loop_on(tmp_path, second=LikesTheSecondNode)
-    told: list[PluginFenced] = []
-    loop.on_fenced = told.append
+    reported: list[PluginFenced] = []
+    loop.on_fenced = reported.append
     two_nodes(loop, policy="second")
     nodes = [submit(loop, f"t{number}").node for number in range(2)]
     assert nodes == ["b", "b"]
-    while not told:
+    while not reported:
         loop.tell(NodeJoined(at_ms=5, node=f"n{len(loop.scheduler.state.table.names)}", total=ONE, labels={}))
         submit(loop, f"more-{len(loop.book.tasks)}")
-    assert [(each.plugin, each.hook, each.why) for each in told] == [("second", "score", "raised OSError: the model server is gone")]
+    assert [(each.plugin, each.hook, each.why) for each in reported] == [("second", "score", "raised OSError: the model server is gone")]
     placed = {task: row.node for task, row in loop.book.tasks.items()}
     archive.close()
     again, _ = loop_on(tmp_path, second=LikesTheSecondNode)
     assert {task: row.node for task, row in again.book.tasks.items()} == placed
-    assert again._plugins.plugins.fenced == tuple(told)
+    assert again._plugins.plugins.fenced == tuple(reported)
     assert state_of(again) == state_of(loop)
 
 
 def test_s13_the_priority_that_a_plugin_gives_is_part_of_the_task_and_a_replay_asks_nobody(tmp_path):
     loop, archive = loop_on(tmp_path, urgent=Urgent)
-    told: list[PluginFenced] = []
-    loop.on_fenced = told.append
+    reported: list[PluginFenced] = []
+    loop.on_fenced = reported.append
     two_nodes(loop)
     submit(loop, "t1", label="now")
     submit(loop, "t2", label="later")
-    assert [(each.plugin, each.hook) for each in told] == [("urgent", "priority")]
+    assert [(each.plugin, each.hook) for each in reported] == [("urgent", "priority")]
     submit(loop, "t3", label="now")
     priorities = {task: row.request.priority for task, row in loop.book.tasks.items()}
     assert priorities == {"t1": 9.0, "t2": 5.0, "t3": 5.0}
@@ -186,7 +186,7 @@ def test_decisions_are_carried_out_and_whoever_waits_is_woken_although_a_listene
         def broken(*_):
             raise OSError("the figures are lost")
 
-        loop.listeners += [broken, lambda *told: heard.append(told)]
+        loop.listeners += [broken, lambda *reported: heard.append(reported)]
         two_nodes(loop)
         waiting = asyncio.create_task(loop.until("t1", lambda: "t1" in loop.book.tasks, 30))
         await asyncio.sleep(0)

@@ -14,25 +14,25 @@ from mesh.actors.members import GroupMember
 from mesh.actors.selection import least_busy
 from mesh.ids import AgentId, TaskId
 from mesh.runtime.supervision.chosen import Chooser
-from mesh.runtime.supervision.in_flight import TOLD_TOGETHER, InFlight, Line
+from mesh.runtime.supervision.in_flight import SENT_TOGETHER, InFlight, Line
 
 
 class Reference:
     """As Ray's, as far as its end is concerned."""
 
     def __init__(self):
-        self.told = []
+        self.reported = []
         self.is_there = False
 
     def _on_ready(self, tell):
         if self.is_there:
             tell(None)
         else:
-            self.told.append(tell)
+            self.reported.append(tell)
 
     def end(self):
         self.is_there = True
-        for tell in self.told:
+        for tell in self.reported:
             tell(None)
 
 
@@ -40,10 +40,10 @@ class OldReference:
     """As an older Ray's: the callback gets the value."""
 
     def __init__(self):
-        self.told = []
+        self.reported = []
 
     def _on_completed(self, tell):
-        self.told.append(tell)
+        self.reported.append(tell)
 
 
 class Method:
@@ -86,7 +86,7 @@ def test_a_result_that_is_there_at_once_is_counted_back():
 def test_an_older_ray_tells_the_end_with_the_value():
     calls, way, reference = InFlight(), line(), OldReference()
     calls.send(reference, way)
-    reference.told[0]("the value")
+    reference.reported[0]("the value")
     assert way.load.in_flight == 0
 
 
@@ -145,7 +145,7 @@ def test_calls_to_an_agent_are_counted_back_a_few_together(sends):
         elif under_way:
             under_way.popleft().end()
         most = max(most, way.load.in_flight) if under_way else 0
-        assert len(under_way) <= way.load.in_flight <= len(under_way) + most // TOLD_TOGETHER
+        assert len(under_way) <= way.load.in_flight <= len(under_way) + most // SENT_TOGETHER
     while under_way:
         under_way.popleft().end()
     assert way.load.in_flight == 0
@@ -155,7 +155,7 @@ def test_most_calls_of_a_burst_are_not_followed_and_nothing_is_held_after_it():
     calls, way = InFlight(), agent_line()
     burst = [Reference() for _ in range(100)]
     list(map(calls.send, burst, repeat(way)))
-    assert sum(len(reference.told) for reference in burst) < 25
+    assert sum(len(reference.reported) for reference in burst) < 25
     held = [weakref.ref(reference) for reference in burst]
     while burst:
         burst.pop(0).end()

@@ -67,7 +67,7 @@ class Scene:
     """A driver; what it tells, and what the one who listens raises first."""
 
     def __init__(self, *errors):
-        self.told, self.errors, self.door = [], list(errors), Door()
+        self.reported, self.errors, self.door = [], list(errors), Door()
         self.events = []
         self.dropped, self.may_remove = [], asyncio.Event()
         store = SimpleNamespace(keep=lambda *_: None, drop=lambda *kept: self.dropped.append(kept))
@@ -87,7 +87,7 @@ class Scene:
         if self.errors:
             raise self.errors.pop(0)
         self.events += events
-        self.told += [(type(event), getattr(event, "attempt", None) or getattr(event, "group", None)) for event in events]
+        self.reported += [(type(event), getattr(event, "attempt", None) or getattr(event, "group", None)) for event in events]
 
     async def remove(self, _):
         await self.may_remove.wait()
@@ -122,7 +122,7 @@ def test_a_start_ends_the_earlier_one_that_the_scheduler_has_given_up_and_does_n
         await scene.carry_out(start(2))
         assert list(scene.door.processes) == ["p2"]
         await scene.up("p2", 2)
-        assert scene.told == [(TaskStarted, 2)]
+        assert scene.reported == [(TaskStarted, 2)]
         assert scene.driver.hosts["t"].name == "p2"
 
     asyncio.run(scene())
@@ -144,7 +144,7 @@ def test_a_cancel_right_after_a_second_start_ends_both_attempts_and_leaves_no_pr
         scene = Scene()
         await scene.carry_out(start(1, group="g1"))
         await scene.carry_out(start(2, group="g2"), stop(2))
-        assert scene.told == [(TaskStopped, 2)]
+        assert scene.reported == [(TaskStopped, 2)]
         assert not scene.door.processes
         assert not scene.driver.hosts
 
@@ -155,9 +155,9 @@ def test_the_order_to_stop_an_earlier_attempt_never_calls_off_a_newer_start():
     async def scene():
         scene = Scene()
         await scene.carry_out(start(2), stop(1))
-        assert scene.told == [(TaskStopped, 1)]
+        assert scene.reported == [(TaskStopped, 1)]
         await scene.up("p1", 2)
-        assert scene.told == [(TaskStopped, 1), (TaskStarted, 2)]
+        assert scene.reported == [(TaskStopped, 1), (TaskStarted, 2)]
         assert list(scene.door.processes) == ["p1"]
 
     asyncio.run(scene())
@@ -174,7 +174,7 @@ def test_the_loss_of_one_attempt_leaves_the_next_one_its_process():
         await scene.up("p2", 2)
         scene.may_remove.set()
         await turns()
-        assert scene.told == [(TaskStarted, 1), (TaskStarted, 2), (AgentLost, 1), (GroupGone, "g1")]
+        assert scene.reported == [(TaskStarted, 1), (TaskStarted, 2), (AgentLost, 1), (GroupGone, "g1")]
         assert scene.driver.hosts["t"].name == "p2"
 
     asyncio.run(scene())
@@ -187,7 +187,7 @@ def test_which_process_had_a_task_is_forgotten_on_disk_too_when_it_dies():
         await scene.up("p1", 1)
         scene.driver.process_ended(scene.door.processes["p1"], "it died")
         await turns()
-        assert scene.told == [(TaskStarted, 1), (AgentLost, 1)]
+        assert scene.reported == [(TaskStarted, 1), (AgentLost, 1)]
         assert (scene.driver.hosts, scene.dropped) == ({}, [("t", "process")])
 
     asyncio.run(scene())
@@ -273,7 +273,7 @@ def test_a_call_that_the_connection_broke_is_made_again(monkeypatch, answers, ma
         await scene.up("p1", 1)
         assert calls.made == made
         assert ends == [(ENDED, "the value, left with Ray")] * kept
-        assert scene.told.count((TaskEnded, 1)) == kept
+        assert scene.reported.count((TaskEnded, 1)) == kept
 
     asyncio.run(scene())
 
@@ -293,6 +293,6 @@ def test_a_call_is_not_made_again_of_a_task_that_is_not_there_any_more(monkeypat
 
         calls = process.handle.run = Died(ActorUnavailableError("the connection broke", None))
         await scene.up("p1", 1)
-        assert (calls.made, scene.told) == (1, [(TaskStarted, 1), (AgentLost, 1)])
+        assert (calls.made, scene.reported) == (1, [(TaskStarted, 1), (AgentLost, 1)])
 
     asyncio.run(scene())

@@ -16,7 +16,7 @@ from mesh.scheduling.tasks import TaskRequest, TaskState
 ONE = ResourceSet.of({"cpu": 1})
 
 
-def told(archive, scheduler, book, *events):
+def reported(archive, scheduler, book, *events):
     decisions = scheduler.handle(*events)
     archive.append(scheduler.state.version, events, decisions)
     book.fold(events, decisions)
@@ -26,12 +26,12 @@ def told(archive, scheduler, book, *events):
 def busy_mesh(archive):
     """One node of one CPU, a task that runs and one that waits."""
     scheduler, book = MeshScheduler(), OrderBook()
-    told(archive, scheduler, book, NodeJoined(at_ms=1, node="n", total=ONE, labels={}))
-    told(archive, scheduler, book, PoolConfigured(at_ms=2, spec=PoolSpec(pool="p", capacity=ONE.times(4))))
-    told(archive, scheduler, book, PoolConfigured(at_ms=2, spec=PoolSpec(pool="g", capacity=ONE, groups=GroupPoolSpec())))
+    reported(archive, scheduler, book, NodeJoined(at_ms=1, node="n", total=ONE, labels={}))
+    reported(archive, scheduler, book, PoolConfigured(at_ms=2, spec=PoolSpec(pool="p", capacity=ONE.times(4))))
+    reported(archive, scheduler, book, PoolConfigured(at_ms=2, spec=PoolSpec(pool="g", capacity=ONE, groups=GroupPoolSpec())))
     for task in ("a", "b"):
-        told(archive, scheduler, book, TaskSubmitted(at_ms=3, request=TaskRequest(task=task, pool="p", resources=ONE)))
-    told(archive, scheduler, book, TaskStarted(at_ms=4, task="a", attempt=1, agent="a.1"))
+        reported(archive, scheduler, book, TaskSubmitted(at_ms=3, request=TaskRequest(task=task, pool="p", resources=ONE)))
+    reported(archive, scheduler, book, TaskStarted(at_ms=4, task="a", attempt=1, agent="a.1"))
     return scheduler, book
 
 
@@ -39,7 +39,7 @@ def test_an_order_is_open_until_it_is_answered(tmp_path):
     archive = Archive(tmp_path)
     scheduler, book = busy_mesh(archive)
     assert (list(book.starts), book.tasks["a"].state) == ([], TaskState.RUNNING)
-    told(archive, scheduler, book, TaskEnded(at_ms=5, task="a", attempt=1))
+    reported(archive, scheduler, book, TaskEnded(at_ms=5, task="a", attempt=1))
     assert (book.tasks["a"].state, list(book.starts), book.tasks["b"].state) == (TaskState.SUCCEEDED, ["b"], TaskState.SWAP)
 
 
@@ -56,7 +56,7 @@ def test_s22_snapshot_and_the_journal_after_it_give_them_back(tmp_path):
     archive = Archive(tmp_path)
     scheduler, book = busy_mesh(archive)
     archive.snapshot(Memory(scheduler=scheduler, book=book, jobs=JobController()))
-    told(archive, scheduler, book, TaskEnded(at_ms=5, task="a", attempt=1))
+    reported(archive, scheduler, book, TaskEnded(at_ms=5, task="a", attempt=1))
     archive.close()
     again = Archive(tmp_path).load(MeshScheduler)
     assert again.book == book
@@ -98,17 +98,17 @@ def test_the_order_to_stop_an_attempt_that_was_given_up_is_answered_when_the_nex
 def test_s17_what_went_wrong_with_a_kept_state_is_remembered_until_it_is_kept_well(tmp_path):
     archive = Archive(tmp_path)
     scheduler, book = busy_mesh(archive)
-    told(archive, scheduler, book, TaskCancelled(at_ms=5, task="b"))
-    told(archive, scheduler, book, TaskCancelled(at_ms=5, task="a"))
-    told(archive, scheduler, book, TaskStopped(at_ms=6, task="a", attempt=1, unkept="the preserver raised"))
+    reported(archive, scheduler, book, TaskCancelled(at_ms=5, task="b"))
+    reported(archive, scheduler, book, TaskCancelled(at_ms=5, task="a"))
+    reported(archive, scheduler, book, TaskStopped(at_ms=6, task="a", attempt=1, unkept="the preserver raised"))
     assert task_status(scheduler.state, book, "a", book.tasks["a"]).detail.startswith("the preserver raised; the default state is used")
     again = TaskSubmitted(at_ms=7, request=book.tasks["a"].request, resume=True, first_attempt=1)
-    told(archive, scheduler, book, again)
-    told(archive, scheduler, book, TaskStarted(at_ms=8, task="a", attempt=2, agent="a.2"))
+    reported(archive, scheduler, book, again)
+    reported(archive, scheduler, book, TaskStarted(at_ms=8, task="a", attempt=2, agent="a.2"))
     assert "the preserver raised" in task_status(scheduler.state, book, "a", book.tasks["a"]).detail
-    told(archive, scheduler, book, TaskCancelled(at_ms=9, task="a", requeue=True))
-    told(archive, scheduler, book, TaskStopped(at_ms=10, task="a", attempt=2))
-    told(archive, scheduler, book, TaskStarted(at_ms=11, task="a", attempt=3, agent="a.3", unrestored="the restorer raised"))
+    reported(archive, scheduler, book, TaskCancelled(at_ms=9, task="a", requeue=True))
+    reported(archive, scheduler, book, TaskStopped(at_ms=10, task="a", attempt=2))
+    reported(archive, scheduler, book, TaskStarted(at_ms=11, task="a", attempt=3, agent="a.3", unrestored="the restorer raised"))
     assert "the restorer raised" in task_status(scheduler.state, book, "a", book.tasks["a"]).detail
     archive.close()
     assert Archive(tmp_path).load(MeshScheduler).book == book

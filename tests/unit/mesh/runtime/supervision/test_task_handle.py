@@ -53,11 +53,11 @@ class Answering:
 def test_a_handle_that_has_heard_of_a_later_attempt_calls_that_one_also_when_ray_does_not_know_of_the_death_yet():
     link = Answering()
     handle = TaskHandle(link, TaskId("t"))
-    for told in (handle.status, handle.wait_started):
+    for reported in (handle.status, handle.wait_started):
         before = handle.remote("go")
         link.start_again()
         assert handle.remote("go") == before, "nobody has told it"
-        assert told().attempt == link.status.attempt
+        assert reported().attempt == link.status.attempt
         attempt = link.status.attempt
         assert handle.remote("go") == (f"process {attempt}", f"t#{attempt}.go") != before
 

@@ -12,13 +12,13 @@ class Door:
     """A supervisor that answers as the test says."""
 
     def __init__(self):
-        self.told = []
+        self.reported = []
         self.receipt = Receipt.TAKEN
         self.answered = {}  #: By the message's place, from 1.
 
     def tell(self, attempt, kind, payload):
-        self.told.append((attempt, kind, payload))
-        place = len(self.told)
+        self.reported.append((attempt, kind, payload))
+        place = len(self.reported)
         return lambda: self.answered.get(place, self.receipt)
 
 
@@ -33,7 +33,7 @@ def test_what_is_told_is_sent_in_order():
     subject.tell(A, 1, "ended", "e")
     subject.turn_once()
     subject.turn_once()
-    assert door.told == [(1, "blocked", None), (1, "ended", "e")]
+    assert door.reported == [(1, "blocked", None), (1, "ended", "e")]
 
 
 def test_what_was_lost_is_told_again_until_it_is_taken():
@@ -47,7 +47,7 @@ def test_what_was_lost_is_told_again_until_it_is_taken():
     door.receipt = Receipt.TAKEN
     subject.turn_once()
     subject.turn_once()
-    assert door.told == [(1, "ended", "e")] * 3
+    assert door.reported == [(1, "ended", "e")] * 3
     assert subject.turn_once() > 1
 
 
@@ -58,7 +58,7 @@ def test_of_checkpoints_that_wait_the_last_one_of_each_attempt_is_told():
         subject.tell(A, 1, "checkpoint", number)
     subject.tell(B, 1, "checkpoint", "other")
     subject.turn_once()
-    assert door.told == [(1, "checkpoint", 4), (1, "checkpoint", "other")]
+    assert door.reported == [(1, "checkpoint", 4), (1, "checkpoint", "other")]
 
 
 def test_a_lost_checkpoint_does_not_come_after_a_newer_one():
@@ -72,7 +72,7 @@ def test_a_lost_checkpoint_does_not_come_after_a_newer_one():
     door.answered = {1: Receipt.LOST}
     subject.turn_once()
     subject.turn_once()
-    assert [payload for _, _, payload in door.told] == [1, 2]
+    assert [payload for _, _, payload in door.reported] == [1, 2]
 
 
 def test_s15_a_report_is_told_every_period_and_not_on_top_of_one_that_is_not_answered():
@@ -80,14 +80,14 @@ def test_s15_a_report_is_told_every_period_and_not_on_top_of_one_that_is_not_ans
     subject = teller(door, period_s=0.0)
     subject.turn_once()
     subject.turn_once()
-    assert door.told == [(7, "report", "report")] * 2
+    assert door.reported == [(7, "report", "report")] * 2
     door.receipt = Receipt.OUT
     for _ in range(3):
         subject.turn_once()
-    assert len(door.told) == 2
+    assert len(door.reported) == 2
     door.receipt = Receipt.LOST  # A report is not told again; the next one is.
     subject.turn_once()
-    assert len(door.told) == 3
+    assert len(door.reported) == 3
 
 
 def test_s15_the_period_can_be_set():
@@ -96,7 +96,7 @@ def test_s15_the_period_can_be_set():
     assert subject.turn_once() > 5
     subject.set_period(0.0)
     assert subject.turn_once() == 0
-    assert len(door.told) == 1
+    assert len(door.reported) == 1
 
 
 def test_a_supervisor_that_is_away_is_not_flooded_when_it_comes_back():
@@ -107,11 +107,11 @@ def test_a_supervisor_that_is_away_is_not_flooded_when_it_comes_back():
         subject.tell(A, 1, "blocked", number)
     subject.turn_once()
     subject.turn_once()
-    assert len(door.told) == OUT_MAX
+    assert len(door.reported) == OUT_MAX
     door.receipt = Receipt.TAKEN
     for _ in range(3):
         subject.turn_once()
-    assert [payload for _, _, payload in door.told] == list(range(3 * OUT_MAX))
+    assert [payload for _, _, payload in door.reported] == list(range(3 * OUT_MAX))
 
 
 def test_of_an_attempt_whose_stop_was_answered_nothing_is_told_any_more():
@@ -124,4 +124,4 @@ def test_of_an_attempt_whose_stop_was_answered_nothing_is_told_any_more():
     subject.tell(A, 2, "blocked", None)
     subject.forget(A, 1)
     subject.turn_once()
-    assert door.told == [(1, "ended", "out"), (2, "blocked", None)]
+    assert door.reported == [(1, "ended", "out"), (2, "blocked", None)]

@@ -14,14 +14,14 @@ class Listener:
     """Remembers what it is told, after it has raised these errors; understands nothing of one group."""
 
     def __init__(self, *errors, odd=None):
-        self.told, self.errors, self.odd = [], list(errors), odd
+        self.reported, self.errors, self.odd = [], list(errors), odd
 
     def take(self, *events):
         if self.errors:
             raise self.errors.pop(0)
         if self.odd in [event.group for event in events]:
             raise MeshError("what is that?")
-        self.told += [(type(event), event.group) for event in events]
+        self.reported += [(type(event), event.group) for event in events]
 
 
 async def turns(count):
@@ -38,7 +38,7 @@ def test_news_that_the_disk_does_not_take_are_told_again_in_order(monkeypatch):
         for group in ("g1", "g2"):
             news.tell(GroupGone(at_ms=1, group=group))
         await turns(100)
-        assert listener.told == [(GroupGone, "g1"), (GroupGone, "g2")]
+        assert listener.reported == [(GroupGone, "g1"), (GroupGone, "g2")]
 
     asyncio.run(scene())
 
@@ -52,7 +52,7 @@ def test_news_that_the_scheduler_never_understands_do_not_hold_up_those_behind_t
         for group in ("g1", "g2"):
             news.tell(GroupGone(at_ms=1, group=group))
         await turns(100)
-        assert listener.told == [(GroupGone, "g2")]
+        assert listener.reported == [(GroupGone, "g2")]
 
     asyncio.run(scene())
 
@@ -78,6 +78,6 @@ def test_one_event_that_is_never_understood_does_not_take_its_batch_with_it(monk
         news = UntoldNews(listener.take)
         news.tell(*(GroupGone(at_ms=1, group=group) for group in ("g1", "g2", "g3")))
         await turns(100)
-        assert listener.told == [(GroupGone, "g1"), (GroupGone, "g3")]
+        assert listener.reported == [(GroupGone, "g1"), (GroupGone, "g3")]
 
     asyncio.run(scene())

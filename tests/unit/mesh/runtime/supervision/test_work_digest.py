@@ -127,9 +127,9 @@ def test_the_digest_is_the_same_in_another_process_where_hashes_and_lines_are_ot
     given = f"given = {ARGUMENTS}"
     program = f"# a line above\n\n{SOURCE}\n{given}\n{ASKED}"
     surroundings = {"PYTHONHASHSEED": "7", "PYTHONPATH": ":".join(sys.path)}
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=surroundings)
+    reported = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=surroundings)
     here = names_of(f"{SOURCE}\n{given}\n")
-    assert told.stdout == work_digest(here["Work"], here["given"], "run", ((here["Config"](),), {}), {"A": "1"})
+    assert reported.stdout == work_digest(here["Work"], here["given"], "run", ((here["Config"](),), {}), {"A": "1"})
 
 
 @pytest.mark.parametrize(
