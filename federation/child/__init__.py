@@ -6,8 +6,8 @@
     purse          lease client: spends leases, asks for more   wanting       quota demand that the mesh sends to the ledger
     docket         decision queue of admission                  claims        stages claimed from the queue
     making_way     choice of victims within one tenant          right_of_way  preemption: stops victims, holds the freed room
-    running_stage  a stage between its claim and its end        tidings       status reports on stages
-    adoption       recovery of an earlier process's work        told_batches  recent reports, in case the store loses them
+    running_stage  a stage between its claim and its end        status_reporter  status reports on stages
+    adoption       recovery of an earlier process's work        sent_reports  recent reports, in case the store loses them
     cadence        when the next heartbeat is due
 
 Source: ADR 0019, 0024, 0025, 0028, 0030.

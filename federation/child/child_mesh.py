@@ -7,7 +7,7 @@ begins and is renewed, what comes in, and what becomes void at its end. The rest
 - `books`: queued stages, lease accounting, running stages; `purse`: asks the ledger for quota that the leases at hand do not cover,
   and returns idle quota;
 - `docket`: carries out admission's decisions; `claims`: claims stages from the queue and starts them;
-- `right_of_way`: preempts stages for more urgent ones of the same tenant; `tidings`: reports to the root, late if necessary.
+- `right_of_way`: preempts stages for more urgent ones of the same tenant; `reporter`: reports to the root, late if necessary.
 
 When the ledger reduces a lease, the mesh stops the least urgent and most recently started stages, then reports the freed quota.
 
@@ -40,8 +40,8 @@ from federation.child.guard import DONE_AT_ONCE, Guard, remedy_of, will_pass
 from federation.child.purse import Purse
 from federation.child.right_of_way import RightOfWay
 from federation.child.running_stage import RunningStage, beyond_limit
+from federation.child.status_reporter import StatusReporter
 from federation.child.tenure import Tenure
-from federation.child.tidings import Tidings
 from federation.dispatch import HEADS_MAX, Claim, ClaimedStage, Mail, MailKind, StageQueue
 from federation.errors import (
     FutureToken,
@@ -101,10 +101,10 @@ class ChildMesh:
         self._tenure = tenure = Tenure()
         self._books = books = Books(record)
         self._guard = guard = Guard(mesh=record.mesh, tenure=tenure, clock=clock, lose=self._lose_session)
-        self._tidings = Tidings(books=books, queue=queue, blobs=blobs, host=host, guard=guard)
+        self._reporter = StatusReporter(books=books, queue=queue, blobs=blobs, host=host, guard=guard)
         self._purse = Purse(books=books, tenure=tenure, ledger=ledger, clock=clock, guard=guard, overdrawn=self._give_way)
         self._claims = Claims(
-            books=books, tenure=tenure, tidings=self._tidings, queue=queue, blobs=blobs, host=host, clock=clock, guard=guard
+            books=books, tenure=tenure, reporter=self._reporter, queue=queue, blobs=blobs, host=host, clock=clock, guard=guard
         )
         self._docket = Docket(books=books, purse=self._purse, tenure=tenure, queue=queue, guard=guard, start=self._claims.start)
         self._right_of_way = RightOfWay(books=books, purse=self._purse, docket=self._docket, tenure=tenure, host=host, clock=clock)
@@ -139,7 +139,7 @@ class ChildMesh:
             return
         self._beats += 1
         self._is_comparing |= self._beats % BEATS_PER_COMPARISON == 0
-        self._tidings.ask_again()
+        self._reporter.ask_again()
         self._work()
         self._look_at_the_clock(self._clock.monotonic_ms())
 
@@ -154,7 +154,7 @@ class ChildMesh:
 
         Round-robin: the next beat begins after the step that used up the time or failed, so a long step starves no other.
         """
-        works = (self._tidings.tell, self._look, self._docket.explain, self._give_back_idle, self._claims.bring_inputs, self._compare)
+        works = (self._reporter.report, self._look, self._docket.explain, self._give_back_idle, self._claims.bring_inputs, self._compare)
         for place in (*range(self._first, len(works)), *range(self._first)):
             if not self._guard(works[place]) or self._guard.has_to_stop(DONE_AT_ONCE):
                 self._first = (place + 1) % len(works)
@@ -183,8 +183,8 @@ class ChildMesh:
         response, beat = self._tenure.renew(self._ledger, self._books, self._clock.monotonic_ms())
         self._purse.take_in(response, [(ack.tenant, ack.flavor) for ack in beat.acks])
         if self._tenure.held().epoch != epoch:
-            self._docket.tell_again()
-            self._tidings.tell_again()
+            self._docket.report_again()
+            self._reporter.report_again()
         self._note_renewal(sent_ms)
 
     def _note_renewal(self, sent_ms: int) -> None:
@@ -233,7 +233,7 @@ class ChildMesh:
         log.warning("session lost: all work stops", mesh=self._record.mesh, why=why, stages=sorted(self._books.running))
         self._host.stop_all()
         self._tenure.end()
-        self._tidings.clear()
+        self._reporter.clear()
         self._docket.clear()
         self._purse.forget_refusals()
         self._books.begin()
@@ -262,14 +262,14 @@ class ChildMesh:
             self._docket.take(heirloom.found)
             if heirloom.payer is not None:
                 self._books.balance.spend(stage, heirloom.payer, heirloom.amounts, self._clock.monotonic_ms())
-            self._tidings.add_start(running, heirloom.holder, heirloom.note)
+            self._reporter.add_start(running, heirloom.holder, heirloom.note)
         goes_on = frozenset(self._books.running)
         for remnant in adoption.remnants:
             self._keep_paying(remnant)
         self._host.go_on(goes_on)
         self._purse.take_in(self._tenure.response)  # The overdraft check needs the amounts spent.
         for claimed in adoption.missing:
-            self._tidings.add_loss(claimed.claim, Reason.WORKER_LOST)
+            self._reporter.add_loss(claimed.claim, Reason.WORKER_LOST)
         for heirloom in adoption.stages:
             self._catch_up(heirloom.claimed)
         self._guard(self._claims.bring_inputs)
@@ -322,11 +322,11 @@ class ChildMesh:
             return
         over = any(isinstance(message, (StageEnded, StageLost)) for message in report.messages)
         running.note(report.messages)
-        self._tidings.add_report(running, report)
+        self._reporter.add_report(running, report)
         if over:
             del self._books.running[report.stage]
-            self._tidings.then(partial(self._docket.end, report.stage))
-        self._guard(self._tidings.tell)
+            self._reporter.then(partial(self._docket.end, report.stage))
+        self._guard(self._reporter.report)
         if over and running.gives_way:
             self._tenure.hurry()  # Another tenant waits for the reclaimed quota.
 

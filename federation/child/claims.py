@@ -16,8 +16,8 @@ from federation.child.adoption import StageNote, written
 from federation.child.books import Books
 from federation.child.guard import Guard
 from federation.child.running_stage import RunningStage
+from federation.child.status_reporter import StatusReporter
 from federation.child.tenure import Tenure
-from federation.child.tidings import Tidings
 from federation.dispatch import HEADS_MAX, StageQueue
 from federation.errors import SessionLost
 from federation.routing.openness import may_use
@@ -39,7 +39,7 @@ class Claims:
 
     books: Books
     tenure: Tenure
-    tidings: Tidings
+    reporter: StatusReporter
     queue: StageQueue
     blobs: BlobStore
     host: StageHost
@@ -92,11 +92,11 @@ class Claims:
         except MeshError:  # Nothing runs, so the host will never report an end.
             log.exception("a stage could not be started", mesh=self.books.record.mesh, stage=name)
             del self.books.running[name]
-            self.tidings.add_loss(claimed.claim, Reason.WORKER_LOST)
-            self.guard(self.tidings.tell_in_turn)
+            self.reporter.add_loss(claimed.claim, Reason.WORKER_LOST)
+            self.guard(self.reporter.report_in_turn)
             return admission.handle(events.WorkloadWithdrawn(workload=name))
-        self.tidings.add_start(running, holder, note)
-        self.guard(self.tidings.tell_in_turn)
+        self.reporter.add_start(running, holder, note)
+        self.guard(self.reporter.report_in_turn)
         if claimed.cancelled:
             running.cancel(self.host)
         return []
@@ -140,23 +140,23 @@ class Claims:
         Raises:
             SessionLost: The session is lost; other errors of the store pass through.
         """
-        if self.tidings:
+        if self.reporter:
             return True  # The store lacks the pending reports.
         running = self.books.running
         claims = self.queue.claims_of(self.tenure.held())
         unclaimed = sorted(running.keys() - {claimed.claim.stage for claimed in claims})
         if unclaimed:  # The store has lost its last second, or someone has closed the claim.
-            self.tidings.doubt(running[stage] for stage in unclaimed)
-            self.tidings.tell()
+            self.reporter.doubt(running[stage] for stage in unclaimed)
+            self.reporter.report()
         done = 0
         for claimed in claims:
             if self.guard.has_to_stop(done):
                 return False
             ours = running.get(claimed.claim.stage)
-            if ours is None and self.tidings.tell_end_again(claimed.claim):
+            if ours is None and self.reporter.report_end_again(claimed.claim):
                 continue  # The store has lost the report of the stage's end.
             if ours is None:
-                self.tidings.tell_lost(claimed.claim, Reason.LEDGER_UNREACHABLE)
+                self.reporter.report_lost(claimed.claim, Reason.LEDGER_UNREACHABLE)
                 done += 1
                 continue
             done += self.bring(ours, claimed.inputs)

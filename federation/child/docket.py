@@ -58,7 +58,7 @@ class Docket:
         self._unexplained.clear()
         self._response.clear()
 
-    def tell_again(self) -> None:
+    def report_again(self) -> None:
         """Report the reasons of all waiting stages again, since the store may have lost them."""
         self._unexplained = {**self._response, **self._unexplained}
         self._response.clear()
@@ -147,7 +147,7 @@ class Docket:
 
     def _first_alike(self) -> tuple[list[StageId], Reason, str]:
         """Return the first unreported stages that wait for the same reason."""
-        untold = self._unexplained.values()
-        first = next(iter(untold))
-        alike = takewhile(lambda one: (one.reason, one.detail) == (first.reason, first.detail), untold)
+        unreported = self._unexplained.values()
+        first = next(iter(unreported))
+        alike = takewhile(lambda one: (one.reason, one.detail) == (first.reason, first.detail), unreported)
         return [one.workload for one in islice(alike, EXPLAINED_MAX)], first.reason, first.detail

@@ -47,7 +47,7 @@ class AnyInterleaving(RuleBasedStateMachine):
         self.running = {}
         self.count = 0
 
-    def tell(self, *events):
+    def report(self, *events):
         for decision in self.scheduler.handle(*events):
             if isinstance(decision, AcquireLease):
                 assert decision.workload not in self.asked
@@ -67,14 +67,14 @@ class AnyInterleaving(RuleBasedStateMachine):
     def offer(self, slot, width, priority):
         self.count += 1
         name = f"w{self.count}"
-        self.tell(WorkloadOffered(workload=name, tenant="acme", slot=slot, width=width, priority=priority, yielding=self.yielding))
+        self.report(WorkloadOffered(workload=name, tenant="acme", slot=slot, width=width, priority=priority, yielding=self.yielding))
         return name
 
     @rule(name=names, slot=slots)
     def offer_again(self, name, slot):
         if name in self.scheduler.workloads:
             known = set(self.scheduler.workloads)
-            self.tell(WorkloadOffered(workload=name, tenant="other", slot=slot, width=9, priority=9))
+            self.report(WorkloadOffered(workload=name, tenant="other", slot=slot, width=9, priority=9))
             assert set(self.scheduler.workloads) == known
 
     @precondition(lambda self: self.asked)
@@ -83,7 +83,7 @@ class AnyInterleaving(RuleBasedStateMachine):
         name = draw.draw(st.sampled_from(sorted(self.asked)))
         wanted = self.asked.pop(name)
         granted = draw.draw(st.integers(1, wanted.want))
-        self.tell(LeaseGranted(workload=name, slots=granted, token=1))
+        self.report(LeaseGranted(workload=name, slots=granted, token=1))
         assert (self.running[name].slots, self.running[name].pool, self.running[name].slot) == (granted, wanted.pool, wanted.slot)
 
     @precondition(lambda self: self.asked)
@@ -91,7 +91,7 @@ class AnyInterleaving(RuleBasedStateMachine):
     def refuse(self, draw, reason):
         name = draw.draw(st.sampled_from(sorted(self.asked)))
         del self.asked[name]
-        self.tell(LeaseRefused(workload=name, reason=reason, detail="in words"))
+        self.report(LeaseRefused(workload=name, reason=reason, detail="in words"))
 
     @rule(name=names, draw=st.data())
     def promise(self, name, draw):
@@ -100,26 +100,26 @@ class AnyInterleaving(RuleBasedStateMachine):
         if fitting:
             pool = draw.draw(st.sampled_from(fitting))
             victims = draw.draw(st.sets(st.sampled_from(sorted(self.running)))) if self.running else set()
-            self.tell(RoomPromised(workload=name, pool=pool, victims=frozenset(victims), until_ms=0, detail="others stop"))
+            self.report(RoomPromised(workload=name, pool=pool, victims=frozenset(victims), until_ms=0, detail="others stop"))
 
     @rule(name=names)
     def end_promise(self, name):
-        self.tell(PromiseEnded(workload=name))
+        self.report(PromiseEnded(workload=name))
 
     @rule(name=names, withdrawn=st.booleans())
     def end(self, name, withdrawn):
         self.asked.pop(name, None)
-        self.tell(WorkloadWithdrawn(workload=name) if withdrawn else WorkloadEnded(workload=name))
+        self.report(WorkloadWithdrawn(workload=name) if withdrawn else WorkloadEnded(workload=name))
         assert name not in self.scheduler.workloads
         assert name not in self.running
 
     @rule()
     def room_may_have_come(self):
-        self.tell(RoomMayHaveCome())
+        self.report(RoomMayHaveCome())
 
     @rule(tenant=st.sampled_from(["acme", "other"]))
     def a_lease_came_free(self, tenant):
-        self.tell(LeaseCameFree(tenant=tenant))
+        self.report(LeaseCameFree(tenant=tenant))
 
     @invariant()
     def the_books_are_in_order(self):
@@ -172,11 +172,11 @@ class InOrder(AnyInterleaving):
 
     yielding = YieldRules(flavors=("f1",), in_order=True)
 
-    def tell(self, *events):
+    def report(self, *events):
         gathering = {name for name, kept in self.scheduler.workloads.items() if kept.state is WorkloadState.GATHERING}
         gathering |= {event.workload for event in events if isinstance(event, RoomPromised)}
         asked = set(self.asked)
-        super().tell(*events)
+        super().report(*events)
         waiting = {name: kept for name, kept in self.scheduler.workloads.items() if kept.state is not WorkloadState.RUNNING}
         for name in (set(self.asked) - asked - gathering) & waiting.keys():
             before = {other for other, kept in waiting.items() if kept.turn < waiting[name].turn}

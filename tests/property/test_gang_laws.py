@@ -32,24 +32,24 @@ class Cluster:
         self.now_ms = 0
         self.started: list[str] = []
         nodes = [events.NodeJoined(at_ms=0, node=NodeName(f"n{index}"), total=cpus(size)) for index, size in enumerate(sizes)]
-        self.tell(*nodes, events.PoolConfigured(at_ms=0, spec=PoolSpec(pool=POOL, capacity=cpus(sum(sizes)))))
+        self.report(*nodes, events.PoolConfigured(at_ms=0, spec=PoolSpec(pool=POOL, capacity=cpus(sum(sizes)))))
 
-    def tell(self, *happened: events.Event) -> list[Decision]:
+    def report(self, *happened: events.Event) -> list[Decision]:
         self.now_ms += 1
         response = self.mesh.handle(*happened)
         assert violations(self.mesh) == []
         for order in response:
             if isinstance(order, StartTask):
                 self.started.append(order.task)
-                self.tell(events.TaskStarted(at_ms=self.now_ms, task=order.task, attempt=order.attempt, agent=order.agent))
+                self.report(events.TaskStarted(at_ms=self.now_ms, task=order.task, attempt=order.attempt, agent=order.agent))
         return response
 
     def submit(self, name: str, count: float, priority: float, **request: object) -> list[Decision]:
         wanted = {"task": TaskId(name), "pool": POOL, "resources": cpus(count), "priority": priority, **request}
-        return self.tell(events.TaskSubmitted(at_ms=self.now_ms, request=TaskRequest(**wanted)))
+        return self.report(events.TaskSubmitted(at_ms=self.now_ms, request=TaskRequest(**wanted)))
 
     def over(self, kind: type[events.TaskEnded | events.TaskStopped], task: str) -> None:
-        self.tell(kind(at_ms=self.now_ms, task=TaskId(task), attempt=self.mesh.state.records[TaskId(task)].attempt))
+        self.report(kind(at_ms=self.now_ms, task=TaskId(task), attempt=self.mesh.state.records[TaskId(task)].attempt))
 
 
 @given(
@@ -101,9 +101,9 @@ def test_a_gang_starts_within_as_many_ends_of_small_tasks_as_there_are_small_pla
     for index in range(size):
         cluster.submit(f"g{index}", count, 5.0, gang="g", gang_size=size)
     cluster.now_ms += 100  # A second wait too: nothing is lent any more.
-    cluster.tell(events.Ticked(at_ms=cluster.now_ms))
+    cluster.report(events.Ticked(at_ms=cluster.now_ms))
     cluster.now_ms += 100
-    cluster.tell(events.Ticked(at_ms=cluster.now_ms))
+    cluster.report(events.Ticked(at_ms=cluster.now_ms))
     for turn in range(12):
         if "g0" in cluster.started:
             break

@@ -80,7 +80,7 @@ class World:
         self.is_late = False  #: An answer of an earlier round was taken: the controller may hold places that are gone.
         self.crowded_out = []
 
-    def tell(self, event):
+    def report(self, event):
         self.at_ms += 1
         over = {job.job for job in self.controller.jobs.values() if job.is_over}
         decisions = self.controller.handle(event)
@@ -115,7 +115,7 @@ class World:
 
     def submit(self, spec):
         self.specs[spec.job] = spec
-        self.tell(JobSubmitted(at_ms=self.at_ms, spec=spec))
+        self.report(JobSubmitted(at_ms=self.at_ms, spec=spec))
 
     def round(self, draw):
         found = allocate(self.controller.snapshot(), self.nodes, draw=lambda _: 0)
@@ -123,7 +123,7 @@ class World:
             self.check(each)
         late = draw(st.booleans()) and len(found) > 1  # The answers of one round need not arrive in order.
         for each in reversed(found) if late else found:
-            self.tell(MembersAllocated(at_ms=self.at_ms, allocation=each))
+            self.report(MembersAllocated(at_ms=self.at_ms, allocation=each))
 
     def check(self, found):
         """A gang, and the smallest part of any job, is placed whole or not at all."""
@@ -136,21 +136,21 @@ class World:
 
     def starts(self, job, member):
         attempt = self.live[job, member][0]
-        self.tell(MemberStarted(at_ms=self.at_ms, job=job, member=member, attempt=attempt, address=f"{job}:{attempt}"))
+        self.report(MemberStarted(at_ms=self.at_ms, job=job, member=member, attempt=attempt, address=f"{job}:{attempt}"))
 
     def ends(self, job, member, kind):
         attempt, node, units = self.live.pop((job, member))
         if node in self.nodes and units.any():
             self.nodes.withdraw(self.nodes.row(node), units)
         response = {"detail": "it raised"} if kind in (MemberFailed, MemberLost) else {}
-        self.tell(kind(at_ms=self.at_ms, job=job, member=member, attempt=attempt, **response))
+        self.report(kind(at_ms=self.at_ms, job=job, member=member, attempt=attempt, **response))
 
     def node_goes_and_comes(self, node):
         total = self.nodes.amounts(self.nodes.total[self.nodes.row(node)])
         self.nodes.leave(node)
         for key in [key for key, (_, where, _) in self.live.items() if where == node]:
             del self.live[key]
-        self.tell(NodeGone(at_ms=self.at_ms, node=node))
+        self.report(NodeGone(at_ms=self.at_ms, node=node))
         self.nodes.join(node, total, {})
 
 
@@ -189,12 +189,12 @@ def go_on(world, draw, *, may_be_late):
     elif step == "again":
         repeat(world, draw(st.sampled_from(world.news)), may_be_late=may_be_late)
     elif step == "terminate" and draw(st.integers(0, 3)) == 0:
-        world.tell(JobTerminated(at_ms=world.at_ms, job=draw(st.sampled_from(sorted(world.specs)))))
+        world.report(JobTerminated(at_ms=world.at_ms, job=draw(st.sampled_from(sorted(world.specs)))))
     elif step == "reschedule":
-        world.tell(JobRescheduled(at_ms=world.at_ms, job=draw(st.sampled_from(sorted(world.specs)))))
+        world.report(JobRescheduled(at_ms=world.at_ms, job=draw(st.sampled_from(sorted(world.specs)))))
     elif step == "wait":
         world.at_ms += 60_000
-        world.tell(JobsTicked(at_ms=world.at_ms))
+        world.report(JobsTicked(at_ms=world.at_ms))
         assert world.controller.wakes_ms() is None
     elif step == "node":
         world.node_goes_and_comes(draw(st.sampled_from([name for name in world.nodes.names if name])))
@@ -203,12 +203,12 @@ def go_on(world, draw, *, may_be_late):
 def take_late(world, event):
     """An answer of an earlier round comes, or comes again; whoever finds no room any more has lost its place."""
     world.is_late = True
-    world.tell(event)
+    world.report(event)
     while world.crowded_out:
         job, member = world.crowded_out.pop()
         if (job, member) in world.live:
             attempt, _, _ = world.live.pop((job, member))
-            world.tell(MemberLost(at_ms=world.at_ms, job=job, member=member, attempt=attempt, detail="no room"))
+            world.report(MemberLost(at_ms=world.at_ms, job=job, member=member, attempt=attempt, detail="no room"))
 
 
 def repeat(world, event, *, may_be_late):
@@ -216,7 +216,7 @@ def repeat(world, event, *, may_be_late):
     if isinstance(event, MembersAllocated) and may_be_late:
         take_late(world, event)
     elif not isinstance(event, (JobRescheduled, JobsTicked, NodeGone, JobTerminated, MembersAllocated)):
-        assert world.tell(event) == []
+        assert world.report(event) == []
 
 
 @settings(max_examples=60)
@@ -226,15 +226,15 @@ def test_an_event_that_comes_twice_counts_once(spec, cpus):
     world.submit(spec)
     for each in allocate(world.controller.snapshot(), world.nodes, draw=lambda _: 0):
         event = MembersAllocated(at_ms=1, allocation=each)
-        world.tell(event)
-        assert world.tell(event) == []
+        world.report(event)
+        assert world.report(event) == []
     for job, member in tuple(world.live):
         world.starts(job, member)
-        assert world.tell(world.news[-1]) == []
+        assert world.report(world.news[-1]) == []
     for job, member in tuple(world.live):
         if (job, member) in world.live:
             world.ends(job, member, MemberFailed)
-            assert world.tell(world.news[-1]) == []
+            assert world.report(world.news[-1]) == []
 
 
 @given(st.integers(1, 30), st.integers(1, 30), st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=4))

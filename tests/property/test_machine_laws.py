@@ -76,7 +76,7 @@ class Meshes:
         self.stages = {}
         self.holders = dict.fromkeys(MESHES, 0)
         self.values = {}  #: Holder to the nodes whose values it has.
-        self.untold = {mesh: deque() for mesh in MESHES}
+        self.unreported = {mesh: deque() for mesh in MESHES}
         self.claims = {mesh: {} for mesh in MESHES}  #: Stages whose end was not told yet, with their holders.
         self.inbox = deque()  #: What the store itself tells.
         self.tokens = 0
@@ -86,7 +86,7 @@ class Meshes:
 
     # -- the machine
 
-    def tell(self, *events):
+    def report(self, *events):
         for decision in self.machine.handle(events, self.now_ms).decisions:
             if isinstance(decision, SendStage):
                 assert decision.spec.stage not in self.stages
@@ -118,7 +118,7 @@ class Meshes:
         if self.inbox:
             yield ("tell", None)
         for mesh in MESHES:
-            if self.untold[mesh]:
+            if self.unreported[mesh]:
                 yield ("tell", mesh)
         for name, stage in self.stages.items():
             yield from self.work_on(name, stage) if stage.holder else [("start", name)]
@@ -166,13 +166,13 @@ class Meshes:
         for place, node in enumerate(self.machine.unplaced(self.now_ms)):
             pinned = [mesh for need in self.machine.plans[node].inputs if (mesh := self.machine.value_at(need)) is not None]
             where[node] = Placement(mesh=pinned[0] if pinned else MESHES[(choice // 3**place) % 3], why="")
-        self.tell(NodesPlaced(placements=where))
+        self.report(NodesPlaced(placements=where))
 
     def pass_on(self, mesh):
-        message = (self.untold[mesh] if mesh else self.inbox).popleft()
+        message = (self.unreported[mesh] if mesh else self.inbox).popleft()
         if mesh and isinstance(message, StageEnded | StageLost):
             del self.claims[mesh][message.stage]
-        self.tell(message)
+        self.report(message)
 
     def start(self, name):
         stage = self.stages[name]
@@ -213,9 +213,9 @@ class Meshes:
         holder = self.holders[mesh]
         here = {name: stage for name, stage in self.stages.items() if stage.mesh == mesh and stage.holder}
         if kind == "miss the mesh":
-            self.tell(MeshGone(mesh=mesh))
+            self.report(MeshGone(mesh=mesh))
         elif kind == "close the mesh":
-            self.tell(MeshClosed(mesh=mesh))
+            self.report(MeshClosed(mesh=mesh))
         elif kind == "lose a value":
             self.lose_value(holder, node, here)
         else:
@@ -223,9 +223,9 @@ class Meshes:
             for name in here:
                 del self.stages[name]
             if kind == "kill the runner":
-                self.untold[mesh].extend(self.lost(name, mesh, holder) for name in here)
+                self.unreported[mesh].extend(self.lost(name, mesh, holder) for name in here)
             else:  # Whoever was to tell anything is gone; the ledger itself tells the loss of what was claimed.
-                self.untold[mesh].clear()
+                self.unreported[mesh].clear()
                 self.inbox.extend(self.lost(name, mesh, claimed) for name, claimed in self.claims[mesh].items())
                 self.claims[mesh].clear()
 
@@ -263,7 +263,7 @@ class Meshes:
             self.say(stage, StageEnded(stage=name))
 
     def say(self, stage, message):
-        self.untold[stage.mesh].append(message)
+        self.unreported[stage.mesh].append(message)
 
     def is_ready(self, stage, task):
         inside = {each.node for each in stage.spec.tasks}
@@ -279,10 +279,10 @@ class Meshes:
         for step, choice in enumerate(choices):
             if step in refuse_at:
                 self.now_ms += 1
-                self.tell(WaitsLimited(longest_ms=0))
+                self.report(WaitsLimited(longest_ms=0))
                 self.settle_all()
             if step == cancel_at:
-                self.tell(CancelRequested(detail=""))
+                self.report(CancelRequested(detail=""))
                 self.settle_all()
             actions = list(self.actions(with_faults=choice % 8 == 0))
             if self.record.state in RUN_ENDS or not actions:

@@ -48,7 +48,7 @@ class World:
     submitted: set[str] = field(default_factory=set)
     ended: list[str] = field(default_factory=list)
 
-    def tell(self, *happened: events.Event) -> None:
+    def report(self, *happened: events.Event) -> None:
         decisions = self.mesh.handle(*happened)
         if self.twin is not None:
             assert self.twin.handle(*happened) == decisions
@@ -62,34 +62,34 @@ class World:
 
     def carry_out(self, order: Decision, well: bool) -> None:
         if isinstance(order, CreateGroup):
-            self.tell(
+            self.report(
                 events.GroupReady(at_ms=self.now_ms, group=order.group, nodes=order.nodes)
                 if well
                 else events.GroupFailed(at_ms=self.now_ms, group=order.group, detail="no")
             )
         elif isinstance(order, RemoveGroup):
-            self.tell(events.GroupGone(at_ms=self.now_ms, group=order.group))
+            self.report(events.GroupGone(at_ms=self.now_ms, group=order.group))
         elif isinstance(order, StartTask):
             record = self.mesh.state.records.get(order.task)
             started = events.TaskStarted(at_ms=self.now_ms, task=order.task, attempt=order.attempt, agent=order.agent)
             where = None if record is None else self.mesh.state.tasks.state_of(order.task)
             if record is None or record.attempt != order.attempt or where is not TaskState.SWAP:
                 before = len(self.orders)
-                self.tell(started)  # Nobody waits for it any more.
+                self.report(started)  # Nobody waits for it any more.
                 assert [(stop.task, stop.attempt) for stop in self.orders[before:] if isinstance(stop, StopTask)] == [
                     (order.task, order.attempt)
                 ]
             elif well:
                 assert order.task not in self.running, f"{order.task} runs twice"
                 self.running[order.task] = order.attempt
-                self.tell(started)
+                self.report(started)
             else:
                 refused = Reason.WORKER_LOST
-                self.tell(events.TaskRefused(at_ms=self.now_ms, task=order.task, attempt=order.attempt, reason=refused, detail="no"))
+                self.report(events.TaskRefused(at_ms=self.now_ms, task=order.task, attempt=order.attempt, reason=refused, detail="no"))
         elif isinstance(order, StopTask):
             if self.running.get(order.task) == order.attempt:
                 del self.running[order.task]
-            self.tell(events.TaskStopped(at_ms=self.now_ms, task=order.task, attempt=order.attempt))
+            self.report(events.TaskStopped(at_ms=self.now_ms, task=order.task, attempt=order.attempt))
 
 
 STEPS = (
@@ -114,7 +114,7 @@ STEPS = (
 @settings(max_examples=150)
 def test_s12_no_task_is_lost_or_run_twice_and_all_ledgers_agree_whatever_happens(data: st.DataObject, seed: int):
     world = World(MeshScheduler(EAGER, seed=seed))
-    world.tell(
+    world.report(
         *(events.NodeJoined(at_ms=0, node=NodeName(f"n{index}"), total=cpus(4), labels={"zone": "ab"[index % 2]}) for index in range(2)),
         events.PoolConfigured(at_ms=0, spec=GROUPED),
         events.PoolConfigured(at_ms=0, spec=PLAIN),
@@ -135,7 +135,7 @@ def _step(world: World, data: st.DataObject) -> None:  # noqa: C901  a table of 
     state, now_ms = world.mesh.state, world.now_ms
     known = sorted(state.records)
     if step == "submit":
-        world.tell(*_submissions(world, data))
+        world.report(*_submissions(world, data))
     elif step in ("order", "fail an order") and world.orders:
         order = world.orders.pop(data.draw(st.integers(0, len(world.orders) - 1)))
         world.carry_out(order, step == "order")
@@ -143,29 +143,29 @@ def _step(world: World, data: st.DataObject) -> None:  # noqa: C901  a table of 
         task = data.draw(st.sampled_from(sorted(world.running)))
         attempt = world.running.pop(task)
         if step == "end":
-            world.tell(events.TaskEnded(at_ms=now_ms, task=TaskId(task), attempt=attempt, error=data.draw(st.sampled_from(["", "boom"]))))
+            world.report(events.TaskEnded(at_ms=now_ms, task=TaskId(task), attempt=attempt, error=data.draw(st.sampled_from(["", "boom"]))))
         else:
-            world.tell(events.AgentLost(at_ms=now_ms, task=TaskId(task), attempt=attempt, detail="gone"))
+            world.report(events.AgentLost(at_ms=now_ms, task=TaskId(task), attempt=attempt, detail="gone"))
     elif step in ("cancel", "requeue") and known:
         task = TaskId(data.draw(st.sampled_from(known)))
-        world.tell(events.TaskCancelled(at_ms=now_ms, task=task, requeue=step == "requeue", destroy_group=data.draw(st.booleans())))
+        world.report(events.TaskCancelled(at_ms=now_ms, task=task, requeue=step == "requeue", destroy_group=data.draw(st.booleans())))
     elif step == "node":
-        world.tell(events.NodeJoined(at_ms=now_ms, node=NodeName("n9"), total=cpus(data.draw(st.integers(1, 6))), labels={"zone": "a"}))
+        world.report(events.NodeJoined(at_ms=now_ms, node=NodeName("n9"), total=cpus(data.draw(st.integers(1, 6))), labels={"zone": "a"}))
     elif step == "no node":
         _lose_node(world, NodeName(data.draw(st.sampled_from(["n1", "n9"]))))
     elif step == "tick":
-        world.tell(events.Ticked(at_ms=now_ms))
+        world.report(events.Ticked(at_ms=now_ms))
     elif step == "resize":
-        world.tell(events.PoolConfigured(at_ms=now_ms, spec=PoolSpec(pool=PLAIN.pool, capacity=cpus(data.draw(st.integers(1, 6))))))
+        world.report(events.PoolConfigured(at_ms=now_ms, spec=PoolSpec(pool=PLAIN.pool, capacity=cpus(data.draw(st.integers(1, 6))))))
     elif step == "again" and known:
-        world.tell(events.TaskSubmitted(at_ms=now_ms, request=state.records[TaskId(known[0])].request))
+        world.report(events.TaskSubmitted(at_ms=now_ms, request=state.records[TaskId(known[0])].request))
 
 
 def _lose_node(world: World, node: NodeName) -> None:
     groups = {group.group for group in world.mesh.state.groups.on_node(node)}  # With one of its bundles a task of several goes.
     for task in [task for task, record in world.mesh.state.records.items() if record.node == node or record.group in groups]:
         world.running.pop(task, None)
-    world.tell(events.NodeLeft(at_ms=world.now_ms, node=node))
+    world.report(events.NodeLeft(at_ms=world.now_ms, node=node))
 
 
 def _submissions(world: World, data: st.DataObject) -> list[events.Event]:
@@ -196,7 +196,7 @@ def _submissions(world: World, data: st.DataObject) -> list[events.Event]:
 
 def _finish(world: World) -> None:
     """Room comes, and everything goes well from here on: what can run ends, and nothing is held then but what is reserved."""
-    world.tell(
+    world.report(
         events.NodeJoined(at_ms=world.now_ms, node=NodeName("n8"), total=cpus(60), labels={"zone": "a"}),
         *(events.PoolConfigured(at_ms=world.now_ms, spec=replace(spec, capacity=cpus(60))) for spec in (GROUPED, PLAIN)),
     )
@@ -207,12 +207,12 @@ def _finish(world: World) -> None:
         bare = [task for task, record in world.mesh.state.records.items() if not record.request.has_agent and record.node is not None]
         if world.running:
             task, attempt = world.running.popitem()
-            world.tell(events.TaskEnded(at_ms=world.now_ms, task=TaskId(task), attempt=attempt))
+            world.report(events.TaskEnded(at_ms=world.now_ms, task=TaskId(task), attempt=attempt))
         elif bare:
-            world.tell(events.TaskCancelled(at_ms=world.now_ms, task=bare[0]))
+            world.report(events.TaskCancelled(at_ms=world.now_ms, task=bare[0]))
         else:
             world.now_ms += 100
-            world.tell(events.Ticked(at_ms=world.now_ms))
+            world.report(events.Ticked(at_ms=world.now_ms))
             if not world.orders and not world.running:
                 break
     state = world.mesh.state

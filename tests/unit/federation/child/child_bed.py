@@ -150,7 +150,7 @@ def stored(store, value):
 def all_is_free(federation):
     """Nothing runs, is paid for, or is known of; and what lies idle is given back after a while."""
     child = federation.child
-    is_free = not federation.running() and not federation.paid() and not child._books.admission.workloads and not child._tidings
+    is_free = not federation.running() and not federation.paid() and not child._books.admission.workloads and not child._reporter
     federation.beat(IDLE_BEATS + 1)
     return is_free and federation.held() == 0 and federation.store.audit() == ()
 

@@ -10,7 +10,7 @@ from child_bed import GRACE_MS, HEARTBEAT_MS, TTL_MS, Federation, all_is_free, s
 
 from federation.child.cadence import soonest_ms
 from federation.child.child_mesh import BEATS_PER_COMPARISON, IDLE_BEATS
-from federation.child.told_batches import KEPT_MS
+from federation.child.sent_reports import KEPT_MS
 from federation.errors import TooManyClaims
 from mesh.errors import RuntimeDoorError
 from mesh.reasons import Reason
@@ -267,7 +267,7 @@ def test_an_end_that_was_lost_is_told_again_though_the_loss_is_found_by_comparin
     federation.words()
     federation.child._claims.compare()  # Before a heartbeat has told of the new epoch.
     assert federation.child._tenure.held().epoch == epoch
-    federation.child._tidings.tell()
+    federation.child._reporter.report()
     assert federation.words()[-1] == ("s", "stage_ended")
 
 
@@ -377,7 +377,7 @@ def test_a_stage_of_which_something_was_told_too_long_ago_is_not_claimed_again(j
     joined.submit("s", "a:", "b: a")
     before = joined.store.copied()
     joined.mail()
-    joined.child._tidings._response.drop_old(joined.clock.monotonic_ms() + KEPT_MS)
+    joined.child._reporter._response.drop_old(joined.clock.monotonic_ms() + KEPT_MS)
     joined.clock.advance(1)
     joined.store.lose_writes(before)
     joined.beat()
@@ -413,7 +413,7 @@ def test_another_claim_on_the_stage_stands_and_the_lost_one_stops(joined):
     assert claimed.claim.token > lost.claim.token
     assert session.incarnation == claimed.claim.incarnation
     joined.words()
-    joined.child._tidings.tell_again()
+    joined.child._reporter.report_again()
     joined.beat()
     assert (lost.is_disowned, joined.host._stages["s"].cancelled) == (True, True)
     assert joined.words() == []
@@ -437,7 +437,7 @@ def test_a_claim_that_is_no_older_than_the_epoch_is_not_made_again_and_its_stage
 
 
 def test_however_many_claims_are_in_doubt_no_call_asks_about_too_many(joined, monkeypatch):
-    monkeypatch.setattr("federation.child.tidings.RESUMED_MAX", 2)
+    monkeypatch.setattr("federation.child.status_reporter.RESUMED_MAX", 2)
     for name in "stu":
         joined.submit(name, "a:", "b: a")
     joined.mail()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from federation.child.running_stage import RunningStage
-from federation.child.told_batches import KEPT_BYTES_MAX, KEPT_MS, ToldBatch, ToldBatches
+from federation.child.sent_reports import KEPT_BYTES_MAX, KEPT_MS, SentReport, SentReports
 from federation.dispatch import Claim
 from mesh.messages import NodeStarted, StageEnded, StageLost
 from mesh.reasons import Reason
@@ -14,11 +14,11 @@ def claim(stage="s", token=7):
 
 
 def response(of, number=1, *, messages=(), blobs=None, now_ms=0):
-    return ToldBatch.of(RunningStage(claim=of, run="r"), number=number, taken=number, messages=messages, blobs=blobs or {}, now_ms=now_ms)
+    return SentReport.of(RunningStage(claim=of, run="r"), number=number, taken=number, messages=messages, blobs=blobs or {}, now_ms=now_ms)
 
 
 def kept_of(*batches):
-    kept = ToldBatches()
+    kept = SentReports()
     for batch in batches:
         kept.keep(batch)
     return kept

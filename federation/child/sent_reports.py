@@ -25,7 +25,7 @@ KEPT_BYTES_MAX = 16 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToldBatch:
+class SentReport:
     """Messages on a stage that were sent in one call."""
 
     stage: RunningStage
@@ -46,7 +46,7 @@ class ToldBatch:
         messages: tuple[StageMessage, ...],
         blobs: dict[str, bytes],
         now_ms: int,
-    ) -> ToldBatch:
+    ) -> SentReport:
         """Return a batch that was sent just now."""
         words = encode(list(messages), STAGE_MESSAGES)
         closes = any(isinstance(message, (StageEnded, StageLost)) for message in messages)
@@ -69,25 +69,25 @@ class ToldBatch:
 
 
 @dataclass(slots=True)
-class ToldBatches:
+class SentReports:
     """Sent batches of one session, the oldest first."""
 
-    _batches: deque[ToldBatch] = field(default_factory=deque)
-    _of_stage: dict[StageId, deque[ToldBatch]] = field(default_factory=dict)  #: Batches of the stage's last claim.
+    _batches: deque[SentReport] = field(default_factory=deque)
+    _of_stage: dict[StageId, deque[SentReport]] = field(default_factory=dict)  #: Batches of the stage's last claim.
     _size_bytes: int = 0
 
-    def __iter__(self) -> Iterator[ToldBatch]:
+    def __iter__(self) -> Iterator[SentReport]:
         return iter(tuple(self._batches))
 
     def stages(self) -> tuple[RunningStage, ...]:
         """Return the stages with kept batches, each with its last claim."""
         return tuple(batches[0].stage for batches in self._of_stage.values())
 
-    def of(self, claim: Claim) -> tuple[ToldBatch, ...]:
+    def of(self, claim: Claim) -> tuple[SentReport, ...]:
         """Return the kept batches of the claim."""
         return tuple(batch for batch in self._of_stage.get(claim.stage, ()) if batch.claim == claim)
 
-    def keep(self, batch: ToldBatch) -> None:
+    def keep(self, batch: SentReport) -> None:
         """Keep the batch and drop old ones. Batches of an earlier claim on the stage are dropped, since nobody will need them."""
         stage = batch.claim.stage
         if stage in self._of_stage and self._of_stage[stage][0].claim != batch.claim:

@@ -119,13 +119,13 @@ def test_a_heartbeat_goes_before_the_rest_of_what_there_is_to_tell(busy):
     busy.flaky.down = {"report"}
     busy.work()
     busy.work()
-    untold = len(busy.child._tidings._untold)
+    unreported = len(busy.child._reporter._unreported)
     reports = slow(busy, "report", TTL_MS // 4)
     busy.flaky.down = set()
     busy.beat()
     assert (len(reports), busy.child.due_in_ms()) == (1, 0)
-    busy.beat(untold)
-    assert len(reports) == untold - 1 == 3  # The last is not told: the room of the stage is free.
+    busy.beat(unreported)
+    assert len(reports) == unreported - 1 == 3  # The last is not told: the room of the stage is free.
     assert busy.view().alive
 
 
@@ -242,7 +242,7 @@ def test_a_gap_that_can_be_told_no_more_holds_up_nothing_that_comes_after_it(bus
     busy.words()
     before = busy.store.copied()
     busy.work()
-    busy.child._tidings._response.clear()
+    busy.child._reporter._response.clear()
     busy.store.lose_writes(before)
     busy.words()
     busy.work()
@@ -279,6 +279,6 @@ def test_under_a_lost_session_nothing_that_was_told_is_told_again(busy):
     busy.store.sweep()
     busy.beat(2)
     again = slow(busy, "report", 0)
-    busy.child._tidings.tell_again()
-    busy.child._tidings.tell()
+    busy.child._reporter.report_again()
+    busy.child._reporter.report()
     assert again == []

@@ -24,7 +24,7 @@ from federation.child.adoption import StageNote
 from federation.child.books import Books
 from federation.child.guard import NEVER, Guard
 from federation.child.running_stage import RunningStage, lost_stage
-from federation.child.told_batches import ToldBatch, ToldBatches
+from federation.child.sent_reports import SentReport, SentReports
 from federation.dispatch import RESUMED_MAX, Claim, ClaimStanding, HeldClaim, StageQueue
 from federation.errors import EarlierReportsLost, StaleFence
 from mesh.hosting import LAST_WORD, HostReport, StageHost
@@ -39,7 +39,7 @@ STARTED = 1
 
 
 @dataclass(slots=True, kw_only=True)
-class Tidings:
+class StatusReporter:
     """Status reporter of one mesh."""
 
     books: Books
@@ -47,62 +47,62 @@ class Tidings:
     blobs: BlobStore
     host: StageHost
     guard: Guard
-    _response: ToldBatches = field(default_factory=ToldBatches)
+    _response: SentReports = field(default_factory=SentReports)
     _doubtful: dict[StageId, RunningStage] = field(default_factory=dict)  #: Stages whose claims the store may not know.
-    _unasked: dict[StageId, RunningStage] = field(default_factory=dict)  #: Doubtful stages that the mesh has to ask about now.
-    _untold: deque[Callable[[], bool | None]] = field(default_factory=deque)
+    _unverified: dict[StageId, RunningStage] = field(default_factory=dict)  #: Doubtful stages that the mesh has to ask about now.
+    _unreported: deque[Callable[[], bool | None]] = field(default_factory=deque)
     """Pending steps. A step that returns False is unfinished, and continues after a heartbeat."""
 
     def __bool__(self) -> bool:
-        return bool(self._untold)
+        return bool(self._unreported)
 
     def clear(self) -> None:
         """Drop all reports, since their session is lost."""
-        self._untold.clear()
+        self._unreported.clear()
         self._response.clear()
         self._doubtful.clear()
-        self._unasked.clear()
+        self._unverified.clear()
 
     def add_start(self, running: RunningStage, holder: int, note: StageNote) -> None:
         """Queue the report that the stage has started; `holder` is the incarnation that holds its values."""
         started = note.started(running.claim, holder, self.books.record.cluster)
-        self._untold.append(lambda: self._tell_of(running, STARTED, (started,), {}, {}))
+        self._unreported.append(lambda: self._report_of(running, STARTED, (started,), {}, {}))
 
     def add_report(self, running: RunningStage, report: HostReport) -> None:
         """Queue a report of the host."""
         messages, unput = running.in_its_words(report.messages), dict(report.blobs)
-        self._untold.append(lambda: self._tell_of(running, STARTED + report.number, messages, report.blobs, unput))
+        self._unreported.append(lambda: self._report_of(running, STARTED + report.number, messages, report.blobs, unput))
 
     def add_loss(self, claim: Claim, reason: Reason) -> None:
         """Queue the report that nothing runs under the claim."""
-        self._untold.append(lambda: self.tell_lost(claim, reason))
+        self._unreported.append(lambda: self.report_lost(claim, reason))
 
     def then(self, work: Callable[[], None]) -> None:
         """Queue work to be done after all earlier reports are sent."""
-        self._untold.append(work)
+        self._unreported.append(work)
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Send pending reports until a heartbeat is due; a report that fails stays first.
 
         Raises:
             StoreUnavailable: The store did not respond; other errors of the store pass through.
         """
         done = 0
-        while self._untold and not self.guard.has_to_stop(done):
-            first = self._untold[0]
+        while self._unreported and not self.guard.has_to_stop(done):
+            first = self._unreported[0]
             if first() is False:
-                if not self._untold or self._untold[0] is first:
+                if not self._unreported or self._unreported[0] is first:
                     return
-            elif self._untold:
-                self._untold.popleft()
+            elif self._unreported:
+                self._unreported.popleft()
             done += 1
 
-    def tell_in_turn(self) -> None:
-        """Send pending reports, unless called from within `tell`, which sends them anyway."""
-        if len(self._untold) == 1:
-            self.tell()
+    def report_in_turn(self) -> None:
+        """Send pending reports, unless called from within `report`, which sends them anyway."""
+        if len(self._unreported) == 1:
+            self.report()
 
-    def tell_lost(self, claim: Claim, reason: Reason) -> None:
+    def report_lost(self, claim: Claim, reason: Reason) -> None:
         """Release the claim: its response or end was lost, its runner is dead, or the store refuses its report."""
         with contextlib.suppress(StaleFence):  # The store has forgotten the run meanwhile.
             self.queue.report(claim, LAST_WORD, (lost_stage(claim, reason),))
@@ -120,7 +120,7 @@ class Tidings:
             log.warning("a stage stops: the store does not know its claim", mesh=self.books.record.mesh, stage=stage)
             running.give_way(self.host)
 
-    def tell_again(self) -> None:
+    def report_again(self) -> None:
         """Reconcile all reports with the store after the ledger has begun an epoch.
 
         Before anything else the mesh asks for the state of each claim. The store restores the claims that it has lost, and the mesh sends
@@ -132,37 +132,37 @@ class Tidings:
     def doubt(self, stages: Iterable[RunningStage]) -> None:
         """Ask the store for the state of these claims before any other report."""
         fresh = {one.claim.stage: one for one in stages if not one.is_disowned}
-        if fresh and not self._unasked:
-            self._untold.appendleft(self._ask)
+        if fresh and not self._unverified:
+            self._unreported.appendleft(self._ask)
         self._doubtful.update(fresh)
-        self._unasked.update(fresh)
+        self._unverified.update(fresh)
 
     def ask_again(self) -> None:
         """Ask again about claims that the store did not know: while the ledger recovers, their stages may be submitted again."""
         self.doubt(tuple(self._doubtful.values()))
 
-    def tell_end_again(self, claim: Claim) -> bool:
+    def report_end_again(self, claim: Claim) -> bool:
         """Queue the stage's end again if it was sent before; False: no end is kept, so the open claim is lost."""
         again = deque(self._response.of(claim))
         if not again or not again[-1].closes:
             return False
-        self._untold.appendleft(partial(self._tell_once_more, again))
+        self._unreported.appendleft(partial(self._report_once_more, again))
         return True
 
     def _ask(self) -> bool:
         """Ask for the state of doubtful claims, in as few calls as possible; return whether none is left."""
         done = 0
-        while self._unasked and not self.guard.has_to_stop(done):
-            asked = tuple(islice(self._unasked.values(), RESUMED_MAX))
+        while self._unverified and not self.guard.has_to_stop(done):
+            asked = tuple(islice(self._unverified.values(), RESUMED_MAX))
             standings = self.queue.resume(self.guard.tenure.held(), tuple(self._held(stage) for stage in asked))
-            again: deque[ToldBatch] = deque()
+            again: deque[SentReport] = deque()
             for stage, standing in zip(asked, standings, strict=True):
-                del self._unasked[stage.claim.stage]
+                del self._unverified[stage.claim.stage]
                 again += self._heed(stage, standing)
             if again:  # Before any other report, except the remaining questions.
-                self._untold.insert(1, partial(self._tell_once_more, again))
+                self._unreported.insert(1, partial(self._report_once_more, again))
             done += 1
-        return not self._unasked
+        return not self._unverified
 
     def _held(self, stage: RunningStage) -> HeldClaim:
         """Describe the claim for the store. A claim whose end was sent takes nothing any more, whatever became of its lease."""
@@ -171,7 +171,7 @@ class Tidings:
         lease = None if has_ended else stage.paid_by
         return HeldClaim(claim=stage.claim, spec=stage.spec, lease=lease, is_whole=stage.is_whole, has_ended=has_ended)
 
-    def _heed(self, stage: RunningStage, standing: ClaimStanding) -> Iterable[ToldBatch]:
+    def _heed(self, stage: RunningStage, standing: ClaimStanding) -> Iterable[SentReport]:
         """Apply the claim's state in the store; return the batches to send again."""
         if standing.may_come:
             return ()
@@ -182,7 +182,7 @@ class Tidings:
             del self._doubtful[stage.claim.stage]
         return (batch for batch in self._response.of(stage.claim) if not batch.taken or batch.taken > standing.batch)
 
-    def _tell_of(
+    def _report_of(
         self, running: RunningStage, batch: int, messages: tuple[StageMessage, ...], blobs: dict[str, bytes], unput: dict[str, bytes]
     ) -> bool:
         """Send one batch and return whether it is done; `unput` holds its blobs that are not stored yet."""
@@ -198,7 +198,7 @@ class Tidings:
         except EarlierReportsLost:
             before = deque(self._response.of(running.claim))
             running.taken = 0  # Batches no longer kept are lost: their nodes run again, and the store accepts later batches.
-            self._untold.appendleft(partial(self._tell_once_more, before))
+            self._unreported.appendleft(partial(self._report_once_more, before))
             return False
         except StaleFence:
             if not running.is_questioned:  # Lost or closed? The answer decides whether earlier batches are sent again.
@@ -213,9 +213,9 @@ class Tidings:
 
     def _keep(self, running: RunningStage, batch: int, taken: int, messages: tuple[StageMessage, ...], blobs: dict[str, bytes]) -> None:
         now_ms = self.guard.clock.monotonic_ms()
-        self._response.keep(ToldBatch.of(running, number=batch, taken=taken, messages=messages, blobs=dict(blobs), now_ms=now_ms))
+        self._response.keep(SentReport.of(running, number=batch, taken=taken, messages=messages, blobs=dict(blobs), now_ms=now_ms))
 
-    def _tell_once_more(self, again: deque[ToldBatch]) -> bool:
+    def _report_once_more(self, again: deque[SentReport]) -> bool:
         """Send the batches again, one by one; return whether none is left. A batch stays until it is acknowledged."""
         done = 0
         while again and not self.guard.has_to_stop(done):
@@ -251,5 +251,5 @@ class Tidings:
     def _give_up(self, running: RunningStage, why: str) -> None:
         """Report the stage as lost, since the store refuses its report for good. The stage runs again elsewhere."""
         log.error("a report is refused for good; its stage is lost", mesh=self.books.record.mesh, stage=running.claim.stage, why=why)
-        self.tell_lost(running.claim, Reason.REPORT_REFUSED)
+        self.report_lost(running.claim, Reason.REPORT_REFUSED)
         self.disown(running)
