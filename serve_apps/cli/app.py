@@ -10,8 +10,8 @@ import typer
 
 from mesh.errors import MeshError
 from serve_apps.cli.commands import Commands
+from serve_apps.cli.error_output import error_json, error_line
 from serve_apps.cli.output import console_for, print_json
-from serve_apps.cli.told_errors import error_json, error_line
 from serve_apps.cli.versions import print_version
 
 #: Exit codes: an error; a wrong command line (typer's own); Ctrl-C, by shell convention.

@@ -62,9 +62,9 @@ def create_app(dependencies: Dependencies) -> FastAPI:
     for router in _ROUTERS:
         app.include_router(router, dependencies=[Depends(known_parameters)] if router in _OF_TENANTS else [])
     describe(app, _ROUTERS)
-    app.add_exception_handler(MeshError, _tell_error)
-    app.add_exception_handler(RequestValidationError, _tell_parameters)
-    app.add_exception_handler(HTTPException, _tell_http)
+    app.add_exception_handler(MeshError, _error_response)
+    app.add_exception_handler(RequestValidationError, _parameters_response)
+    app.add_exception_handler(HTTPException, _http_response)
     app.add_middleware(BodyLimit, limit_bytes=dependencies.body_limit_bytes, but_not=LINK_PATH)
     app.add_middleware(Observed, metrics=metrics, clock=dependencies.clock)  # Added last, so it is the outermost.
     return app
@@ -109,7 +109,7 @@ _OF_TENANTS = (explanations.router, runs.router, federation.router, dead_letters
 _ROUTERS = (link_routes.router, *_OF_TENANTS, _operating)
 
 
-async def _tell_error(request: Request, error: Exception) -> Response:
+async def _error_response(request: Request, error: Exception) -> Response:
     meaning, request_id = meaning_of(error), request_id_of(request.scope)
     if meaning.status >= INTERNAL.status:
         log.error("request failed", request_id=request_id, path=request.url.path, code=meaning.code, error=repr(error))
@@ -123,7 +123,7 @@ async def _tell_error(request: Request, error: Exception) -> Response:
     return JSONResponse(body_of(error, request_id).model_dump(), status_code=meaning.status, headers=headers)
 
 
-async def _tell_parameters(request: Request, error: Exception) -> Response:
+async def _parameters_response(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101  what it is registered for; the type of a handler is wider
     problems = tuple(("/".join(str(part) for part in wrong["loc"]), str(wrong["msg"])) for wrong in error.errors())
     status = HTTPStatus.UNPROCESSABLE_ENTITY
@@ -131,10 +131,10 @@ async def _tell_parameters(request: Request, error: Exception) -> Response:
     return JSONResponse(body.model_dump(), status_code=status)
 
 
-async def _tell_http(request: Request, error: Exception) -> Response:
+async def _http_response(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101  the same
     if isinstance(error.__cause__, MeshError):  # FastAPI wraps errors that occur while it reads a body.
-        return await _tell_error(request, error.__cause__)
+        return await _error_response(request, error.__cause__)
     headers = error.headers
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = allowed_methods(_ROUTERS, request.url.path)

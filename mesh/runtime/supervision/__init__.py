@@ -43,7 +43,7 @@ An agent:
     loop_thread          an event loop for `async def` methods           bounded_call      a user's function with a timeout
     state_keeping        state saved at a stop, and restored             set_variables     environment variables, set for a while
     leftovers            stray threads and processes of user code        telling           background reports to the supervisor
-    told_errors          a user's exception, as text and as bytes
+    error_serialization  a user's exception, as text and as bytes
 
 Storage:
 

@@ -39,11 +39,11 @@ from mesh.runtime.supervision.agent_orders import (
     StopOrder,
     Stopped,
 )
+from mesh.runtime.supervision.error_serialization import serialize_error
 from mesh.runtime.supervision.hosted_task import HostedTask
 from mesh.runtime.supervision.queue_probe import QueueProbe
 from mesh.runtime.supervision.ray_supervisor_door import RaySupervisorDoor
 from mesh.runtime.supervision.telling import Teller
-from mesh.runtime.supervision.told_errors import tell_error
 from mesh.saved_state import StateHandlers, handlers_of
 
 A = TypeVar("A")
@@ -256,7 +256,7 @@ class HostingAgent:
             gc.freeze()
 
     def _let_go_of(self, hosted: HostedTask, order: HostOrder, reason: Reason, error: BaseException) -> Failed:
-        reported = tell_error(error)
+        reported = serialize_error(error)
         error.__traceback__ = None  # Its frames hold the partly built object.
         spoiled = hosted.let_go()
         with self._lock:

@@ -18,8 +18,8 @@ from mesh.reasons import Reason
 from mesh.runtime.supervision.agent_context import TaskContext
 from mesh.runtime.supervision.agent_errors import NoSuchMethod, NothingHosted, TaskGaveWay, TaskPreempted
 from mesh.runtime.supervision.agent_orders import call_name
+from mesh.runtime.supervision.error_serialization import serialize_error
 from mesh.runtime.supervision.loop_thread import LoopThread
-from mesh.runtime.supervision.told_errors import tell_error
 
 
 class HostedCalls:
@@ -183,7 +183,7 @@ class HostedCalls:
         if isinstance(error, (Exception, SystemExit, KeyboardInterrupt)):
             return error
         # Ray takes any other exception for a crash of the worker itself.
-        return RuntimeError(f"{method} raised {tell_error(error).words}")
+        return RuntimeError(f"{method} raised {serialize_error(error).words}")
 
     def _gave_way(self, method: str) -> TaskGaveWay:
         return TaskGaveWay(f"{method} of task {self.task} was not finished: the task, attempt {self.attempt}, was asked to stop")

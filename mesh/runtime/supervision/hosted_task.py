@@ -15,12 +15,12 @@ from mesh.runtime.supervision.agent_context import TaskContext, Tell, make_curre
 from mesh.runtime.supervision.agent_errors import TaskGaveWay
 from mesh.runtime.supervision.agent_orders import AgentStatus, Ended, HostOrder, PickledArguments, StopHow, StopOrder, Stopped
 from mesh.runtime.supervision.bounded_call import Hangs, Raised, call_bounded
+from mesh.runtime.supervision.error_serialization import serialize_error
 from mesh.runtime.supervision.hosted_calls import HostedCalls
 from mesh.runtime.supervision.leftovers import Inhabitants
 from mesh.runtime.supervision.pickled_code import check_picklable, pickled_within, read_arguments
 from mesh.runtime.supervision.set_variables import SetVariables
 from mesh.runtime.supervision.state_keeping import NO_ARGUMENTS, Keepsake, Restored, keep_state, restore_state
-from mesh.runtime.supervision.told_errors import tell_error
 from mesh.saved_state import StateHandlers, StateSnapshot
 
 #: A result up to this size is part of the report of the end.
@@ -127,7 +127,7 @@ class HostedTask(HostedCalls):
         except TaskGaveWay as stopped:
             return Ended(task=self.task, attempt=self.attempt, error=str(stopped), stopped=True)
         except BaseException as error:  # noqa: BLE001 - any error of user code is reported, SystemExit too
-            reported = tell_error(error)
+            reported = serialize_error(error)
             return Ended(task=self.task, attempt=self.attempt, error=reported.words, traceback=reported.traceback, pickled=reported.pickled)
         if self.context.has_noticed:
             return Ended(task=self.task, attempt=self.attempt, error="it returned when it was asked to stop", stopped=True)
@@ -208,7 +208,7 @@ class HostedTask(HostedCalls):
         outcome = call_bounded(farewell, timeout_s=timeout_s, name="farewell")
         if isinstance(outcome, Hangs):
             return f"{_FAREWELL} does not return"
-        return f"{_FAREWELL} raised {tell_error(outcome.error).words}" if isinstance(outcome, Raised) else ""
+        return f"{_FAREWELL} raised {serialize_error(outcome.error).words}" if isinstance(outcome, Raised) else ""
 
     @property
     def _true_end(self) -> Ended | None:

@@ -18,8 +18,8 @@ from mesh.reasons import Reason
 from mesh.runtime.supervision.agent_context import TaskContext
 from mesh.runtime.supervision.agent_orders import PickledArguments, RestoreHow
 from mesh.runtime.supervision.bounded_call import Hangs, Raised, call_bounded
+from mesh.runtime.supervision.error_serialization import serialize_error
 from mesh.runtime.supervision.pickled_code import pickled_arguments, pickled_within, read_arguments
-from mesh.runtime.supervision.told_errors import tell_error
 from mesh.saved_state import (
     CancelContext,
     RestoreContext,
@@ -87,7 +87,7 @@ def keep_state(keepsake: Keepsake, actor: Any, *, reason: Reason, timeout_s: flo
     if isinstance(outcome, Hangs):
         unkept = f"the preserver did not return within {timeout_s:g} s"
     elif isinstance(outcome, Raised):
-        unkept = f"the preserver raised {tell_error(outcome.error).words}"
+        unkept = f"the preserver raised {serialize_error(outcome.error).words}"
     elif isinstance(outcome.value, str):
         unkept = outcome.value
     else:
@@ -114,7 +114,7 @@ def restore_state(keepsake: Keepsake, actor: Any, saved: StateSnapshot | None, *
     if isinstance(outcome, Hangs):
         return _not_restored(f"the restorer did not return within {timeout_s:g} s", is_spoiled=True)
     if isinstance(outcome, Raised):
-        return _not_restored(f"the restorer raised {tell_error(outcome.error).words}", is_spoiled=True)
+        return _not_restored(f"the restorer raised {serialize_error(outcome.error).words}", is_spoiled=True)
     return Restored(RestoreHow.RESTORER)
 
 

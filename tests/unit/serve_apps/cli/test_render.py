@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from dag.states import NodeState, RunState, StageState
+from serve_apps.cli.error_output import error_line
 from serve_apps.cli.render import (
     COLOURS,
     duration,
@@ -17,7 +18,6 @@ from serve_apps.cli.render import (
     slots_text,
     tenants_table,
 )
-from serve_apps.cli.told_errors import error_line
 from serve_apps.cli.waiting_render import queue_picture, stage_picture
 from serve_apps.schemas.dead_letters import LettersView, LetterView
 from serve_apps.schemas.errors import ErrorView

@@ -17,7 +17,7 @@ _OWN_FOLDER = str(Path(__file__).parent)
 
 
 @dataclass(frozen=True, slots=True)
-class ToldError:
+class SerializedError:
     """Serialized exception."""
 
     words: str  #: For example `builtins.ValueError: no`.
@@ -25,12 +25,12 @@ class ToldError:
     pickled: bytes | None  #: The exception, when it is small and can be unpickled.
 
 
-def tell_error(error: BaseException) -> ToldError:
+def serialize_error(error: BaseException) -> SerializedError:
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_OWN_FOLDER):
         frames = frames.tb_next
     whole = "".join(traceback.format_exception(type(error), error, frames))
-    return ToldError(_shortened(f"{type(error).__module__}.{type(error).__qualname__}: {error}"), _shortened(whole), _pickled(error))
+    return SerializedError(_shortened(f"{type(error).__module__}.{type(error).__qualname__}: {error}"), _shortened(whole), _pickled(error))
 
 
 def _pickled(error: BaseException) -> bytes | None:
