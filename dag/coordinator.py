@@ -240,15 +240,15 @@ class Coordinator:
         asked = {stage.mesh for stage in kept.record.stages.values() if stage.state in unsent}
         gone = {mesh: why for mesh in sorted(asked) if (why := _why_shut(mesh, kept.record.tenant, open_to, barred)) is not None}
         closed = {view.record.mesh for view in snapshot.meshes if view.is_draining or view.unsteady_ms(snapshot.at_ms)}
-        news: list[RunInput] = [MeshGone(mesh=mesh, reason=why) for mesh, why in gone.items()]
-        news += _closings(kept, closed - gone.keys())
+        updates: list[RunInput] = [MeshGone(mesh=mesh, reason=why) for mesh, why in gone.items()]
+        updates += _closings(kept, closed - gone.keys())
         if self._starting.nudge(kept.record, self._allowed(kept.record)):
-            news.append(StartsAllowed())  # What is allowed is told with every step; this one is taken for its sake.
+            updates.append(StartsAllowed())  # What is allowed is told with every step; this one is taken for its sake.
         longest_ms = self._starting.max_wait_ms(kept.record.tenant)
         if longest_ms is not None and kept.overdue(longest_ms, self._clock.wall_ms()):
-            news.append(WaitsLimited(longest_ms=longest_ms))
-        if news or kept.unplaced(self._clock.wall_ms()):
-            self._advance(run, news, "", snapshot)
+            updates.append(WaitsLimited(longest_ms=longest_ms))
+        if updates or kept.unplaced(self._clock.wall_ms()):
+            self._advance(run, updates, "", snapshot)
 
     def _look(self) -> FederationSnapshot:
         """The ledger's snapshot with what is remembered of each mesh; what is new in it is written down.
@@ -345,7 +345,7 @@ class Coordinator:
         else:
             tenant = machine.record.tenant
             placed = place(machine, tenant, snapshot, self._costs, self._starting.settings(tenant), now_ms=now_ms)
-        return placed if placed.placements or _is_news(machine, placed) else None
+        return placed if placed.placements or _is_change(machine, placed) else None
 
     def _commit(self, run: RunId, machine: RunMachine, events: Iterable[RunInput], last_entry: str) -> bool:
         """One step, written and carried out; False when another coordinator was faster.
@@ -449,7 +449,7 @@ def _events_of(entry: InboxEntry) -> list[RunInput]:
     return []
 
 
-def _is_news(machine: RunMachine, placed: NodesPlaced) -> bool:
+def _is_change(machine: RunMachine, placed: NodesPlaced) -> bool:
     """Whether a blockage differs from what its node says already; if not, there is nothing to record."""
     nodes = machine.record.nodes
     return any(

@@ -87,9 +87,9 @@ def look(
         for mesh in standings.meshes.keys() | after.keys() | paces.keys()
         for kept in (standings.meshes.get(mesh, NEWCOMER),)
     }
-    news = changed(known, after)
+    updates = changed(known, after)
     is_due = not 0 <= snapshot.at_ms - standings.watched_ms < NOTE_MS
-    note = RegistryNote(watched_ms=snapshot.at_ms, steadiness=news, paces=paces) if news or paces or is_due else None
+    note = RegistryNote(watched_ms=snapshot.at_ms, steadiness=updates, paces=paces) if updates or paces or is_due else None
     return replace(standings, meshes=meshes), note
 
 

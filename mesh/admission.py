@@ -100,7 +100,7 @@ class StageAdmission:
         self._arrivals = 0
         self._kinds: dict[KindKey, Kind] = {}
         self._open: set[KindKey] = set()  #: Kinds that not every pool has refused yet.
-        self._news: dict[KindKey, None] = {}  #: Kinds that may have to be told something else than last time, in order.
+        self._new_events: dict[KindKey, None] = {}  #: Kinds that may have to be told something else than last time, in order.
         self._gathering: dict[StageId, None] = {}
         self._lines = Lines()
         #: Why a pool has no room for a slot: the same for every kind with such a slot, until something is reserved.
@@ -169,7 +169,7 @@ class StageAdmission:
         for turn in change(workload.offer.tenant, workload.turn) if workload.offer.yielding.in_order else ():
             other = self.workloads.get(turn[-1])
             if other is not None and other.key in self._kinds:
-                self._news[other.key] = None
+                self._new_events[other.key] = None
                 self._open.add(other.key)
 
     def _queue(self, workload: Workload) -> None:
@@ -179,12 +179,12 @@ class StageAdmission:
         workload.kind = self._kinds.setdefault(key, workload.kind)
         workload.kind.add(workload.turn)
         self._open.add(key)
-        self._news[key] = None
+        self._new_events[key] = None
 
     def _answered(self, workload: Workload) -> None:
         """It asks for no lease any more."""
         workload.kind.asking -= 1
-        self._news[workload.key] = None
+        self._new_events[workload.key] = None
 
     def _reopen(self, key: KindKey) -> None:
         self._kinds[key].reopen()
@@ -232,7 +232,7 @@ class StageAdmission:
         elif workload.state is WorkloadState.RESERVED:
             self._answered(workload)
         self._gathering.pop(event.workload, None)
-        self._news[workload.key] = None
+        self._new_events[workload.key] = None
         if self.ledger.release(event.workload):
             self._capacity_came()
         return [ReleaseLease(workload=event.workload)] if workload.state is WorkloadState.RUNNING else []
@@ -288,7 +288,7 @@ class StageAdmission:
                 kind.remove(turn)
                 yield self._reserve(workload, pool)
                 self._refusals.clear()
-            self._news[key] = None
+            self._new_events[key] = None
             if pool is not None and kind.queue:
                 heapreplace(heap, (kind.queue[0], key))
             else:
@@ -348,8 +348,8 @@ class StageAdmission:
 
     def _explain(self) -> Iterable[AdmissionDecision]:
         """Kinds of which one asks for its lease are told of when that is answered: the answer is the same for all."""
-        for key in [key for key in self._news if key not in self._kinds or not self._kinds[key].asking]:
-            del self._news[key]
+        for key in [key for key in self._new_events if key not in self._kinds or not self._kinds[key].asking]:
+            del self._new_events[key]
             kind = self._kinds.get(key)
             if kind is not None and not kind.queue:
                 del self._kinds[key]

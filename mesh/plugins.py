@@ -144,7 +144,7 @@ class Plugins:
         Raises:
             PluginError: Two plugins of one name, or two for a hook that there is one of.
         """
-        self._news: list[PluginFenced] = []
+        self._new_events: list[PluginFenced] = []
         self._fences: dict[tuple[str, str], Fenced[Any]] = {}  #: By plugin and hook.
         self._plugins = tuple(plugins)
         self._default = default
@@ -189,9 +189,9 @@ class Plugins:
 
     def take_fenced(self) -> tuple[PluginFenced, ...]:
         """What has been fenced off since the last call. Scores that are kept must be made again then."""
-        news = tuple(self._news)
-        self._news.clear()
-        return news
+        new_events = tuple(self._new_events)
+        self._new_events.clear()
+        return new_events
 
     def _only(self, hook: str) -> Plugin | None:
         having = [plugin for plugin in self._plugins if getattr(plugin, hook) is not None]
@@ -202,7 +202,7 @@ class Plugins:
 
     def _fenced(self, plugin: Plugin | None, hook: str) -> Fenced[Answer]:
         name = plugin.name if plugin is not None else ""
-        fence: Fenced[Answer] = Fenced(name, hook, budget_ms=self._budget_ms, now_ms=self._now_ms, tell=self._news.append)
+        fence: Fenced[Answer] = Fenced(name, hook, budget_ms=self._budget_ms, now_ms=self._now_ms, tell=self._new_events.append)
         if plugin is not None:
             self._fences[name, hook] = fence
         return fence

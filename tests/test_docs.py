@@ -35,7 +35,7 @@ from mesh.reasons import Reason
 from mesh.runtime.supervision import agent_errors, supervision_errors
 from mesh.runtime.supervision.actor_group import ActorGroup
 from mesh.runtime.supervision.agent_context import TaskContext
-from mesh.runtime.supervision.answers import NewsKind
+from mesh.runtime.supervision.answers import MeshEventKind
 from mesh.scheduling.figures import Figures
 from mesh.scheduling.tasks import TRANSITIONS
 from serve_apps import configuration_docs, states_docs
@@ -447,7 +447,7 @@ def test_every_figure_of_the_mesh_has_a_row():
 
 def test_every_kind_of_event_of_the_mesh_has_a_row():
     reported = {cells[0].strip("`") for cells in rows(sections(MESH, "##")["Figures, charts and the tuner"])}
-    assert {kind.value for kind in NewsKind} <= reported
+    assert {kind.value for kind in MeshEventKind} <= reported
 
 
 def test_every_error_of_the_mesh_is_told():

@@ -98,12 +98,12 @@ class MemoryLedger(MemorySessions):
 
     def _settle(self, mesh: MeshId, answers: Iterable[tuple[QuotaDemand, Granted | LookAgain | LeaseRefused]]) -> None:
         """Record remaining wants. If a want is new, ask other meshes for idle leases."""
-        is_news = False
+        is_change = False
         for want, answer in answers:
             granted = answer.slots if isinstance(answer, Granted) else 0
             if granted or (isinstance(answer, LeaseRefused) and answer.reason is Reason.QUOTA_EXHAUSTED):
-                is_news = self._wants.settle(mesh, want, granted, want.slots - granted, self._lt) or is_news
-        if is_news:
+                is_change = self._wants.settle(mesh, want, granted, want.slots - granted, self._lt) or is_change
+        if is_change:
             for other in self._seats:
                 if other != mesh and any(row.version for row in self._rows.get(other, {}).values()):
                     self._ask_for_idle(other)

@@ -192,16 +192,18 @@ class RedisLedger:
             reply = self._call_for(session, "renew", *about)
             if reply[0] != b"LOOK":
                 return _nothing_new(*reply[1:5])
-        news: dict[str, object] = {}
+        updates: dict[str, object] = {}
         if beat.acks:
-            news["acks"] = [[part.tenant, part.flavor, part.version, dict(part.amounts.items())] for part in _bounded(beat.acks, ROWS_MAX)]
+            updates["acks"] = [
+                [part.tenant, part.flavor, part.version, dict(part.amounts.items())] for part in _bounded(beat.acks, ROWS_MAX)
+            ]
         if beat.wants is not None:
-            news["wants"] = [want_row(want) for want in _bounded(beat.wants, ROWS_SENT_MAX)]
+            updates["wants"] = [want_row(want) for want in _bounded(beat.wants, ROWS_SENT_MAX)]
         if beat.claims is not None:
-            news["claims"] = [self._claim_row(session, lease) for lease in _bounded(beat.claims, ROWS_SENT_MAX)]
+            updates["claims"] = [self._claim_row(session, lease) for lease in _bounded(beat.claims, ROWS_SENT_MAX)]
         if beat.pays:
-            news["pays"] = [pays_row(pays) for pays in _bounded(beat.pays, ROWS_SENT_MAX)]
-        return self._copied(self._response(session, self._call_for(session, "heartbeat", *about, json.dumps(news) if news else "")))
+            updates["pays"] = [pays_row(pays) for pays in _bounded(beat.pays, ROWS_SENT_MAX)]
+        return self._copied(self._response(session, self._call_for(session, "heartbeat", *about, json.dumps(updates) if updates else "")))
 
     def _packed_of(self, record: MeshRecord) -> bytes:
         known, packed = self._packed  # Read both at once: another thread may write them.

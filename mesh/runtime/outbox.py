@@ -35,14 +35,14 @@ class Outbox:
         self._numbers: dict[StageId, int] = {}  #: The last of each stage.
         self._ended: set[StageId] = set()
         self._listener = 0
-        self._news = threading.Condition()
+        self._new_events = threading.Condition()
         self._is_urgent = False
         self._taken_at = 0.0  #: Seconds, monotonic.
 
     def put(self, message: StageMessage, blobs: dict[str, bytes] | None = None) -> None:
         """Add a message, and the bytes that must be stored before it is read."""
         data = encode(message)
-        with self._news:
+        with self._new_events:
             is_first = not self._fresh
             messages, kept = self._fresh.setdefault(message.stage, ([], {}))
             messages.append(data)
@@ -53,7 +53,7 @@ class Outbox:
             if isinstance(message, StageEnded):
                 self._ended.add(message.stage)
             if is_first or self._is_urgent:
-                self._news.notify_all()
+                self._new_events.notify_all()
 
     def take(self, wait_s: float, listener: int = 0) -> list[Batch]:
         """All that is there, waiting up to `wait_s` for the first; empty when nothing came.
@@ -62,15 +62,15 @@ class Outbox:
             wait_s: Seconds.
             listener: Who asks: a greater number than any before is a new listener. Earlier ones hear nothing any more.
         """
-        with self._news:
+        with self._new_events:
             if listener > self._listener:
                 self._listener = listener
                 self._again = [batch for batches in self._kept.values() for batch in batches.values()]
-                self._news.notify_all()
-            self._news.wait_for(lambda: self._listener == listener and bool(self._fresh or self._again), timeout=wait_s)
+                self._new_events.notify_all()
+            self._new_events.wait_for(lambda: self._listener == listener and bool(self._fresh or self._again), timeout=wait_s)
             rest_s = self._taken_at + GATHER_S - time.monotonic()
             if self._fresh and rest_s > 0:
-                self._news.wait_for(lambda: self._is_urgent, timeout=rest_s)
+                self._new_events.wait_for(lambda: self._is_urgent, timeout=rest_s)
             return self._hand_out() if self._listener == listener else []
 
     def _hand_out(self) -> list[Batch]:
@@ -86,7 +86,7 @@ class Outbox:
     def confirm(self, heard: Mapping[StageId, int]) -> list[StageId]:
         """These stages' batches up to these numbers were passed on; the stages of which nothing more will ever be told."""
         over = []
-        with self._news:
+        with self._new_events:
             for stage, number in heard.items():
                 kept = self._kept.get(stage, {})
                 for passed_on in [kept_number for kept_number in kept if kept_number <= number]:
@@ -101,5 +101,5 @@ class Outbox:
 
     def has_ended(self, stage: StageId) -> bool:
         """Was its end put in, and not confirmed?"""
-        with self._news:
+        with self._new_events:
             return stage in self._ended

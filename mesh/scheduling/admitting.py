@@ -32,7 +32,7 @@ def _pass(state: MeshState) -> bool:
     """Return False if the pass released reservations, so that another pass is worth while."""
     state.evaluations, state.may_give_way = 0, None
     waiting: Any = state.queues.buckets()
-    if state.reservations and _has_news(state, waiting):
+    if state.reservations and _has_change(state, waiting):
         open_reservations(state)
     heads = state.queues.round(state.now_ms, [bucket for bucket in waiting if bucket.tried_at != state.room_epoch])
     while (head := heads.next()) is not None:
@@ -42,7 +42,7 @@ def _pass(state: MeshState) -> bool:
     return not (state.opened and close_reservations(state))
 
 
-def _has_news(state: MeshState, waiting: Iterable[Any]) -> bool:
+def _has_change(state: MeshState, waiting: Iterable[Any]) -> bool:
     """Return whether a bucket must be tried, or a task with a reservation has left the queue."""
     if any(bucket.tried_at != state.room_epoch for bucket in waiting):
         return True

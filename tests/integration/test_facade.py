@@ -380,7 +380,7 @@ def test_s17_a_handler_that_fails_is_told_and_the_default_holds(running, pool, h
     assert eventually(lambda: words in task.status().detail)
     first, _ = task.call("run", 1)
     assert first > 0
-    (reported,) = [news for news in running.events() if news.about == task.task]
+    (reported,) = [recent_events for recent_events in running.events() if recent_events.about == task.task]
     assert (reported.kind.value, words in reported.words) == ("STATE_LOST", True)
 
 

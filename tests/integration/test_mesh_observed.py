@@ -16,7 +16,7 @@ import mesh
 from mesh.errors import RuntimeDoorError
 from mesh.plugins import PluginError
 from mesh.reasons import Reason
-from mesh.runtime.supervision.answers import NewsKind
+from mesh.runtime.supervision.answers import MeshEventKind
 from mesh.scheduling.figures import Targets
 
 pytestmark = pytest.mark.ray
@@ -52,7 +52,7 @@ def pool(running):
     eventually(running.audit)
 
 
-def news(running, kind):
+def recent_events(running, kind):
     return [one for one in running.events() if one.kind is kind]
 
 
@@ -73,14 +73,16 @@ def test_s13_a_plugin_orders_and_says_who_gives_way(running, pool):
 def test_s13_a_plugin_that_raises_is_fenced_off_with_an_event_and_stays_so_over_a_restart(running, pool):
     task = running.submit_task(Counter, pool=pool, resources={"cpu": 1, "gpu": 1})
     assert task.wait_started(PATIENCE_S).state is mesh.TaskState.RUNNING
-    (fenced,) = news(running, NewsKind.PLUGIN_FENCED)
+    (fenced,) = recent_events(running, MeshEventKind.PLUGIN_FENCED)
     assert fenced.about == "fewest_cpus"
     assert "raised LookupError: no model for GPUs" in fenced.words
     os.kill(running.status().pid, signal.SIGKILL)
     assert task.call("add") == 1
     other = running.submit_task(Counter, pool=pool, resources={"cpu": 1})
     assert other.wait_started(PATIENCE_S).state is mesh.TaskState.RUNNING
-    assert [reported.words for reported in news(running, NewsKind.PLUGIN_FENCED)] == [fenced.words]  # It holds still, so it is told again.
+    assert [reported.words for reported in recent_events(running, MeshEventKind.PLUGIN_FENCED)] == [
+        fenced.words
+    ]  # It holds still, so it is told again.
 
 
 def test_s13_a_plugin_that_cannot_be_loaded_is_told_and_leaves_no_mesh(two_nodes, tmp_path):
@@ -112,7 +114,7 @@ def test_s14_s22_what_the_supervisor_cannot_take_in_has_not_happened_and_it_goes
 def test_s15_s16_figures_are_served_drawn_and_shown_and_a_silent_agent_is_an_alarm(running, pool, tmp_path):
     task = running.submit_task(Counter, pool=pool, resources={"cpu": 1}, metrics_period_ms=3_600_000)
     task.wait_started(PATIENCE_S)
-    eventually(lambda: [one for one in news(running, NewsKind.ALARM) if one.about == "agent_heartbeat_gap"])
+    eventually(lambda: [one for one in recent_events(running, MeshEventKind.ALARM) if one.about == "agent_heartbeat_gap"])
     with urllib.request.urlopen(f"http://127.0.0.1:{running.status().metrics_port}/metrics", timeout=60) as answer:
         reported = answer.read().decode()
     for name in ("schedule_latency_p95", "queue_wait_time_p99", "placement_success_rate", "agent_heartbeat_gap"):
@@ -124,7 +126,7 @@ def test_s15_s16_figures_are_served_drawn_and_shown_and_a_silent_agent_is_an_ala
     assert running.panel().title is not None
     task.finish()
     eventually(lambda: not running.figures().gaps_ms)
-    eventually(lambda: news(running, NewsKind.ALARM_OVER))
+    eventually(lambda: recent_events(running, MeshEventKind.ALARM_OVER))
 
 
 def test_s23_each_task_that_is_over_leaves_a_trace_with_its_steps(running, pool, folder):

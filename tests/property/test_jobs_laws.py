@@ -74,7 +74,7 @@ class World:
         for index, count in enumerate(cpus):
             self.nodes.join(f"n{index}", cpu(count), {})
         self.live = {}  # (job, member) -> attempt, node, units
-        self.news = []  # All events that were ever told, to be told again.
+        self.new_events = []  # All events that were ever told, to be told again.
         self.specs = {}
         self.at_ms = 0
         self.is_late = False  #: An answer of an earlier round was taken: the controller may hold places that are gone.
@@ -84,7 +84,7 @@ class World:
         self.at_ms += 1
         over = {job.job for job in self.controller.jobs.values() if job.is_over}
         decisions = self.controller.handle(event)
-        self.news.append(event)
+        self.new_events.append(event)
         assert violations(self.controller) == []
         assert not any(isinstance(each, StartMember) and each.job in over for each in decisions)
         assert all(
@@ -165,7 +165,7 @@ def test_whatever_happens_in_whatever_order_every_invariant_holds(data):
     for _ in range(draw(st.integers(5, 40))):
         go_on(world, draw, may_be_late=may_be_late)
     twin = JobController()
-    for event in world.news:
+    for event in world.new_events:
         twin.handle(EVENTS.decode(json.loads(json.dumps(EVENTS.encode(event)))))
         if draw(st.integers(0, 9)) == 0:
             twin = JobController.from_snapshot(json.loads(json.dumps(twin.to_snapshot())))
@@ -187,7 +187,7 @@ def go_on(world, draw, *, may_be_late):
         else:
             world.ends(job, member, draw(st.sampled_from(ENDINGS)))
     elif step == "again":
-        repeat(world, draw(st.sampled_from(world.news)), may_be_late=may_be_late)
+        repeat(world, draw(st.sampled_from(world.new_events)), may_be_late=may_be_late)
     elif step == "terminate" and draw(st.integers(0, 3)) == 0:
         world.report(JobTerminated(at_ms=world.at_ms, job=draw(st.sampled_from(sorted(world.specs)))))
     elif step == "reschedule":
@@ -230,11 +230,11 @@ def test_an_event_that_comes_twice_counts_once(spec, cpus):
         assert world.report(event) == []
     for job, member in tuple(world.live):
         world.starts(job, member)
-        assert world.report(world.news[-1]) == []
+        assert world.report(world.new_events[-1]) == []
     for job, member in tuple(world.live):
         if (job, member) in world.live:
             world.ends(job, member, MemberFailed)
-            assert world.report(world.news[-1]) == []
+            assert world.report(world.new_events[-1]) == []
 
 
 @given(st.integers(1, 30), st.integers(1, 30), st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=4))

@@ -97,15 +97,15 @@ for place = 1, #asked do
 end
 
 keep_leases()
-local is_news = false
+local is_change = false
 local has_wanted = redis.call('SISMEMBER', WANTING, MESH) == 1
 for place, want in ipairs(asked) do
   if unmet[place] or (has_wanted and granted[place]) then
     local field = want.field .. '|' .. want.priority .. want.slot
-    is_news = settle_want(MESH, field, granted[place] or 0, unmet[place] or 0, want.waited) or is_news
+    is_change = settle_want(MESH, field, granted[place] or 0, unmet[place] or 0, want.waited) or is_change
   end
 end
-if is_news then
+if is_change then
   ask_others(MESH)
 end
 local response = response_since(MESH, SEEN)

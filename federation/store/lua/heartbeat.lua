@@ -17,10 +17,10 @@
 -- Reply     {'OK', epoch, ms of recovery, mark, '1' when others wait for quota, leases}, see lib_lease; as in lib_caller;
 --           {'UNKNOWN'} | {'FENCED'} | {'EXPIRED'} | {'STALE'} | {'HOLDINGS'}: report all leases held
 
-local record, beat, news = ARGV[6], tonumber(ARGV[7]), ARGV[8] ~= '' and cjson.decode(ARGV[8]) or {}
+local record, beat, updates = ARGV[6], tonumber(ARGV[7]), ARGV[8] ~= '' and cjson.decode(ARGV[8]) or {}
 
 local is_known = SESSION ~= nil -- By the ledger's record, not by the mesh's word.
-if not SESSION and INCARNATION ~= '0' and learn_left() > 0 and news.claims then -- The ledger has lost the session itself.
+if not SESSION and INCARNATION ~= '0' and learn_left() > 0 and updates.claims then -- The ledger has lost the session itself.
   SESSION = { mesh = MESH, incarnation = INCARNATION, expires = math.max(1, LT), beat = 0, ttl_ms = rare('ttl_ms') }
 end
 local lost = why_lost(SESSION, INCARNATION, false)
@@ -32,7 +32,7 @@ if beat < SESSION.beat then
 elseif beat == SESSION.beat then
   return response_since(MESH, SEEN)
 end
-if learn_left() > 0 and not news.claims then
+if learn_left() > 0 and not updates.claims then
   return { 'HOLDINGS' }
 end
 
@@ -64,7 +64,7 @@ local freed = false
 if learn_left() > 0 then
   local named = {}
   local seen = math.max(mark_before_loss(MESH), is_known and tonumber(INCARNATION) or 0)
-  for _, claim in ipairs(news.claims) do
+  for _, claim in ipairs(updates.claims) do
     restore(claim, named, seen)
   end
   for _, lease in ipairs(leases_of(MESH)) do
@@ -79,7 +79,7 @@ end
 
 -- The mesh has preempted its work above the target. Only an acknowledgement of the current version counts: an earlier one may be older
 -- than a grant.
-for _, ack in ipairs(news.acks or {}) do
+for _, ack in ipairs(updates.acks or {}) do
   local lease = lease_of(MESH, ack[1], ack[2])
   local obeyed = lease.version == ack[3] and shrinks(lease)
   for _, resource in ipairs(lease.resources) do
@@ -96,7 +96,7 @@ for _, ack in ipairs(news.acks or {}) do
 end
 
 -- No new version: the mesh knows the priority, and its actions do not depend on it.
-for _, pays in ipairs(news.pays or {}) do
+for _, pays in ipairs(updates.pays or {}) do
   local lease = lease_of(MESH, pays[1], pays[2])
   if lease.version > 0 and lease.priority ~= pays[3] then
     lease.priority, lease.is_noted = pays[3], true
@@ -104,8 +104,8 @@ for _, pays in ipairs(news.pays or {}) do
 end
 
 -- Wants are relative to what the mesh held before this heartbeat, so growth by this heartbeat is subtracted from them.
-if news.wants then
-  replace_wants(MESH, news.wants)
+if updates.wants then
+  replace_wants(MESH, updates.wants)
 end
 
 -- Leases grow to planned targets as soon as there is capacity.

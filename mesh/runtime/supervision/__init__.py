@@ -22,7 +22,7 @@ The supervisor:
     supervisor           the detached actor that decides for a mesh      supervised_mesh   its parts: construction, start, end
     supervisor_options   its start options                               supervisor_link   a client's connection; follows restarts
     ray_supervisor_door  an agent's connection to the supervisor         control_loop      events in; decisions journaled, carried out
-    untold_news          ordered retry of refused events                 driver            carries decisions out on Ray
+    event_retry_queue    ordered retry of refused events                 driver            carries decisions out on Ray
     driver_works         what the driver needs of a task, as a port      job_desk          reconciles jobs with the scheduler
     job_rounds           joint placement of waiting job members          plugin_host       scoring, order and preemption plugins
     argument_places      nodes that hold a task's arguments              feedback          settings tuned by metrics

@@ -159,7 +159,7 @@ class MeshStatus:
     metrics_port: int | None = None  #: Port of the Prometheus endpoint; None: there is none.
 
 
-class NewsKind(str, Enum):
+class MeshEventKind(str, Enum):
     """Kind of a mesh event."""
 
     PLUGIN_FENCED = "PLUGIN_FENCED"
@@ -177,11 +177,11 @@ class NewsKind(str, Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeshNews:
+class MeshEvent:
     """An event for operators of the mesh. Kept in memory only: the last thousand."""
 
     at_ms: int
-    kind: NewsKind
+    kind: MeshEventKind
     about: str  #: The plugin, setting, metric, task, or job.
     words: str
 

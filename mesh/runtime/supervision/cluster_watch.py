@@ -50,9 +50,9 @@ class ClusterWatch:
     async def _look(self) -> None:
         before = self.nodes.nodes
         seen = await asyncio.to_thread(look_at_nodes, self._selector)
-        news = self.nodes.compare(seen, self._loop.clock.now_ms())
-        if news:  # The watch has recorded these changes, so no event may get lost; node events go before losses on those nodes.
-            self._driver.news.tell(*news)
+        new_events = self.nodes.compare(seen, self._loop.clock.now_ms())
+        if new_events:  # The watch has recorded these changes, so no event may get lost; node events go before losses on those nodes.
+            self._driver.new_events.tell(*new_events)
         for gone in before - self.nodes.nodes:
             self._standbys.leave(gone)
         self._standbys.fill(self.nodes.nodes)

@@ -8,7 +8,7 @@ from rich.panel import Panel
 
 from mesh.runtime.supervision.answers import (
     MeshAudit,
-    MeshNews,
+    MeshEvent,
 )
 from mesh.runtime.supervision.charts import draw_page, figures_panel
 from mesh.runtime.supervision.checked_calls import checked
@@ -43,13 +43,13 @@ class FigureCalls(MeshCalls):
         """Return the metrics as a panel with sparklines for the terminal: `rich.print(mesh.panel())`."""
         return figures_panel(self.figures_history(), mesh=self.name, targets=targets)
 
-    def events(self) -> list[MeshNews]:
+    def events(self) -> list[MeshEvent]:
         """Return events for operators, oldest first: disabled plugins, tuned settings, alarms, lost states, changes of jobs.
 
         Up to a thousand events since the supervisor started; of an earlier supervisor, only the disabled plugins.
         """
-        news: list[MeshNews] = self._link.ask("news")
-        return news
+        recent_events: list[MeshEvent] = self._link.ask("recent_events")
+        return recent_events
 
     def audit(self) -> MeshAudit:
         """Return violations in the ledgers and in Ray; normally there are none."""

@@ -284,17 +284,17 @@ class JobDesk:
         record = job.members.get(named[1]) if job is not None and named is not None else None
         if job is None or record is None or named is None or record.attempt != named[2] or record.state not in ACTIVE:
             return
-        event = self._news_of(job, record, task, self._loop.book.tasks.get(task))
+        event = self._events_of(job, record, task, self._loop.book.tasks.get(task))
         if event is not None:
             self._tell(event)
             self._settle(job.job)
 
-    def _news_of(self, job: JobRecord, record: MemberRecord, task: TaskId, row: TaskEntry | None) -> JobEvent | None:
+    def _events_of(self, job: JobRecord, record: MemberRecord, task: TaskId, row: TaskEntry | None) -> JobEvent | None:
         about: dict[str, Any] = {"at_ms": self._now_ms(), "job": job.job, "member": record.member, "attempt": record.attempt}
         if row is None:
-            return self._news_of_absent(job, record, about)
+            return self._events_of_absent(job, record, about)
         if row.state in TERMINAL:
-            return self._news_of_end(job, record, row, about)
+            return self._events_of_end(job, record, row, about)
         if record.state is MemberState.STOPPING:
             if task not in self._loop.book.stops:  # The supervisor died between journaling the decision and passing it to the scheduler.
                 self._cancel(task)
@@ -311,7 +311,7 @@ class JobDesk:
             return None
         return self._lose(task, about, f"its room on node {record.node} was taken: {row.detail}")
 
-    def _news_of_absent(self, job: JobRecord, record: MemberRecord, about: dict[str, Any]) -> JobEvent | None:
+    def _events_of_absent(self, job: JobRecord, record: MemberRecord, about: dict[str, Any]) -> JobEvent | None:
         """Return the event for a task that the book does not have: cleaned up, forgotten, or never submitted."""
         if record.state is MemberState.STOPPING:
             return MemberStopped(**about)
@@ -321,7 +321,7 @@ class JobDesk:
             return None
         return MemberLost(**about, detail="its task is unknown")
 
-    def _news_of_end(self, job: JobRecord, record: MemberRecord, row: TaskEntry, about: dict[str, Any]) -> JobEvent:
+    def _events_of_end(self, job: JobRecord, record: MemberRecord, row: TaskEntry, about: dict[str, Any]) -> JobEvent:
         if row.state is TaskState.SUCCEEDED:
             if record.member.is_leader:
                 self._works.keep_job_result(job.job, row.request.task)

@@ -54,10 +54,10 @@ class JobRounds:
             may_grow=self._may_grow,
         )
         for allocation in found:
-            if self._is_news(allocation):
+            if self._is_change(allocation):
                 yield MembersAllocated(at_ms=self._loop.clock.now_ms(), allocation=allocation)
 
-    def _is_news(self, found: Allocation) -> bool:
+    def _is_change(self, found: Allocation) -> bool:
         """Return whether the allocation is new. Rounds run once a second; repeated results would only fill the journal."""
         job = self._loop.jobs.jobs[found.job]
         return (

@@ -17,7 +17,7 @@ import structlog
 
 from mesh.errors import RuntimeDoorError
 from mesh.ids import AgentId, MeshId
-from mesh.runtime.supervision.answers import MeshNews, NewsKind
+from mesh.runtime.supervision.answers import MeshEvent, MeshEventKind
 from mesh.runtime.supervision.feedback import Feedback
 from mesh.runtime.supervision.telemetry import MeshTelemetry
 from mesh.scheduling.anomalies import Anomaly, AnomalyWatch
@@ -30,7 +30,7 @@ from mesh.scheduling.tuning import settings_of
 
 log = structlog.get_logger(__name__)
 
-NEWS_MAX = 1_000
+EVENTS_MAX = 1_000
 #: Entries of the metrics history: two hours at one per five seconds.
 HISTORY_MAX = 1_440
 
@@ -69,7 +69,7 @@ class Observer:
         self._anomalies = AnomalyWatch(settings.targets)
         self._alarmed: dict[tuple[str, str], Anomaly] = {}
         self._history: deque[Figures] = deque(maxlen=HISTORY_MAX)
-        self._news: deque[MeshNews] = deque(maxlen=NEWS_MAX)
+        self._recent_events: deque[MeshEvent] = deque(maxlen=EVENTS_MAX)
         self._at_ms = 0
         self.telemetry = MeshTelemetry(MeshId(mesh), otlp_endpoint=settings.otlp_endpoint, traces_file=settings.traces_file)
         self._server = None if settings.metrics_port is None else _serve(settings, self.telemetry)
@@ -92,13 +92,13 @@ class Observer:
             for story in self._stories.fold(events, decisions):
                 self.telemetry.trace_task(story)
 
-    def note(self, at_ms: int, kind: NewsKind, about: str, words: str) -> None:
+    def note(self, at_ms: int, kind: MeshEventKind, about: str, words: str) -> None:
         """Add a mesh event."""
-        self._news.append(MeshNews(at_ms=at_ms, kind=kind, about=about, words=words))
+        self._recent_events.append(MeshEvent(at_ms=at_ms, kind=kind, about=about, words=words))
 
-    def news(self) -> list[MeshNews]:
+    def recent_events(self) -> list[MeshEvent]:
         """Return the last mesh events, oldest first."""
-        return list(self._news)
+        return list(self._recent_events)
 
     def history(self) -> list[Figures]:
         """Return the metrics of the last two hours, oldest first."""
@@ -135,9 +135,9 @@ class Observer:
         alarms = {(one.name, one.tag): one for one in anomalies if one.is_alarm}
         for key, alarm in alarms.items():
             if key not in self._alarmed:
-                self.note(now_ms, NewsKind.ALARM, alarm.name, alarm.words)
+                self.note(now_ms, MeshEventKind.ALARM, alarm.name, alarm.words)
         for key in self._alarmed.keys() - alarms.keys():
-            self.note(now_ms, NewsKind.ALARM_OVER, key[0], f"{self._alarmed[key].words}; the alarm is over")
+            self.note(now_ms, MeshEventKind.ALARM_OVER, key[0], f"{self._alarmed[key].words}; the alarm is over")
         self._alarmed = alarms
 
     def _tune(self, figures: Figures, state: MeshState, now_ms: int) -> None:
@@ -146,7 +146,7 @@ class Observer:
             self._tell(SettingsChanged(at_ms=now_ms, settings=settings_of(changes)))
         for change in changes:
             log.info("a setting was tuned", name=change.name, old=change.old, new=change.new, reason=change.reason)
-            self.note(now_ms, NewsKind.SETTING_TUNED, change.name, f"from {change.old:g} to {change.new:g}: {change.reason}")
+            self.note(now_ms, MeshEventKind.SETTING_TUNED, change.name, f"from {change.old:g} to {change.new:g}: {change.reason}")
 
 
 def _serve(settings: ObserverSettings, telemetry: MeshTelemetry) -> ThreadingHTTPServer:

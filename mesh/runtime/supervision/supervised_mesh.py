@@ -23,7 +23,7 @@ from mesh.plugins import PluginFenced
 from mesh.runtime.supervision import views
 from mesh.runtime.supervision.agent_door import AgentDoor, AgentProcess
 from mesh.runtime.supervision.agent_orders import AgentStatus
-from mesh.runtime.supervision.answers import NewsKind, TaskStatus
+from mesh.runtime.supervision.answers import MeshEventKind, TaskStatus
 from mesh.runtime.supervision.archive import Archive
 from mesh.runtime.supervision.autoscaling import Autoscaling
 from mesh.runtime.supervision.cluster_watch import ClusterWatch
@@ -134,12 +134,12 @@ class SupervisedMesh:
         def fenced(fenced_before: PluginFenced) -> None:
             log.warning("a plugin is disabled", plugin=fenced_before.plugin, hook=fenced_before.hook, why=fenced_before.why)
             words = f"{fenced_before.hook}() {fenced_before.why}; the hook is disabled, the default replaces it"
-            self._observer.note(self._clock.now_ms(), NewsKind.PLUGIN_FENCED, fenced_before.plugin, words)
+            self._observer.note(self._clock.now_ms(), MeshEventKind.PLUGIN_FENCED, fenced_before.plugin, words)
 
         def reported(fenced_before: ReportJob) -> None:
             why = f", {fenced_before.reason.value}: {fenced_before.detail}" if fenced_before.reason is not None else ""
             words = f"{fenced_before.stage.value}, {fenced_before.schedule_state.value}{why}"
-            self._observer.note(self._clock.now_ms(), NewsKind.JOB, fenced_before.job, words)
+            self._observer.note(self._clock.now_ms(), MeshEventKind.JOB, fenced_before.job, words)
 
         def over(_events: Sequence[Event], decisions: Sequence[Decision], _took_ms: float) -> None:
             for decision in decisions:
@@ -150,7 +150,7 @@ class SupervisedMesh:
             for event in events:
                 why = getattr(event, "unkept", "") or getattr(event, "unrestored", "")
                 if why and isinstance(event, (TaskStarted, TaskStopped)):
-                    self._observer.note(event.at_ms, NewsKind.STATE_LOST, event.task, views.state_lost(why))
+                    self._observer.note(event.at_ms, MeshEventKind.STATE_LOST, event.task, views.state_lost(why))
 
         self._loop.on_fenced, self._jobs.on_report = fenced, reported
         self._loop.listeners += [self._observer.fold, self._jobs.hear, over, state_lost]

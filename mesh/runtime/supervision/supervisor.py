@@ -16,7 +16,7 @@ import ray
 
 from mesh.runtime.supervision import views
 from mesh.runtime.supervision.agent_answers import AgentAnswers
-from mesh.runtime.supervision.answers import MeshAudit, MeshNews, MeshStatus
+from mesh.runtime.supervision.answers import MeshAudit, MeshEvent, MeshStatus
 from mesh.runtime.supervision.auditing import audit
 from mesh.runtime.supervision.group_answers import GroupAnswers
 from mesh.runtime.supervision.job_answers import JobAnswers
@@ -74,10 +74,10 @@ class MeshSupervisor(PoolAnswers, GroupAnswers, JobAnswers, AgentAnswers):
         await self._ready
         return [*self._observer.history(), self._observer.figures(self._state, self._clock.now_ms())]
 
-    async def news(self) -> list[MeshNews]:
+    async def recent_events(self) -> list[MeshEvent]:
         """Return the events for operators, oldest first."""
         await self._ready
-        return self._observer.news()
+        return self._observer.recent_events()
 
     async def audit(self) -> MeshAudit:
         """Audit all ledgers against each other and against Ray."""

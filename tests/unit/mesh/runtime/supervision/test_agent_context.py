@@ -13,14 +13,14 @@ from mesh.runtime.supervision.agent_errors import NoCurrentTask, TaskPreempted
 
 
 @pytest.fixture
-def news():
+def recent_events():
     return []
 
 
 @pytest.fixture
-def context(news):
+def context(recent_events):
     return TaskContext(
-        task=TaskId("t"), attempt=1, saved=None, saved_bytes_max=1_000, tell=lambda kind, payload: news.append((kind, payload))
+        task=TaskId("t"), attempt=1, saved=None, saved_bytes_max=1_000, tell=lambda kind, payload: recent_events.append((kind, payload))
     )
 
 
@@ -66,11 +66,11 @@ def test_a_checkpoint_is_a_copy(context):
     assert context.last_checkpoint() is not context.last_checkpoint()
 
 
-def test_a_checkpoint_is_told_with_its_bytes(context, news):
+def test_a_checkpoint_is_told_with_its_bytes(context, recent_events):
     context.report_progress(0.25)
     context.save_checkpoint("one")
     context.save_checkpoint("two", progress=0.5)
-    snapshots = [payload for kind, payload in news if kind == "checkpoint"]
+    snapshots = [payload for kind, payload in recent_events if kind == "checkpoint"]
     assert [(snapshot.checkpoint.number, snapshot.progress, snapshot.attempt) for snapshot in snapshots] == [(1, 0.25, 1), (2, 0.5, 1)]
     assert all(snapshot.checkpoint_bytes for snapshot in snapshots)
 
@@ -83,11 +83,11 @@ def test_a_checkpoint_that_cannot_be_pickled_is_the_users_error_and_changes_noth
 
 
 @pytest.mark.usefixtures("_stopping")
-def test_s17_a_checkpoint_is_kept_before_the_task_stops(context, news):
+def test_s17_a_checkpoint_is_kept_before_the_task_stops(context, recent_events):
     with pytest.raises(TaskPreempted, match="PREEMPTED"):
         context.save_checkpoint("last", progress=1)
     assert context.last_checkpoint() == "last"
-    assert len(news) == 1
+    assert len(recent_events) == 1
 
 
 @pytest.mark.usefixtures("_stopping")
@@ -104,11 +104,11 @@ def test_code_that_asks_has_noticed(context):
     assert context.has_noticed
 
 
-def test_waiting_for_another_task_is_told_and_its_end_too(context, news):
+def test_waiting_for_another_task_is_told_and_its_end_too(context, recent_events):
     def wait():
         with context.blocked():
             raise OSError
 
     with pytest.raises(OSError):  # noqa: PT011 - any will do
         wait()
-    assert news == [("blocked", None), ("unblocked", None)]
+    assert recent_events == [("blocked", None), ("unblocked", None)]

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 from mesh.errors import LedgerError, RuntimeDoorError
 from mesh.resources import ResourceSet
-from mesh.runtime.supervision import cluster_watch, untold_news
+from mesh.runtime.supervision import cluster_watch, event_retry_queue
 from mesh.runtime.supervision.archive import Archive
 from mesh.runtime.supervision.cluster_watch import ClusterWatch
 from mesh.runtime.supervision.control_loop import ControlLoop, MeshClock
+from mesh.runtime.supervision.event_retry_queue import EventRetryQueue
 from mesh.runtime.supervision.node_watch import NodeSeen
 from mesh.runtime.supervision.plugin_host import PluginHost
-from mesh.runtime.supervision.untold_news import UntoldNews
 from mesh.scheduling.scheduler import MeshScheduler
 
 ONE = ResourceSet.of({"cpu": 1})
@@ -33,11 +33,11 @@ class Scene:
 
     def __init__(self, folder, monkeypatch, *seen):
         monkeypatch.setattr(cluster_watch, "look_at_nodes", lambda _: list(seen))
-        monkeypatch.setattr(untold_news, "TELL_AGAIN_S", 0)
+        monkeypatch.setattr(event_retry_queue, "TELL_AGAIN_S", 0)
         self.archive, self.filled = Archive(folder), []
         self.loop = ControlLoop(self.archive, MeshScheduler, MeshClock(), PluginHost())
-        news = UntoldNews(self.loop.tell)
-        driver = SimpleNamespace(on_node={}, taken=lambda _: ResourceSet(), look_at_nodes=None, news=news)
+        recent_events = EventRetryQueue(self.loop.tell)
+        driver = SimpleNamespace(on_node={}, taken=lambda _: ResourceSet(), look_at_nodes=None, recent_events=recent_events)
         self.watch = ClusterWatch(self.loop, driver, None, SimpleNamespace(leave=lambda _: None, fill=self.filled.append), {})
 
     def known(self):

@@ -109,11 +109,11 @@ class Holder:
     """A hosted task, with the news that it told."""
 
     def __init__(self, cls=Counter, *, args=(), kwargs=None, handlers=None, attempt=1, saved=None, **order):
-        self.news = []
+        self.recent_events = []
         self.order = HostOrder(
             task=TASK, attempt=attempt, code=b"", saved=saved, arguments=pickled_arguments(*args, **(kwargs or {})), **order
         )
-        self.task = HostedTask(self.order, AGENT, lambda kind, payload: self.news.append((kind, payload)))
+        self.task = HostedTask(self.order, AGENT, lambda kind, payload: self.recent_events.append((kind, payload)))
         self.restored, self.methods = self.task.build(cls, handlers or handlers_of(cls), saved)
 
     def call(self, method, /, *args, **kwargs):
@@ -270,7 +270,7 @@ def test_the_entry_method_runs_once_and_its_end_is_told():
     ended, value = holder.task.run()
     assert (ended.error, unpickled(ended.result), value) == ("", 5, None)
     assert holder.task.run()[0] is ended
-    assert holder.news == [("ended", ended)]
+    assert holder.recent_events == [("ended", ended)]
     assert (holder.task.calls, holder.call("add", 0)) == (1, 5)
 
 
@@ -328,12 +328,12 @@ def test_s17_a_training_loop_goes_on_from_its_last_checkpoint_without_losing_a_s
     assert (stopped.how, stopped.ended, stopped.saved.level) == (StopHow.STOPPED, None, SnapshotLevel.DEFAULT)
     assert unpickled(stopped.saved.checkpoint_bytes) == 3
     assert (stopped.saved.progress, stopped.saved.checkpoint.number) == (0.6, 3)
-    assert [kind for kind, _ in first.news] == ["checkpoint"] * 3
+    assert [kind for kind, _ in first.recent_events] == ["checkpoint"] * 3
 
     second = Holder(entry="train", entry_arguments=pickled_arguments(5), attempt=2, saved=stopped.saved)
     assert second.restored.how is RestoreHow.DEFAULT
     assert unpickled(second.task.run()[0].result) == "trained 5 steps"
-    assert [payload.checkpoint.number for kind, payload in second.news if kind == "checkpoint"] == [4, 5]
+    assert [payload.checkpoint.number for kind, payload in second.recent_events if kind == "checkpoint"] == [4, 5]
 
 
 def test_an_idle_object_stops_at_once_and_its_process_can_be_used_again():
@@ -399,7 +399,7 @@ def test_an_entry_method_that_returns_because_it_was_asked_to_has_not_finished(b
     stopped = holder.stop()
     assert run.result(WAIT_S)[0].stopped
     assert (stopped.how, stopped.ended) == (StopHow.STOPPED, None)
-    assert holder.news == []
+    assert holder.recent_events == []
 
 
 def test_an_entry_method_that_finished_before_it_could_be_stopped_has_finished(beside):
@@ -438,7 +438,7 @@ def test_a_constructor_that_is_asked_to_stop_leaves_nothing(beside):
                 agent_context.current_task().stop_if_asked()
                 Gate.leave.wait(0.005)
 
-    task = HostedTask(HostOrder(task=TASK, attempt=1, code=b""), AGENT, lambda *_news: None)
+    task = HostedTask(HostOrder(task=TASK, attempt=1, code=b""), AGENT, lambda *_recent_events: None)
     build = beside(task.build, Slow, StateHandlers(), None)
     assert Gate.entered.wait(WAIT_S)
     stopped = task.stop(StopOrder(task=TASK, attempt=1))
@@ -624,7 +624,7 @@ def test_s17_a_restorer_that_fails_gives_way_to_the_default_with_a_fresh_object(
 
 def test_s17_arguments_that_do_not_come_with_the_order_come_from_the_snapshot():
     saved = Holder(args=(5,)).stop().saved
-    task = HostedTask(HostOrder(task=TASK, attempt=2, code=b"", saved=saved), AGENT, lambda *_news: None)
+    task = HostedTask(HostOrder(task=TASK, attempt=2, code=b"", saved=saved), AGENT, lambda *_recent_events: None)
     task.build(Counter, StateHandlers(), saved)
     assert task.call("add", (0,), {}) == 5
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from mesh.errors import MeshError, RuntimeDoorError
-from mesh.runtime.supervision import untold_news
-from mesh.runtime.supervision.untold_news import UntoldNews
+from mesh.runtime.supervision import event_retry_queue
+from mesh.runtime.supervision.event_retry_queue import EventRetryQueue
 from mesh.scheduling.events import GroupGone
 
 
@@ -30,13 +30,13 @@ async def turns(count):
 
 
 def test_news_that_the_disk_does_not_take_are_told_again_in_order(monkeypatch):
-    monkeypatch.setattr(untold_news, "TELL_AGAIN_S", 0)
+    monkeypatch.setattr(event_retry_queue, "TELL_AGAIN_S", 0)
 
     async def scene():
         listener = Listener(*(RuntimeDoorError("no space left") for _ in range(7)))
-        news = UntoldNews(listener.take)
+        recent_events = EventRetryQueue(listener.take)
         for group in ("g1", "g2"):
-            news.tell(GroupGone(at_ms=1, group=group))
+            recent_events.tell(GroupGone(at_ms=1, group=group))
         await turns(100)
         assert listener.reported == [(GroupGone, "g1"), (GroupGone, "g2")]
 
@@ -44,13 +44,13 @@ def test_news_that_the_disk_does_not_take_are_told_again_in_order(monkeypatch):
 
 
 def test_news_that_the_scheduler_never_understands_do_not_hold_up_those_behind_them(monkeypatch):
-    monkeypatch.setattr(untold_news, "TELL_AGAIN_S", 0)
+    monkeypatch.setattr(event_retry_queue, "TELL_AGAIN_S", 0)
 
     async def scene():
-        listener = Listener(*(MeshError("what is that?") for _ in range(untold_news.TELLS_MAX)))
-        news = UntoldNews(listener.take)
+        listener = Listener(*(MeshError("what is that?") for _ in range(event_retry_queue.TELLS_MAX)))
+        recent_events = EventRetryQueue(listener.take)
         for group in ("g1", "g2"):
-            news.tell(GroupGone(at_ms=1, group=group))
+            recent_events.tell(GroupGone(at_ms=1, group=group))
         await turns(100)
         assert listener.reported == [(GroupGone, "g2")]
 
@@ -60,23 +60,23 @@ def test_news_that_the_scheduler_never_understands_do_not_hold_up_those_behind_t
 def test_news_that_come_while_others_wait_cost_those_none_of_their_tries():
     async def scene():
         listener = Listener(MeshError("a moment"))
-        news = UntoldNews(listener.take)
-        groups = [f"g{index}" for index in range(2 * untold_news.TELLS_MAX)]
+        recent_events = EventRetryQueue(listener.take)
+        groups = [f"g{index}" for index in range(2 * event_retry_queue.TELLS_MAX)]
         listener.errors *= len(groups)
         for group in groups:
-            news.tell(GroupGone(at_ms=1, group=group))
+            recent_events.tell(GroupGone(at_ms=1, group=group))
         assert len(listener.errors) == len(groups) - 1, "one try, and then a pause"
 
     asyncio.run(scene())
 
 
 def test_one_event_that_is_never_understood_does_not_take_its_batch_with_it(monkeypatch):
-    monkeypatch.setattr(untold_news, "TELL_AGAIN_S", 0)
+    monkeypatch.setattr(event_retry_queue, "TELL_AGAIN_S", 0)
 
     async def scene():
         listener = Listener(odd="g2")
-        news = UntoldNews(listener.take)
-        news.tell(*(GroupGone(at_ms=1, group=group) for group in ("g1", "g2", "g3")))
+        recent_events = EventRetryQueue(listener.take)
+        recent_events.tell(*(GroupGone(at_ms=1, group=group) for group in ("g1", "g2", "g3")))
         await turns(100)
         assert listener.reported == [(GroupGone, "g1"), (GroupGone, "g3")]
 

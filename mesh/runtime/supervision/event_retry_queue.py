@@ -20,7 +20,7 @@ TELL_AGAIN_S = 1.0
 TELLS_MAX = 5
 
 
-class UntoldNews:
+class EventRetryQueue:
     """Invariant: batches are delivered oldest first, and none again after success. All methods belong to one event loop.
 
     Args:
@@ -37,9 +37,9 @@ class UntoldNews:
         """Deliver the events now, or after those that wait for a retry."""
         self._batches.append(events)
         if self._again is None:  # Else each call would spend one delivery of the oldest batch at once.
-            self._tell_all()
+            self._send_all()
 
-    def _tell_all(self) -> None:
+    def _send_all(self) -> None:
         self._again = None
         while self._batches:
             events = self._batches.popleft()
@@ -52,7 +52,7 @@ class UntoldNews:
                 if not is_last:
                     log.warning("events could not be delivered and are retried", events=kinds, error=str(error) or type(error).__name__)
                     self._batches.appendleft(events)
-                    self._again = asyncio.get_running_loop().call_later(TELL_AGAIN_S, self._tell_all)
+                    self._again = asyncio.get_running_loop().call_later(TELL_AGAIN_S, self._send_all)
                     return
                 if len(events) > 1:
                     self._batches.extendleft((event,) for event in reversed(events))
