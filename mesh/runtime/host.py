@@ -104,7 +104,7 @@ class RayStageHost:
         self._runners: dict[RunnerKey, BoundRunner] = {}
         self._of_stage: dict[StageId, RunnerKey] = {}
         self._cancelled = Cancellations(self._evict)
-        self._teller: dict[StageId, BoundRunner] = {}  #: Who keeps reports of a stage until they are confirmed.
+        self._sender: dict[StageId, BoundRunner] = {}  #: Who keeps reports of a stage until they are confirmed.
         self._keeper: Any = None
         self._actors = StandingActors(self._name, node_labels)
         sweep = Sweep(self._name, (self._actors.prefix, guard_name(self._name, "")), self._running)
@@ -141,7 +141,7 @@ class RayStageHost:
             runner.runs.setdefault(spec.run, spec.stage)  # The first: what a store forgets when it loses writes is new.
             runner.idle_since_s = None
             self._of_stage[spec.stage] = key
-            self._teller[spec.stage] = runner
+            self._sender[spec.stage] = runner
         self._orders.put(partial(self._start, runner, spec, slots, blobs, inputs, note))
         return runner.holder
 
@@ -166,11 +166,11 @@ class RayStageHost:
     def confirm(self, stage: StageId, number: int) -> None:
         """See `StageHost`; the runner hears of it with the next question."""
         with self._guard:
-            runner = self._teller.get(stage)
+            runner = self._sender.get(stage)
             if runner is not None:
                 runner.heard[stage] = number
                 if runner.ends.get(stage, LAST_WORD + 1) <= number:
-                    del runner.ends[stage], self._teller[stage]
+                    del runner.ends[stage], self._sender[stage]
 
     def forget(self, run: RunId) -> None:
         """See `StageHost`."""
@@ -210,7 +210,7 @@ class RayStageHost:
             for runner in self._runners.values():
                 runner.stages.clear()  # Orders that wait still hold the runner: none of them starts, or loses, a stage now.
             self._cancelled.forget_all()
-            for kept in (self._runners, self._of_stage, self._teller, self._warm):
+            for kept in (self._runners, self._of_stage, self._sender, self._warm):
                 kept.clear()
             self._keeper, self._found, self._session = None, None, (0, 0)  # From now on no order makes an actor.
         self._actors.end_all()
@@ -277,7 +277,7 @@ class RayStageHost:
                 stages = {held.stage: held.group for held in roll.stages}
                 runner = BoundRunner(actor=actor, holder=roll.holder, stages=stages, runs=dict(roll.runs))
                 self._of_stage.update(dict.fromkeys(runner.stages, key))
-                self._teller.update(dict.fromkeys(runner.stages, runner))
+                self._sender.update(dict.fromkeys(runner.stages, runner))
                 cancelled = [held.stage for held in roll.stages if held.is_cancelled]
                 self._cancelled.add(cancelled)
                 self._listen_to(key, runner)
@@ -333,7 +333,7 @@ class RayStageHost:
                 return
             group = runner.stages.pop(stage)
             self._of_stage.pop(stage, None)
-            self._teller.pop(stage, None)
+            self._sender.pop(stage, None)
             self._cancelled.forget(stage)
         self._give_back(group)
         self._tell_lost(runner, stage)
@@ -462,7 +462,7 @@ class RayStageHost:
     def _end_if_idle(self, key: RunnerKey, runner: BoundRunner, now_s: float) -> bool:
         """Whether it was ended: it has nothing to do, to tell, or to keep, and that for long."""
         with self._guard:
-            is_busy = runner.stages or runner.runs or any(teller is runner for teller in self._teller.values())
+            is_busy = runner.stages or runner.runs or any(sender is runner for sender in self._sender.values())
             if is_busy or self._runners.get(key) is not runner:
                 runner.idle_since_s = None
                 return False
@@ -500,8 +500,8 @@ class RayStageHost:
             for stage in stages:
                 self._of_stage.pop(stage, None)
                 self._cancelled.forget(stage)
-            for stage in [stage for stage, teller in self._teller.items() if teller is runner]:
-                del self._teller[stage]
+            for stage in [stage for stage, sender in self._sender.items() if sender is runner]:
+                del self._sender[stage]
         self._actors.end(runner.actor)  # One that cannot be heard may live, with work that nobody would ever look at again.
         log.warning("a runner died", mesh=self._mesh, tenant=key[0], stages=sorted(stages), why=why, last_word=_last_word(why))
         for stage, group in stages.items():

@@ -42,7 +42,7 @@ An agent:
     hosted_calls         calls on a task's object                       turns             one lock per key
     loop_thread          an event loop for `async def` methods           bounded_call      a user's function with a timeout
     state_keeping        state saved at a stop, and restored             set_variables     environment variables, set for a while
-    leftovers            stray threads and processes of user code        telling           background reports to the supervisor
+    leftovers            stray threads and processes of user code        report_sender     background reports to the supervisor
     error_serialization  a user's exception, as text and as bytes
 
 Storage:

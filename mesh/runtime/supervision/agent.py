@@ -43,7 +43,7 @@ from mesh.runtime.supervision.error_serialization import serialize_error
 from mesh.runtime.supervision.hosted_task import HostedTask
 from mesh.runtime.supervision.queue_probe import QueueProbe
 from mesh.runtime.supervision.ray_supervisor_door import RaySupervisorDoor
-from mesh.runtime.supervision.telling import Teller
+from mesh.runtime.supervision.report_sender import ReportSender
 from mesh.saved_state import StateHandlers, handlers_of
 
 A = TypeVar("A")
@@ -79,10 +79,10 @@ class HostingAgent:
         self._stops: OrderedDict[tuple[TaskId, int], Stopped] = OrderedDict()
         self._blocked = 0
         self._probe = QueueProbe(context.current_actor)
-        self._teller = Teller(
+        self._sender = ReportSender(
             RaySupervisorDoor(supervisor_name, namespace, self._agent), self._periodic_report, period_s=METRICS_PERIOD_MS / 1000
         )
-        self._teller.start()
+        self._sender.start()
 
     # -- the object: default group -------------------------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ class HostingAgent:
                     return known
                 order = _with_address(order, self._node) if order.wants_address else order
                 self._hosted = hosted = HostedTask(order, self._agent, self._tells(order))
-            self._teller.set_period(order.metrics_period_ms / 1000)
+            self._sender.set_period(order.metrics_period_ms / 1000)
             answer = self._built(hosted, order)
             with self._lock:
                 if isinstance(answer, Failed) and self._hosted is hosted:
@@ -170,7 +170,7 @@ class HostingAgent:
             if self._hosted is hosted and stopped.how is not StopHow.STILL_RUNNING:
                 self._hosted = None
             _remember(self._stops, key, stopped)
-        self._teller.forget(order.task, order.attempt)
+        self._sender.forget(order.task, order.attempt)
         return stopped
 
     @ray.method(concurrency_group="control")
@@ -270,7 +270,7 @@ class HostingAgent:
     def _tells(self, order: HostOrder) -> Callable[[str, Any], None]:
         def tell(kind: str, payload: Any) -> None:
             self._blocked += {"blocked": 1, "unblocked": -1}.get(kind, 0)
-            self._teller.tell(order.task, order.attempt, kind, payload)
+            self._sender.tell(order.task, order.attempt, kind, payload)
 
         self._blocked = 0
         return tell

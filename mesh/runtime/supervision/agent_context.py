@@ -18,7 +18,7 @@ from mesh.runtime.supervision.pickled_code import pickled_within
 from mesh.saved_state import Checkpoint, SnapshotLevel, StateSnapshot
 
 #: Called with kind and payload of each report.
-Tell = Callable[[str, Any], None]
+Send = Callable[[str, Any], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class TaskContext:
             task.save_checkpoint(state, progress=state.done / state.steps)
     """
 
-    def __init__(self, *, task: TaskId, attempt: int, saved: StateSnapshot | None, saved_bytes_max: int, tell: Tell) -> None:
+    def __init__(self, *, task: TaskId, attempt: int, saved: StateSnapshot | None, saved_bytes_max: int, tell: Send) -> None:
         self.task = task
         self.attempt = attempt  #: Counted from 1.
         self._bytes_max = saved_bytes_max

@@ -14,10 +14,10 @@ from mesh.scheduling.events import Event
 log = structlog.get_logger(__name__)
 
 #: Seconds between two deliveries of failed events.
-TELL_AGAIN_S = 1.0
+SEND_AGAIN_S = 1.0
 #: Number of deliveries of a batch that the scheduler refuses; then its events are delivered one by one, so that one cannot block
 #: the others. Batches that only the disk refuses are retried without limit.
-TELLS_MAX = 5
+SENDS_MAX = 5
 
 
 class EventRetryQueue:
@@ -47,12 +47,12 @@ class EventRetryQueue:
                 self._take(*events)
             except Exception as error:
                 self._tells += 1
-                is_last = self._tells >= TELLS_MAX and not isinstance(error, (RuntimeDoorError, OSError))
+                is_last = self._tells >= SENDS_MAX and not isinstance(error, (RuntimeDoorError, OSError))
                 kinds = [type(event).__name__ for event in events]
                 if not is_last:
                     log.warning("events could not be delivered and are retried", events=kinds, error=str(error) or type(error).__name__)
                     self._batches.appendleft(events)
-                    self._again = asyncio.get_running_loop().call_later(TELL_AGAIN_S, self._send_all)
+                    self._again = asyncio.get_running_loop().call_later(SEND_AGAIN_S, self._send_all)
                     return
                 if len(events) > 1:
                     self._batches.extendleft((event,) for event in reversed(events))

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from mesh.ids import AgentId
-from mesh.runtime.supervision.agent_context import TaskContext, Tell, make_current
+from mesh.runtime.supervision.agent_context import Send, TaskContext, make_current
 from mesh.runtime.supervision.agent_errors import TaskGaveWay
 from mesh.runtime.supervision.agent_orders import AgentStatus, Ended, HostOrder, PickledArguments, StopHow, StopOrder, Stopped
 from mesh.runtime.supervision.bounded_call import Hangs, Raised, call_bounded
@@ -38,7 +38,7 @@ class HostedTask(HostedCalls):
         tell: Reports to the supervisor: kind and payload.
     """
 
-    def __init__(self, order: HostOrder, agent: AgentId, tell: Tell) -> None:
+    def __init__(self, order: HostOrder, agent: AgentId, tell: Send) -> None:
         context = TaskContext(task=order.task, attempt=order.attempt, saved=order.saved, saved_bytes_max=order.saved_bytes_max, tell=tell)
         super().__init__(order.task, order.attempt, context)
         self.ended: Ended | None = None  #: How the entry method ended.

@@ -9,7 +9,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from mesh.ids import AgentId
-from mesh.runtime.supervision.telling import Receipt
+from mesh.runtime.supervision.report_sender import Receipt
 
 
 class RaySupervisorDoor:

@@ -33,7 +33,7 @@ class Scene:
 
     def __init__(self, folder, monkeypatch, *seen):
         monkeypatch.setattr(cluster_watch, "look_at_nodes", lambda _: list(seen))
-        monkeypatch.setattr(event_retry_queue, "TELL_AGAIN_S", 0)
+        monkeypatch.setattr(event_retry_queue, "SEND_AGAIN_S", 0)
         self.archive, self.filled = Archive(folder), []
         self.loop = ControlLoop(self.archive, MeshScheduler, MeshClock(), PluginHost())
         recent_events = EventRetryQueue(self.loop.tell)

@@ -30,7 +30,7 @@ async def turns(count):
 
 
 def test_news_that_the_disk_does_not_take_are_told_again_in_order(monkeypatch):
-    monkeypatch.setattr(event_retry_queue, "TELL_AGAIN_S", 0)
+    monkeypatch.setattr(event_retry_queue, "SEND_AGAIN_S", 0)
 
     async def scene():
         listener = Listener(*(RuntimeDoorError("no space left") for _ in range(7)))
@@ -44,10 +44,10 @@ def test_news_that_the_disk_does_not_take_are_told_again_in_order(monkeypatch):
 
 
 def test_news_that_the_scheduler_never_understands_do_not_hold_up_those_behind_them(monkeypatch):
-    monkeypatch.setattr(event_retry_queue, "TELL_AGAIN_S", 0)
+    monkeypatch.setattr(event_retry_queue, "SEND_AGAIN_S", 0)
 
     async def scene():
-        listener = Listener(*(MeshError("what is that?") for _ in range(event_retry_queue.TELLS_MAX)))
+        listener = Listener(*(MeshError("what is that?") for _ in range(event_retry_queue.SENDS_MAX)))
         recent_events = EventRetryQueue(listener.take)
         for group in ("g1", "g2"):
             recent_events.tell(GroupGone(at_ms=1, group=group))
@@ -61,7 +61,7 @@ def test_news_that_come_while_others_wait_cost_those_none_of_their_tries():
     async def scene():
         listener = Listener(MeshError("a moment"))
         recent_events = EventRetryQueue(listener.take)
-        groups = [f"g{index}" for index in range(2 * event_retry_queue.TELLS_MAX)]
+        groups = [f"g{index}" for index in range(2 * event_retry_queue.SENDS_MAX)]
         listener.errors *= len(groups)
         for group in groups:
             recent_events.tell(GroupGone(at_ms=1, group=group))
@@ -71,7 +71,7 @@ def test_news_that_come_while_others_wait_cost_those_none_of_their_tries():
 
 
 def test_one_event_that_is_never_understood_does_not_take_its_batch_with_it(monkeypatch):
-    monkeypatch.setattr(event_retry_queue, "TELL_AGAIN_S", 0)
+    monkeypatch.setattr(event_retry_queue, "SEND_AGAIN_S", 0)
 
     async def scene():
         listener = Listener(odd="g2")

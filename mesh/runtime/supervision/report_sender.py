@@ -49,7 +49,7 @@ class _Message:
     payload: Any
 
 
-class Teller:
+class ReportSender:
     """Sends an agent's reports. Started with the agent, ends with its process.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mesh.ids import TaskId
-from mesh.runtime.supervision.telling import OUT_MAX, Receipt, Teller
+from mesh.runtime.supervision.report_sender import OUT_MAX, Receipt, ReportSender
 
 A, B = TaskId("a"), TaskId("b")
 
@@ -22,13 +22,13 @@ class Door:
         return lambda: self.answered.get(place, self.receipt)
 
 
-def teller(door, period_s=3600.0):
-    return Teller(door, lambda: (7, "report"), period_s=period_s)
+def sender(door, period_s=3600.0):
+    return ReportSender(door, lambda: (7, "report"), period_s=period_s)
 
 
 def test_what_is_told_is_sent_in_order():
     door = Door()
-    subject = teller(door)
+    subject = sender(door)
     subject.tell(A, 1, "blocked", None)
     subject.tell(A, 1, "ended", "e")
     subject.turn_once()
@@ -38,7 +38,7 @@ def test_what_is_told_is_sent_in_order():
 
 def test_what_was_lost_is_told_again_until_it_is_taken():
     door = Door()
-    subject = teller(door)
+    subject = sender(door)
     door.receipt = Receipt.LOST
     subject.tell(A, 1, "ended", "e")
     for _ in range(3):
@@ -53,7 +53,7 @@ def test_what_was_lost_is_told_again_until_it_is_taken():
 
 def test_of_checkpoints_that_wait_the_last_one_of_each_attempt_is_told():
     door = Door()
-    subject = teller(door)
+    subject = sender(door)
     for number in range(5):
         subject.tell(A, 1, "checkpoint", number)
     subject.tell(B, 1, "checkpoint", "other")
@@ -63,7 +63,7 @@ def test_of_checkpoints_that_wait_the_last_one_of_each_attempt_is_told():
 
 def test_a_lost_checkpoint_does_not_come_after_a_newer_one():
     door = Door()
-    subject = teller(door)
+    subject = sender(door)
     door.receipt = Receipt.LOST
     subject.tell(A, 1, "checkpoint", 1)
     subject.turn_once()
@@ -77,7 +77,7 @@ def test_a_lost_checkpoint_does_not_come_after_a_newer_one():
 
 def test_s15_a_report_is_told_every_period_and_not_on_top_of_one_that_is_not_answered():
     door = Door()
-    subject = teller(door, period_s=0.0)
+    subject = sender(door, period_s=0.0)
     subject.turn_once()
     subject.turn_once()
     assert door.reported == [(7, "report", "report")] * 2
@@ -92,7 +92,7 @@ def test_s15_a_report_is_told_every_period_and_not_on_top_of_one_that_is_not_ans
 
 def test_s15_the_period_can_be_set():
     door = Door()
-    subject = teller(door)
+    subject = sender(door)
     assert subject.turn_once() > 5
     subject.set_period(0.0)
     assert subject.turn_once() == 0
@@ -102,7 +102,7 @@ def test_s15_the_period_can_be_set():
 def test_a_supervisor_that_is_away_is_not_flooded_when_it_comes_back():
     door = Door()
     door.receipt = Receipt.OUT
-    subject = teller(door)
+    subject = sender(door)
     for number in range(3 * OUT_MAX):
         subject.tell(A, 1, "blocked", number)
     subject.turn_once()
@@ -116,7 +116,7 @@ def test_a_supervisor_that_is_away_is_not_flooded_when_it_comes_back():
 
 def test_of_an_attempt_whose_stop_was_answered_nothing_is_told_any_more():
     door = Door()
-    subject = teller(door)
+    subject = sender(door)
     door.receipt = Receipt.LOST
     subject.tell(A, 1, "ended", "out")
     subject.turn_once()
