@@ -263,7 +263,7 @@ class Coordinator:
             after, note = look(snapshot, standings, run_times_ms, self._steadiness)
             if note is None or self._registry.note(note, standings.version):
                 self._run_times_ms.clear()
-                _tell_returns(note, snapshot.at_ms)
+                _report_returns(note, snapshot.at_ms)
                 break
         return enrolled(snapshot, after, self._roster)
 
@@ -421,7 +421,7 @@ def _closings(machine: RunMachine, closed: Iterable[MeshId]) -> list[RunInput]:
     return [MeshClosed(mesh=mesh) for mesh in sorted(planned.intersection(closed))]
 
 
-def _tell_returns(note: RegistryNote | None, now_ms: int) -> None:
+def _report_returns(note: RegistryNote | None, now_ms: int) -> None:
     for mesh, kept in (note.steadiness if note is not None else {}).items():
         if kept.alive and kept.back_ms == now_ms and kept.remaining_ms(now_ms):
             log.warning("a lost mesh is back, on probation", mesh=mesh, losses=len(kept.losses_ms), probation_ms=kept.remaining_ms(now_ms))

@@ -103,7 +103,7 @@ class RunMachine:
             self._recalls.close_gaps()
             self._departures.send_what_can_start(self._allowed)
             self._endings.finish_if_done()
-        self._tell_what_it_waits_for()
+        self._report_wait()
         return self._moves.change()
 
     def _take(self, event: RunInput) -> None:
@@ -123,7 +123,7 @@ class RunMachine:
         else:
             self._reports.take(event)
 
-    def _tell_what_it_waits_for(self) -> None:
+    def _report_wait(self) -> None:
         """While the run goes on, its own reason is that of its first blocked node or waiting stage: what `runs` shows in one line."""
         if self.record.state is not RunState.RUNNING:
             return

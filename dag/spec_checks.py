@@ -59,7 +59,7 @@ class SpecChecks:
         """Find all problems."""
         self._check_names()
         if len(self._nodes) > NODES_MAX:
-            self._tell("/nodes", f"{counted(len(self._nodes), 'node')}; a graph has {NODES_MAX} at most")
+            self._send("/nodes", f"{counted(len(self._nodes), 'node')}; a graph has {NODES_MAX} at most")
             return
         self._check_params()
         needs = {NodeId(node): self._check_node(node, reported) for node, reported in self._nodes.items()}
@@ -67,22 +67,22 @@ class SpecChecks:
         self._check_blobs()
         self._check_shape(Graph(needs))
 
-    def _tell(self, place: str, problem: str) -> None:
+    def _send(self, place: str, problem: str) -> None:
         self.problems.append((place, problem))
 
     def _check_names(self) -> None:
         raw, run, tenant = self._raw, self._raw.get("id"), self._raw.get("tenant")
         if isinstance(run, str) and not RUN_ID.fullmatch(run):
-            self._tell("/id", f"{run[:200]!r} is no id; use {_RUN_ID_RULE}")
+            self._send("/id", f"{run[:200]!r} is no id; use {_RUN_ID_RULE}")
         if isinstance(tenant, str) and not TENANT.fullmatch(tenant):
-            self._tell("/tenant", f"{tenant[:200]!r} is no tenant; write a path like acme/research")
+            self._send("/tenant", f"{tenant[:200]!r} is no tenant; write a path like acme/research")
         for section in ("nodes", "outputs", "params"):
             for name in _objects(raw.get(section)):
                 if not NAME.fullmatch(name):
-                    self._tell(pointer(f"/{section}", name[:200]), f"is no name; use {_NAME_RULE}")
+                    self._send(pointer(f"/{section}", name[:200]), f"is no name; use {_NAME_RULE}")
         for section in ("nodes", "outputs"):
             if raw.get(section) == {}:
-                self._tell(f"/{section}", "is empty; a graph has at least one node and one output")
+                self._send(f"/{section}", "is empty; a graph has at least one node and one output")
 
     def _check_params(self) -> None:
         for name, value in self._params.items():
@@ -104,7 +104,7 @@ class SpecChecks:
         for name, where in found.params:
             self._used_params[name] += 1
             if name not in self._params:
-                self._tell(where, f"there is no parameter {name}{similar_to(name, self._params)}")
+                self._send(where, f"there is no parameter {name}{similar_to(name, self._params)}")
         for sha256, where in (*found.blobs.items(), *_function_blob(reported, place)):
             self._named_blobs.setdefault(sha256, where)
         after = reported.get("after")
@@ -114,13 +114,13 @@ class SpecChecks:
         needs = {**order, **found.refs}
         for need, where in needs.items():
             if need not in self._nodes:
-                self._tell(where, f"there is no node {need}{similar_to(need, self._nodes)}")
+                self._send(where, f"there is no node {need}{similar_to(need, self._nodes)}")
         return tuple(NodeId(need) for need in needs if need in self._nodes)
 
     def _check_size(self, place: str, taken: int) -> None:
         if taken > LITERAL_BYTES_MAX:
             size = f"{taken / 1024:.0f} KiB"
-            self._tell(
+            self._send(
                 place, f"{size} of literal data, {LITERAL_BYTES_MAX // 1024} KiB at most; put it into a file and pass its address: $uri"
             )
 
@@ -129,11 +129,11 @@ class SpecChecks:
             node = form.get("$ref") if isinstance(form, dict) else None
             place = pointer("/outputs", name)
             if isinstance(node, str) and node not in self._nodes:
-                self._tell(f"{place}/$ref", f"there is no node {node}{similar_to(node, self._nodes)}")
+                self._send(f"{place}/$ref", f"there is no node {node}{similar_to(node, self._nodes)}")
             if isinstance(form, dict) and "path" in form:
                 problem = problem_of_path(form["path"])
                 if problem is not None:
-                    self._tell(f"{place}/path", problem)
+                    self._send(f"{place}/path", problem)
 
     def _check_blobs(self) -> None:
         given = _objects(self._raw.get("blobs"))
@@ -142,23 +142,23 @@ class SpecChecks:
             if problem is None and sha256 not in self._named_blobs:
                 problem = "no node names this blob"
             if problem is not None:
-                self._tell(pointer("/blobs", sha256[:200]), problem)
+                self._send(pointer("/blobs", sha256[:200]), problem)
         for sha256, place in self._named_blobs.items():
             if sha256 not in given:
-                self._tell(place, f"`blobs` has no {sha256}")
+                self._send(place, f"`blobs` has no {sha256}")
 
     def _check_shape(self, graph: Graph) -> None:
         edges = graph.edge_count()
         if edges > EDGES_MAX:
-            self._tell("/nodes", f"{counted(edges, 'edge')}; a graph has {EDGES_MAX} at most")
+            self._send("/nodes", f"{counted(edges, 'edge')}; a graph has {EDGES_MAX} at most")
             return
         if not _has_order(graph):
             self.has_circle = True
             for circle in circles(graph):
-                self._tell(pointer("/nodes", circle[0]), circle_in_words(circle))
+                self._send(pointer("/nodes", circle[0]), circle_in_words(circle))
         filled = sum(self._param_bytes.get(name, 0) * count for name, count in self._used_params.items())
         if filled > FILLED_BYTES_MAX:
-            self._tell(
+            self._send(
                 "/params",
                 f"they take {filled / 2**20:.0f} MiB where they are used, {FILLED_BYTES_MAX >> 20} MiB at most; pass addresses: $uri",
             )

@@ -248,7 +248,7 @@ class StageAdmission:
         workload.victims, workload.until_ms = event.victims, event.until_ms
         self.ledger.reserve(event.pool, event.workload, NOTHING)
         self._line_up(workload, self._lines.promise)
-        return self._tell(workload, Reason.WAITING_FOR_VICTIMS, event.detail)
+        return self._send(workload, Reason.WAITING_FOR_VICTIMS, event.detail)
 
     def _end_promise(self, event: PromiseEnded) -> None:
         workload = self.workloads.get(event.workload)
@@ -357,9 +357,9 @@ class StageAdmission:
                 reported = kind.explanation(PASSING) if kind.refused_by else _BEHIND
                 for *_, name in kind.queue:
                     workload = self.workloads[name]
-                    yield from self._tell(workload, *(_BEHIND if self.is_behind(workload) else reported))
+                    yield from self._send(workload, *(_BEHIND if self.is_behind(workload) else reported))
 
-    def _tell(self, workload: Workload, reason: Reason, detail: str) -> list[AdmissionDecision]:
+    def _send(self, workload: Workload, reason: Reason, detail: str) -> list[AdmissionDecision]:
         if workload.reported == (reason, detail):
             return []
         workload.reported = (reason, detail)

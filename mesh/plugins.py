@@ -102,7 +102,7 @@ class Fenced(Generic[Answer]):
         *,
         budget_ms: float,
         now_ms: Clock,
-        tell: Callable[[PluginFenced], None],
+        send: Callable[[PluginFenced], None],
     ) -> None:
         self.plugin = plugin
         self.hook = hook
@@ -110,7 +110,7 @@ class Fenced(Generic[Answer]):
         self.why = ""  #: It is off.
         self._budget_ms = budget_ms
         self._now_ms = now_ms
-        self._tell = tell
+        self._send = send
 
     def ask(self, call: Callable[[], object], checked: Callable[[object], Answer], default: Callable[[], Answer]) -> Answer:
         """The plugin's answer, or the default's once the hook is fenced off; `checked` raises `GarbageAnswer` for one that will not do."""
@@ -131,7 +131,7 @@ class Fenced(Generic[Answer]):
 
     def _off(self, why: str, default: Callable[[], Answer]) -> Answer:
         self.is_off, self.why = True, why
-        self._tell(PluginFenced(plugin=self.plugin, hook=self.hook, why=why))
+        self._send(PluginFenced(plugin=self.plugin, hook=self.hook, why=why))
         return default()
 
 
@@ -202,7 +202,7 @@ class Plugins:
 
     def _fenced(self, plugin: Plugin | None, hook: str) -> Fenced[Answer]:
         name = plugin.name if plugin is not None else ""
-        fence: Fenced[Answer] = Fenced(name, hook, budget_ms=self._budget_ms, now_ms=self._now_ms, tell=self._new_events.append)
+        fence: Fenced[Answer] = Fenced(name, hook, budget_ms=self._budget_ms, now_ms=self._now_ms, send=self._new_events.append)
         if plugin is not None:
             self._fences[name, hook] = fence
         return fence

@@ -174,7 +174,7 @@ class SimulatedHost:
         """From now on tell this one, in the place of a child that has died."""
         self._report = report
 
-    def _tell(self, stage: StageId, messages: tuple[StageMessage, ...], blobs: dict[str, bytes]) -> None:
+    def _send(self, stage: StageId, messages: tuple[StageMessage, ...], blobs: dict[str, bytes]) -> None:
         self._numbers[stage] = self._numbers.get(stage, 0) + 1
         report = HostReport(stage=stage, number=self._numbers[stage], messages=messages, blobs=blobs)
         self._kept.setdefault(stage, []).append(report)
@@ -215,7 +215,7 @@ class SimulatedHost:
             messages.append(StageEnded(stage=hosted.spec.stage))
             del self._stages[hosted.spec.stage]
         if messages:
-            self._tell(hosted.spec.stage, tuple(messages), blobs)
+            self._send(hosted.spec.stage, tuple(messages), blobs)
 
     def _start_ready(self, hosted: _Hosted, now_ms: int) -> list[StageMessage]:
         started: list[StageMessage] = []

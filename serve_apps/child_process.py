@@ -28,7 +28,7 @@ from mesh.hosting import HostReport
 from mesh.ids import MeshId
 from mesh.runtime.host import RayStageHost
 from mesh.runtime.supervision.node_watch import look_at_nodes
-from serve_apps.processes.process import configure_logging, stop_on_signals, tell_ready
+from serve_apps.processes.process import configure_logging, report_ready, stop_on_signals
 from serve_apps.processes.ray_entry import cluster_id, enter
 from serve_apps.processes.settings import ChildSettings
 from serve_apps.processes.stores import open_child_ports
@@ -49,7 +49,7 @@ def main(settings_file: str) -> None:
     run(ChildSettings.read(settings_file))
 
 
-def run(settings: ChildSettings, tell: Callable[..., None] = tell_ready) -> None:
+def run(settings: ChildSettings, notify: Callable[..., None] = report_ready) -> None:
     """Run the mesh as `main` does, in a process that is set up.
 
     Args:
@@ -87,7 +87,7 @@ def run(settings: ChildSettings, tell: Callable[..., None] = tell_ready) -> None
     threading.Thread(target=_read_mail, args=(ports.queue, record.mesh, work.put, stop), name="mail", daemon=True).start()
     child.beat()
     warnings = broken_promises(record.pools, (node.total for node in look_at_nodes(settings.node_labels)))
-    tell(mesh=record.mesh, cluster=record.cluster, pid=os.getpid(), warnings=warnings)
+    notify(mesh=record.mesh, cluster=record.cluster, pid=os.getpid(), warnings=warnings)
     while not stop.is_set() and ray.is_initialized():
         _work(child, work)
     # Only an intended end stops the work. After any other end the next process continues it, or the watchdogs end it.

@@ -8,7 +8,7 @@ from dataclasses import replace
 import ray
 from ray import serve
 
-from serve_apps.processes.process import configure_logging, stop_on_signals, tell_ready
+from serve_apps.processes.process import configure_logging, report_ready, stop_on_signals
 from serve_apps.processes.ray_entry import cluster_id, enter
 from serve_apps.processes.settings import RootSettings
 from serve_apps.root.deployments import root_applications, root_targets
@@ -28,7 +28,7 @@ def main(settings_file: str) -> None:
     stop, names = stop_on_signals(), root_applications(settings.ledger)
     start_serve(settings.host, settings.port, ours=names)
     serve.run_many(root_targets(settings))
-    tell_ready(address=f"http://{settings.host}:{settings.port}")
+    report_ready(address=f"http://{settings.host}:{settings.port}")
     stop.wait()
     end_serve(ours=names, cluster_stays=settings.cluster_stays)
     ray.shutdown()

@@ -106,7 +106,7 @@ class MeshWorld:
         self._order = count()
         self._arrivals: dict[TaskId, Arrival] = {}
         self._running: dict[TaskId, _Run] = {}
-        self._tell(
+        self._send(
             *(events.NodeJoined(at_ms=0, node=node.node, total=node.total, labels=node.labels) for node in self._nodes.values()),
             *(events.PoolConfigured(at_ms=0, spec=spec) for spec in pools),
         )
@@ -131,17 +131,17 @@ class MeshWorld:
 
     def _arrive(self, arrival: Arrival) -> None:
         self.done_ms[arrival.request.task] = 0
-        self._tell(events.TaskSubmitted(at_ms=self.now_ms, request=arrival.request))
+        self._send(events.TaskSubmitted(at_ms=self.now_ms, request=arrival.request))
 
     def _tick(self) -> None:
         if self._running and self._chance.random() < self._faults.lose_agent:
             task = self._chance.choice(sorted(self._running))
             attempt = self._running[task].attempt
             self._stop_running(task, keeps=False)
-            self._tell(events.AgentLost(at_ms=self.now_ms, task=task, attempt=attempt, detail="killed by the world"))
+            self._send(events.AgentLost(at_ms=self.now_ms, task=task, attempt=attempt, detail="killed by the world"))
         if len(self._nodes) > 1 and self._chance.random() < self._faults.lose_node:
             self._lose_node(self._chance.choice(sorted(node for node in self._nodes if node in self.scheduler.state.table)))
-        self._tell(events.Ticked(at_ms=self.now_ms))
+        self._send(events.Ticked(at_ms=self.now_ms))
         if not self.is_over:
             self._at(self.now_ms + TICK_MS, self._tick)
 
@@ -150,18 +150,18 @@ class MeshWorld:
             return
         for task in [task for task, run in self._running.items() if run.node == node]:
             self._stop_running(task, keeps=False)
-        self._tell(events.NodeLeft(at_ms=self.now_ms, node=node))
+        self._send(events.NodeLeft(at_ms=self.now_ms, node=node))
         again = self._nodes[node]
         self._at(
             self.now_ms + 10 * TICK_MS,
-            lambda: self._tell(events.NodeJoined(at_ms=self.now_ms, node=node, total=again.total, labels=again.labels)),
+            lambda: self._send(events.NodeJoined(at_ms=self.now_ms, node=node, total=again.total, labels=again.labels)),
         )
 
     def _finish(self, task: TaskId, attempt: int) -> None:
         run = self._running.get(task)
         if run is not None and run.attempt == attempt:
             self._stop_running(task, keeps=True)
-            self._tell(events.TaskEnded(at_ms=self.now_ms, task=task, attempt=attempt))
+            self._send(events.TaskEnded(at_ms=self.now_ms, task=task, attempt=attempt))
 
     def _stop_running(self, task: TaskId, *, keeps: bool) -> None:
         """Stop the attempt. All its work is safe if it saves its state now, else the work up to its last own save."""
@@ -173,12 +173,12 @@ class MeshWorld:
 
     # -- orders --------------------------------------------------------------------------------------------------------
 
-    def _tell(self, *happened: events.Event) -> None:
+    def _send(self, *happened: events.Event) -> None:
         if happened and self._chance.random() < self._faults.answer_twice:
-            self._at(self.now_ms + 1, lambda: self._tell_again(*happened))
-        self._tell_again(*happened)
+            self._at(self.now_ms + 1, lambda: self._send_again(*happened))
+        self._send_again(*happened)
 
-    def _tell_again(self, *happened: events.Event) -> None:
+    def _send_again(self, *happened: events.Event) -> None:
         for decision in self.scheduler.handle(*happened):
             self._take(decision)
         found = violations(self.scheduler) if self._checked else []
@@ -192,7 +192,7 @@ class MeshWorld:
             self._note_place(self.scheduler.state.groups.records[decision.group].holder)
             self._answer(partial(self._make_group, decision))
         elif isinstance(decision, RemoveGroup):
-            self._answer(lambda: self._tell(events.GroupGone(at_ms=self.now_ms, group=decision.group)))
+            self._answer(lambda: self._send(events.GroupGone(at_ms=self.now_ms, group=decision.group)))
         elif isinstance(decision, StartTask):
             self._note_place(decision.task)
             self._answer(partial(self._start, decision))
@@ -206,9 +206,9 @@ class MeshWorld:
 
     def _make_group(self, order: CreateGroup) -> None:
         if self._chance.random() < self._faults.fail_group:
-            self._tell(events.GroupFailed(at_ms=self.now_ms, group=order.group, detail="the simulation refuses the group"))
+            self._send(events.GroupFailed(at_ms=self.now_ms, group=order.group, detail="the simulation refuses the group"))
         else:
-            self._tell(events.GroupReady(at_ms=self.now_ms, group=order.group, nodes=order.nodes))
+            self._send(events.GroupReady(at_ms=self.now_ms, group=order.group, nodes=order.nodes))
 
     def _start(self, order: StartTask) -> None:
         record = self.scheduler.state.records.get(order.task)
@@ -221,19 +221,19 @@ class MeshWorld:
                 reason=Reason.START_FAILED,
                 detail="the simulation refuses the start",
             )
-            self._tell(refusal)
+            self._send(refusal)
             return
         assert order.task not in self._running, f"{order.task} runs twice"  # noqa: S101  as above
         self._running[order.task] = _Run(order.attempt, self.now_ms, order.node)
         left_ms = max(0, self._arrivals[order.task].work_ms - self.done_ms[order.task])
         self._at(self.now_ms + left_ms, partial(self._finish, order.task, order.attempt))
-        self._tell(events.TaskStarted(at_ms=self.now_ms, task=order.task, attempt=order.attempt, agent=order.agent))
+        self._send(events.TaskStarted(at_ms=self.now_ms, task=order.task, attempt=order.attempt, agent=order.agent))
 
     def _stop(self, order: StopTask) -> None:
         run = self._running.get(order.task)
         if run is not None and run.attempt == order.attempt:
             self._stop_running(order.task, keeps=order.keep_state)
-        self._tell(events.TaskStopped(at_ms=self.now_ms, task=order.task, attempt=order.attempt))
+        self._send(events.TaskStopped(at_ms=self.now_ms, task=order.task, attempt=order.attempt))
 
     def _answer(self, step: Callable[[], None]) -> None:
         """Deliver the event of an order after a random delay."""

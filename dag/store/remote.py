@@ -162,7 +162,7 @@ class Client:
         """What would become of a graph in its wire form if it were submitted now, as `POST /v1/plan` tells it. Raises as `submit`."""
         named = {**spec, "tenant": spec.get("tenant") or self.access.tenant}
         try:
-            return self.tell("/v1/plan", {key: value for key, value in named.items() if value is not None})
+            return self.post("/v1/plan", {key: value for key, value in named.items() if value is not None})
         except ApiError as refused:
             raise self._explained(refused, named) from None
 
@@ -181,7 +181,7 @@ class Client:
         """The JSON that the root answers to a GET; `patience_s`: as `HttpCalls.get` has it. Raises as `run`."""
         return self._calls.get(path, params, patience_s=patience_s).json()
 
-    def tell(self, path: str, body: Mapping[str, Any]) -> Any:
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """The JSON that the root answers to a POST. Raises as `run`."""
         return self._calls.post(path, json.dumps(body).encode()).json()
 
@@ -326,7 +326,7 @@ class Run:
     @named_call
     def cancel(self, reason: str = "") -> None:
         """Ask the run to stop; its running tasks are stopped too. Harmless when it has ended. Raises UnknownRun, ApiError."""
-        self._client.tell(f"{self.path}/cancel", {"reason": reason})
+        self._client.post(f"{self.path}/cancel", {"reason": reason})
 
     def __await__(self) -> Generator[Any, None, Any]:
         """`await run` is `run.result()`, without holding up the event loop."""

@@ -66,9 +66,9 @@ class Day:
         """Wait for the moment, and tell it."""
         waiting = Retrying(retry=retry_if_not_result(bool), stop=stop_after_delay(WAIT_S), wait=wait_fixed(0.2))
         waiting(lambda: holds(self.held()))
-        self.tell(moment)
+        self.notify(moment)
 
-    def tell(self, moment: str) -> None:
+    def notify(self, moment: str) -> None:
         """A line: when, what, who holds how much."""
         bars = "  ".join(f"{team.rpartition('/')[2]} {'█' * cpus}{'·' * (ALL_CPUS - cpus)}" for team, cpus in self.held().items())
         self.console.print(f"{time.monotonic() - self.began:5.1f} s  {bars}  {moment}")
@@ -88,10 +88,10 @@ def main() -> None:
         day.until("an urgent job of vision: nightly gives way once more", lambda held: held[VISION] == 1)
         results = {team: sorted(run.result(WAIT_S) for run in runs) for team, runs in day.runs.items()}
         day.until("evening: all is done, everything is given back", lambda held: not any(held.values()))
-        _tell_runs(day, results)
+        _print_runs(day, results)
 
 
-def _tell_runs(day: Day, results: dict[str, list[int]]) -> None:
+def _print_runs(day: Day, results: dict[str, list[int]]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold", title="\nwhat became of the runs", title_justify="left")
     for column in ("team", "results", "gave way", "because"):
         table.add_column(column, justify="right" if column == "gave way" else "left")

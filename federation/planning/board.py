@@ -142,7 +142,7 @@ class Board:
         """Charge all wants, `times` times."""
         self.ledger.charge_all((claim.node, claim.want.flavor, claim.want.slot, claim.slots * times) for claim in claims)
         for node in {claim.node for claim in claims} if self.moved else ():
-            self._tell(node)
+            self._send(node)
 
     def _has_limits(self, leaf: int, key: FlavorResource) -> bool:
         """Return whether the leaf can exceed its limits while its parent does not."""
@@ -180,9 +180,9 @@ class Board:
         """Charge the amounts to the leaf, `times` times, whichever lease holds them."""
         self.ledger.charge(node, amounts, times)
         if self.moved:
-            self._tell(node)
+            self._send(node)
 
-    def _tell(self, node: int) -> None:
+    def _send(self, node: int) -> None:
         """Record that the use of the leaf and its ancestors has changed."""
         for below, above in pairwise(self.forest.paths[node]):
             watched = self.moved.get(above)

@@ -141,7 +141,7 @@ class MemoryStore(MemoryLedger):
     def _ask_for_idle(self, mesh: MeshId) -> None:
         self._post_mail(mesh, MailKind.LEASE, "")
 
-    def _tell_of_plan(self, mesh: MeshId) -> None:
+    def _notify_of_plan(self, mesh: MeshId) -> None:
         self._post_mail(mesh, MailKind.PLAN, "")
 
     # ---- the stage queue

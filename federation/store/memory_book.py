@@ -93,7 +93,7 @@ class MemoryBook(ABC):
         """Ask the mesh to return idle leases that others want."""
 
     @abstractmethod
-    def _tell_of_plan(self, mesh: MeshId) -> None:
+    def _notify_of_plan(self, mesh: MeshId) -> None:
         """Notify the mesh that a plan reclaims part of its leases."""
 
     # ---- clock, tokens, epochs: see lua/lib_clock.lua

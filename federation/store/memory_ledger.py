@@ -193,7 +193,7 @@ class MemoryLedger(MemorySessions):
             self._check_plan(aims)
             shrinking = {aim.mesh for aim in aims if self._aim(aim)}
             for mesh in sorted(shrinking):
-                self._tell_of_plan(mesh)
+                self._notify_of_plan(mesh)
             self._plans += 1
             return self._plans
 

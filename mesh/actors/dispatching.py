@@ -92,7 +92,8 @@ class Split:
 class SequenceSplit:
     """Split sequences along their length, for sequence parallelism: `values[b, s] -> pieces[sequence][b, s / sequence]`.
 
-    With `pad` all pieces have equal length, padded at the end. `tell="valid"` passes the number of positions without padding as keyword
+    With `pad` all pieces have equal length, padded at the end. `valid_count="valid"` passes the number of positions without padding as
+    keyword
     argument `valid`. The group must have the dimension `along`.
     """
 
@@ -100,7 +101,7 @@ class SequenceSplit:
     axis: int = 1
     arguments: Arguments = FIRST
     pad: Any = None
-    tell: str = ""
+    valid_count: str = ""
 
     @property
     def collect(self) -> Collect:
@@ -124,7 +125,9 @@ class SequenceSplit:
         pieces = {name: cut_at(value, bounds, self.axis) for name, value in filled.items()}
         for rank in range(len(ranks)):
             place = ranks.dimensions.coordinates(rank)[self.along]
-            described = {self.tell: min(max(length - bounds[place], 0), bounds[place + 1] - bounds[place])} if self.tell else {}
+            described = (
+                {self.valid_count: min(max(length - bounds[place], 0), bounds[place + 1] - bounds[place])} if self.valid_count else {}
+            )
             own_args, own_kwargs = with_arguments(args, kwargs, {name: dealt[place] for name, dealt in pieces.items()})
             yield rank, own_args, {**own_kwargs, **described}
 

@@ -39,6 +39,6 @@ def read_request(written: Any) -> TaskRequest:
         )
 
 
-def tell_load(table: NodeTable) -> Mapping[str, Mapping[str, int | float]]:
+def set_load(table: NodeTable) -> Mapping[str, Mapping[str, int | float]]:
     """Return what is promised at each node, in the form of a case."""
     return {name: table.resources_of(name).load.for_people() for name in table.names if name is not None}

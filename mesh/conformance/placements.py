@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mesh.conformance.fields import Fields
-from mesh.conformance.node_tables import read_request, read_table, tell_load
+from mesh.conformance.node_tables import read_request, read_table, set_load
 from mesh.ids import NodeName
 from mesh.nodes import NodeTable
 from mesh.resources import ResourceSet
@@ -50,7 +50,7 @@ def _run_two_pass(case: Mapping[str, Any]) -> Mapping[str, Any]:
         "nodes": dict(placements.nodes),
         "waiting": sorted(placements.waiting),
         "infeasible": list(placements.infeasible),
-        "load": tell_load(table),
+        "load": set_load(table),
     }
 
 
@@ -60,7 +60,7 @@ def _run_spill_over(case: Mapping[str, Any]) -> Mapping[str, Any]:
         infeasible = [read_request(task) for task in given.take("infeasible", [])]
         ready = [read_request(task) for task in given.take("ready", [])]
     spilled = spill_over(infeasible, ready, table, node)
-    return {"spilled": list(spilled), "load": tell_load(table)}
+    return {"spilled": list(spilled), "load": set_load(table)}
 
 
 def _names(table: NodeTable, rows: RowMask) -> list[str]:

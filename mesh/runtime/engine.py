@@ -78,7 +78,7 @@ class StageEngine:
         self._bring_in: Any = ray.remote(bring_in).options(num_cpus=0, num_returns=2)
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._watch: ReportWatch[_Key] = ReportWatch(lambda key, outcome: self._events.put(partial(self._reported, key, outcome)))
-        self._room = RoomWatch(lambda stage, words: self._events.put(partial(self._tell_waiting, stage, words)))
+        self._room = RoomWatch(lambda stage, words: self._events.put(partial(self._report_waiting, stage, words)))
         threading.Thread(target=self._work, name="engine", daemon=True).start()
 
     # -- orders; each returns at once ----------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ class StageEngine:
         for key in [key for key in self._imports if key[0] == run]:
             del self._imports[key]
 
-    def _tell_waiting(self, stage_id: StageId, words: str) -> None:
+    def _report_waiting(self, stage_id: StageId, words: str) -> None:
         stage = self._stages.get(stage_id)
         if stage is not None and not stage.started_ms:
             self._outbox.put(StageWaiting(stage=stage_id, reason=Reason.WAITING_FOR_GROUP, detail=words))

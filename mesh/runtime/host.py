@@ -336,9 +336,9 @@ class RayStageHost:
             self._sender.pop(stage, None)
             self._cancelled.forget(stage)
         self._give_back(group)
-        self._tell_lost(runner, stage)
+        self._report_lost(runner, stage)
 
-    def _tell_lost(self, runner: BoundRunner, stage: StageId) -> None:
+    def _report_lost(self, runner: BoundRunner, stage: StageId) -> None:
         lost = StageLost(stage=stage, mesh=self._mesh, incarnation=runner.holder, reason=Reason.WORKER_LOST)
         self._report(HostReport(stage=stage, number=LAST_WORD, messages=(lost,)))
 
@@ -506,7 +506,7 @@ class RayStageHost:
         log.warning("a runner died", mesh=self._mesh, tenant=key[0], stages=sorted(stages), why=why, last_word=_last_word(why))
         for stage, group in stages.items():
             self._orders.put(partial(self._clear, group))
-            self._tell_lost(runner, stage)
+            self._report_lost(runner, stage)
 
 
 def _last_word(death: str) -> str | None:

@@ -31,8 +31,8 @@ class ReportWatch(Generic[Key]):
         tell: Called with key and outcome of one report, from a thread of Ray's.
     """
 
-    def __init__(self, tell: Callable[[Key, Outcome], None]) -> None:
-        self._tell = tell
+    def __init__(self, send: Callable[[Key, Outcome], None]) -> None:
+        self._send = send
         self._called_back: set[Key] = set()
         self._swept: dict[Key, Any] = {}
         self._due = 0.0  #: Seconds, monotonic.
@@ -76,7 +76,7 @@ class ReportWatch(Generic[Key]):
 
     def _call_back(self, key: Key, report: Any) -> None:
         self._called_back.add(key)
-        report.future().add_done_callback(lambda future: self._tell(key, future.exception() or future.result()))
+        report.future().add_done_callback(lambda future: self._send(key, future.exception() or future.result()))
 
 
 def _get(reports: list[Any]) -> list[Outcome]:

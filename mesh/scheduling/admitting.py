@@ -165,7 +165,7 @@ def order_end(state: MeshState, task: TaskId, reason: Reason, detail: str) -> No
     state.orders.append(EndTask(version=state.version, task=task, reason=reason, detail=detail))
 
 
-def tell_demand(state: MeshState) -> None:
+def report_demand(state: MeshState) -> None:
     """Request capacity from the autoscaler when the unmet demands changed."""
     if state.demands_at == state.refusals:
         return

@@ -19,7 +19,7 @@ from mesh.policies.catalogue import BUILT_INS, Catalogue
 from mesh.reasons import Reason
 from mesh.scheduling import events as happened
 from mesh.scheduling import snapshot
-from mesh.scheduling.admitting import admit, order_end, tell_demand, try_infeasible, try_now
+from mesh.scheduling.admitting import admit, order_end, report_demand, try_infeasible, try_now
 from mesh.scheduling.decisions import AnswerSlot, Decision, RemoveGroup
 from mesh.scheduling.evicting import end_eviction, forget_node, let_group_go, order_end_of_stray
 from mesh.scheduling.groups import GroupState
@@ -108,7 +108,7 @@ class MeshScheduler:
         for task, refusal in state.doomed:
             end(state, state.records[task], TaskState.FAILED, *refusal)
         state.doomed.clear()
-        tell_demand(self.state)
+        report_demand(self.state)
         state.close_pools()
         state.trim()
         return state.orders

@@ -105,7 +105,7 @@ def _asked(kind: type[V], path: str, address: str | None) -> V:
 
 
 def _described(kind: type[V], path: str, address: str | None) -> V:
-    return read_view(kind, open_session(address, as_json=False).client.tell(path, {}))
+    return read_view(kind, open_session(address, as_json=False).client.post(path, {}))
 
 
 def _show(view: BaseModel, shown: RenderableType, *, as_json: bool) -> None:

@@ -36,10 +36,10 @@ def show_demo(address: str, api_key: str, console: Console, out: Path) -> None:
         runs = [_submit(client, *MAIN), _submit(client, *RIVAL)]
         views = _watch(client, runs, console)
         report = runs[0].result()
-        _tell_report(report, console, out)
+        _print_report(report, console, out)
         console.print(Text.assemble(("the other tenant's result", "bold"), f": {runs[1].result()}\n"))
-        _tell_stages(views, console)
-        _tell_tenants(views, [_waits(run) for run in runs], console)
+        _print_stages(views, console)
+        _print_tenants(views, [_waits(run) for run in runs], console)
 
 
 def _submit(client: Client, tenant: str, target: str) -> Run:
@@ -64,7 +64,7 @@ def _watch(client: Client, runs: list[Run], console: Console) -> list[RunView]:
             )  # Long poll: returns early when the run ends.
 
 
-def _tell_report(report: dict[str, Any], console: Console, out: Path) -> None:
+def _print_report(report: dict[str, Any], console: Console, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     picture = out / "confusion-matrix.png"
     picture.write_bytes(report["picture_png"])
@@ -79,7 +79,7 @@ def _tell_report(report: dict[str, Any], console: Console, out: Path) -> None:
     console.print(f"picture: {picture}\n")
 
 
-def _tell_stages(views: list[RunView], console: Console) -> None:
+def _print_stages(views: list[RunView], console: Console) -> None:
     console.print("where each stage ran, and why", style="bold")
     table = RoomyTable(box=None, pad_edge=False, header_style="bold")
     for column in ("stage", "mesh", "cluster", "nodes", "slots", "waited", "ran"):
@@ -108,7 +108,7 @@ def _waits(run: Run) -> list[str]:
     return list(dict.fromkeys(described))
 
 
-def _tell_tenants(views: list[RunView], waits: list[list[str]], console: Console) -> None:
+def _print_tenants(views: list[RunView], waits: list[list[str]], console: Console) -> None:
     console.print("what each tenant held, and why it waited", style="bold")
     table = RoomyTable(box=None, pad_edge=False, header_style="bold")
     table.add_column("tenant", no_wrap=True)

@@ -41,7 +41,7 @@ def tenants(address: AddressOption = None, as_json: JsonOption = False) -> None:
     session = open_session(address, as_json=as_json)
     view = session.view(TenantsView, "/v1/tenants")
     if as_json:
-        session.tell_json(view)
+        session.print_json_view(view)
     else:
         session.console.print(tenants_table(view))
 
@@ -51,7 +51,7 @@ def meshes(address: AddressOption = None, as_json: JsonOption = False) -> None:
     session = open_session(address, as_json=as_json)
     view = _with_processes(session.view(MeshesView, "/v1/meshes"), session.state_folder)
     if as_json:
-        session.tell_json(view)
+        session.print_json_view(view)
         return
     session.console.print(meshes_table(view))
     for words in beside_the_table(view):
@@ -73,7 +73,7 @@ def drain(
 ) -> None:
     """Drain a mesh: running and queued stages finish, no new work arrives until `undrain`."""
     if is_elsewhere(address):
-        view = _tell(f"/v1/meshes/{quote(mesh, safe='')}/drain", {"reason": reason}, address)
+        view = _notify(f"/v1/meshes/{quote(mesh, safe='')}/drain", {"reason": reason}, address)
     else:
         stores = running_stores(state)
         known, roster = MeshId(mesh), roster_of_stack(state)
@@ -85,7 +85,7 @@ def drain(
 def undrain(mesh: MeshArgument, address: AddressOption = None, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Let a drained mesh receive work again."""
     if is_elsewhere(address):
-        view = _tell(f"/v1/meshes/{quote(mesh, safe='')}/undrain", {}, address)
+        view = _notify(f"/v1/meshes/{quote(mesh, safe='')}/undrain", {}, address)
     else:
         stores = running_stores(state)
         known, roster = MeshId(mesh), roster_of_stack(state)
@@ -93,8 +93,8 @@ def undrain(mesh: MeshArgument, address: AddressOption = None, state: StateOptio
     _show(view, f"{mesh} receives work again", as_json=as_json, absent=f"{mesh} has not joined; it receives work after it joins")
 
 
-def _tell(path: str, body: dict[str, str], address: str | None) -> MeshesView:
-    return read_view(MeshesView, open_session(address, as_json=False).client.tell(path, body))
+def _notify(path: str, body: dict[str, str], address: str | None) -> MeshesView:
+    return read_view(MeshesView, open_session(address, as_json=False).client.post(path, body))
 
 
 def _seen(snapshot: FederationSnapshot) -> MeshesView:

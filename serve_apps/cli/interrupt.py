@@ -32,7 +32,7 @@ class Interrupt:
     def is_wanted(self) -> bool:
         """Return whether the start may continue; safe in any thread."""
         if self.came:
-            self.tell()
+            self.post()
         return not self.came
 
     def raise_from_now_on(self) -> None:
@@ -42,7 +42,7 @@ class Interrupt:
         """
         self._raises.set()
 
-    def tell(self) -> None:
+    def post(self) -> None:
         """Print once that everything is being stopped."""
         if not self._is_shown.is_set():
             self._is_shown.set()

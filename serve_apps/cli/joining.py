@@ -85,10 +85,10 @@ def _run(settings: ChildSettings) -> None:
     os.environ[MODE_VARIABLE] = auth_mode(os.environ, settings.ray_address)
     from serve_apps import child_process  # noqa: PLC0415  Ray reads its mode at import, and no other command needs its seconds
 
-    child_process.run(settings, _tell_joined)
+    child_process.run(settings, _print_joined)
 
 
-def _tell_joined(*, mesh: str, cluster: str, pid: int, warnings: tuple[str, ...]) -> None:
+def _print_joined(*, mesh: str, cluster: str, pid: int, warnings: tuple[str, ...]) -> None:
     _warn(mesh, warnings)
     words = f"{mesh} is up on the Ray cluster {cluster[:8]}, as process {pid}; Ctrl-C leaves in good order"
     console_for().print(words, soft_wrap=True)

@@ -295,7 +295,7 @@ def _stack(config: FederationConfig, state: Path, log: StackLog, *, rebuild_ledg
         finally:
             failure = sys.exc_info()[1]
             if isinstance(failure, KeyboardInterrupt):
-                interrupt.tell()
+                interrupt.post()
             elif failure is not None:
                 log.say("the stack failed: stopping everything that was started …")
             ignore_signals()

@@ -81,7 +81,7 @@ def submit(
         )
     if dry:
         with named(file):
-            _tell_plan(session, spec)
+            _print_plan(session, spec)
         return
     was_there = isinstance(spec.get("id"), str) and bool(spec["id"]) and _is_there(session, spec["id"])
     with named(file):
@@ -93,7 +93,7 @@ def submit(
     if wait:
         _follow(session, run)
     elif as_json:
-        session.tell_json(session.view(RunLine, f"{run.path}/summary"))
+        session.print_json_view(session.view(RunLine, f"{run.path}/summary"))
 
 
 def _is_there(session: CliSession, run_id: str) -> bool:
@@ -119,7 +119,7 @@ def runs(
         return session.view(RunsView, "/v1/runs", {"tenant": tenant, "state": state.value if state is not None else None, "limit": limit})
 
     if as_json:
-        session.tell_json(look())
+        session.print_json_view(look())
         return
     if not moving:
         session.console.print(runs_table(look(), _now_ms()))
@@ -151,15 +151,15 @@ def result(
     session = open_session(address, as_json=as_json)
     run = session.client.run(run_id)
     if out is None:
-        _tell_result(session, run)
+        _print_result(session, run)
         return
     view = _result_of(session, run)
     if not isinstance(view, ResultView):
-        _tell_result(session, run)
+        _print_result(session, run)
         return
     written = [_write(session, out, name, output.href, output.encoding) for name, output in view.outputs.items()]
     if as_json:
-        session.tell_json(view)
+        session.print_json_view(view)
     else:
         session.console.print("\n".join(f"wrote {path}" for path in written))
 
@@ -178,7 +178,7 @@ def cancel(
         run.cancel(reason or "requested from a terminal")
     line = session.view(RunLine, f"{run.path}/summary")
     if as_json:
-        session.tell_json(line)
+        session.print_json_view(line)
     elif RunState(before.state) in RUN_ENDS:
         session.console.print(f"{run_id} had already ended: {line.state}")
     else:
@@ -201,7 +201,7 @@ def _follow(session: CliSession, run: Run) -> None:
         described = f"{run.id} continues; `schedulemesh watch {run.id}` follows it, `schedulemesh cancel {run.id}` cancels it"
         console_for(stderr=session.as_json).print(described, soft_wrap=True)
         raise
-    _tell_result(session, run)
+    _print_result(session, run)
 
 
 def _draw_until_end(session: CliSession, run: Run) -> None:
@@ -226,7 +226,7 @@ def _draw_until_end(session: CliSession, run: Run) -> None:
             session.view(RunLine, f"{run.path}/summary", {"wait_s": LOOK_S})  # Long poll: returns early when the run ends.
 
 
-def _tell_result(session: CliSession, run: Run) -> None:
+def _print_result(session: CliSession, run: Run) -> None:
     """Print the result of the run.
 
     Raises:
@@ -234,7 +234,7 @@ def _tell_result(session: CliSession, run: Run) -> None:
     """
     view = _result_of(session, run)
     if session.as_json:
-        session.tell_json(view)
+        session.print_json_view(view)
     else:
         session.console.print(_picture(view))
     if not isinstance(view, ResultView):
@@ -263,10 +263,10 @@ def _write(session: CliSession, folder: Path, name: str, href: str, encoding: Li
     return path
 
 
-def _tell_plan(session: CliSession, spec: dict[str, Any]) -> None:
+def _print_plan(session: CliSession, spec: dict[str, Any]) -> None:
     view = read_view(PlanView, session.client.plan(spec))
     if session.as_json:
-        session.tell_json(view)
+        session.print_json_view(view)
     else:
         session.console.print(plan_picture(view))
 

@@ -51,7 +51,7 @@ class CliSession:
         """
         return read_view(kind, self.client.ask(path, params))
 
-    def tell_json(self, view: BaseModel) -> None:
+    def print_json_view(self, view: BaseModel) -> None:
         """Print the view as JSON."""
         print_json(view.model_dump_json(indent=2))
 

@@ -57,7 +57,7 @@ def drain_tenant(
 def resume(tenant: TenantArgument, address: AddressOption = None, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Let the work of a tenant start again."""
     if is_elsewhere(address):
-        view = _tell(f"/v1/tenants/{quote(tenant)}/resume", {}, address)
+        view = _notify(f"/v1/tenants/{quote(tenant)}/resume", {}, address)
     else:
         stores = running_stores(state)
         orders, was_stopped = resume_tenant(stores.ledger, stores.orders, TenantPath(tenant), principal=AT_THE_TERMINAL)
@@ -70,14 +70,14 @@ def resume(tenant: TenantArgument, address: AddressOption = None, state: StateOp
 
 def _stop(tenant: str, stop: Stop, reason: str, address: str | None, state: Path) -> StopView:
     if is_elsewhere(address):
-        return _tell(f"/v1/tenants/{quote(tenant)}/{stop.value}", {"reason": reason}, address)
+        return _notify(f"/v1/tenants/{quote(tenant)}/{stop.value}", {"reason": reason}, address)
     stores = running_stores(state)
     orders = stop_tenant(stores.ledger, stores.orders, TenantPath(tenant), stop, reason=reason, principal=AT_THE_TERMINAL)
     return stop_view(TenantPath(tenant), orders)
 
 
-def _tell(path: str, body: dict[str, str], address: str | None) -> StopView:
-    return read_view(StopView, open_session(address, as_json=False).client.tell(path, body))
+def _notify(path: str, body: dict[str, str], address: str | None) -> StopView:
+    return read_view(StopView, open_session(address, as_json=False).client.post(path, body))
 
 
 def _show(view: StopView, words: str, *, as_json: bool) -> None:

@@ -36,7 +36,7 @@ def queue(
     path = "/v1/queues" if tenant is None else f"/v1/queues/{quote(tenant)}"
     view = session.view(QueueView, path, {"limit": limit})
     if as_json:
-        session.tell_json(view)
+        session.print_json_view(view)
     else:
         session.console.print(queue_picture(view))
 
@@ -54,12 +54,12 @@ def explain(
         view = session.view(RunExplanation, f"{path}/explain")
         picture = explanation_picture(view)
         if as_json:
-            session.tell_json(view)
+            session.print_json_view(view)
             return
     else:
         one = session.view(StageExplanation, f"{path}/stages/{quote(stage, safe='')}/explain")
         if as_json:
-            session.tell_json(one)
+            session.print_json_view(one)
             return
         picture = stage_picture(one, SystemClock().wall_ms())
     session.console.print(picture)
@@ -70,7 +70,7 @@ def leases(address: AddressOption = None, as_json: JsonOption = False) -> None:
     session = open_session(address, as_json=as_json)
     view = session.view(LeasesView, "/v1/leases")
     if as_json:
-        session.tell_json(view)
+        session.print_json_view(view)
     else:
         session.console.print(leases_table(view))
 
@@ -90,6 +90,6 @@ def story(
     asked = {"tenant": tenant, "mesh": mesh, "flavor": flavor, "limit": limit}
     view = session.view(StoryView, "/v1/leases/history", asked)
     if as_json:
-        session.tell_json(view)
+        session.print_json_view(view)
     else:
         session.console.print(story_table(view))

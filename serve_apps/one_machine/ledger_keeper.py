@@ -110,7 +110,7 @@ class LedgerKeeper:
             log.error("the server holds another ledger; nothing is written to it", found=written.uid, known=self._uid)
         elif self._tree is not None and (self._owes or written.is_older_than(self._known)):
             log.warning("the ledger is older than before; restoring what this stack knows", found=str(written), known=str(self._known))
-            self._tell_again(self._tree)
+            self._send_again(self._tree)
             return True
         else:
             self._note(written)
@@ -136,7 +136,7 @@ class LedgerKeeper:
         found = {name: self._revoked.get(name) or ring.find(name) for name in names}
         return {name: key for name, key in found.items() if key is not None}
 
-    def _tell_again(self, tree: TenantTree) -> None:
+    def _send_again(self, tree: TenantTree) -> None:
         """Restore everything; an interrupted restoration starts over. Orders that only the older copy has are revoked again."""
         self._owes = True
         self._order_again()

@@ -93,7 +93,7 @@ class Stack:
         self._keeper: LedgerKeeper | None = None
         self._config = config
         self._folder = folder
-        self._tell = say
+        self._notify = say
         self._is_wanted = is_wanted
         self._redis: EmbeddedRedis | None = None
         self._own = OwnClusters(
@@ -152,7 +152,7 @@ class Stack:
 
     def _say(self, words: str) -> None:
         """Report a step, and end the start if it is no longer wanted."""
-        self._tell(words)
+        self._notify(words)
         self.check_wanted()
 
     def check_wanted(self) -> None:

@@ -61,7 +61,7 @@ def stop_on_signals(wake: Callable[[], None] | None = None) -> threading.Event:
     return stop
 
 
-def tell_ready(**facts: object) -> None:
+def report_ready(**facts: object) -> None:
     """Print the ready line for the parent."""
     sys.stdout.write(READY + json.dumps(facts) + "\n")
     sys.stdout.flush()

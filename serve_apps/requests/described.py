@@ -51,7 +51,7 @@ def describe(app: FastAPI, routers: Sequence[APIRouter]) -> None:
             for router in routers:
                 for route in router.routes:
                     if isinstance(route, APIRoute):
-                        _tell_refusals(route, described["paths"][route.path_format])
+                        _describe_refusals(route, described["paths"][route.path_format])
             components = described.setdefault("components", {})
             components.setdefault("schemas", {}).update(_link_schemas())
             components.setdefault("securitySchemes", {})[MESH_KEY] = {
@@ -106,7 +106,7 @@ def _calls_of(dependant: Dependant) -> set[Any]:
     return {dependant.call, *(call for part in dependant.dependencies for call in _calls_of(part))}
 
 
-def _tell_refusals(route: APIRoute, operations: dict[str, Any]) -> None:
+def _describe_refusals(route: APIRoute, operations: dict[str, Any]) -> None:
     for method in route.methods or ():
         responses = operations[method.lower()]["responses"]
         for status, reported in refused_json(statuses_of(route)):

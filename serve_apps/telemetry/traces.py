@@ -43,7 +43,7 @@ class Telemetry:
             above = trace.set_span_in_context(run)
             within = {stage.stage: self._stage_span(record, stage, above) for stage in record.stages.values()}
             for node in record.nodes.values():
-                self._tell_node(record, node, trace.set_span_in_context(within[node.stage]) if node.stage in within else above)
+                self._trace_node(record, node, trace.set_span_in_context(within[node.stage]) if node.stage in within else above)
             for name, span in within.items():
                 stage = record.stages[name]
                 span.end(end_ns(_begin_ms(record, stage), stage.ended_ms or record.ended_ms))
@@ -83,7 +83,7 @@ class Telemetry:
             span.set_status(Status(StatusCode.ERROR, stage.detail))
         return span
 
-    def _tell_node(self, record: RunRecord, node: NodeRecord, above: Context) -> None:
+    def _trace_node(self, record: RunRecord, node: NodeRecord, above: Context) -> None:
         """Export the span of a node that ran. A node that never started has no times; the run's counts include it."""
         if not node.started_ms:
             return

@@ -34,7 +34,7 @@ class Remembering:
     def learn(self, secret):
         self.secret = secret
 
-    def tell(self):
+    def send(self):
         return self.secret
 
 

@@ -8,20 +8,20 @@
 -- Reply     list of {kind, stage, mesh, detail}
 
 local found = {}
-local function tell(kind, stage, mesh, detail)
+local function send(kind, stage, mesh, detail)
   found[#found + 1] = { kind, stage, mesh, detail }
 end
 
 local function check_entry(stage, mesh, wanted, index)
   local state, at, incarnation = unpack(redis.call('HMGET', STAGE .. stage, 'state', 'mesh', 'incarnation'))
   if not state then
-    tell('INDEX_WITHOUT_RECORD', stage, mesh, 'named as ' .. index)
+    send('INDEX_WITHOUT_RECORD', stage, mesh, 'named as ' .. index)
   elseif state ~= wanted or at ~= mesh then
-    tell('INDEX_DISAGREES', stage, mesh, 'named as ' .. index .. '; it is ' .. state .. ' at ' .. at)
+    send('INDEX_DISAGREES', stage, mesh, 'named as ' .. index .. '; it is ' .. state .. ' at ' .. at)
   elseif wanted == 'claimed' then
     local holder, expires = string.match(redis.call('HGET', SESSIONS, mesh) or '', '^(%d+)|(%d+)|')
     if holder ~= incarnation or expires == '0' then
-      tell('CLAIMED_WITHOUT_SESSION', stage, mesh, 'claimed by session ' .. incarnation)
+      send('CLAIMED_WITHOUT_SESSION', stage, mesh, 'claimed by session ' .. incarnation)
     end
   end
 end
@@ -39,9 +39,9 @@ for place = 2, #ARGV do
     local stage = ARGV[place]
     local state, mesh, member = unpack(redis.call('HMGET', STAGE .. stage, 'state', 'mesh', 'member'))
     if state == 'queued' and not redis.call('ZSCORE', READY .. mesh, member) then
-      tell('RECORD_WITHOUT_INDEX', stage, mesh, 'it is queued')
+      send('RECORD_WITHOUT_INDEX', stage, mesh, 'it is queued')
     elseif state == 'claimed' and not redis.call('ZSCORE', CLAIMED .. mesh, stage) then
-      tell('RECORD_WITHOUT_INDEX', stage, mesh, 'it is claimed')
+      send('RECORD_WITHOUT_INDEX', stage, mesh, 'it is claimed')
     end
   end
 end

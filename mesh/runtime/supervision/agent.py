@@ -141,7 +141,7 @@ class HostingAgent:
                 if known is not None:
                     return known
                 order = _with_address(order, self._node) if order.wants_address else order
-                self._hosted = hosted = HostedTask(order, self._agent, self._tells(order))
+                self._hosted = hosted = HostedTask(order, self._agent, self._sends(order))
             self._sender.set_period(order.metrics_period_ms / 1000)
             answer = self._built(hosted, order)
             with self._lock:
@@ -267,13 +267,13 @@ class HostingAgent:
         more.setdefault("reusable", not self._spoiled and self._hosted is None)
         return Failed(task=order.task, attempt=order.attempt, agent=self._agent, reason=reason, detail=detail, **more)
 
-    def _tells(self, order: HostOrder) -> Callable[[str, Any], None]:
-        def tell(kind: str, payload: Any) -> None:
+    def _sends(self, order: HostOrder) -> Callable[[str, Any], None]:
+        def send(kind: str, payload: Any) -> None:
             self._blocked += {"blocked": 1, "unblocked": -1}.get(kind, 0)
-            self._sender.tell(order.task, order.attempt, kind, payload)
+            self._sender.send(order.task, order.attempt, kind, payload)
 
         self._blocked = 0
-        return tell
+        return send
 
     def _periodic_report(self) -> tuple[int, AgentStatus]:
         hosted = self._hosted

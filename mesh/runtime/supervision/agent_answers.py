@@ -65,8 +65,8 @@ class AgentAnswers(SupervisedMesh):
                 self._observer.feedback.hear(agent_id, payload, at_ms)
         elif kind == "checkpoint" and isinstance(payload, StateSnapshot):
             self._works.keep_saved(payload)
-            self._loop.tell(CheckpointKept(at_ms=at_ms, task=task, attempt=attempt))
+            self._loop.send(CheckpointKept(at_ms=at_ms, task=task, attempt=attempt))
         elif kind in ("blocked", "unblocked"):
-            self._loop.tell(TaskBlocked(at_ms=at_ms, task=task, blocked=kind == "blocked"))
+            self._loop.send(TaskBlocked(at_ms=at_ms, task=task, blocked=kind == "blocked"))
         elif kind == "ended" and isinstance(payload, Ended) and (payload.result is not None or payload.error):
             self._driver.ended(payload)

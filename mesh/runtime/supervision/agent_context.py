@@ -44,11 +44,11 @@ class TaskContext:
             task.save_checkpoint(state, progress=state.done / state.steps)
     """
 
-    def __init__(self, *, task: TaskId, attempt: int, saved: StateSnapshot | None, saved_bytes_max: int, tell: Send) -> None:
+    def __init__(self, *, task: TaskId, attempt: int, saved: StateSnapshot | None, saved_bytes_max: int, send: Send) -> None:
         self.task = task
         self.attempt = attempt  #: Counted from 1.
         self._bytes_max = saved_bytes_max
-        self._tell = tell
+        self._send = send
         self._lock = threading.Lock()
         self._stop_reason: Reason | None = None
         self._has_noticed = False
@@ -86,7 +86,7 @@ class TaskContext:
         with self._lock:
             snapshot = self._keep(pickled, progress)
         if snapshot is not None:
-            self._tell("checkpoint", snapshot)
+            self._send("checkpoint", snapshot)
         self.stop_if_asked()
         return snapshot is not None
 
@@ -120,11 +120,11 @@ class TaskContext:
     @contextmanager
     def blocked(self) -> Iterator[None]:
         """Mark the task as waiting for the output of another task while the context is open."""
-        self._tell("blocked", None)
+        self._send("blocked", None)
         try:
             yield
         finally:
-            self._tell("unblocked", None)
+            self._send("unblocked", None)
 
     # -- the agent's side ----------------------------------------------------------------------------------------------
 

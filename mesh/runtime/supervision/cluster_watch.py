@@ -52,7 +52,7 @@ class ClusterWatch:
         seen = await asyncio.to_thread(look_at_nodes, self._selector)
         new_events = self.nodes.compare(seen, self._loop.clock.now_ms())
         if new_events:  # The watch has recorded these changes, so no event may get lost; node events go before losses on those nodes.
-            self._driver.new_events.tell(*new_events)
+            self._driver.new_events.send(*new_events)
         for gone in before - self.nodes.nodes:
             self._standbys.leave(gone)
         self._standbys.fill(self.nodes.nodes)
@@ -65,7 +65,7 @@ class ClusterWatch:
             try:
                 await self.look()
                 if self._loop.wants_tick():
-                    self._loop.tell(Ticked(at_ms=self._loop.clock.now_ms()))
+                    self._loop.send(Ticked(at_ms=self._loop.clock.now_ms()))
             except Exception:
                 log.exception("the check of the cluster failed")
 

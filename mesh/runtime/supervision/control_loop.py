@@ -1,6 +1,6 @@
 """The loop around the one scheduler: events in, decisions journaled and carried out, waiters woken.
 
-All of it runs on the supervisor's event loop and never waits inside: `tell` is a plain function, so the mesh has one writer
+All of it runs on the supervisor's event loop and never waits inside: `send` is a plain function, so the mesh has one writer
 and no call of a client can block another. Blocking work (Ray's reads, the autoscaler) runs on threads.
 """
 
@@ -84,7 +84,7 @@ class ControlLoop:
         """The job controller; members of jobs are tasks of the scheduler."""
         return self._memory.jobs
 
-    def tell(self, *events: Event) -> list[Decision]:
+    def send(self, *events: Event) -> list[Decision]:
         """Pass events to the scheduler, journal its decisions and start them. All events enter here.
 
         When the scheduler raises, or the disk is full, the batch did not happen: all state is loaded again from the journal, and the
@@ -114,10 +114,10 @@ class ControlLoop:
         for one in fenced:
             _attempt(self.on_fenced, one)
         if fenced:  # Compute again the scores that the plugin gave.
-            _attempt(self.tell, SettingsChanged(at_ms=self.clock.now_ms(), settings={}))
+            _attempt(self.send, SettingsChanged(at_ms=self.clock.now_ms(), settings={}))
         return decisions
 
-    def tell_jobs(self, *events: JobEvent) -> list[JobDecision]:
+    def send_to_jobs(self, *events: JobEvent) -> list[JobDecision]:
         """Pass events to the job controller and journal its decisions; the caller starts them."""
         try:
             decisions = self.jobs.handle(*events)

@@ -30,10 +30,10 @@ class EventRetryQueue:
     def __init__(self, take: Callable[..., object]) -> None:
         self._take = take
         self._batches: deque[tuple[Event, ...]] = deque()  #: Oldest first.
-        self._tells = 0  #: Deliveries of the oldest batch.
+        self._sends = 0  #: Deliveries of the oldest batch.
         self._again: asyncio.TimerHandle | None = None
 
-    def tell(self, *events: Event) -> None:
+    def send(self, *events: Event) -> None:
         """Deliver the events now, or after those that wait for a retry."""
         self._batches.append(events)
         if self._again is None:  # Else each call would spend one delivery of the oldest batch at once.
@@ -46,8 +46,8 @@ class EventRetryQueue:
             try:
                 self._take(*events)
             except Exception as error:
-                self._tells += 1
-                is_last = self._tells >= SENDS_MAX and not isinstance(error, (RuntimeDoorError, OSError))
+                self._sends += 1
+                is_last = self._sends >= SENDS_MAX and not isinstance(error, (RuntimeDoorError, OSError))
                 kinds = [type(event).__name__ for event in events]
                 if not is_last:
                     log.warning("events could not be delivered and are retried", events=kinds, error=str(error) or type(error).__name__)
@@ -58,4 +58,4 @@ class EventRetryQueue:
                     self._batches.extendleft((event,) for event in reversed(events))
                 else:
                     log.exception("events that the scheduler refuses are dropped", events=kinds)
-            self._tells = 0
+            self._sends = 0

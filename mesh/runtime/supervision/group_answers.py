@@ -32,7 +32,7 @@ class GroupAnswers(TaskAnswers):
             views.check_pool(self._state, request.pool, *request.bundles)
             # The scheduler remembers ended holders and would treat a new request as a repetition.
             attempt, request = row.attempt if row is not None else 0, self._loop.prioritised(request)
-            self._loop.tell(TaskSubmitted(at_ms=self._clock.now_ms(), request=request, resume=True, first_attempt=attempt))
+            self._loop.send(TaskSubmitted(at_ms=self._clock.now_ms(), request=request, resume=True, first_attempt=attempt))
         else:
             await self.submit(request, None)
         book = self._loop.book

@@ -38,11 +38,11 @@ class HostedTask(HostedCalls):
         tell: Reports to the supervisor: kind and payload.
     """
 
-    def __init__(self, order: HostOrder, agent: AgentId, tell: Send) -> None:
-        context = TaskContext(task=order.task, attempt=order.attempt, saved=order.saved, saved_bytes_max=order.saved_bytes_max, tell=tell)
+    def __init__(self, order: HostOrder, agent: AgentId, send: Send) -> None:
+        context = TaskContext(task=order.task, attempt=order.attempt, saved=order.saved, saved_bytes_max=order.saved_bytes_max, send=send)
         super().__init__(order.task, order.attempt, context)
         self.ended: Ended | None = None  #: How the entry method ended.
-        self._agent, self._tell = agent, tell
+        self._agent, self._send = agent, send
         self._entry, self._entry_arguments = order.entry, order.entry_arguments or NO_ARGUMENTS
         self._arguments = _arguments_of(order)
         self._wait_s, self._restore_s = order.arguments_ms_max / 1000, order.restore_ms_max / 1000
@@ -115,7 +115,7 @@ class HostedTask(HostedCalls):
                 except TaskGaveWay as stopped:
                     self.ended = Ended(task=self.task, attempt=self.attempt, error=str(stopped), stopped=True)
                 if not self.ended.stopped:
-                    self._tell("ended", self.ended)
+                    self._send("ended", self.ended)
             return self.ended, self._result
 
     def _run_entry(self) -> Ended:

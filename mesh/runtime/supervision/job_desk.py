@@ -108,7 +108,7 @@ class JobDesk:
         """Submit a job. Idempotent for the same spec. Returns the refusal, if any."""
         if spec.job not in self._loop.jobs.jobs:
             self._works.submit_job(spec.job, work)
-        decisions = self._tell(JobSubmitted(at_ms=self._now_ms(), spec=spec))
+        decisions = self._send(JobSubmitted(at_ms=self._now_ms(), spec=spec))
         self._wants_round = True
         self._is_due.set()
         refused = next((reported for reported in decisions if isinstance(reported, RefuseJob)), None)
@@ -117,7 +117,7 @@ class JobDesk:
     def terminate(self, job: JobId) -> None:
         """Terminate the job; does nothing when it is over. Raises `JobUnknown`."""
         self._record(job)
-        self._tell(JobTerminated(at_ms=self._now_ms(), job=job))
+        self._send(JobTerminated(at_ms=self._now_ms(), job=job))
 
     def view(self, job: JobId) -> JobView:
         """Return the job's status. Raises `JobUnknown`."""
@@ -184,7 +184,7 @@ class JobDesk:
         """Reconcile all changes, then place the members that have no place."""
         gone, self._gone = self._gone, []
         if gone:
-            self._tell(*(NodeGone(at_ms=self._now_ms(), node=node) for node in gone))
+            self._send(*(NodeGone(at_ms=self._now_ms(), node=node) for node in gone))
         changed, self._changed = self._changed, {}
         for task in changed:
             self._look_at(task)
@@ -192,11 +192,11 @@ class JobDesk:
             self._look_at(task)
         wakes_ms = self._loop.jobs.wakes_ms()
         if wakes_ms is not None and wakes_ms <= self._now_ms():
-            self._tell(JobsTicked(at_ms=self._now_ms()))
+            self._send(JobsTicked(at_ms=self._now_ms()))
         if self._wants_round and self._rounds.wants_places():
             self._wants_round = False
             for event in self._rounds.run():
-                self._tell(event)
+                self._send(event)
         self._keep_places()
         self._forget_old()
 
@@ -212,7 +212,7 @@ class JobDesk:
             attempt, at_ms = record.leader.attempt if record is not None else 0, self._now_ms()
             is_same = kept is not None and kept.attempt == attempt
             until_ms = kept.until_ms if kept is not None and is_same else at_ms + self._settings.leader_wait_ms
-            self._loop.tell(PlacesKept(at_ms=at_ms, job=job, pool=pool, places=places, until_ms=until_ms, attempt=attempt))
+            self._loop.send(PlacesKept(at_ms=at_ms, job=job, pool=pool, places=places, until_ms=until_ms, attempt=attempt))
 
     def _pause_s(self) -> float | None:
         """Return the time until work is due without a change; None: never."""
@@ -225,8 +225,8 @@ class JobDesk:
 
     # -- decisions -----------------------------------------------------------------------------------------------------
 
-    def _tell(self, *events: JobEvent) -> list[JobDecision]:
-        decisions = self._loop.tell_jobs(*events)
+    def _send(self, *events: JobEvent) -> list[JobDecision]:
+        decisions = self._loop.send_to_jobs(*events)
         for reported in decisions:
             if isinstance(reported, StartMember):
                 self._start(reported.job, reported.member, reported.attempt, reported.node, dict(reported.env))
@@ -249,7 +249,7 @@ class JobDesk:
         spec = self._record(job).spec
         request = self._loop.prioritised(member_request(spec, member, node, attempt))
         self._works.submit_member(request.task, job, member.role, env, is_leader=member.is_leader)
-        self._loop.tell(TaskSubmitted(at_ms=self._now_ms(), request=request))
+        self._loop.send(TaskSubmitted(at_ms=self._now_ms(), request=request))
         self._changed[request.task] = None
         self._is_due.set()
 
@@ -266,7 +266,7 @@ class JobDesk:
     def _cancel(self, task: TaskId) -> None:
         row = self._loop.book.tasks.get(task)
         if row is not None and row.state not in TERMINAL:
-            self._loop.tell(TaskCancelled(at_ms=self._now_ms(), task=task, keep_state=False))
+            self._loop.send(TaskCancelled(at_ms=self._now_ms(), task=task, keep_state=False))
 
     def _settle(self, job: JobId) -> None:
         """Wake waiters after a change of the job; release its payloads when it is over."""
@@ -286,7 +286,7 @@ class JobDesk:
             return
         event = self._events_of(job, record, task, self._loop.book.tasks.get(task))
         if event is not None:
-            self._tell(event)
+            self._send(event)
             self._settle(job.job)
 
     def _events_of(self, job: JobRecord, record: MemberRecord, task: TaskId, row: TaskEntry | None) -> JobEvent | None:
@@ -371,7 +371,7 @@ class JobDesk:
     def _forget_old(self) -> None:
         over = [job for job, record in self._loop.jobs.jobs.items() if record.is_over and self._is_done(job)]
         for job in over[: max(0, len(over) - ENDED_MAX)]:
-            self._tell(JobForgotten(at_ms=self._now_ms(), job=job))
+            self._send(JobForgotten(at_ms=self._now_ms(), job=job))
             if job not in self._loop.jobs.jobs:
                 self._works.forget_job(job)
 

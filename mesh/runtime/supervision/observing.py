@@ -59,11 +59,11 @@ class Observer:
     """
 
     def __init__(
-        self, mesh: str, settings: ObserverSettings, tell: Callable[[SettingsChanged], object], agents: Callable[[], Collection[AgentId]]
+        self, mesh: str, settings: ObserverSettings, send: Callable[[SettingsChanged], object], agents: Callable[[], Collection[AgentId]]
     ) -> None:
         self._agents = agents
         self._settings = settings
-        self._tell = tell
+        self._send = send
         self._feedback = Feedback(settings.targets)
         self._stories = TaskStories()
         self._anomalies = AnomalyWatch(settings.targets)
@@ -143,7 +143,7 @@ class Observer:
     def _tune(self, figures: Figures, state: MeshState, now_ms: int) -> None:
         changes = self._feedback.propose(figures, state, now_ms) if self._settings.tune else ()
         if changes:
-            self._tell(SettingsChanged(at_ms=now_ms, settings=settings_of(changes)))
+            self._send(SettingsChanged(at_ms=now_ms, settings=settings_of(changes)))
         for change in changes:
             log.info("a setting was tuned", name=change.name, old=change.old, new=change.new, reason=change.reason)
             self.note(now_ms, MeshEventKind.SETTING_TUNED, change.name, f"from {change.old:g} to {change.new:g}: {change.reason}")

@@ -29,7 +29,7 @@ class PoolAnswers(SupervisedMesh):
             misspelt = misspelt_resource(self._state, spec.capacity)
             if misspelt:
                 raise SubmissionError(f"capacity of pool {spec.pool}: {misspelt}")
-            self._loop.tell(PoolConfigured(at_ms=self._clock.now_ms(), spec=spec))
+            self._loop.send(PoolConfigured(at_ms=self._clock.now_ms(), spec=spec))
         return await self.pool(spec.pool)
 
     async def pool_spec(self, pool: PoolName) -> PoolSpec | None:
@@ -42,7 +42,7 @@ class PoolAnswers(SupervisedMesh):
         """Close the pool to new tasks and cancel its tasks. Does nothing when there is no such pool."""
         await self._ready
         if pool in self._state.pools.pools:
-            self._loop.tell(PoolDeleted(at_ms=self._clock.now_ms(), pool=pool))
+            self._loop.send(PoolDeleted(at_ms=self._clock.now_ms(), pool=pool))
 
     async def pool(self, pool: PoolName) -> PoolStatus:
         """Return one pool. Raises `PoolUnknown`."""
@@ -60,18 +60,18 @@ class PoolAnswers(SupervisedMesh):
         if resources == self._state.pools.held_by(slot).get(pool):
             return SlotReserved(slot=slot, pool=pool, resources=resources)
         views.check_pool(self._state, pool, resources)
-        refused = self._slot_answer(slot, self._loop.tell(SlotAsked(at_ms=self._clock.now_ms(), slot=slot, pool=pool, resources=resources)))
+        refused = self._slot_answer(slot, self._loop.send(SlotAsked(at_ms=self._clock.now_ms(), slot=slot, pool=pool, resources=resources)))
         return refused if refused is not None else SlotReserved(slot=slot, pool=pool, resources=resources)
 
     async def commit_slot(self, slot: str) -> RequestRefused | None:
         """Turn the slot's reserved quota into used quota."""
         await self._ready
-        return self._slot_answer(slot, self._loop.tell(SlotCommitted(at_ms=self._clock.now_ms(), slot=slot)))
+        return self._slot_answer(slot, self._loop.send(SlotCommitted(at_ms=self._clock.now_ms(), slot=slot)))
 
     async def release_slot(self, slot: str) -> RequestRefused | None:
         """Release the slot's quota. Idempotent."""
         await self._ready
-        return self._slot_answer(slot, self._loop.tell(SlotReleased(at_ms=self._clock.now_ms(), slot=slot)))
+        return self._slot_answer(slot, self._loop.send(SlotReleased(at_ms=self._clock.now_ms(), slot=slot)))
 
     def _slot_answer(self, slot: str, decisions: list[Any]) -> RequestRefused | None:
         answer = next(decision for decision in decisions if isinstance(decision, AnswerSlot) and decision.slot == slot)

@@ -17,7 +17,7 @@ class RaySupervisorDoor:
         self._name, self._namespace, self._agent = name, namespace, agent
         self._supervisor: Any = None
 
-    def tell(self, attempt: int, kind: str, payload: Any) -> Callable[[], Receipt]:
+    def send(self, attempt: int, kind: str, payload: Any) -> Callable[[], Receipt]:
         try:
             if self._supervisor is None:
                 self._supervisor = ray.get_actor(self._name, namespace=self._namespace)

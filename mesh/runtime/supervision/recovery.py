@@ -61,7 +61,7 @@ class Recovery:
         self._take_processes(names)
         await self._end_unknown(names, seen)
         self._loop.driver = self._driver
-        self._tell_lost(seen)
+        self._report_lost(seen)
         self._order_again([order for group, order in creates.items() if book.creates.get(group) is order])
         self._order_again([order for group, order in removes.items() if book.removes.get(group) is order])
         self._order_again([order for task, order in starts.items() if book.starts.get(task) is order])
@@ -113,7 +113,7 @@ class Recovery:
             log.info("an unknown placement group is removed", group=group)
             await self._groups.remove(group)
 
-    def _tell_lost(self, seen: dict[GroupId, GroupSeen]) -> None:
+    def _report_lost(self, seen: dict[GroupId, GroupSeen]) -> None:
         at_ms = self._loop.clock.now_ms()
         book = self._loop.book
         lost_groups = [group for group, row in book.groups.items() if row.state == "READY" and group not in self._driver.on_node]
@@ -121,8 +121,8 @@ class Recovery:
             if group in seen:
                 self._driver.group_vanished(group)  # Ray has moved it to other nodes: remove it, and report it as gone then.
             else:
-                self._loop.tell(GroupGone(at_ms=at_ms, group=group))
+                self._loop.send(GroupGone(at_ms=at_ms, group=group))
         lost = [(task, row) for task, row in book.tasks.items() if row.state in _HAS_AGENT and row.agent and task not in self._driver.hosts]
         for task, row in lost:
             words = "the agent's process ended while no supervisor was running"
-            self._loop.tell(AgentLost(at_ms=at_ms, task=task, attempt=row.attempt, detail=words))
+            self._loop.send(AgentLost(at_ms=at_ms, task=task, attempt=row.attempt, detail=words))

@@ -36,7 +36,7 @@ class Receipt(str, Enum):
 class SupervisorDoor(Protocol):
     """Client of the supervisor."""
 
-    def tell(self, attempt: int, kind: str, payload: Any) -> Callable[[], Receipt]:
+    def send(self, attempt: int, kind: str, payload: Any) -> Callable[[], Receipt]:
         """Send a message; return a function that checks its state. Does not wait, does not raise."""
         ...
 
@@ -78,7 +78,7 @@ class ReportSender:
             self._period_s, self._due_s = period_s, time.monotonic() + period_s
         self._wake.set()
 
-    def tell(self, task: TaskId, attempt: int, kind: str, payload: Any) -> None:
+    def send(self, task: TaskId, attempt: int, kind: str, payload: Any) -> None:
         """Queue a message. A checkpoint replaces a waiting checkpoint of the same attempt."""
         message = _Message(task, attempt, kind, payload)
         with self._lock:
@@ -102,13 +102,13 @@ class ReportSender:
             is_due = now_s >= self._due_s
             if is_due:
                 self._due_s = now_s + self._period_s
-        sent = [(message, self._door.tell(message.attempt, message.kind, message.payload)) for message in ready]
+        sent = [(message, self._door.send(message.attempt, message.kind, message.payload)) for message in ready]
         with self._lock:
             self._out += sent
         # Send no report while the last one is unacknowledged.
         if is_due and (self._reported is None or self._reported() is not Receipt.OUT):
             attempt, report = self._report()
-            self._reported = self._door.tell(attempt, "report", report)
+            self._reported = self._door.send(attempt, "report", report)
         with self._lock:
             rest_s = max(0.0, self._due_s - time.monotonic())
             return min(rest_s, AGAIN_S) if self._out or self._waiting else rest_s

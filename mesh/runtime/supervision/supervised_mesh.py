@@ -123,7 +123,7 @@ class SupervisedMesh:
             store=self._store,
             autoscaling=Autoscaling(),
             settings=options.driver,
-            tell=self._loop.tell,
+            send=self._loop.send,
             now_ms=self._clock.now_ms,
         )
         self._watch = ClusterWatch(self._loop, self._driver, self._groups, self._standbys, dict(options.node_labels))
@@ -281,12 +281,12 @@ def _observer(options: SupervisorOptions, loop: ControlLoop, agents: Callable[[]
     if not is_again and options.observing.traces_file is not None:
         _check_writable("traces_file", Path(options.observing.traces_file))
     try:
-        return Observer(options.mesh, options.observing, loop.tell, agents)
+        return Observer(options.mesh, options.observing, loop.send, agents)
     except RuntimeDoorError:
         if not is_again:
             raise
         log.exception("metrics are not served until the supervisor restarts")
-        return Observer(options.mesh, replace(options.observing, metrics_port=None), loop.tell, agents)
+        return Observer(options.mesh, replace(options.observing, metrics_port=None), loop.send, agents)
 
 
 def _check_writable(option: str, file: Path) -> None:

@@ -49,12 +49,12 @@ class MeshSupervisor(PoolAnswers, GroupAnswers, JobAnswers, AgentAnswers):
         """Change settings of the scheduler, as `SchedulerSettings.changed` does."""
         await self._ready
         self._state.settings.changed(settings)  # Raises for invalid settings before anything is journaled.
-        self._loop.tell(SettingsChanged(at_ms=self._clock.now_ms(), settings=dict(settings)))
+        self._loop.send(SettingsChanged(at_ms=self._clock.now_ms(), settings=dict(settings)))
 
     async def configure_label(self, event: LabelConfigured) -> None:
         """Configure the order and scoring of one label's queue; `at_ms` is set here."""
         await self._ready
-        self._loop.tell(
+        self._loop.send(
             LabelConfigured(
                 at_ms=self._clock.now_ms(),
                 label=event.label,

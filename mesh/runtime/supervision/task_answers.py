@@ -45,7 +45,7 @@ class TaskAnswers(SupervisedMesh):
             request = self._loop.prioritised(request)
             if order is not None:
                 self._works.submit(order)
-            self._loop.tell(TaskSubmitted(at_ms=self._clock.now_ms(), request=request))
+            self._loop.send(TaskSubmitted(at_ms=self._clock.now_ms(), request=request))
         return self._status(request.task)
 
     async def _give_name(self, request: TaskRequest, order: HostOrder, replaces: int) -> bool:
@@ -64,7 +64,7 @@ class TaskAnswers(SupervisedMesh):
         self._works.submit(order)
         # `resume`, because the scheduler remembers ended tasks and would take this one for a repetition. The attempt number rises even
         # if no agent ever had the old task, so a repetition of this call finds another attempt.
-        self._loop.tell(TaskSubmitted(at_ms=self._clock.now_ms(), request=request, resume=True, first_attempt=row.attempt + 1))
+        self._loop.send(TaskSubmitted(at_ms=self._clock.now_ms(), request=request, resume=True, first_attempt=row.attempt + 1))
         return True
 
     async def task(self, task: TaskId) -> TaskStatus:
@@ -102,7 +102,7 @@ class TaskAnswers(SupervisedMesh):
         self._row(task)
         event = TaskCancelled(at_ms=self._clock.now_ms(), task=task, keep_state=keep_state, destroy_group=destroy_group, requeue=requeue)
         if self._loop.book.tasks[task].state not in TERMINAL:
-            self._loop.tell(event)
+            self._loop.send(event)
         return self._status(task)
 
     async def finish(self, task: TaskId) -> TaskStatus:
@@ -130,7 +130,7 @@ class TaskAnswers(SupervisedMesh):
         row = self._row(task)
         if row.state is TaskState.CANCELLED:
             at_ms = self._clock.now_ms()
-            self._loop.tell(TaskSubmitted(at_ms=at_ms, request=row.request, resume=True, first_attempt=row.attempt))
+            self._loop.send(TaskSubmitted(at_ms=at_ms, request=row.request, resume=True, first_attempt=row.attempt))
         return self._status(task)
 
     async def saved(self, task: TaskId) -> StateSnapshot | None:

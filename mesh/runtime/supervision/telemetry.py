@@ -98,7 +98,7 @@ class MeshTelemetry:
             task.set_status(Status(StatusCode.ERROR, story.detail))
         above, placeable_ms = trace.set_span_in_context(task), story.submitted_ms
         for attempt in story.attempts:
-            self._tell_attempt(attempt, above, placeable_ms, story.ended_ms)
+            self._trace_attempt(attempt, above, placeable_ms, story.ended_ms)
             placeable_ms = attempt.ended_ms or story.ended_ms
         task.end(end_ns(self._epoch_ms + story.submitted_ms, self._epoch_ms + story.ended_ms))
 
@@ -107,7 +107,7 @@ class MeshTelemetry:
         self._meters.shutdown()
         self._spans.shutdown()
 
-    def _tell_attempt(self, attempt: AttemptStory, above: Context, placeable_ms: int, over_ms: int) -> None:
+    def _trace_attempt(self, attempt: AttemptStory, above: Context, placeable_ms: int, over_ms: int) -> None:
         ended_ms = over_ms if attempt.ended_ms is None else attempt.ended_ms
         self._step("placing", attempt, above, placeable_ms, attempt.placed_ms)
         started_ms = attempt.started_ms

@@ -66,8 +66,8 @@ class RoomWatch:
         tell: Called from a thread of the watch with a stage that waits, and for what, whenever these words change.
     """
 
-    def __init__(self, tell: Callable[[StageId, str], None]) -> None:
-        self._tell = tell
+    def __init__(self, send: Callable[[StageId, str], None]) -> None:
+        self._send = send
         self._groups: dict[StageId, str] = {}
         self._reported: dict[StageId, str] = {}
         self._guard = threading.Lock()
@@ -112,4 +112,4 @@ class RoomWatch:
             if stage not in self._groups or self._reported.get(stage) == words:
                 return
             self._reported[stage] = words
-        self._tell(stage, words)
+        self._send(stage, words)

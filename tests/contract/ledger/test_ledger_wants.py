@@ -129,7 +129,7 @@ def test_a_heartbeat_tells_all_that_a_mesh_wants(ledger, west):
 
 
 def test_a_mesh_tells_that_a_lease_pays_for_more_or_for_less_urgent_work_and_that_is_no_news_to_itself(ledger, west, east):
-    def tell(*pays):
+    def send(*pays):
         response = west.beat(pays=tuple(Pays(tenant=tenant, flavor=A100, priority=priority) for tenant, priority in pays))
         assert response.leases == ()
         return {lease.tenant: (lease.priority, lease.version) for lease in ledger.snapshot().leases}
@@ -137,9 +137,9 @@ def test_a_mesh_tells_that_a_lease_pays_for_more_or_for_less_urgent_work_and_tha
     ask(west, 2, priority=4)
     ask(west, 1, SHOP, priority=1)
     versions = {lease.tenant: lease.version for lease in ledger.snapshot().leases}
-    assert tell((LAB, 9)) == {LAB: (9, versions[LAB]), SHOP: (1, versions[SHOP])}
-    assert tell((LAB, -3), (SHOP, 2), (ACME, 5)) == {LAB: (-3, versions[LAB]), SHOP: (2, versions[SHOP])}
-    assert tell() == {LAB: (-3, versions[LAB]), SHOP: (2, versions[SHOP])}
+    assert send((LAB, 9)) == {LAB: (9, versions[LAB]), SHOP: (1, versions[SHOP])}
+    assert send((LAB, -3), (SHOP, 2), (ACME, 5)) == {LAB: (-3, versions[LAB]), SHOP: (2, versions[SHOP])}
+    assert send() == {LAB: (-3, versions[LAB]), SHOP: (2, versions[SHOP])}
     assert ledger.story()[-1].verb == "grant"
     assert ask(west, 1, priority=0).slots == 1
     assert {lease.tenant: lease.priority for lease in ledger.snapshot().leases} == {LAB: 0, SHOP: 2}

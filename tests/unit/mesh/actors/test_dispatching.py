@@ -72,7 +72,7 @@ def test_s4_a_grid_cuts_along_two_dimensions():
 
 
 def test_s4_sequence_pads_to_pieces_of_one_length_and_tells_how_much_is_valid():
-    dispatch = SequenceSplit(pad=0, tell="valid")
+    dispatch = SequenceSplit(pad=0, valid_count="valid")
     calls = dealt(dispatch, view(sequence=4), np.array([[1, 2, 3, 4, 5]]))
     assert calls == [(0, [[1, 2]], {"valid": 2}), (1, [[3, 4]], {"valid": 2}), (2, [[5, 0]], {"valid": 1}), (3, [[0, 0]], {"valid": 0})]
 

@@ -70,24 +70,24 @@ class Story:
         )
         return self.take(MembersAllocated(at_ms=self.tick(), allocation=reported))
 
-    def tell(self, kind, member=LEADER, attempt=None, **reported):
+    def send(self, kind, member=LEADER, attempt=None, **reported):
         attempt = self.job.members[member].attempt if attempt is None else attempt
         return self.take(kind(at_ms=self.tick(), job=self.spec.job, member=member, attempt=attempt, **reported))
 
     def started(self, member=LEADER, **reported):
-        return self.tell(MemberStarted, member, **({"address": "10.0.0.1:7"} if member.is_leader else {}), **reported)
+        return self.send(MemberStarted, member, **({"address": "10.0.0.1:7"} if member.is_leader else {}), **reported)
 
     def failed(self, member=LEADER, **reported):
-        return self.tell(MemberFailed, member, detail="it raised", **reported)
+        return self.send(MemberFailed, member, detail="it raised", **reported)
 
     def lost(self, member=LEADER, **reported):
-        return self.tell(MemberLost, member, detail="gave way", **reported)
+        return self.send(MemberLost, member, detail="gave way", **reported)
 
     def stopped(self, member=LEADER, **reported):
-        return self.tell(MemberStopped, member, **reported)
+        return self.send(MemberStopped, member, **reported)
 
     def succeeded(self, member=LEADER, **reported):
-        return self.tell(MemberSucceeded, member, **reported)
+        return self.send(MemberSucceeded, member, **reported)
 
     def tick(self):
         self.now_ms += 1
@@ -303,7 +303,7 @@ def test_workers_do_not_use_up_their_restarts_on_a_leader_that_is_known_to_be_go
     assert story.state(worker(0)) is MemberState.PLACED
     assert story.controller.wakes_ms() is None  # It waits for the leader, not for the clock.
     story.stopped(worker(1))
-    assert story.tell(MemberStarted, LEADER, address="10.0.0.9:7") == [("start", "actors-1", 2)]
+    assert story.send(MemberStarted, LEADER, address="10.0.0.9:7") == [("start", "actors-1", 2)]
     assert story.wait() == [("start", "actors-0", 3)]
 
 
@@ -332,7 +332,7 @@ def test_workers_wait_for_the_new_address_when_the_leader_starts_anew():
     story = running()
     story.failed()
     assert story.job.stage is Stage.STARTING
-    assert story.tell(MemberStarted, LEADER, address="10.0.0.9:7") == []  # The old workers are still being stopped.
+    assert story.send(MemberStarted, LEADER, address="10.0.0.9:7") == []  # The old workers are still being stopped.
     assert story.stopped(worker(0)) == [("start", "actors-0", 2)]
     assert story.job.leader_address == "10.0.0.9:7"
     assert story.job.members[worker(0)].failures == 0
@@ -458,7 +458,7 @@ def test_places_that_do_not_suffice_are_not_taken():
 
 def test_events_of_unknown_jobs_and_members_are_nothing():
     story = running()
-    assert story.tell(MemberStarted, worker(0), attempt=7) == []
+    assert story.send(MemberStarted, worker(0), attempt=7) == []
     reported = {"at_ms": 1, "attempt": 1, "member": worker(0)}
     assert story.take(MemberStarted(job="ping", **reported)) == []
     assert story.take(MemberStarted(job="pong", **{**reported, "member": Member("judges")})) == []

@@ -33,37 +33,37 @@ class Mesh:
         self.scheduler = MeshScheduler(settings or SchedulerSettings(rules=RULES))
         self.now_ms = 0
 
-    def tell(self, kind: Callable[..., events.Event], **values: Any) -> list[Decision]:
+    def send(self, kind: Callable[..., events.Event], **values: Any) -> list[Decision]:
         self.now_ms += 1
         decisions = self.scheduler.handle(kind(at_ms=self.now_ms, **values))
         assert violations(self.scheduler) == []
         return decisions
 
     def node(self, name: str, total: ResourceSet, **labels: str) -> list[Decision]:
-        return self.tell(events.NodeJoined, node=NodeName(name), total=total, labels=labels)
+        return self.send(events.NodeJoined, node=NodeName(name), total=total, labels=labels)
 
     def pool(self, capacity: ResourceSet, **spec: Any) -> list[Decision]:
-        return self.tell(events.PoolConfigured, spec=PoolSpec(**{"pool": POOL, "capacity": capacity, "policy": "binpack", **spec}))
+        return self.send(events.PoolConfigured, spec=PoolSpec(**{"pool": POOL, "capacity": capacity, "policy": "binpack", **spec}))
 
     def submit(self, name: str, count: float = 1, **request: Any) -> list[Decision]:
         wanted = {"task": TaskId(name), "pool": POOL, "resources": cpus(count), **request}
-        return self.tell(events.TaskSubmitted, request=TaskRequest(**wanted))
+        return self.send(events.TaskSubmitted, request=TaskRequest(**wanted))
 
     def started(self, name: str) -> list[Decision]:
         record = self.scheduler.state.records[TaskId(name)]
-        return self.tell(events.TaskStarted, task=TaskId(name), attempt=record.attempt, agent=record.agent)
+        return self.send(events.TaskStarted, task=TaskId(name), attempt=record.attempt, agent=record.agent)
 
     def run(self, name: str, count: float = 1, **request: Any) -> None:
         """Submit, let Ray make its group, start."""
         for order in of(CreateGroup, self.submit(name, count, **request)):
-            self.tell(events.GroupReady, group=order.group, nodes=order.nodes)
+            self.send(events.GroupReady, group=order.group, nodes=order.nodes)
         self.started(name)
 
     def stopped(self, name: str) -> list[Decision]:
-        return self.tell(events.TaskStopped, task=TaskId(name), attempt=self.scheduler.state.records[TaskId(name)].attempt)
+        return self.send(events.TaskStopped, task=TaskId(name), attempt=self.scheduler.state.records[TaskId(name)].attempt)
 
     def ended(self, name: str, error: str = "") -> list[Decision]:
-        return self.tell(events.TaskEnded, task=TaskId(name), attempt=self.scheduler.state.records[TaskId(name)].attempt, error=error)
+        return self.send(events.TaskEnded, task=TaskId(name), attempt=self.scheduler.state.records[TaskId(name)].attempt, error=error)
 
     def state_of(self, name: str) -> TaskState:
         return self.scheduler.state.tasks.state_of(TaskId(name))

@@ -81,7 +81,7 @@ def test_a_member_that_is_cancelled_gives_up_what_was_held_for_its_gang():
         mesh.run(f"low{index}", 2, priority=1.0)
     victims = gang(mesh, 2, 2)
     mesh.stopped(victims[0])
-    assert starts(mesh.tell(events.TaskCancelled, task=TaskId("g1"))) == [(victims[0], "PLACED")]
+    assert starts(mesh.send(events.TaskCancelled, task=TaskId("g1"))) == [(victims[0], "PLACED")]
     assert mesh.scheduler.state.evictions == {}
 
 
@@ -102,7 +102,7 @@ def test_a_node_that_leaves_ends_the_plan_that_counted_on_it():
     mesh.run("low1", 2, priority=1.0)
     victims = gang(mesh, 2, 2)
     mesh.stopped(victims[0])
-    mesh.tell(events.NodeLeft, node=NodeName("n1"))
+    mesh.send(events.NodeLeft, node=NodeName("n1"))
     assert mesh.scheduler.state.evictions == {}
     mesh.node("n1", cpus(2))
 
@@ -134,7 +134,7 @@ def test_a_task_of_two_bundles_stops_whoever_is_in_the_way_of_both(strategy: str
     mesh.stopped(victims[0])
     (made,) = of(CreateGroup, mesh.stopped(victims[1]))
     assert sorted(made.nodes) == sorted(nodes)
-    assert starts(mesh.tell(events.GroupReady, group=made.group, nodes=made.nodes)) == [("wide", "GROUP_CREATED")]
+    assert starts(mesh.send(events.GroupReady, group=made.group, nodes=made.nodes)) == [("wide", "GROUP_CREATED")]
 
 
 def test_in_a_pool_of_groups_those_of_the_victims_go_and_new_ones_are_made():
@@ -145,10 +145,10 @@ def test_in_a_pool_of_groups_those_of_the_victims_go_and_new_ones_are_made():
     assert len(victims) == 2
     removals = [order for victim in victims for order in of(RemoveGroup, mesh.stopped(victim))]
     assert len(removals) == 2
-    assert of(CreateGroup, mesh.tell(events.GroupGone, group=removals[0].group)) == []
-    made = of(CreateGroup, mesh.tell(events.GroupGone, group=removals[1].group))
+    assert of(CreateGroup, mesh.send(events.GroupGone, group=removals[0].group)) == []
+    made = of(CreateGroup, mesh.send(events.GroupGone, group=removals[1].group))
     assert len(made) == 2
-    again = [start for order in made for start in starts(mesh.tell(events.GroupReady, group=GroupId(order.group), nodes=order.nodes))]
+    again = [start for order in made for start in starts(mesh.send(events.GroupReady, group=GroupId(order.group), nodes=order.nodes))]
     assert again == [("g0", "GROUP_CREATED"), ("g1", "GROUP_CREATED")]
 
 

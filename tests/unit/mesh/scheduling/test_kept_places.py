@@ -24,7 +24,7 @@ def one_node() -> Mesh:
 
 def keep(mesh: Mesh, count: int, until_ms: int = 1_000) -> list[object]:
     places = tuple(KeptPlace(prefix=f"job:actors:{index}:", node=NodeName("n1"), resources=cpus(1)) for index in range(count))
-    return list(mesh.tell(events.PlacesKept, job=JOB, pool=POOL, places=places, until_ms=until_ms, attempt=1))
+    return list(mesh.send(events.PlacesKept, job=JOB, pool=POOL, places=places, until_ms=until_ms, attempt=1))
 
 
 def submit_worker(mesh: Mesh, index: int) -> list[object]:
@@ -44,7 +44,7 @@ def test_a_leader_that_does_not_come_up_in_time_blocks_nobody():
     keep(mesh, 2)
     mesh.submit("plain")
     mesh.now_ms += 1_000
-    assert starts(mesh.tell(events.Ticked)) == [("plain", "PLACED")]
+    assert starts(mesh.send(events.Ticked)) == [("plain", "PLACED")]
 
 
 def test_a_job_that_gives_its_places_up_leaves_them_to_others_at_once():
@@ -67,5 +67,5 @@ def test_places_go_with_their_node_and_over_a_snapshot():
     keep(mesh, 2)
     mesh.scheduler = MeshScheduler.from_snapshot(json.loads(json.dumps(mesh.scheduler.to_snapshot())))
     assert starts(mesh.submit("plain")) == []
-    mesh.tell(events.NodeLeft, node=NodeName("n1"))
+    mesh.send(events.NodeLeft, node=NodeName("n1"))
     assert starts(mesh.node("n1", cpus(2))) == [("plain", "PLACED")]

@@ -51,7 +51,7 @@ def grouped() -> Mesh:
     made = Mesh()
     made.node("n1", cpus(4))
     made.pool(cpus(4), groups=GroupPoolSpec(reserved=(GroupShape((cpus(1),)),), max_dynamic=3, idle_ms=1_000))
-    made.tell(events.GroupReady, group=GroupId("g1"), nodes=(NodeName("n1"),))
+    made.send(events.GroupReady, group=GroupId("g1"), nodes=(NodeName("n1"),))
     return made
 
 
@@ -67,7 +67,7 @@ def test_s12_the_highest_workload_priority_is_placed_first(mesh: Mesh):
 
 
 def test_s10_a_label_with_a_priority_of_its_own_goes_before_another(mesh: Mesh):
-    mesh.tell(events.LabelConfigured, label=LabelName("tenant:gold"), priority=3.0)
+    mesh.send(events.LabelConfigured, label=LabelName("tenant:gold"), priority=3.0)
     mesh.run("runs", 4, preemptible=False)
     mesh.submit("plain", 4, priority=5)
     mesh.submit("gold", 4, priority=4, label=LabelName("tenant:gold"))
@@ -91,8 +91,8 @@ def test_s11_weights_are_those_of_the_label_else_of_the_workload_type():
     mesh.node("n2", cpus(4))
     mesh.pool(cpus(8), policy="weighted")
     spread = {"availability": 5.0, "fragmentation": 0.0}
-    mesh.tell(events.LabelConfigured, label=LabelName("workload:serving"), weights=spread)
-    mesh.tell(events.LabelConfigured, label=LabelName("tenant:gold"), weights={"availability": -1.0, "contention": 0.0})
+    mesh.send(events.LabelConfigured, label=LabelName("workload:serving"), weights=spread)
+    mesh.send(events.LabelConfigured, label=LabelName("tenant:gold"), weights={"availability": -1.0, "contention": 0.0})
     assert [start.node for start in of(StartTask, mesh.submit("one", workload_type="serving"))] == ["n1"]
     assert [start.node for start in of(StartTask, mesh.submit("two", workload_type="serving"))] == ["n2"]
     gold = {"workload_type": "serving", "label": LabelName("tenant:gold")}
@@ -118,7 +118,7 @@ def test_a_task_that_does_not_fit_holds_up_nobody_of_another_shape(mesh: Mesh):
 def test_s12_a_refused_start_gives_everything_back_and_keeps_its_place_in_the_queue(mesh: Mesh):
     mesh.submit("first", 4)
     mesh.submit("second", 4)
-    refused = mesh.tell(events.TaskRefused, task=TaskId("first"), attempt=1, reason=Reason.WORKER_LOST, detail="no process")
+    refused = mesh.send(events.TaskRefused, task=TaskId("first"), attempt=1, reason=Reason.WORKER_LOST, detail="no process")
     assert [(start.task, start.attempt) for start in of(StartTask, refused)] == [("first", 2)]
 
 
@@ -126,7 +126,7 @@ def test_a_start_that_never_comes_about_fails_after_some_tries(mesh: Mesh):
     mesh.submit("task")
     decisions: list[Decision] = []
     for attempt in range(1, 6):
-        decisions = mesh.tell(events.TaskRefused, task=TaskId("task"), attempt=attempt, reason=Reason.WORKER_LOST, detail="no process")
+        decisions = mesh.send(events.TaskRefused, task=TaskId("task"), attempt=attempt, reason=Reason.WORKER_LOST, detail="no process")
     assert [(end.reason, end.detail) for end in of(EndTask, decisions)] == [(Reason.START_FAILED, "no process")]
 
 
@@ -136,24 +136,24 @@ def test_s12_a_choice_of_node_on_an_old_state_is_refused_and_made_again(mesh: Me
     mesh.run("runs", 4, node=NodeName("n1"), policy="node_affinity")
     request = TaskRequest(task=TaskId("late"), pool=POOL, resources=cpus(1), node=NodeName("n1"), policy="node_affinity")
     mesh.pool(cpus(8))
-    decisions = mesh.tell(events.TaskSubmitted, request=request, version=before)
+    decisions = mesh.send(events.TaskSubmitted, request=request, version=before)
     assert [explained.reason for explained in of(ExplainWaiting, decisions)] == [Reason.STALE_PLACEMENT]
     assert [start.node for start in of(StartTask, decisions)] == ["n2"]
 
 
 def test_an_answer_about_an_earlier_attempt_changes_nothing(mesh: Mesh):
     mesh.run("task", max_restarts=1)
-    mesh.tell(events.AgentLost, task=TaskId("task"), attempt=1, detail="killed")
+    mesh.send(events.AgentLost, task=TaskId("task"), attempt=1, detail="killed")
     assert mesh.state_of("task") is TaskState.SWAP
-    mesh.tell(events.AgentLost, task=TaskId("task"), attempt=1, detail="killed")
-    mesh.tell(events.TaskEnded, task=TaskId("task"), attempt=1)
+    mesh.send(events.AgentLost, task=TaskId("task"), attempt=1, detail="killed")
+    mesh.send(events.TaskEnded, task=TaskId("task"), attempt=1)
     assert mesh.state_of("task") is TaskState.SWAP
 
 
 def test_a_start_that_nobody_waits_for_any_more_is_stopped(mesh: Mesh):
     mesh.submit("task")
-    mesh.tell(events.NodeLeft, node=NodeName("n1"))
-    decisions = mesh.tell(events.TaskStarted, task=TaskId("task"), attempt=1, agent="task.1")
+    mesh.send(events.NodeLeft, node=NodeName("n1"))
+    decisions = mesh.send(events.TaskStarted, task=TaskId("task"), attempt=1, agent="task.1")
     assert [(stop.task, stop.attempt, stop.keep_state) for stop in of(StopTask, decisions)] == [("task", 1, False)]
 
 
@@ -234,7 +234,7 @@ def test_s7_an_urgent_task_takes_the_reserved_group_at_once(grouped: Mesh):
 def test_s7_a_task_below_the_threshold_never_gets_the_reserved_group(grouped: Mesh):
     decisions = grouped.submit("plain", priority=7.9)
     assert [order.group for order in of(CreateGroup, decisions)] == ["g2"]
-    assert starts(grouped.tell(events.GroupReady, group=GroupId("g2"), nodes=(NodeName("n1"),))) == [("plain", "GROUP_CREATED")]
+    assert starts(grouped.send(events.GroupReady, group=GroupId("g2"), nodes=(NodeName("n1"),))) == [("plain", "GROUP_CREATED")]
 
 
 def test_s7_a_group_that_was_given_back_is_used_again_and_counts_it(grouped: Mesh):
@@ -246,7 +246,7 @@ def test_s7_a_group_that_was_given_back_is_used_again_and_counts_it(grouped: Mes
 
 def test_s7_a_released_group_can_be_destroyed(grouped: Mesh):
     grouped.run("one")
-    decisions = grouped.tell(events.TaskCancelled, task=TaskId("one"), destroy_group=True)
+    decisions = grouped.send(events.TaskCancelled, task=TaskId("one"), destroy_group=True)
     assert [stop.reason for stop in of(StopTask, decisions)] == [Reason.CANCELLED_BY_USER]
     assert [removal.group for removal in of(RemoveGroup, grouped.stopped("one"))] == ["g2"]
 
@@ -259,7 +259,7 @@ def test_s7_no_more_than_max_dynamic_groups_are_made(grouped: Mesh):
 
 
 def test_a_reserved_group_that_is_lost_is_made_again_and_its_quota_stays_set_aside(grouped: Mesh):
-    decisions = grouped.tell(events.GroupGone, group=GroupId("g1"))
+    decisions = grouped.send(events.GroupGone, group=GroupId("g1"))
     assert [(order.shape, order.warm) for order in of(CreateGroup, decisions)] == [(GroupShape((cpus(1),)), True)]
     assert grouped.scheduler.state.pools.pool(POOL).reserved == cpus(1)
 
@@ -277,33 +277,33 @@ def test_idle_groups_make_way_for_a_task_that_needs_their_room(grouped: Mesh):
         grouped.ended(f"t{index}")
     removed = {order.group for order in of(RemoveGroup, grouped.submit("wide", 3))}
     for group in sorted(removed):
-        grouped.tell(events.GroupGone, group=group)
+        grouped.send(events.GroupGone, group=group)
     while grouped.state_of("wide") is TaskState.PLACEABLE:
         again = [group.group for group in grouped.scheduler.state.groups.records.values() if group.state.value == "REMOVING"]
         assert again, "nothing is on its way for the task"
-        grouped.tell(events.GroupGone, group=again[0])
+        grouped.send(events.GroupGone, group=again[0])
     assert grouped.state_of("wide") is TaskState.READY
 
 
 def test_an_idle_group_is_removed_when_it_has_not_been_used_for_long_enough(grouped: Mesh):
     grouped.run("one")
     grouped.ended("one")
-    assert of(RemoveGroup, grouped.tell(events.Ticked)) == []
+    assert of(RemoveGroup, grouped.send(events.Ticked)) == []
     grouped.now_ms += 1_000
-    assert [(order.group, order.reason) for order in of(RemoveGroup, grouped.tell(events.Ticked))] == [("g2", Reason.GROUP_IDLE)]
+    assert [(order.group, order.reason) for order in of(RemoveGroup, grouped.send(events.Ticked))] == [("g2", Reason.GROUP_IDLE)]
 
 
 def test_s8_a_group_that_ray_does_not_make_gives_everything_back_and_the_task_tries_again(grouped: Mesh):
     grouped.submit("task")
-    decisions = grouped.tell(events.GroupFailed, group=GroupId("g2"), detail="no room after 5 s")
+    decisions = grouped.send(events.GroupFailed, group=GroupId("g2"), detail="no room after 5 s")
     assert [order.group for order in of(CreateGroup, decisions)] == ["g3"]
     assert grouped.scheduler.state.groups.held_by(TaskId("task")) is not None
 
 
 def test_a_group_that_comes_when_nobody_wants_it_any_more_is_removed(grouped: Mesh):
     grouped.submit("task")
-    grouped.tell(events.GroupFailed, group=GroupId("g2"), detail="no answer")
-    late = grouped.tell(events.GroupReady, group=GroupId("g2"), nodes=(NodeName("n1"),))
+    grouped.send(events.GroupFailed, group=GroupId("g2"), detail="no answer")
+    late = grouped.send(events.GroupReady, group=GroupId("g2"), nodes=(NodeName("n1"),))
     assert [order.group for order in of(RemoveGroup, late)] == ["g2"]
 
 
@@ -311,7 +311,7 @@ def test_s7_a_group_can_be_held_without_an_agent_and_given_back(grouped: Mesh):
     decisions = grouped.submit("mine", has_agent=False, priority=9.0)
     assert [(gift.group, gift.reason) for gift in of(GiveGroup, decisions)] == [("g1", Reason.RESERVED_LAYER)]
     assert grouped.scheduler.state.pools.pool(POOL).used == cpus(1)
-    assert of(EndTask, grouped.tell(events.TaskCancelled, task=TaskId("mine")))[0].reason is Reason.CANCELLED_BY_USER
+    assert of(EndTask, grouped.send(events.TaskCancelled, task=TaskId("mine")))[0].reason is Reason.CANCELLED_BY_USER
 
 
 @pytest.mark.parametrize(
@@ -338,7 +338,7 @@ def wide_on_two_nodes(*, is_up: bool, **request: Any) -> Mesh:
     mesh.node("n2", cpus(2))
     mesh.pool(cpus(8))
     mesh.submit("wide", bundles=(cpus(2), cpus(1)), strategy="STRICT_SPREAD", max_restarts=1, **request)
-    mesh.tell(events.GroupReady, group=GroupId("g1"), nodes=(NodeName("n1"), NodeName("n2")))
+    mesh.send(events.GroupReady, group=GroupId("g1"), nodes=(NodeName("n1"), NodeName("n2")))
     if is_up:
         mesh.started("wide")
     return mesh
@@ -351,12 +351,12 @@ def stops(decisions: list[Decision]) -> list[tuple[str, int]]:
 @pytest.mark.parametrize("is_up", [True, False], ids=["its agent is up", "its agent is on its way"])
 def test_an_attempt_that_loses_the_room_of_another_bundle_is_ended_where_it_stands(is_up: bool):
     mesh = wide_on_two_nodes(is_up=is_up)
-    lost = mesh.tell(events.NodeLeft, node=NodeName("n2"))
+    lost = mesh.send(events.NodeLeft, node=NodeName("n2"))
     assert stops(lost) == [("wide", 1)]
     assert of(StopTask, lost)[0].keep_state is False
-    assert mesh.tell(events.TaskStopped, task=TaskId("wide"), attempt=1) == []
+    assert mesh.send(events.TaskStopped, task=TaskId("wide"), attempt=1) == []
     mesh.node("n3", cpus(2))
-    mesh.tell(events.GroupReady, group=GroupId("g2"), nodes=(NodeName("n1"), NodeName("n3")))
+    mesh.send(events.GroupReady, group=GroupId("g2"), nodes=(NodeName("n1"), NodeName("n3")))
     assert mesh.scheduler.state.records[TaskId("wide")].attempt == 2
 
 
@@ -371,8 +371,8 @@ def test_an_attempt_that_loses_the_room_of_another_bundle_is_ended_where_it_stan
 def test_nothing_is_ordered_to_stop_when_nothing_of_it_runs_on(gone: str, request_more: dict[str, Any], *, cancelled: bool):
     mesh = wide_on_two_nodes(is_up=request_more.get("has_agent", True), **request_more)
     if cancelled:
-        mesh.tell(events.TaskCancelled, task=TaskId("wide"))
-    assert stops(mesh.tell(events.NodeLeft, node=NodeName(gone))) == []
+        mesh.send(events.TaskCancelled, task=TaskId("wide"))
+    assert stops(mesh.send(events.NodeLeft, node=NodeName(gone))) == []
 
 
 # -- preemption --------------------------------------------------------------------------------------------------------
@@ -391,7 +391,7 @@ def test_s18_a_full_pool_makes_room_and_the_victims_group_is_used_again(grouped:
     assert grouped.state_of(stop.task) is TaskState.PLACEABLE
     grouped.started("high")
     grouped.ended("high")
-    resumed = of(StartTask, grouped.tell(events.Ticked)) or [grouped.scheduler.state.records[stop.task]]
+    resumed = of(StartTask, grouped.send(events.Ticked)) or [grouped.scheduler.state.records[stop.task]]
     assert resumed[0].resume
 
 
@@ -434,7 +434,7 @@ def test_two_tasks_never_evict_each_other_in_turns():
     mesh.stopped("low")
     mesh.started("high")
     mesh.now_ms += 1_000_000  # By its age alone the low one would have overtaken the other many times.
-    assert of(StopTask, mesh.tell(events.Ticked)) == []
+    assert of(StopTask, mesh.send(events.Ticked)) == []
 
 
 def test_a_victim_that_ends_by_itself_makes_room_all_the_same(mesh: Mesh):
@@ -448,7 +448,7 @@ def test_room_is_not_held_for_a_preemptor_that_was_cancelled(mesh: Mesh):
         mesh.run(f"low{index}", 2, priority=1.0)
     mesh.submit("high", 4, priority=9.0)
     mesh.stopped("low0")
-    decisions = mesh.tell(events.TaskCancelled, task=TaskId("high"))
+    decisions = mesh.send(events.TaskCancelled, task=TaskId("high"))
     assert starts(decisions) == [("low0", "PLACED")]
 
 
@@ -469,7 +469,7 @@ def test_a_task_that_is_too_young_gives_way_when_it_has_run_for_long_enough():
     mesh.run("low", priority=1)
     assert of(StopTask, mesh.submit("high", priority=9)) == []
     mesh.now_ms += 500
-    assert [stop.task for stop in of(StopTask, mesh.tell(events.Ticked))] == ["low"]
+    assert [stop.task for stop in of(StopTask, mesh.send(events.Ticked))] == ["low"]
 
 
 def test_an_urgent_task_at_the_limit_of_groups_takes_over_the_group_of_a_lower_one():
@@ -488,14 +488,14 @@ def test_at_the_limit_of_groups_one_of_another_shape_goes_for_a_new_one():
     mesh.run("low", priority=1)
     mesh.submit("high", 2, priority=9)
     assert [removal.group for removal in of(RemoveGroup, mesh.stopped("low"))] == ["g1"]
-    assert [made.shape.amounts for made in of(CreateGroup, mesh.tell(events.GroupGone, group=GroupId("g1")))] == [cpus(2)]
+    assert [made.shape.amounts for made in of(CreateGroup, mesh.send(events.GroupGone, group=GroupId("g1")))] == [cpus(2)]
 
 
 def test_a_task_on_a_reserved_group_is_not_stopped_for_room_that_it_cannot_give():
     mesh = Mesh()
     mesh.node("n1", cpus(2))
     mesh.pool(cpus(2), groups=GroupPoolSpec(reserved=(GroupShape((cpus(1),)),), max_dynamic=4))
-    mesh.tell(events.GroupReady, group=GroupId("g1"), nodes=(NodeName("n1"),))
+    mesh.send(events.GroupReady, group=GroupId("g1"), nodes=(NodeName("n1"),))
     mesh.run("reserved", priority=8.0)
     mesh.run("dynamic", priority=1.0)
     assert of(StopTask, mesh.submit("wide", 2, priority=10.0)) == []
@@ -505,7 +505,7 @@ def test_a_more_urgent_task_takes_the_reserved_group_over():
     mesh = Mesh()
     mesh.node("n1", cpus(1))
     mesh.pool(cpus(1), groups=GroupPoolSpec(reserved=(GroupShape((cpus(1),)),), max_dynamic=4))
-    mesh.tell(events.GroupReady, group=GroupId("g1"), nodes=(NodeName("n1"),))
+    mesh.send(events.GroupReady, group=GroupId("g1"), nodes=(NodeName("n1"),))
     mesh.run("urgent", priority=8.0)
     assert [stop.task for stop in of(StopTask, mesh.submit("more", priority=10.0))] == ["urgent"]
     assert starts(mesh.stopped("urgent")) == [("more", "RESERVED_LAYER")]
@@ -542,7 +542,7 @@ def test_s32_hard_work_that_waits_for_a_node_fails_when_the_node_leaves(mesh: Me
     mesh.pool(cpus(8))
     mesh.run("runs", 4, node=NodeName("n1"), policy="node_affinity", max_restarts=0)
     mesh.submit("waits", node=NodeName("n1"), policy="node_affinity")
-    left = mesh.tell(events.NodeLeft, node=NodeName("n1"))
+    left = mesh.send(events.NodeLeft, node=NodeName("n1"))
     assert {end.task: end.reason for end in of(EndTask, left)}["waits"] is Reason.NAMED_NODE_GONE
 
 
@@ -608,9 +608,9 @@ def test_s29_a_call_waits_for_its_agent_and_takes_no_room(mesh: Mesh):
 
 def test_s29_a_task_that_waits_for_another_is_blocked_and_goes_on(mesh: Mesh):
     mesh.run("task")
-    mesh.tell(events.TaskBlocked, task=TaskId("task"), blocked=True)
+    mesh.send(events.TaskBlocked, task=TaskId("task"), blocked=True)
     assert mesh.state_of("task") is TaskState.BLOCKED
-    mesh.tell(events.TaskBlocked, task=TaskId("task"), blocked=False)
+    mesh.send(events.TaskBlocked, task=TaskId("task"), blocked=False)
     assert mesh.state_of("task") is TaskState.RUNNING
 
 
@@ -619,10 +619,10 @@ def test_s29_a_task_that_waits_for_another_is_blocked_and_goes_on(mesh: Mesh):
 
 def test_s20_a_lost_agent_is_started_again_as_often_as_it_may(mesh: Mesh):
     mesh.run("task", max_restarts=1)
-    again = mesh.tell(events.AgentLost, task=TaskId("task"), attempt=1, detail="killed")
+    again = mesh.send(events.AgentLost, task=TaskId("task"), attempt=1, detail="killed")
     assert [(start.task, start.attempt) for start in of(StartTask, again)] == [("task", 2)]
     mesh.started("task")
-    over = mesh.tell(events.AgentLost, task=TaskId("task"), attempt=2, detail="killed again")
+    over = mesh.send(events.AgentLost, task=TaskId("task"), attempt=2, detail="killed again")
     assert [(end.reason, end.detail) for end in of(EndTask, over)] == [(Reason.AGENT_LOST, "killed again")]
     assert mesh.scheduler.state.pools.pool(POOL).is_empty
 
@@ -630,7 +630,7 @@ def test_s20_a_lost_agent_is_started_again_as_often_as_it_may(mesh: Mesh):
 def test_s20_what_ran_on_a_node_that_left_starts_elsewhere(mesh: Mesh):
     mesh.run("task", max_restarts=-1)
     mesh.node("n2", cpus(4))
-    assert [start.node for start in of(StartTask, mesh.tell(events.NodeLeft, node=NodeName("n1")))] == ["n2"]
+    assert [start.node for start in of(StartTask, mesh.send(events.NodeLeft, node=NodeName("n1")))] == ["n2"]
 
 
 # -- slots and settings ------------------------------------------------------------------------------------------------
@@ -638,19 +638,19 @@ def test_s20_what_ran_on_a_node_that_left_starts_elsewhere(mesh: Mesh):
 
 def test_s6_a_slot_is_reserved_committed_and_released(mesh: Mesh):
     pool = mesh.scheduler.state.pools.pool(POOL)
-    assert mesh.tell(events.SlotAsked, slot="s", pool=POOL, resources=cpus(3))[0].refused is None
+    assert mesh.send(events.SlotAsked, slot="s", pool=POOL, resources=cpus(3))[0].refused is None
     assert (pool.reserved, pool.used) == (cpus(3), cpus(0))
-    mesh.tell(events.SlotCommitted, slot="s")
+    mesh.send(events.SlotCommitted, slot="s")
     assert (pool.reserved, pool.used) == (cpus(0), cpus(3))
-    assert mesh.tell(events.SlotAsked, slot="t", pool=POOL, resources=cpus(2))[0].refused is Reason.POOL_BUSY
-    assert mesh.tell(events.SlotReleased, slot="s")[0].refused is None
-    assert mesh.tell(events.SlotReleased, slot="s")[0].refused is Reason.SLOT_UNKNOWN
+    assert mesh.send(events.SlotAsked, slot="t", pool=POOL, resources=cpus(2))[0].refused is Reason.POOL_BUSY
+    assert mesh.send(events.SlotReleased, slot="s")[0].refused is None
+    assert mesh.send(events.SlotReleased, slot="s")[0].refused is Reason.SLOT_UNKNOWN
     assert pool.is_empty
 
 
 def test_s6_a_pool_for_four_agents_of_a_tenth_takes_four(mesh: Mesh):
     mesh.pool(cpus(0.4))
-    answers = [mesh.tell(events.SlotAsked, slot=f"s{index}", pool=POOL, resources=cpus(0.1))[0] for index in range(5)]
+    answers = [mesh.send(events.SlotAsked, slot=f"s{index}", pool=POOL, resources=cpus(0.1))[0] for index in range(5)]
     assert [answer.refused for answer in answers if isinstance(answer, AnswerSlot)] == [None] * 4 + [Reason.POOL_BUSY]
 
 
@@ -658,7 +658,7 @@ def test_settings_change_while_tasks_wait(mesh: Mesh):
     mesh.run("runs", 4, priority=5)
     mesh.submit("waits", 4, priority=5.2)
     assert mesh.why("waits") is Reason.POOL_BUSY
-    decisions = mesh.tell(events.SettingsChanged, settings={"rules.threshold": 0.1, "weights.availability": 0.3})
+    decisions = mesh.send(events.SettingsChanged, settings={"rules.threshold": 0.1, "weights.availability": 0.3})
     assert [stop.task for stop in of(StopTask, decisions)] == ["runs"]
 
 
@@ -670,7 +670,7 @@ def test_an_unknown_setting_names_those_that_there_are(mesh: Mesh):
 def test_a_deleted_pool_cancels_what_waits_stops_what_runs_and_takes_nothing_new(mesh: Mesh):
     mesh.run("runs", 4)
     mesh.submit("waits", 4)
-    decisions = mesh.tell(events.PoolDeleted, pool=POOL)
+    decisions = mesh.send(events.PoolDeleted, pool=POOL)
     assert [end.task for end in of(EndTask, decisions)] == ["waits"]
     assert [stop.task for stop in of(StopTask, decisions)] == ["runs"]
     mesh.stopped("runs")
@@ -758,7 +758,7 @@ def test_a_gang_of_which_one_still_waits_is_not_whole_after_a_snapshot(mesh: Mes
     mesh.submit("g1", gang="g", gang_size=2)
     mesh.submit("g2", gang="g", gang_size=2, after=(TaskId("first"),))
     mesh.scheduler.to_snapshot()
-    assert starts(mesh.tell(events.Ticked)) == []
+    assert starts(mesh.send(events.Ticked)) == []
     assert starts(mesh.ended("first")) == [("g1", "PLACED"), ("g2", "PLACED")]
 
 
@@ -768,7 +768,7 @@ def test_a_member_of_a_gang_starts_again_by_itself_when_another_has_ended(mesh: 
     mesh.started("g1")
     mesh.started("g2")
     mesh.ended("g2")
-    assert starts(mesh.tell(events.AgentLost, task=TaskId("g1"), attempt=1, detail="killed")) == [("g1", "PLACED")]
+    assert starts(mesh.send(events.AgentLost, task=TaskId("g1"), attempt=1, detail="killed")) == [("g1", "PLACED")]
 
 
 def test_what_comes_after_a_failure_that_is_known_fails_at_once(mesh: Mesh):
@@ -792,7 +792,7 @@ def test_a_pool_whose_tasks_end_with_each_other_can_be_deleted(mesh: Mesh):
     mesh.run("runs", 4)
     mesh.submit("one", 4)
     mesh.submit("two", after=(TaskId("one"),))
-    assert {end.task for end in of(EndTask, mesh.tell(events.PoolDeleted, pool=POOL))} == {"one", "two"}
+    assert {end.task for end in of(EndTask, mesh.send(events.PoolDeleted, pool=POOL))} == {"one", "two"}
 
 
 # -- groups that nobody wants any more ---------------------------------------------------------------------------------
@@ -803,8 +803,8 @@ def test_a_group_that_was_made_for_one_task_goes_when_the_task_is_cancelled_mean
     mesh.node("n1", cpus(4))
     mesh.pool(cpus(4))
     mesh.submit("wide", bundles=(cpus(2), cpus(2)))
-    mesh.tell(events.TaskCancelled, task=TaskId("wide"))
-    late = mesh.tell(events.GroupReady, group=GroupId("g1"), nodes=(NodeName("n1"), NodeName("n1")))
+    mesh.send(events.TaskCancelled, task=TaskId("wide"))
+    late = mesh.send(events.GroupReady, group=GroupId("g1"), nodes=(NodeName("n1"), NodeName("n1")))
     assert [order.group for order in of(RemoveGroup, late)] == ["g1"]
 
 
@@ -812,9 +812,9 @@ def test_a_group_that_comes_when_its_pool_is_being_deleted_is_removed_and_the_po
     mesh = Mesh()
     mesh.node("n1", cpus(4))
     mesh.pool(cpus(4), groups=GroupPoolSpec(reserved=(GroupShape((cpus(1),)),)))
-    mesh.tell(events.PoolDeleted, pool=POOL)
-    mesh.tell(events.GroupReady, group=GroupId("g1"), nodes=(NodeName("n1"),))
-    mesh.tell(events.GroupGone, group=GroupId("g1"))
+    mesh.send(events.PoolDeleted, pool=POOL)
+    mesh.send(events.GroupReady, group=GroupId("g1"), nodes=(NodeName("n1"),))
+    mesh.send(events.GroupGone, group=GroupId("g1"))
     assert POOL not in mesh.scheduler.state.pools.pools
 
 
@@ -822,9 +822,9 @@ def test_a_reserved_group_that_ray_refuses_is_ordered_again_after_a_while_and_no
     mesh = Mesh()
     mesh.node("n1", cpus(4))
     mesh.pool(cpus(4), groups=GroupPoolSpec(reserved=(GroupShape((cpus(1),)),)))
-    assert of(CreateGroup, mesh.tell(events.GroupFailed, group=GroupId("g1"), detail="no room")) == []
+    assert of(CreateGroup, mesh.send(events.GroupFailed, group=GroupId("g1"), detail="no room")) == []
     mesh.now_ms += 1_000
-    assert len(of(CreateGroup, mesh.tell(events.Ticked))) == 1
+    assert len(of(CreateGroup, mesh.send(events.Ticked))) == 1
 
 
 def test_nobody_gives_way_to_several_bundles_that_no_nodes_could_hold_together(mesh: Mesh):
@@ -835,12 +835,12 @@ def test_nobody_gives_way_to_several_bundles_that_no_nodes_could_hold_together(m
 
 def test_slots_and_tasks_have_names_of_their_own(mesh: Mesh):
     mesh.run("x", 4)
-    mesh.tell(events.SlotReleased, slot="x")
+    mesh.send(events.SlotReleased, slot="x")
     assert mesh.scheduler.state.pools.pool(POOL).used == cpus(4)
     mesh.ended("x")
-    assert mesh.tell(events.SlotAsked, slot="y", pool=POOL, resources=cpus(1))[0].refused is None
-    assert mesh.tell(events.SlotAsked, slot="y", pool=POOL, resources=cpus(1))[0].refused is None
-    assert mesh.tell(events.SlotAsked, slot="y", pool=POOL, resources=cpus(3))[0].refused is Reason.ID_IN_USE
+    assert mesh.send(events.SlotAsked, slot="y", pool=POOL, resources=cpus(1))[0].refused is None
+    assert mesh.send(events.SlotAsked, slot="y", pool=POOL, resources=cpus(1))[0].refused is None
+    assert mesh.send(events.SlotAsked, slot="y", pool=POOL, resources=cpus(3))[0].refused is Reason.ID_IN_USE
     assert starts(mesh.submit("y")) == [("y", "PLACED")]
 
 
@@ -903,4 +903,4 @@ def test_an_idle_group_of_another_pool_makes_way_for_a_task_without_groups():
     mesh.run("one")
     mesh.ended("one")
     assert [order.group for order in of(RemoveGroup, mesh.submit("two", pool=PoolName("plain")))] == ["g1"]
-    assert starts(mesh.tell(events.GroupGone, group=GroupId("g1"))) == [("two", "PLACED")]
+    assert starts(mesh.send(events.GroupGone, group=GroupId("g1"))) == [("two", "PLACED")]

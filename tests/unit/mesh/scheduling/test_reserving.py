@@ -30,7 +30,7 @@ def full(after_ms: int | None = WAIT_MS, nodes: int = 2) -> Mesh:
 
 def wait(mesh: Mesh) -> None:
     mesh.now_ms += WAIT_MS
-    mesh.tell(events.Ticked)
+    mesh.send(events.Ticked)
 
 
 def replace_small(mesh: Mesh, task: str, by: str, **request: object) -> list[tuple[str, str]]:
@@ -102,7 +102,7 @@ def test_heads_of_two_pools_that_share_nodes_never_wait_for_each_other():
     mesh = Mesh(SchedulerSettings(rules=RULES, reserve_after_ms=WAIT_MS))
     mesh.node("n0", cpus(2))
     for pool in ("a", "b"):
-        mesh.tell(events.PoolConfigured, spec=PoolSpec(pool=PoolName(pool), capacity=cpus(2)))
+        mesh.send(events.PoolConfigured, spec=PoolSpec(pool=PoolName(pool), capacity=cpus(2)))
     for index, pool in enumerate("ab"):
         mesh.run(f"small{index}", pool=PoolName(pool), preemptible=False)
         mesh.submit(f"large{index}", 2, pool=PoolName(pool))
@@ -118,7 +118,7 @@ def test_room_that_was_set_aside_for_a_task_that_is_cancelled_is_everybodys_at_o
     mesh.submit("large", 2)
     wait(mesh)
     replace_small(mesh, "small0", "next")
-    assert starts(mesh.tell(events.TaskCancelled, task=TaskId("large"))) == [("next", "PLACED")]
+    assert starts(mesh.send(events.TaskCancelled, task=TaskId("large"))) == [("next", "PLACED")]
 
 
 def test_nothing_is_set_aside_for_what_fits_on_no_node_or_not_together():
@@ -136,9 +136,9 @@ def test_what_was_set_aside_goes_with_its_node_and_over_a_snapshot():
     replace_small(mesh, "small0", "next")
     mesh.scheduler = MeshScheduler.from_snapshot(json.loads(json.dumps(mesh.scheduler.to_snapshot())))
     assert mesh.scheduler.state.reservations["pool"].task == "large"
-    mesh.tell(events.NodeLeft, node=NodeName("n0"))
+    mesh.send(events.NodeLeft, node=NodeName("n0"))
     mesh.node("n0", cpus(2))
-    assert "large" in {start.task for start in of(StartTask, mesh.tell(events.Ticked))} | {
+    assert "large" in {start.task for start in of(StartTask, mesh.send(events.Ticked))} | {
         task for task, record in mesh.scheduler.state.records.items() if record.node is not None
     }
 

@@ -48,7 +48,7 @@ def ran(monkeypatch) -> list[ChildSettings]:
     """What meshes were run with; the root tells its terms."""
     found: list[ChildSettings] = []
     monkeypatch.setattr(joining, "ask_terms", lambda *_: TERMS)
-    monkeypatch.setattr(child_process, "run", lambda settings, _tell: found.append(settings))
+    monkeypatch.setattr(child_process, "run", lambda settings, _send: found.append(settings))
     monkeypatch.setenv(MODE_VARIABLE, "disabled")
     monkeypatch.setattr(joining, "configure_logging", lambda: None)
     monkeypatch.setattr(joining, "check_answers", lambda *_: None)
@@ -174,7 +174,7 @@ def test_the_root_is_asked_about_what_would_join_and_what_it_says_is_told(key_fi
 
 def test_a_mesh_that_is_up_is_told_for_people_with_what_it_promises_in_vain(key_file, ran, monkeypatch, capsys):
     facts = {"mesh": "lab", "cluster": "0123456789abcdef", "pid": 7, "warnings": ("its pools declare 64 cpu",)}
-    monkeypatch.setattr(child_process, "run", lambda _settings, tell: tell(**facts))
+    monkeypatch.setattr(child_process, "run", lambda _settings, send: send(**facts))
     assert join(key_file, "--pool", "general=standard:cpu=64") == 0
     reported = capsys.readouterr()
     assert reported.out == "lab is up on the Ray cluster 01234567, as process 7; Ctrl-C leaves in good order\n"

@@ -20,7 +20,7 @@ def recent_events():
 @pytest.fixture
 def context(recent_events):
     return TaskContext(
-        task=TaskId("t"), attempt=1, saved=None, saved_bytes_max=1_000, tell=lambda kind, payload: recent_events.append((kind, payload))
+        task=TaskId("t"), attempt=1, saved=None, saved_bytes_max=1_000, send=lambda kind, payload: recent_events.append((kind, payload))
     )
 
 

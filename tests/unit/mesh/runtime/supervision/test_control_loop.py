@@ -60,13 +60,13 @@ def loop_on(folder, lines_max=10_000, **sources):
 
 def two_nodes(loop, policy="hybrid"):
     for name in ("a", "b"):
-        loop.tell(NodeJoined(at_ms=1, node=name, total=ONE.times(8), labels={}))
-    loop.tell(PoolConfigured(at_ms=2, spec=PoolSpec(pool="p", capacity=ONE.times(16), policy=policy)))
+        loop.send(NodeJoined(at_ms=1, node=name, total=ONE.times(8), labels={}))
+    loop.send(PoolConfigured(at_ms=2, spec=PoolSpec(pool="p", capacity=ONE.times(16), policy=policy)))
 
 
 def submit(loop, task, **more):
     request = loop.prioritised(TaskRequest(task=task, pool="p", resources=ONE, **more))
-    (started,) = [each for each in loop.tell(TaskSubmitted(at_ms=3, request=request)) if isinstance(each, StartTask)]
+    (started,) = [each for each in loop.send(TaskSubmitted(at_ms=3, request=request)) if isinstance(each, StartTask)]
     return started
 
 
@@ -80,7 +80,7 @@ def test_a_batch_that_the_scheduler_does_not_understand_has_never_happened(tmp_p
     submit(loop, "t1")
     request = TaskRequest(task="t2", pool="p", resources=ONE)
     with pytest.raises(MeshError, match="does not know"):
-        loop.tell(TaskSubmitted(at_ms=4, request=request), Event(at_ms=4))
+        loop.send(TaskSubmitted(at_ms=4, request=request), Event(at_ms=4))
     assert "t2" not in loop.book.tasks
     assert "t2" not in loop.scheduler.state.records
     assert submit(loop, "t2").node in ("a", "b")
@@ -106,7 +106,7 @@ def test_s22_snapshots_are_taken_as_the_journal_grows_and_all_comes_back(tmp_pat
     two_nodes(loop)
     for number in range(9):
         submit(loop, f"t{number}")
-    loop.tell_jobs(JobSubmitted(at_ms=5, spec=JobSpec(job="j", pool="p", leader=ReplicaSpec(), min_workers_num=0)))
+    loop.send_to_jobs(JobSubmitted(at_ms=5, spec=JobSpec(job="j", pool="p", leader=ReplicaSpec(), min_workers_num=0)))
     assert list(tmp_path.glob("snapshot-*"))
     archive.close()
     again, _ = loop_on(tmp_path, lines_max=4)
@@ -137,7 +137,7 @@ def test_s13_a_plugin_places_until_it_misbehaves_and_a_replay_knows_since_when(t
     nodes = [submit(loop, f"t{number}").node for number in range(2)]
     assert nodes == ["b", "b"]
     while not reported:
-        loop.tell(NodeJoined(at_ms=5, node=f"n{len(loop.scheduler.state.table.names)}", total=ONE, labels={}))
+        loop.send(NodeJoined(at_ms=5, node=f"n{len(loop.scheduler.state.table.names)}", total=ONE, labels={}))
         submit(loop, f"more-{len(loop.book.tasks)}")
     assert [(each.plugin, each.hook, each.why) for each in reported] == [("second", "score", "raised OSError: the model server is gone")]
     placed = {task: row.node for task, row in loop.book.tasks.items()}

@@ -36,7 +36,7 @@ def test_news_that_the_disk_does_not_take_are_told_again_in_order(monkeypatch):
         listener = Listener(*(RuntimeDoorError("no space left") for _ in range(7)))
         recent_events = EventRetryQueue(listener.take)
         for group in ("g1", "g2"):
-            recent_events.tell(GroupGone(at_ms=1, group=group))
+            recent_events.send(GroupGone(at_ms=1, group=group))
         await turns(100)
         assert listener.reported == [(GroupGone, "g1"), (GroupGone, "g2")]
 
@@ -50,7 +50,7 @@ def test_news_that_the_scheduler_never_understands_do_not_hold_up_those_behind_t
         listener = Listener(*(MeshError("what is that?") for _ in range(event_retry_queue.SENDS_MAX)))
         recent_events = EventRetryQueue(listener.take)
         for group in ("g1", "g2"):
-            recent_events.tell(GroupGone(at_ms=1, group=group))
+            recent_events.send(GroupGone(at_ms=1, group=group))
         await turns(100)
         assert listener.reported == [(GroupGone, "g2")]
 
@@ -64,7 +64,7 @@ def test_news_that_come_while_others_wait_cost_those_none_of_their_tries():
         groups = [f"g{index}" for index in range(2 * event_retry_queue.SENDS_MAX)]
         listener.errors *= len(groups)
         for group in groups:
-            recent_events.tell(GroupGone(at_ms=1, group=group))
+            recent_events.send(GroupGone(at_ms=1, group=group))
         assert len(listener.errors) == len(groups) - 1, "one try, and then a pause"
 
     asyncio.run(scene())
@@ -76,7 +76,7 @@ def test_one_event_that_is_never_understood_does_not_take_its_batch_with_it(monk
     async def scene():
         listener = Listener(odd="g2")
         recent_events = EventRetryQueue(listener.take)
-        recent_events.tell(*(GroupGone(at_ms=1, group=group) for group in ("g1", "g2", "g3")))
+        recent_events.send(*(GroupGone(at_ms=1, group=group) for group in ("g1", "g2", "g3")))
         await turns(100)
         assert listener.reported == [(GroupGone, "g1"), (GroupGone, "g3")]
 

@@ -24,16 +24,16 @@ class Reference:
         self.reported = []
         self.is_there = False
 
-    def _on_ready(self, tell):
+    def _on_ready(self, send):
         if self.is_there:
-            tell(None)
+            send(None)
         else:
-            self.reported.append(tell)
+            self.reported.append(send)
 
     def end(self):
         self.is_there = True
-        for tell in self.reported:
-            tell(None)
+        for send in self.reported:
+            send(None)
 
 
 class OldReference:
@@ -42,8 +42,8 @@ class OldReference:
     def __init__(self):
         self.reported = []
 
-    def _on_completed(self, tell):
-        self.reported.append(tell)
+    def _on_completed(self, send):
+        self.reported.append(send)
 
 
 class Method:

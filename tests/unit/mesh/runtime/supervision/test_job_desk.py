@@ -76,8 +76,8 @@ class Scene:
             self.desk.turn()
         assert violations(self.loop.jobs) == []
 
-    def tell(self, kind, **fields):
-        self.loop.tell(kind(at_ms=self.clock.ms, **fields))
+    def send(self, kind, **fields):
+        self.loop.send(kind(at_ms=self.clock.ms, **fields))
 
     def up(self, task, address="lead:1"):
         order = self.loop.book.starts[task]
@@ -85,7 +85,7 @@ class Scene:
             self.works.keep_hosted(
                 Hosted(task=task, attempt=order.attempt, agent=order.agent, pid=1, node=order.node, methods=(), address=address)
             )
-        self.tell(TaskStarted, task=task, attempt=order.attempt, agent=order.agent)
+        self.send(TaskStarted, task=task, attempt=order.attempt, agent=order.agent)
         self.turn()
 
     def all_up(self):
@@ -104,8 +104,8 @@ class Scene:
 def scene(tmp_path):
     scene = Scene(tmp_path)
     for name in ("a", "b"):
-        scene.tell(NodeJoined, node=name, total=ONE.times(2), labels={})
-    scene.tell(PoolConfigured, spec=PoolSpec(pool="train", capacity=ONE.times(4)))
+        scene.send(NodeJoined, node=name, total=ONE.times(2), labels={})
+    scene.send(PoolConfigured, spec=PoolSpec(pool="train", capacity=ONE.times(4)))
     return scene
 
 
@@ -135,7 +135,7 @@ def test_s38_a_plain_task_does_not_get_the_place_of_a_worker_that_waits_for_its_
     node = scene.job.members[1].node
     for number in range(2):
         request = TaskRequest(task=f"other{number}", pool="train", resources=ONE, policy="node_affinity", node=node, priority=10)
-        scene.tell(TaskSubmitted, request=request)
+        scene.send(TaskSubmitted, request=request)
     scene.up("pong:leader:0:1")
     scene.turn()
     scene.all_up()
@@ -146,10 +146,10 @@ def test_s35_a_worker_whose_room_was_taken_meanwhile_gets_another_place_and_it_i
     submit(scene)
     node = scene.job.members[1].node
     scene.clock.ms += JobSettings().leader_wait_ms
-    scene.tell(Ticked)  # The leader took so long that the places are nobody's any more.
+    scene.send(Ticked)  # The leader took so long that the places are nobody's any more.
     taken = {"pool": "train", "resources": ONE, "policy": "node_affinity", "node": node, "preemptible": False}
     for number in range(2):
-        scene.tell(TaskSubmitted, request=TaskRequest(task=f"other{number}", **taken))
+        scene.send(TaskSubmitted, request=TaskRequest(task=f"other{number}", **taken))
     scene.up("pong:leader:0:1")
     scene.turn()
     assert scene.states().count(MemberState.STARTING) == 2
@@ -166,10 +166,10 @@ def test_s35_a_worker_that_gave_way_is_lost_with_its_place_and_its_task_waits_fo
     submit(scene, priority=1)
     scene.all_up()
     scene.clock.ms += 1_000
-    scene.tell(TaskSubmitted, request=TaskRequest(task="urgent", pool="train", resources=ONE.times(2), priority=9))
+    scene.send(TaskSubmitted, request=TaskRequest(task="urgent", pool="train", resources=ONE.times(2), priority=9))
     (victim,) = scene.loop.book.stops
     order = scene.loop.book.stops[victim]
-    scene.tell(TaskStopped, task=victim, attempt=order.attempt)
+    scene.send(TaskStopped, task=victim, attempt=order.attempt)
     scene.turn()
     assert scene.loop.book.tasks[victim].reason is Reason.CANCELLED_BY_USER
     assert len(scene.loop.scheduler.state.queues) == 0
@@ -181,7 +181,7 @@ def test_s35_a_worker_that_is_still_being_stopped_for_another_is_not_lost_yet_an
     submit(scene, priority=1)
     scene.all_up()
     scene.clock.ms += 1_000
-    scene.tell(TaskSubmitted, request=TaskRequest(task="urgent", pool="train", resources=ONE.times(2), priority=9))
+    scene.send(TaskSubmitted, request=TaskRequest(task="urgent", pool="train", resources=ONE.times(2), priority=9))
     (victim,) = scene.loop.book.stops
     scene.turn()
     assert set(scene.states()) == {MemberState.RUNNING}
@@ -193,16 +193,16 @@ def test_s35_a_node_that_leaves_takes_the_places_of_its_members_with_it(scene):
     submit(scene, min_workers_num=1)
     scene.all_up()
     node = scene.job.members[0].node
-    scene.tell(NodeLeft, node=node)
+    scene.send(NodeLeft, node=node)
     scene.turn()
     assert scene.job.stage is Stage.RESCHEDULING
     for task, order in tuple(scene.loop.book.stops.items()):
-        scene.tell(TaskStopped, task=task, attempt=order.attempt)
+        scene.send(TaskStopped, task=task, attempt=order.attempt)
     scene.turn()
     scene.all_up()
     assert scene.job.stage is Stage.RUNNING
     assert scene.job.schedule_state is ScheduleState.SCHEDULED_PARTLY
-    scene.tell(NodeJoined, node="c", total=ONE.times(2), labels={})
+    scene.send(NodeJoined, node="c", total=ONE.times(2), labels={})
     scene.turn()
     scene.all_up()
     assert scene.job.schedule_state is ScheduleState.SCHEDULED_SUCCEED
@@ -212,10 +212,10 @@ def test_s34_the_result_of_the_leader_outlives_the_cleaning_of_its_job(scene):
     submit(scene)
     scene.all_up()
     scene.works.keep_ended(Ended(task="pong:leader:0:1", attempt=1, result=b"42"), None)
-    scene.tell(TaskEnded, task="pong:leader:0:1", attempt=1)
+    scene.send(TaskEnded, task="pong:leader:0:1", attempt=1)
     scene.turn()
     for task, order in tuple(scene.loop.book.stops.items()):
-        scene.tell(TaskStopped, task=task, attempt=order.attempt)
+        scene.send(TaskStopped, task=task, attempt=order.attempt)
     scene.turn()
     assert set(scene.states()) == {MemberState.REMOVED}
     assert scene.works.job_ended("pong")[0].result == b"42"
@@ -235,7 +235,7 @@ def test_s22_an_end_that_the_jobs_had_not_heard_of_when_the_supervisor_died_is_h
     submit(scene)
     scene.all_up()
     scene.loop.listeners.clear()
-    scene.tell(AgentLost, task="pong:actors:0:1", attempt=1, detail="killed")
+    scene.send(AgentLost, task="pong:actors:0:1", attempt=1, detail="killed")
     again = scene.died_and_came_back()
     assert again.job.members[1].failures == 1
     assert "pong:actors:0:2" in again.loop.book.starts
@@ -252,8 +252,8 @@ def test_s22_a_stop_that_was_ordered_but_not_told_when_the_supervisor_died_is_to
 
 
 def test_s38_a_round_that_finds_nothing_new_writes_nothing_down(scene):
-    scene.tell(TaskSubmitted, request=TaskRequest(task="holder", pool="train", resources=ONE.times(2), preemptible=False))
-    scene.tell(TaskSubmitted, request=TaskRequest(task="holder2", pool="train", resources=ONE.times(2), preemptible=False))
+    scene.send(TaskSubmitted, request=TaskRequest(task="holder", pool="train", resources=ONE.times(2), preemptible=False))
+    scene.send(TaskSubmitted, request=TaskRequest(task="holder2", pool="train", resources=ONE.times(2), preemptible=False))
     submit(scene)
     size = sum(file.stat().st_size for file in (scene.folder / "journal").iterdir())
     for _ in range(5):

@@ -79,7 +79,7 @@ class Scene:
             store=store,
             autoscaling=None,
             settings=DriverSettings(),
-            tell=self.take,
+            send=self.take,
             now_ms=lambda: 1,
         )
 

@@ -77,11 +77,11 @@ class Bare(MeshSupervisor):
         self._ready.set_result(None)
         self._reports: dict[str, AgentStatus] = {}
         self._listen()
-        self.tell(NodeJoined, node="n", total=ONE, labels={})
-        self.tell(PoolConfigured, spec=POOL)
+        self.send(NodeJoined, node="n", total=ONE, labels={})
+        self.send(PoolConfigured, spec=POOL)
 
-    def tell(self, kind, **fields):
-        self._loop.tell(kind(at_ms=self._clock.now_ms(), **fields))
+    def send(self, kind, **fields):
+        self._loop.send(kind(at_ms=self._clock.now_ms(), **fields))
 
     async def ask(self, holder, *, is_made=True, **more):
         """`allocate_pg`, and Ray makes what is ordered."""
@@ -89,7 +89,7 @@ class Bare(MeshSupervisor):
         asking = asyncio.create_task(self.give_group(request, 60.0 if is_made else 0.0))
         await asyncio.sleep(0)
         for group, order in tuple(self._loop.book.creates.items()) if is_made else ():
-            self.tell(GroupReady, group=group, nodes=order.nodes)
+            self.send(GroupReady, group=group, nodes=order.nodes)
         return await asking
 
     async def give_back(self, holder):
@@ -147,7 +147,7 @@ def test_a_pool_that_closes_is_open_again_when_it_is_configured_with_the_same_sp
 
 def test_a_task_that_no_agent_has_cannot_be_finished(tmp_path):
     async def check(mesh):
-        mesh.tell(TaskSubmitted, request=TaskRequest(task="t", pool="p", resources=ONE.times(9)))
+        mesh.send(TaskSubmitted, request=TaskRequest(task="t", pool="p", resources=ONE.times(9)))
         with pytest.raises(TaskNotRunning, match="wait until it runs"):
             await mesh.finish("t")
 
@@ -156,14 +156,14 @@ def test_a_task_that_no_agent_has_cannot_be_finished(tmp_path):
 
 def test_what_a_task_reported_goes_when_it_is_over_and_a_late_report_is_not_kept(tmp_path):
     async def check(mesh):
-        mesh.tell(TaskSubmitted, request=TaskRequest(task="t", pool="p", resources=ONE, bundles=()))
+        mesh.send(TaskSubmitted, request=TaskRequest(task="t", pool="p", resources=ONE, bundles=()))
         for group, order in tuple(mesh._loop.book.creates.items()):
-            mesh.tell(GroupReady, group=group, nodes=order.nodes)
-        mesh.tell(TaskStarted, task="t", attempt=1, agent=mesh._loop.book.starts["t"].agent)
+            mesh.send(GroupReady, group=group, nodes=order.nodes)
+        mesh.send(TaskStarted, task="t", attempt=1, agent=mesh._loop.book.starts["t"].agent)
         report = object()
         mesh._report("t", report)
         assert await mesh.metrics(None) == {"t": report}
-        mesh.tell(TaskEnded, task="t", attempt=1)
+        mesh.send(TaskEnded, task="t", attempt=1)
         mesh._report("t", report)
         assert mesh._loop.book.tasks["t"].state is TaskState.SUCCEEDED
         assert await mesh.metrics(None) == {}
@@ -224,9 +224,9 @@ async def an_agent_that_runs(mesh):
     request = TaskRequest(task="t", pool="p", resources=ONE, work="old", max_restarts=-1)
     await mesh.submit(request, work_of("t", b"old"))
     for group, order in tuple(mesh._loop.book.creates.items()):
-        mesh.tell(GroupReady, group=group, nodes=order.nodes)
+        mesh.send(GroupReady, group=group, nodes=order.nodes)
     order = mesh._loop.book.starts["t"]
-    mesh.tell(TaskStarted, task="t", attempt=order.attempt, agent=order.agent)
+    mesh.send(TaskStarted, task="t", attempt=order.attempt, agent=order.agent)
     return request, await mesh.task("t")
 
 
@@ -240,12 +240,12 @@ async def an_agent_that_runs(mesh):
 def test_a_submission_that_takes_a_name_over_may_be_sent_twice_though_its_task_is_over_by_then(tmp_path, end):
     async def check(mesh):
         request, first = await an_agent_that_runs(mesh)
-        mesh.tell(TaskEnded, task="t", attempt=first.attempt)
+        mesh.send(TaskEnded, task="t", attempt=first.attempt)
         new = replace(request, **end)
         await mesh.submit(new, work_of("t", b"new"), replaces=first.attempt)
         for order in tuple(mesh._loop.book.starts.values()):
-            mesh.tell(TaskStarted, task="t", attempt=order.attempt, agent=order.agent)
-            mesh.tell(TaskEnded, task="t", attempt=order.attempt)
+            mesh.send(TaskStarted, task="t", attempt=order.attempt, agent=order.agent)
+            mesh.send(TaskEnded, task="t", attempt=order.attempt)
         over = await mesh.task("t")
         assert over.is_over
         assert over.attempt > first.attempt
@@ -264,7 +264,7 @@ def test_a_submission_that_takes_over_the_name_of_an_agent_that_ends_waits_for_i
         asking = asyncio.create_task(mesh.submit(request, work_of("t", b"new"), replaces=first.attempt))
         await asyncio.sleep(0)
         assert mesh._works.kept == [b"old"]
-        mesh.tell(TaskStopped, task="t", attempt=first.attempt)
+        mesh.send(TaskStopped, task="t", attempt=first.attempt)
         again = await asking
         assert (again.is_over, again.is_ending) == (False, False)
         assert mesh._works.kept == [b"old", b"new"]
@@ -304,10 +304,10 @@ def test_an_unknown_pool_is_told_by_whoever_would_use_it(tmp_path):
 def test_a_submission_that_is_sent_again_is_answered_though_its_pool_is_gone(tmp_path):
     async def check(mesh):
         request, first = await an_agent_that_runs(mesh)
-        mesh.tell(TaskEnded, task="t", attempt=first.attempt)
+        mesh.send(TaskEnded, task="t", attempt=first.attempt)
         await mesh.delete_pool("p")
         for group in tuple(mesh._loop.book.removes):
-            mesh.tell(GroupGone, group=group)
+            mesh.send(GroupGone, group=group)
         assert "p" not in mesh._state.pools.pools
         assert (await mesh.submit(request, work_of("t", b"old"))).state is TaskState.SUCCEEDED
         with pytest.raises(PoolUnknown):

@@ -16,7 +16,7 @@ class Door:
         self.receipt = Receipt.TAKEN
         self.answered = {}  #: By the message's place, from 1.
 
-    def tell(self, attempt, kind, payload):
+    def send(self, attempt, kind, payload):
         self.reported.append((attempt, kind, payload))
         place = len(self.reported)
         return lambda: self.answered.get(place, self.receipt)
@@ -29,8 +29,8 @@ def sender(door, period_s=3600.0):
 def test_what_is_told_is_sent_in_order():
     door = Door()
     subject = sender(door)
-    subject.tell(A, 1, "blocked", None)
-    subject.tell(A, 1, "ended", "e")
+    subject.send(A, 1, "blocked", None)
+    subject.send(A, 1, "ended", "e")
     subject.turn_once()
     subject.turn_once()
     assert door.reported == [(1, "blocked", None), (1, "ended", "e")]
@@ -40,7 +40,7 @@ def test_what_was_lost_is_told_again_until_it_is_taken():
     door = Door()
     subject = sender(door)
     door.receipt = Receipt.LOST
-    subject.tell(A, 1, "ended", "e")
+    subject.send(A, 1, "ended", "e")
     for _ in range(3):
         rest_s = subject.turn_once()
         assert rest_s < 3600
@@ -55,8 +55,8 @@ def test_of_checkpoints_that_wait_the_last_one_of_each_attempt_is_told():
     door = Door()
     subject = sender(door)
     for number in range(5):
-        subject.tell(A, 1, "checkpoint", number)
-    subject.tell(B, 1, "checkpoint", "other")
+        subject.send(A, 1, "checkpoint", number)
+    subject.send(B, 1, "checkpoint", "other")
     subject.turn_once()
     assert door.reported == [(1, "checkpoint", 4), (1, "checkpoint", "other")]
 
@@ -65,9 +65,9 @@ def test_a_lost_checkpoint_does_not_come_after_a_newer_one():
     door = Door()
     subject = sender(door)
     door.receipt = Receipt.LOST
-    subject.tell(A, 1, "checkpoint", 1)
+    subject.send(A, 1, "checkpoint", 1)
     subject.turn_once()
-    subject.tell(A, 1, "checkpoint", 2)
+    subject.send(A, 1, "checkpoint", 2)
     door.receipt = Receipt.TAKEN
     door.answered = {1: Receipt.LOST}
     subject.turn_once()
@@ -104,7 +104,7 @@ def test_a_supervisor_that_is_away_is_not_flooded_when_it_comes_back():
     door.receipt = Receipt.OUT
     subject = sender(door)
     for number in range(3 * OUT_MAX):
-        subject.tell(A, 1, "blocked", number)
+        subject.send(A, 1, "blocked", number)
     subject.turn_once()
     subject.turn_once()
     assert len(door.reported) == OUT_MAX
@@ -118,10 +118,10 @@ def test_of_an_attempt_whose_stop_was_answered_nothing_is_told_any_more():
     door = Door()
     subject = sender(door)
     door.receipt = Receipt.LOST
-    subject.tell(A, 1, "ended", "out")
+    subject.send(A, 1, "ended", "out")
     subject.turn_once()
-    subject.tell(A, 1, "checkpoint", "waiting")
-    subject.tell(A, 2, "blocked", None)
+    subject.send(A, 1, "checkpoint", "waiting")
+    subject.send(A, 2, "blocked", None)
     subject.forget(A, 1)
     subject.turn_once()
     assert door.reported == [(1, "ended", "out"), (2, "blocked", None)]
