@@ -354,7 +354,7 @@ class Coordinator:
         """
         del self._kept[run]
         allowed = self._allowed(machine.record)
-        starts = reported(machine.record, allowed, self._starting.yielding(machine.record.tenant))
+        starts = reported(machine.record, allowed, self._starting.preemption(machine.record.tenant))
         change = machine.handle((*events, starts), self._clock.wall_ms())
         machine.record.last_entry = last_entry or machine.record.last_entry
         machine.record.outbox = change.decisions or machine.record.outbox

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mesh.giving_way import NEVER_TAKES, YieldRules
 from mesh.ids import MeshId, NodeId
 from mesh.reasons import Reason
+from mesh.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class StartsAllowed:
     reason: Reason | None = None  #: What allows no more.
     detail: str = ""
     is_shut: bool = False  #: What was sent and has not begun comes back as well.
-    yielding: YieldRules = NEVER_TAKES  #: Goes along with what is sent in this step.
+    preemption: PreemptionPolicy = NEVER_PREEMPTS  #: Goes along with what is sent in this step.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

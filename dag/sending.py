@@ -7,9 +7,9 @@ from typing import Any
 
 from dag.compiling import NodePlan
 from dag.runs import NodeRecord, RunRecord, StageRecord
-from mesh.giving_way import NEVER_TAKES, YieldRules
 from mesh.ids import NodeId
 from mesh.resources import NOTHING
+from mesh.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
 from mesh.stages import StageSpec, TaskSpec
 
 
@@ -19,7 +19,7 @@ def spec_of(
     plans: Mapping[NodeId, NodePlan],
     runtime_env: dict[str, Any],
     deadline_ms: int | None = None,
-    yielding: YieldRules = NEVER_TAKES,
+    preemption: PreemptionPolicy = NEVER_PREEMPTS,
 ) -> StageSpec:
     """What the mesh is told of the stage. Its slot covers every single task; its priority is that of its most urgent one."""
     slot = NOTHING
@@ -35,7 +35,7 @@ def spec_of(
         width=stage.width,
         priority=max(plans[node].priority for node in stage.nodes),
         runtime_env=runtime_env,
-        yielding=yielding,
+        preemption=preemption,
         deadline_ms=deadline_ms,
     )
 

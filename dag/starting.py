@@ -17,9 +17,9 @@ from federation.quota.policies import NO_SETTINGS, OnMaxWait, QueueSettings, Sta
 from federation.quota.starts import ANY_NUMBER, FULL, SHUT, Allowance, Starts, Tally
 from federation.tenant_orders import OrdersInForce
 from federation.tenants import TenantTree
-from mesh.giving_way import YieldRules
 from mesh.ids import RunId, TenantPath
 from mesh.reasons import Reason
+from mesh.stage_preemption import PreemptionPolicy
 
 _SENT = (StageState.QUEUED, StageState.RUNNING)
 _GATES = SHUT | FULL
@@ -92,10 +92,10 @@ class Starting:
         """What its file says: of flavors, in which order they are tried, and how far."""
         return self._starts.orders.filed.settings_of(tenant) if self._starts is not None else NO_SETTINGS
 
-    def yielding(self, tenant: TenantPath) -> YieldRules:
+    def preemption(self, tenant: TenantPath) -> PreemptionPolicy:
         """What holds among the tenant's stages on one mesh."""
         filed = self._starts.orders.filed if self._starts is not None else StandingOrders()
-        return filed.yielding(tenant)
+        return filed.preemption(tenant)
 
     def max_wait_ms(self, tenant: TenantPath) -> int | None:
         """How long work of the tenant waits to start before it is refused; None: as long as it takes."""
@@ -138,11 +138,11 @@ def stands_at_gate(record: RunRecord, reasons: Iterable[Reason]) -> bool:
     return any(reason in wanted for reason in (*stages, *nodes))
 
 
-def reported(record: RunRecord, allowed: Allowance, yielding: YieldRules) -> StartsAllowed:
+def reported(record: RunRecord, allowed: Allowance, preemption: PreemptionPolicy) -> StartsAllowed:
     """What the run machine hears of it: in all, so that what ends in a step makes room for what starts in it."""
     reason = allowed.gate.reason if allowed.gate is not None else None
     most = None if allowed.starts is None else 0 if allowed.is_shut else max(0, under_way(record) + allowed.starts)
-    return StartsAllowed(under_way_max=most, reason=reason, detail=allowed.detail, is_shut=allowed.is_shut, yielding=yielding)
+    return StartsAllowed(under_way_max=most, reason=reason, detail=allowed.detail, is_shut=allowed.is_shut, preemption=preemption)
 
 
 def under_way(record: RunRecord) -> int:

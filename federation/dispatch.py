@@ -14,10 +14,10 @@ from enum import Enum
 from typing import Protocol
 
 from federation.leases import Lease, Session
-from mesh.giving_way import NEVER_TAKES, YieldRules
 from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import STAGE_MESSAGE, StageMessage
 from mesh.reasons import Reason
+from mesh.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
 from mesh.stages import StageSpec
 from mesh.values import StoredValue
 from mesh.wire import encode
@@ -47,7 +47,7 @@ class QueuedStage:
     width: int
     priority: int
     reason: Reason = Reason.WAITING_IN_QUEUE
-    yielding: YieldRules = NEVER_TAKES
+    preemption: PreemptionPolicy = NEVER_PREEMPTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ Stages of the federation, let in:
 
     stages               what a mesh gets as one, and argument forms    admission             room in pools, inside what leases grant
     admission_kinds      what refuses one of a kind refuses all         admission_order       who of a tenant comes first
-    giving_way           who stops for a tenant's more urgent stage     admission_events      what admission is told
+    stage_preemption     who stops for a tenant's more urgent stage     admission_events      what admission is told
     admission_decisions  what it wants done                             admission_invariants  what must hold of it after every step
     lease_deadline       until when proved leases let work go on
 

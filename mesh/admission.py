@@ -108,7 +108,7 @@ class StageAdmission:
 
     def is_behind(self, workload: Workload) -> bool:
         """Does it have to wait until others of its tenant have started?"""
-        return workload.offer.yielding.in_order and self._lines.first(workload.offer.tenant) != workload.turn
+        return workload.offer.preemption.in_order and self._lines.first(workload.offer.tenant) != workload.turn
 
     def handle(self, *events: AdmissionEvent) -> list[AdmissionDecision]:
         """Take the events in; return what must be done, in order.
@@ -166,7 +166,7 @@ class StageAdmission:
 
     def _line_up(self, workload: Workload, change: Callable[[TenantPath, Turn], tuple[Turn, ...]]) -> None:
         """Where its tenant's start in order: who comes first now is tried; it, and who did before, wait for another reason."""
-        for turn in change(workload.offer.tenant, workload.turn) if workload.offer.yielding.in_order else ():
+        for turn in change(workload.offer.tenant, workload.turn) if workload.offer.preemption.in_order else ():
             other = self.workloads.get(turn[-1])
             if other is not None and other.key in self._kinds:
                 self._new_events[other.key] = None
@@ -310,7 +310,7 @@ class StageAdmission:
     def _try_pools(self, workload: Workload) -> Pool | None:
         """The first pool that has not refused its kind and has room for a slot."""
         kind = workload.kind
-        for pool in self._pools_in_order(workload.offer.yielding.flavors):
+        for pool in self._pools_in_order(workload.offer.preemption.flavors):
             name = pool.spec.pool
             if name in kind.refused_by:
                 continue

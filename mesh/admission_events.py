@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from mesh.giving_way import NEVER_TAKES, YieldRules
 from mesh.ids import PoolName, StageId, TenantPath
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
+from mesh.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +17,7 @@ class WorkloadOffered:
     slot: ResourceSet
     width: int  #: Slots worth having.
     priority: int
-    yielding: YieldRules = NEVER_TAKES  #: Whether others of its tenant stop for it.
+    preemption: PreemptionPolicy = NEVER_PREEMPTS  #: Whether others of its tenant stop for it.
     since_ms: int = 0  #: Since when it waits here, on the mesh's own clock; no decision here reads it.
 
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from mesh.giving_way import NEVER_TAKES, YieldRules
 from mesh.ids import NodeId, RunId, StageId, TenantPath
 from mesh.resources import NOTHING, ResourceSet
+from mesh.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
 
 #: A JSON value, with the `$` objects above.
 ArgumentForm = Any
@@ -48,7 +48,7 @@ class StageSpec:
     width: int  #: How many tasks could run at once: the slots worth having.
     priority: int = 0  #: Higher goes first.
     runtime_env: dict[str, Any] = field(default_factory=dict)  #: Ray's runtime environment of the tenant's runner.
-    yielding: YieldRules = NEVER_TAKES  #: Whether less urgent stages of its tenant stop for it.
+    preemption: PreemptionPolicy = NEVER_PREEMPTS  #: Whether less urgent stages of its tenant stop for it.
     deadline_ms: int | None = None  #: How long after its claim it is taken back from the mesh; None: never because of its age.
 
     def blobs(self) -> frozenset[str]:

@@ -11,7 +11,7 @@ from dag.retrying import RetryRules
 from dag.runs import NodeRecord
 from dag.states import RunState
 from dag.steps.endings import Endings
-from dag.steps.moves import GIVEN_WAY, Moves
+from dag.steps.moves import PREEMPTED_COUNT, Moves
 from dag.steps.recalls import Recalls
 from dag.steps.standing import Standing
 from mesh.counting import counted, times
@@ -59,7 +59,7 @@ class Attempts:
 
     def lose(self, node: NodeRecord, reason: Reason, detail: str, *, waits: bool = False) -> None:
         """The attempt is lost through no fault of its own: again, but not for ever."""
-        node.losses += reason not in GIVEN_WAY  # What gave way is entitled to run again, however often it has to.
+        node.losses += reason not in PREEMPTED_COUNT  # What gave way is entitled to run again, however often it has to.
         (self._retry if waits else self._recalls.restart)(node, reason, detail)
         if node.losses > self._rules.losses_max:
             words = f"lost {times(node.losses)} with the mesh or worker that ran it; last: {detail}"

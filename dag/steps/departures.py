@@ -98,7 +98,7 @@ class Departures:
         for node in stage.nodes:
             self._record.nodes[node].exported = self._standing.leaves(node, stage.mesh)
         self._begin_to_wait(stage)
-        spec = spec_of(self._record, stage, self._standing.plans, self._runtime_env, self._deadline_ms, allowed.yielding)
+        spec = spec_of(self._record, stage, self._standing.plans, self._runtime_env, self._deadline_ms, allowed.preemption)
         stage.sent_ms, stage.reason, stage.detail = self._moves.now_ms, Reason.WAITING_IN_QUEUE, ""
         self._moves.stage(stage, StageState.QUEUED)
         for node in stage.nodes:

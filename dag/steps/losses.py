@@ -9,7 +9,7 @@ from dag.states import NodeState
 from dag.steps.attempts import Attempts
 from dag.steps.deliveries import Deliveries
 from dag.steps.endings import Endings
-from dag.steps.moves import GIVEN_WAY, Moves
+from dag.steps.moves import PREEMPTED_COUNT, Moves
 from dag.steps.standing import Standing
 from mesh.ids import NodeId
 from mesh.reasons import Reason
@@ -47,7 +47,7 @@ class Losses:
         elif reason is Reason.DEADLINE_EXCEEDED:
             self._attempts.lose(node, reason, f"mesh {stage.mesh} did not end the stage in time", waits=True)
         else:
-            self._attempts.lose(node, reason, f"mesh {stage.mesh} {'stopped' if reason in GIVEN_WAY else 'lost'} the stage")
+            self._attempts.lose(node, reason, f"mesh {stage.mesh} {'stopped' if reason in PREEMPTED_COUNT else 'lost'} the stage")
 
     def lose_input(self, stage: StageRecord, node: NodeId) -> None:
         """The stage's runner does not have the finished value: what was stored is handed over, the rest is computed again.

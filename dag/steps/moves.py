@@ -10,7 +10,7 @@ from mesh.ids import MeshId, NodeId, StageId
 from mesh.reasons import Reason
 
 #: Why running work gives way, in good order and through no fault of its own.
-GIVEN_WAY = frozenset({Reason.QUOTA_RECLAIMED, Reason.PREEMPTED_WITHIN_TENANT, Reason.MESH_LEFT})
+PREEMPTED_COUNT = frozenset({Reason.QUOTA_RECLAIMED, Reason.PREEMPTED_WITHIN_TENANT, Reason.MESH_LEFT})
 #: Why work is taken back that has not begun.
 _TAKEN_BACK = frozenset(
     {
@@ -93,7 +93,7 @@ class Moves:
     def cut_stage(self, stage: StageRecord, reason: Reason | None) -> None:
         """The stage is over before its nodes are: stopped in good order, or lost. Raises IllegalTransition."""
         stage.ended_ms, stage.reason, stage.detail = self.now_ms, reason, ""
-        self.stage(stage, StageState.STOPPED if reason in GIVEN_WAY | _TAKEN_BACK else StageState.LOST, reason)
+        self.stage(stage, StageState.STOPPED if reason in PREEMPTED_COUNT | _TAKEN_BACK else StageState.LOST, reason)
 
     def run(self, state: RunState, reason: Reason | None = None, detail: str = "") -> None:
         """Move the run. Raises IllegalTransition."""

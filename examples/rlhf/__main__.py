@@ -65,7 +65,7 @@ def show(number: int, reported: Round) -> None:
     """One round, in words."""
     waited = f"after {reported.train_waited_ms} ms of waiting"
     print(f"round {number}: trained on {reported.samples} answers, {waited}; the policy is worth {reported.worth:+.2f}")
-    for name, (first, *later) in reported.gave_way.items():
+    for name, (first, *later) in reported.preempted.items():
         again = ", then ".join(f"went on at step {attempt.first_step}" for attempt in later)
         print(f"  {name} began at step {first.first_step}, gave way, {again}")
 

@@ -39,7 +39,7 @@ class Round:
     samples: int
     worth: float  #: Of the policy after it: the reward that it may expect.
     train_waited_ms: int  #: From the trainer's submission until it ran.
-    gave_way: dict[str, tuple[Attempt, ...]]  #: Rollouts that were started more than once, while the round before this one trained.
+    preempted: dict[str, tuple[Attempt, ...]]  #: Rollouts that were started more than once, while the round before this one trained.
 
 
 def settings() -> SchedulerSettings:
@@ -65,7 +65,7 @@ def train(mesh: ScheduleMesh, *, rounds: int, sizes: Sizes) -> Iterator[Round]:
             samples=len(samples),
             worth=judges.choose().worth(policy),
             train_waited_ms=(status.started_ms or 0) - status.submitted_ms,
-            gave_way={name: one.attempts for name, one in rolled.items() if len(one.attempts) > 1},
+            preempted={name: one.attempts for name, one in rolled.items() if len(one.attempts) > 1},
         )
 
 

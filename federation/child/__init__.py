@@ -5,7 +5,7 @@
     balance        lease accounting: held and spent amounts     guard         handling of failed calls to a store
     purse          lease client: spends leases, asks for more   wanting       quota demand that the mesh sends to the ledger
     docket         decision queue of admission                  claims        stages claimed from the queue
-    making_way     choice of victims within one tenant          right_of_way  preemption: stops victims, holds the freed room
+    preemption_planner  choice of victims within one tenant          stage_preemptor  preemption: stops victims, holds the freed room
     running_stage  a stage between its claim and its end        status_reporter  status reports on stages
     adoption       recovery of an earlier process's work        sent_reports  recent reports, in case the store loses them
     cadence        when the next heartbeat is due

@@ -55,14 +55,14 @@ class Heirloom:
     claimed: ClaimedStage
     note: StageNote
     holder: int  #: Incarnation that holds the stage's values.
-    gives_way: bool  #: Stopping without a user's cancellation: the stage runs again later.
+    is_preempted: bool  #: Stopping without a user's cancellation: the stage runs again later.
 
     @property
     def found(self) -> WorkloadFound:
         """Return the event that puts the stage back into admission."""
         spec = self.claimed.spec
         offer = WorkloadOffered(
-            workload=spec.stage, tenant=spec.tenant, slot=spec.slot, width=spec.width, priority=spec.priority, yielding=spec.yielding
+            workload=spec.stage, tenant=spec.tenant, slot=spec.slot, width=spec.width, priority=spec.priority, preemption=spec.preemption
         )
         return WorkloadFound(offer=offer, pool=self.note.pool, slots=self.note.slots)
 
@@ -151,7 +151,7 @@ def _heirloom(claimed: ClaimedStage, found: FoundStage | None) -> Heirloom | Non
     note = note_of(found) if found is not None else None
     if found is None or note is None or note.claim != claimed.claim.token:
         return None
-    return Heirloom(claimed=claimed, note=note, holder=found.holder, gives_way=found.is_cancelled and not claimed.cancelled)
+    return Heirloom(claimed=claimed, note=note, holder=found.holder, is_preempted=found.is_cancelled and not claimed.cancelled)
 
 
 def _has_its_place(heirloom: Heirloom, left: Mapping[PoolName, ResourceSet], leases: Collection[LeaseKey]) -> bool:

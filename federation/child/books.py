@@ -9,15 +9,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from federation.child.balance import LeaseBalance, LeaseKey
-from federation.child.making_way import Leaving
+from federation.child.preemption_planner import LeavingStage
 from federation.child.running_stage import RunningStage
 from federation.child.wanting import OpenDemand, wanted
 from federation.leases import Pays
 from federation.snapshot import MeshRecord
 from mesh.admission import StageAdmission, WorkloadState
-from mesh.giving_way import Occupant
 from mesh.ids import PoolName, StageId
 from mesh.pools import PoolSpec
+from mesh.stage_preemption import Occupant
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class Books:
         for stage in stages:
             running, workload = self.running.get(stage), self.admission.workloads.get(stage)
             if running is not None and workload is not None:
-                of_age_ms[stage] = running.started_ms + workload.offer.yielding.min_run_ms
+                of_age_ms[stage] = running.started_ms + workload.offer.preemption.min_run_ms
         return {stage: due_ms for stage, due_ms in of_age_ms.items() if due_ms > now_ms}
 
     def waits_since_ms(self, stage: StageId) -> int | None:
@@ -107,11 +107,11 @@ class Books:
                     token=running.claim.token,
                 )
 
-    def leaving(self) -> Iterable[Leaving]:
+    def leaving(self) -> Iterable[LeavingStage]:
         """Yield the stages that hold room and are already stopping."""
         for stage, running in self.running.items():
             if running.stops and self.admission.ledger.pools_of(stage):
-                yield Leaving(stage=stage, pool=self._pool_of(stage), amounts=self.admission.ledger.held_by(stage))
+                yield LeavingStage(stage=stage, pool=self._pool_of(stage), amounts=self.admission.ledger.held_by(stage))
 
     def _pool_of(self, stage: StageId) -> PoolName:
         return self.admission.ledger.pools_of(stage)[0]

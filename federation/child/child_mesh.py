@@ -38,8 +38,8 @@ from federation.child.deadlines import Permission
 from federation.child.docket import Docket
 from federation.child.guard import DONE_AT_ONCE, Guard, remedy_of, will_pass
 from federation.child.purse import Purse
-from federation.child.right_of_way import RightOfWay
 from federation.child.running_stage import RunningStage, beyond_limit
+from federation.child.stage_preemptor import StagePreemptor
 from federation.child.status_reporter import StatusReporter
 from federation.child.tenure import Tenure
 from federation.dispatch import HEADS_MAX, Claim, ClaimedStage, Mail, MailKind, StageQueue
@@ -102,12 +102,12 @@ class ChildMesh:
         self._books = books = Books(record)
         self._guard = guard = Guard(mesh=record.mesh, tenure=tenure, clock=clock, lose=self._lose_session)
         self._reporter = StatusReporter(books=books, queue=queue, blobs=blobs, host=host, guard=guard)
-        self._purse = Purse(books=books, tenure=tenure, ledger=ledger, clock=clock, guard=guard, overdrawn=self._give_way)
+        self._purse = Purse(books=books, tenure=tenure, ledger=ledger, clock=clock, guard=guard, overdrawn=self._preempt)
         self._claims = Claims(
             books=books, tenure=tenure, reporter=self._reporter, queue=queue, blobs=blobs, host=host, clock=clock, guard=guard
         )
         self._docket = Docket(books=books, purse=self._purse, tenure=tenure, queue=queue, guard=guard, start=self._claims.start)
-        self._right_of_way = RightOfWay(books=books, purse=self._purse, docket=self._docket, tenure=tenure, host=host, clock=clock)
+        self._preemptor = StagePreemptor(books=books, purse=self._purse, docket=self._docket, tenure=tenure, host=host, clock=clock)
 
     # -- the session ---------------------------------------------------------------------------------------------------
 
@@ -193,7 +193,7 @@ class ChildMesh:
         deadlines = self._tenure.deadlines
         self._host.extend_deadline(self._tenure.held().incarnation, deadlines.stop_ms, deadlines.over_ms, self._tenure.since)
 
-    def _give_way(self, over: Overdraft) -> None:
+    def _preempt(self, over: Overdraft) -> None:
         """Stop stages until the overdrawn lease covers the rest; stages within their minimum run time stop when it ends."""
         now_ms = self._clock.monotonic_ms()
         young = self._books.young(over.spent, now_ms) if now_ms < over.patient_ms else {}
@@ -202,7 +202,7 @@ class ChildMesh:
                 self._tenure.hurry(min(of_age_ms, over.patient_ms))  # Each heartbeat checks the overdraft again.
                 continue
             log.warning("a stage is preempted: its quota is reclaimed", mesh=self._record.mesh, stage=running.claim.stage)
-            running.give_way(self._host)
+            running.preempt(self._host)
 
     def _look_at_the_clock(self, now_ms: int) -> None:
         """Apply the deadline that has passed, and schedule the next call for the following one."""
@@ -216,7 +216,7 @@ class ChildMesh:
             for stage, running in self._books.running.items():
                 if not running.stops:
                     log.warning("a stage stops: its lease was not renewed in time", mesh=self._record.mesh, stage=stage)
-                    running.give_way(self._host)
+                    running.preempt(self._host)
         change_ms = self._tenure.next_change_ms(now_ms)
         if change_ms is not None:
             self._tenure.hurry(now_ms + change_ms)
@@ -258,7 +258,7 @@ class ChildMesh:
         for heirloom in adoption.stages:
             claimed, stage = heirloom.claimed, heirloom.claimed.claim.stage
             running = self._books.running[stage] = RunningStage.of(claimed, self._clock.monotonic_ms(), is_whole=False)
-            running.gives_way = heirloom.gives_way
+            running.is_preempted = heirloom.is_preempted
             self._docket.take(heirloom.found)
             if heirloom.payer is not None:
                 self._books.balance.spend(stage, heirloom.payer, heirloom.amounts, self._clock.monotonic_ms())
@@ -286,7 +286,7 @@ class ChildMesh:
         running = self._books.running[claimed.claim.stage]
         if claimed.cancelled:
             running.cancel(self._host)
-        elif running.gives_way:  # The process that preempted the stage may have died before the host received the cancellation.
+        elif running.is_preempted:  # The process that preempted the stage may have died before the host received the cancellation.
             self._host.cancel(claimed.claim.stage)
         if claimed.inputs:
             self._claims.note_inputs((claimed.claim.stage,))
@@ -327,7 +327,7 @@ class ChildMesh:
             del self._books.running[report.stage]
             self._reporter.then(partial(self._docket.end, report.stage))
         self._guard(self._reporter.report)
-        if over and running.gives_way:
+        if over and running.is_preempted:
             self._tenure.hurry()  # Another tenant waits for the reclaimed quota.
 
     # -- the queue -----------------------------------------------------------------------------------------------------
@@ -341,7 +341,7 @@ class ChildMesh:
         queued = self._queue.queued(self._record.mesh)
         gone = known.keys() - self._books.running.keys() - set(queued)
         fresh = [stage for stage in queued if stage not in known] if self._books.can_start else []
-        self._right_of_way.end_promises(gone)
+        self._preemptor.end_holds(gone)
         offers = self._offers(fresh[:HEADS_MAX])
         self._docket.take(*offers, *(events.WorkloadWithdrawn(workload=name) for name in sorted(gone)), events.RoomMayHaveCome())
         for place in range(HEADS_MAX, len(fresh), HEADS_MAX):  # The most urgent come first; the next pass handles the rest.
@@ -349,7 +349,7 @@ class ChildMesh:
                 return
             self._docket.take(*self._offers(fresh[place : place + HEADS_MAX]))
         if self._docket.is_done:
-            self._right_of_way.make()
+            self._preemptor.make()
 
     def _offers(self, fresh: list[StageId]) -> list[events.WorkloadOffered]:
         """Return an offer for each queued stage that admission does not know yet."""
@@ -361,7 +361,7 @@ class ChildMesh:
                 slot=ResourceSet(stage.slot),
                 width=stage.width,
                 priority=stage.priority,
-                yielding=stage.yielding,
+                preemption=stage.preemption,
                 since_ms=self._clock.monotonic_ms(),
             )
             for stage in heads
@@ -374,7 +374,7 @@ class ChildMesh:
         if self._docket.is_done:
             self._docket.take(events.RoomMayHaveCome())
         if self._docket.is_done:
-            self._right_of_way.make()
+            self._preemptor.make()
 
     def _give_back_now(self) -> None:
         self._purse.offer(0)

@@ -26,8 +26,8 @@ class RunningStage:
     run: RunId
     delivered: set[NodeId] = field(default_factory=set)
     cancelled: bool = False
-    gives_way: bool = False  #: Stopping without a user's cancellation, to run again later.
-    gives_way_because: Reason = Reason.QUOTA_RECLAIMED
+    is_preempted: bool = False  #: Stopping without a user's cancellation, to run again later.
+    preempted_because: Reason = Reason.QUOTA_RECLAIMED
     is_disowned: bool = False  #: The store knows the claim no more: nothing is reported, but its lease pays until it has stopped.
     taken: int = 0  #: The last batch that the store has accepted, as the store counts; 0: none, or an earlier process's batches.
     paid_by: Lease | None = None  #: The lease of the claim; None: it takes nothing, or an earlier process claimed it.
@@ -54,12 +54,12 @@ class RunningStage:
     @classmethod
     def left_by(cls, claim: Claim) -> RunningStage:
         """Return the state of an orphan stage of an earlier process: it is stopping, and the mesh reports nothing of it."""
-        return cls(claim=claim, run=RunId(""), gives_way=True, is_disowned=True)
+        return cls(claim=claim, run=RunId(""), is_preempted=True, is_disowned=True)
 
     @property
     def stops(self) -> bool:
         """The stage was cancelled or preempted."""
-        return self.gives_way or self.cancelled
+        return self.is_preempted or self.cancelled
 
     def cancel(self, host: StageHost) -> None:
         """Cancel the stage for its user; further calls do nothing."""
@@ -67,9 +67,9 @@ class RunningStage:
             self.cancelled = True
             host.cancel(self.claim.stage)
 
-    def give_way(self, host: StageHost) -> None:
+    def preempt(self, host: StageHost) -> None:
         """Preempt the stage: it stops without a user's cancellation, and runs again later."""
-        self.gives_way = True
+        self.is_preempted = True
         host.cancel(self.claim.stage)
 
     def note(self, messages: tuple[StageMessage, ...]) -> None:
@@ -79,9 +79,9 @@ class RunningStage:
 
     def in_its_words(self, messages: tuple[StageMessage, ...]) -> tuple[StageMessage, ...]:
         """Return the host's messages for the root. If the stage is preempted, a loss replaces its end, and cancellations are dropped."""
-        if not self.gives_way or self.cancelled:
+        if not self.is_preempted or self.cancelled:
             return messages
-        lost = lost_stage(self.claim, self.gives_way_because)
+        lost = lost_stage(self.claim, self.preempted_because)
         return tuple(lost if isinstance(message, StageEnded) else message for message in messages if not _is_of_a_stop(message))
 
 
@@ -92,12 +92,12 @@ def beyond_limit(
 
     The least urgent come first, then the last started; stages in `young` come after all others.
     """
-    remaining = sum_of(amounts for stage, amounts in spent.items() if stage not in running or not running[stage].gives_way)
+    remaining = sum_of(amounts for stage, amounts in spent.items() if stage not in running or not running[stage].is_preempted)
     paid = [running[stage] for stage in spent if stage in running]
     for stage in sorted(paid, key=lambda each: (each.claim.stage in young, each.priority, -each.claim.token)):
         if remaining <= limit:
             return
-        if not stage.gives_way:
+        if not stage.is_preempted:
             remaining -= spent[stage.claim.stage]
             yield stage
 

@@ -118,7 +118,7 @@ class StatusReporter:
             del self._doubtful[stage]
         if self.books.running.get(stage) is running:  # Otherwise the host has already reported the end, and that step is pending.
             log.warning("a stage stops: the store does not know its claim", mesh=self.books.record.mesh, stage=stage)
-            running.give_way(self.host)
+            running.preempt(self.host)
 
     def report_again(self) -> None:
         """Reconcile all reports with the store after the ledger has begun an epoch.

@@ -13,7 +13,7 @@ from mesh.resources import ResourceSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GivesWay:
+class LeaseVictim:
     """A lease of which a part would be reclaimed, or whose stages would be preempted."""
 
     mesh: MeshId
@@ -36,7 +36,7 @@ class Outlook:
     changes: tuple[Change, ...] = ()  #: All of them together would do.
     start_ms: int | None = None  #: Estimate on the ledger's clock; None: unknown.
     overdue_ms: int = 0  #: Work that has to end first is overdue by so much, so the start is unknown.
-    gives_way: tuple[GivesWay, ...] = ()
+    victims: tuple[LeaseVictim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Preview of a preemption by a mesh for a stage of the same tenant, as far as the root can tell.
 
-The choice is the mesh's own, `mesh.giving_way`, on the root's records of running stages, pools and leases. The root does not know a
+The choice is the mesh's own, `mesh.stage_preemption`, on the root's records of running stages, pools and leases. The root does not know a
 stage's pool: it assumes the first that could hold the stage, so with several pools of one flavor the result is a guess.
 """
 
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from federation.child.balance import sum_of
 from federation.snapshot import MeshView, PoolRecord
-from mesh.giving_way import Claimant, Occupant, YieldRules, harm_of, short_of, who_gives_way
 from mesh.ids import FlavorName, MeshId, StageId, TenantPath
 from mesh.resources import NOTHING, ResourceSet
+from mesh.stage_preemption import Claimant, Occupant, PreemptionPolicy, harm_of, select_victims, short_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ def foresee(
     running: Iterable[BegunStage],
     *,
     is_quota_free: bool,
-    rules: YieldRules,
+    rules: PreemptionPolicy,
     now_ms: int,
 ) -> ForeseenStop | None:
     """Return the stages that would be preempted so that the stage can start; None: none is needed, or all candidates free too little.
@@ -73,7 +73,7 @@ def foresee(
         if not room and not quota:
             return None
         claimant = Claimant(stage=stage.stage, tenant=stage.tenant, priority=stage.priority, pool=pool.pool)
-        victims = who_gives_way(claimant, alike, room=room, quota=quota, min_run_ms=rules.min_run_ms, now_ms=now_ms)
+        victims = select_victims(claimant, alike, room=room, quota=quota, min_run_ms=rules.min_run_ms, now_ms=now_ms)
         chosen += [victims] if victims else []
     best = min(chosen, key=lambda victims: harm_of(victims, now_ms), default=None)
     if best is None:

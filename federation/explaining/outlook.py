@@ -92,7 +92,7 @@ class Outlooks:
         if promise is not None:
             return self._promised(outlook, promise)
         if asks_planner:
-            outlook = replace(outlook, gives_way=self._own_stops.of(piece, reported, line) or self._planner.for_waiting(piece, reported))
+            outlook = replace(outlook, victims=self._own_stops.of(piece, reported, line) or self._planner.for_waiting(piece, reported))
         return replace(outlook, reason=self._reason(stage, reported))
 
     def why(self, stage: str) -> Why | None:
@@ -139,10 +139,10 @@ class Outlooks:
         outlook = self._outlook(piece, reported, mesh_ahead, line, before)
         stops = self._own_stops.of(piece, reported, line)
         if stops:
-            return replace(outlook, reason=Reason.WAITING_FOR_VICTIMS, gives_way=stops)
+            return replace(outlook, reason=Reason.WAITING_FOR_VICTIMS, victims=stops)
         is_full = reported.reason is None and self._waits.of(piece, mesh_ahead).is_wait
         reason = Reason.CAPACITY_BUSY if is_full else outlook.reason
-        return replace(outlook, reason=reason, gives_way=self._planner.for_sent(piece, reported, before))
+        return replace(outlook, reason=reason, victims=self._planner.for_sent(piece, reported, before))
 
     def unmet(self) -> tuple[Unmet, ...]:
         """Return the wants that the planner would not fulfil now, each with its reason."""
@@ -169,7 +169,7 @@ class Outlooks:
             changes=(),
             start_ms=max(start_ms, self._snapshot.at_ms + self._snapshot.learn_ms),
             overdue_ms=0,
-            gives_way=promise.gives_way,
+            victims=promise.victims,
         )
 
     def _reason(self, stage: str, reported: WorkloadExplanation) -> Reason:

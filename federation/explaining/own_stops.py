@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from federation.explaining.answers import GivesWay
+from federation.explaining.answers import LeaseVictim
 from federation.explaining.foreseeing import BegunStage, ForeseenStop, foresee
 from federation.explaining.pieces import Piece
 from federation.explaining.precedence import Precedence
@@ -36,14 +36,14 @@ class OwnStops:
         self._precedence = precedence
         self._running_of = running
 
-    def of(self, piece: Piece, reported: WorkloadExplanation, line: Sequence[Piece]) -> tuple[GivesWay, ...]:
+    def of(self, piece: Piece, reported: WorkloadExplanation, line: Sequence[Piece]) -> tuple[LeaseVictim, ...]:
         """Return the stages that would be preempted; none for a piece that may not start yet.
 
         Args:
             told: The quota scheduler's explanation of it.
             line: Pieces that start before it on its mesh because the tenant's stages start in order.
         """
-        view, rules = self._meshes.get(piece.mesh), self._orders.yielding(piece.tenant)
+        view, rules = self._meshes.get(piece.mesh), self._orders.preemption(piece.tenant)
         if view is None or reported.gate is not None or line or not rules.takes or not piece.slot:
             return ()
         where = (piece.mesh, piece.tenant)
@@ -59,7 +59,7 @@ class OwnStops:
             return ()
         reason = Reason.PREEMPTED_WITHIN_TENANT
         return (
-            GivesWay(mesh=piece.mesh, tenant=piece.tenant, flavor=stop.flavor, amounts=stop.amounts, reason=reason, stages=stop.stages),
+            LeaseVictim(mesh=piece.mesh, tenant=piece.tenant, flavor=stop.flavor, amounts=stop.amounts, reason=reason, stages=stop.stages),
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from federation.explaining.answers import GivesWay
+from federation.explaining.answers import LeaseVictim
 from federation.explaining.flavor_reach import FlavorReach
 from federation.explaining.pieces import Piece
 from federation.planning.reading import FreeRoom, free_room, has_room, on_its_way
@@ -22,7 +22,7 @@ from mesh.resources import ResourceSet
 class Promise:
     """Growth that a piece of work waits for while others shrink."""
 
-    gives_way: tuple[GivesWay, ...]
+    victims: tuple[LeaseVictim, ...]
     wait_ms: int  #: Until then all givers are past their minimum run time.
 
 
@@ -57,7 +57,7 @@ class Promises:
         if not giving:
             return None
         return Promise(
-            gives_way=tuple(_gives_way(lease, part) for lease, part in giving),
+            victims=tuple(_victims_of(lease, part) for lease, part in giving),
             wait_ms=max(self._orders.min_run_of(lease.tenant) for lease, _ in giving),
         )
 
@@ -104,5 +104,5 @@ def _above_target(lease: LeaseView) -> ResourceSet:
     return ResourceSet({name: more for name, units in lease.amounts.items() if (more := units - lease.target[name]) > 0})
 
 
-def _gives_way(lease: LeaseView, part: ResourceSet) -> GivesWay:
-    return GivesWay(mesh=lease.mesh, tenant=lease.tenant, flavor=lease.flavor, amounts=part, reason=Reason.QUOTA_RECLAIMED)
+def _victims_of(lease: LeaseView, part: ResourceSet) -> LeaseVictim:
+    return LeaseVictim(mesh=lease.mesh, tenant=lease.tenant, flavor=lease.flavor, amounts=part, reason=Reason.QUOTA_RECLAIMED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from federation.explaining.answers import GivesWay
+from federation.explaining.answers import LeaseVictim
 from federation.explaining.flavor_reach import FlavorReach
 from federation.explaining.pieces import Piece
 from federation.planning.planner import plan
@@ -34,22 +34,22 @@ class PlannerAsks:
         """Return the wants that the planner would not fulfil now, each with its reason."""
         return self._plan(self._wants, tells_young=True).unmet
 
-    def for_waiting(self, piece: Piece, reported: WorkloadExplanation) -> tuple[GivesWay, ...]:
+    def for_waiting(self, piece: Piece, reported: WorkloadExplanation) -> tuple[LeaseVictim, ...]:
         """Return the reclaims for a waiting piece; its mesh's equally or less urgent demand for the tenant is left out.
 
         Args:
             told: The quota scheduler's explanation of it.
         """
         others = [want for want in self._wants if (want.mesh, want.tenant) != (piece.mesh, piece.tenant) or want.priority > piece.priority]
-        return self._gives_way(piece, reported, others)
+        return self._victims_of(piece, reported, others)
 
-    def for_sent(self, piece: Piece, reported: WorkloadExplanation, before: Iterable[Piece]) -> tuple[GivesWay, ...]:
+    def for_sent(self, piece: Piece, reported: WorkloadExplanation, before: Iterable[Piece]) -> tuple[LeaseVictim, ...]:
         """Return the reclaims for a piece that would be sent; `reported` as in `for_waiting`.
 
         Args:
             before: Pieces that would be sent with it, before it.
         """
-        return self._gives_way(piece, reported, [*self._wants, *(self._want(other) for other in before if self._reach.at_mesh(other))])
+        return self._victims_of(piece, reported, [*self._wants, *(self._want(other) for other in before if self._reach.at_mesh(other))])
 
     def _plan(self, wants: Iterable[PlannerDemand], *, tells_young: bool = False) -> Plan:
         return plan(
@@ -62,7 +62,7 @@ class PlannerAsks:
             tells_young=tells_young,
         )
 
-    def _gives_way(self, piece: Piece, reported: WorkloadExplanation, others: Sequence[PlannerDemand]) -> tuple[GivesWay, ...]:
+    def _victims_of(self, piece: Piece, reported: WorkloadExplanation, others: Sequence[PlannerDemand]) -> tuple[LeaseVictim, ...]:
         """Return the reclaims for this piece: the difference between the plans with and without it."""
         if reported.reason in (None, Reason.BEHIND_HEAD) or reported.gate is not None or not self._reach.at_mesh(piece):
             return ()
@@ -84,11 +84,11 @@ class PlannerAsks:
             free=left_over(self._free, piece.mesh, flavor, piece.slot),
         )
 
-    def _difference(self, target: Target, usual: Target | None) -> GivesWay:
+    def _difference(self, target: Target, usual: Target | None) -> LeaseVictim:
         aimed_at = next(dict(lease.target.items()) for lease in self._snapshot.leases if _key(lease) == _key(target))
         before = usual.amounts if usual is not None else aimed_at
         part = {name: units - target.amounts.get(name, 0) for name, units in before.items()}
-        return GivesWay(
+        return LeaseVictim(
             mesh=target.mesh,
             tenant=target.tenant,
             flavor=target.flavor,

@@ -88,7 +88,7 @@ class Precedence:
     def _starts_in_order(self, tenant: TenantPath) -> bool:
         known = self._in_order.get(tenant)
         if known is None:
-            self._in_order[tenant] = known = self._orders.yielding(tenant).in_order
+            self._in_order[tenant] = known = self._orders.preemption(tenant).in_order
         return known
 
     def _by_likeness(self) -> dict[str, str]:

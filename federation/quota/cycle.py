@@ -120,12 +120,12 @@ class QuotaCycle:
     def _park(self, one: Nomination) -> QuotaDecision:
         assignment = one.assignment
         reason = Reason.NO_RECLAIM_CANDIDATES if assignment.mode is Mode.PREEMPT else worst_reason(one)
-        gives_way, has_untried = not self._snapshot.settings[self._node(one.workload)].is_strict, assignment.has_untried
+        yields_turn, has_untried = not self._snapshot.settings[self._node(one.workload)].is_strict, assignment.has_untried
         return Wait(
             workload=one.workload.workload,
             reason=reason,
-            is_parked=gives_way and not has_untried,
-            has_untried=gives_way and has_untried,
+            is_parked=yields_turn and not has_untried,
+            has_untried=yields_turn and has_untried,
             refusals=assignment.refusals,
         )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
 
-from mesh.giving_way import YieldRules
+from mesh.stage_preemption import PreemptionPolicy
 
 
 class PreemptionMode(str, Enum):
@@ -189,10 +189,10 @@ class StandingOrders:
         """Return the minimum run time of the tenant's work in milliseconds."""
         return self.rules.min_run_of(self.settings.get(tenant))
 
-    def yielding(self, tenant: str) -> YieldRules:
+    def preemption(self, tenant: str) -> PreemptionPolicy:
         """Return the preemption rules among the tenant's stages on one mesh. Without settings, less urgent stages may be preempted."""
         own = self.settings.get(tenant)
-        return YieldRules(
+        return PreemptionPolicy(
             takes=own is None or own.policies.within_queue is not PreemptionMode.NEVER,
             min_run_ms=self.rules.min_run_of(own),
             reservation_timeout_ms=self.rules.reservation_timeout_ms,

@@ -236,7 +236,7 @@ class MemoryLedger(MemorySessions):
             self._set(row, resource, row.held.get(resource, 0), aim.target[resource])
         latest = self._lt + 2 * self._terms.ttl_ms + aim.wait_ms if aim.wait_ms else expires
         # A lease that gets part of its target back keeps its former deadline for the rest.
-        row.give_way_by(latest if is_lowered or is_hurried or not row.cut else row.cut)
+        row.shrink_by(latest if is_lowered or is_hurried or not row.cut else row.cut)
         if row.grows:
             self._growing.add(aim.mesh)
         self._keep(aim.mesh, row, "plan")
@@ -255,7 +255,7 @@ class MemoryLedger(MemorySessions):
                     if tenant in (None, row.tenant) and flavor in (None, row.flavor):
                         for resource, held in tuple(row.held.items()):
                             self._set(row, resource, held, 0)
-                        row.give_way_by(seat.expires)
+                        row.shrink_by(seat.expires)
                         self._keep(holder, row, "revoke hard" if hard else "revoke")
                         row.token = row.version if hard else row.token
                         revoked += 1

@@ -56,7 +56,7 @@ class Row:
         """Whether the lease holds less of some resource than its target."""
         return any(units > self.held.get(resource, 0) for resource, units in self.target.items())
 
-    def give_way_by(self, latest: int) -> None:
+    def shrink_by(self, latest: int) -> None:
         """Set the deadline for amounts above the target; a running deadline is never extended."""
         self.cut = min(self.cut or latest, latest) if self.shrinks else 0
 

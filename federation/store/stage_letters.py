@@ -18,7 +18,7 @@ def head_of(spec: StageSpec) -> QueuedStage:
         slot=dict(spec.slot.items()),
         width=spec.width,
         priority=spec.priority,
-        yielding=spec.yielding,
+        preemption=spec.preemption,
     )
 
 

@@ -37,15 +37,18 @@ def run(case: Mapping[str, Any]) -> Mapping[str, Any]:
         request, wanted, places = _request(given.take("request"))
         tasks = [_candidate(name, task, rows) for name, task in given.take("tasks", {}).items()]
         short = _amounts(given.take("pool_short", {}), "pool_short")
-        given_way, reusable = given.take("given_way", {}), frozenset(given.take("reusable", []))
+        recent_preemptions, reusable = given.take("recent_preemptions", {}), frozenset(given.take("reusable", []))
         try:
             rules = _rules(given.take("rules", {}))
         except PreemptionRulesError as wrong:
             return {"error": "PreemptionRulesError", "words": str(wrong)}
-    scored = evaluate(request, tasks, rules, now_ms, given_way=given_way)
+    scored = evaluate(request, tasks, rules, now_ms, recent_preemptions=recent_preemptions)
     if places:
         free = {name: _amounts(amounts, f"nodes.{name}") for name, amounts in nodes.items()}
-        return {**_judged(scored), **_result_together(_together(places, free, scored, short, request, rules, given_way), list(nodes))}
+        return {
+            **_judged(scored),
+            **_result_together(_together(places, free, scored, short, request, rules, recent_preemptions), list(nodes)),
+        }
     found = plan(
         wanted,
         pool=request.pool,
@@ -54,7 +57,7 @@ def run(case: Mapping[str, Any]) -> Mapping[str, Any]:
         scored=scored,
         preemptor=request,
         rules=rules,
-        given_way=given_way,
+        recent_preemptions=recent_preemptions,
         reusable=reusable,
     )
     return {**_judged(scored), **_result_of(found, list(nodes))}
@@ -75,7 +78,7 @@ def _together(
     short: ResourceSet,
     request: Preemptor,
     rules: PreemptionRules,
-    given_way: Mapping[LabelName, int],
+    recent_preemptions: Mapping[LabelName, int],
 ) -> PreemptionPlan | PreemptionRefused:
     """Plan several places at once; each may be on any node that could hold it without its running tasks."""
     table = NodeTable()
@@ -108,7 +111,7 @@ def _together(
         gives=gives,
         preemptor=request,
         rules=rules,
-        given_way=given_way,
+        recent_preemptions=recent_preemptions,
     )
 
 

@@ -30,7 +30,7 @@ def admit(state: MeshState) -> None:
 
 def _pass(state: MeshState) -> bool:
     """Return False if the pass released reservations, so that another pass is worth while."""
-    state.evaluations, state.may_give_way = 0, None
+    state.evaluations, state.preemption_candidates = 0, None
     waiting: Any = state.queues.buckets()
     if state.reservations and _has_change(state, waiting):
         open_reservations(state)
@@ -148,7 +148,7 @@ def continue_eviction(state: MeshState, preemptor: TaskId | None) -> None:
         return
     eviction, record = end_eviction(state, preemptor), state.records.get(preemptor)
     if eviction is not None and record is not None and preemptor in state.queues:
-        state.may_give_way = None  # The cached candidates are stale: much may have happened since the last pass.
+        state.preemption_candidates = None  # The cached candidates are stale: much may have happened since the last pass.
         there = {task: nodes for task, nodes in eviction.places.items() if all(node in state.table for node in nodes)}
         try_now(state, record, {task: tuple(map(state.table.row, nodes)) for task, nodes in there.items()})
 

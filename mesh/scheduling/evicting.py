@@ -36,17 +36,26 @@ EVALUATIONS_MAX = 8
 def judge(state: MeshState, request: TaskRequest, now_ms: int) -> tuple[Scored, ...]:
     """Return every running task, with its eligibility as victim of this one. Changes nothing, so it also serves the dry run."""
     candidates = [_as_seen_by(state, request, candidate) for candidate in _what_runs(state)]
-    return evaluate(_preemptor(state, request), candidates, _rules(state), now_ms, given_way=_given_way(state, now_ms), scorer=state.scorer)
+    return evaluate(
+        _preemptor(state, request),
+        candidates,
+        _rules(state),
+        now_ms,
+        recent_preemptions=_recent_preemptions(state, now_ms),
+        scorer=state.scorer,
+    )
 
 
 def _eligible(state: MeshState, request: TaskRequest) -> tuple[Scored, ...]:
     """Return the eligible victims only. The list of running tasks is built once per pass."""
-    if state.may_give_way is None:
-        state.may_give_way = tuple(_what_runs(state))
-    there = (candidate for candidate in state.may_give_way if _still_runs(state, candidate.task))
+    if state.preemption_candidates is None:
+        state.preemption_candidates = tuple(_what_runs(state))
+    there = (candidate for candidate in state.preemption_candidates if _still_runs(state, candidate.task))
     candidates = [_as_seen_by(state, request, candidate) for candidate in there]
-    given_way = _given_way(state, state.now_ms)
-    return eligible(_preemptor(state, request), candidates, _rules(state), state.now_ms, given_way=given_way, scorer=state.scorer)
+    recent_preemptions = _recent_preemptions(state, state.now_ms)
+    return eligible(
+        _preemptor(state, request), candidates, _rules(state), state.now_ms, recent_preemptions=recent_preemptions, scorer=state.scorer
+    )
 
 
 def _still_runs(state: MeshState, task: TaskId) -> bool:
@@ -120,7 +129,7 @@ def plan_together_for(
         gives={task: given for task, given in gives.items() if given is not None},
         preemptor=preemptor,
         rules=state.settings.rules,
-        given_way=_given_way(state, now_ms),
+        recent_preemptions=_recent_preemptions(state, now_ms),
     )
 
 
@@ -153,7 +162,7 @@ def _plan(
         scored=scored,
         preemptor=_preemptor(state, request),
         rules=state.settings.rules,
-        given_way=_given_way(state, now_ms),
+        recent_preemptions=_recent_preemptions(state, now_ms),
         reusable=frozenset(group.group for group in state.groups.of_pool(request.pool) if _serves(bucket, group)),
     )
     if must_stop is None or isinstance(found, PreemptionRefused) or found.victims:
@@ -266,7 +275,7 @@ def _order_victims(state: MeshState, eviction: Eviction, found: PreemptionPlan) 
     for victim in found.victims:
         eviction.victims.add(victim.task)
         state.evicted[victim.task] = eviction.preemptor
-        state.given_way.append((state.now_ms, victim.label))
+        state.recent_preemptions.append((state.now_ms, victim.label))
         order_stop(state, state.records[victim.task], Reason.PREEMPTED, requeue=True, by=eviction.preemptor)
 
 
@@ -445,5 +454,5 @@ def _preemptor(state: MeshState, request: TaskRequest) -> Preemptor:
     )
 
 
-def _given_way(state: MeshState, now_ms: int) -> Counter[LabelName]:
-    return Counter(label for at_ms, label in state.given_way if at_ms > now_ms - MINUTE_MS)
+def _recent_preemptions(state: MeshState, now_ms: int) -> Counter[LabelName]:
+    return Counter(label for at_ms, label in state.recent_preemptions if at_ms > now_ms - MINUTE_MS)

@@ -43,7 +43,7 @@ def plan_together(
     gives: Mapping[TaskId, Gives],
     preemptor: Preemptor,
     rules: PreemptionRules,
-    given_way: Mapping[LabelName, int] = NO_COUNTS,
+    recent_preemptions: Mapping[LabelName, int] = NO_COUNTS,
 ) -> PreemptionPlan | PreemptionRefused:
     """Return a minimal set of victims whose capacity fits all places at once, or why there is none.
 
@@ -64,7 +64,7 @@ def plan_together(
         quota=quota_short,
         groups=groups_short,
         per_minute_max=rules.per_minute_max,
-        given_way=given_way,
+        recent_preemptions=recent_preemptions,
     )
     own = [offer for offer in offers if not offer.crosses]
     for asked in (own, offers) if 0 < len(own) < len(offers) else (offers,):
@@ -104,7 +104,7 @@ class _Search:
     quota: ResourceSet
     groups: int
     per_minute_max: int | None
-    given_way: Mapping[LabelName, int]
+    recent_preemptions: Mapping[LabelName, int]
     by_row: dict[int, list[_Offer]] = field(default_factory=dict)
 
     def among(self, offers: list[_Offer]) -> tuple[list[int], list[_Offer]] | None:
@@ -234,7 +234,7 @@ class _Search:
         """Return whether one more of the label exceeds the limit; if not, count it."""
         if self.per_minute_max is None:
             return False
-        count = counts.get(label, self.given_way.get(label, 0)) + 1
+        count = counts.get(label, self.recent_preemptions.get(label, 0)) + 1
         if count > self.per_minute_max:
             return True
         counts[label] = count

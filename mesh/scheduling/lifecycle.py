@@ -199,10 +199,10 @@ def _follow(state: MeshState, record: TaskRecord, to: TaskState, preemptor: Task
     if len(state.aftermath) > 1:
         return  # The loop further up the call stack processes it.
     while state.aftermath:
-        ended, how, gave_way_to = state.aftermath[0]
+        ended, how, preempted_for = state.aftermath[0]
         end_readers(state, ended.request.task, how)
         end_gang(state, ended, how)
-        continue_eviction(state, gave_way_to)
+        continue_eviction(state, preempted_for)
         state.aftermath.popleft()
 
 

@@ -53,7 +53,7 @@ def _on_node(state: MeshState, record: TaskRecord, bucket: Bucket, pool: Pool, a
         return refusal
     row = at[0] if at and _have_room(state, bucket, at) else bucket.candidates.pick(state.chance.draw)
     if row is None:
-        _make_way_on_nodes(state, bucket)
+        _preempt_on_nodes(state, bucket)
         return _no_node(state, bucket)
     state.bind_to_node(record, row, bucket.amounts)
     _begin(state, record, TaskState.SWAP)
@@ -75,11 +75,11 @@ def _on_group(state: MeshState, record: TaskRecord, bucket: Bucket, pool: Pool, 
         _take(state, record, group, Reason.GROUP_REUSED)
         return None
     if state.groups.dynamic_count(pool.spec.pool) >= spec.max_dynamic:
-        make_way_in_pool(state, pool.spec.pool)
+        preempt_in_pool(state, pool.spec.pool)
         return Reason.GROUPS_AT_LIMIT, f"pool {pool.spec.pool} has {spec.max_dynamic} placement groups, the limit (max_dynamic)"
     rows = at if at and _have_room(state, bucket, at) else rows_for(state, bucket)
     if rows is None:
-        _make_way_on_nodes(state, bucket)
+        _preempt_on_nodes(state, bucket)
         return _no_node(state, bucket)
     made = state.bind_to_new_group(record, bucket.key.shape, rows)
     _begin(state, record, TaskState.READY)
@@ -228,7 +228,7 @@ def _feasible_for_all(state: MeshState, bucket: Bucket) -> int:
     return min(len(state.candidates_of(bucket.key, bundle=bundle).feasible_rows()) for bundle in range(len(shape.bundles)))
 
 
-def make_way_in_pool(state: MeshState, pool: PoolName) -> None:
+def preempt_in_pool(state: MeshState, pool: PoolName) -> None:
     """Remove the longest idle group of a pool at its limit, so that a group of another shape can be created."""
     if any(group.state is GroupState.REMOVING for group in state.groups.of_pool(pool)):
         return  # One is already being removed.
@@ -236,7 +236,7 @@ def make_way_in_pool(state: MeshState, pool: PoolName) -> None:
         order_removal(state, group, Reason.GROUP_EVICTED)
 
 
-def _make_way_on_nodes(state: MeshState, bucket: Bucket) -> None:
+def _preempt_on_nodes(state: MeshState, bucket: Bucket) -> None:
     """Remove idle groups of any pool, oldest first, from the first node where that fits the task."""
     idle = state.groups.idle()
     if not idle or any(group.state is GroupState.REMOVING for group in state.groups.records.values()):

@@ -164,17 +164,17 @@ def evaluate(
     rules: PreemptionRules,
     now_ms: int,
     *,
-    given_way: Mapping[LabelName, int] = NO_COUNTS,
+    recent_preemptions: Mapping[LabelName, int] = NO_COUNTS,
     scorer: Scorer = score,
 ) -> tuple[Scored, ...]:
     """Return every candidate with its score and verdict, in the given order.
 
     Args:
-        given_way: Number of preemptions per label in the last minute.
+        recent_preemptions: Number of preemptions per label in the last minute.
         scorer: Replaces `score`. It affects the score only; rules of eligibility still apply.
     """
     allowed = _labels_in_reach(preemptor, rules)
-    return tuple([_judge(preemptor, candidate, rules, now_ms, allowed, given_way, scorer) for candidate in candidates])
+    return tuple([_judge(preemptor, candidate, rules, now_ms, allowed, recent_preemptions, scorer) for candidate in candidates])
 
 
 def eligible(
@@ -183,13 +183,19 @@ def eligible(
     rules: PreemptionRules,
     now_ms: int,
     *,
-    given_way: Mapping[LabelName, int] = NO_COUNTS,
+    recent_preemptions: Mapping[LabelName, int] = NO_COUNTS,
     scorer: Scorer = score,
 ) -> tuple[Scored, ...]:
     """Return the eligible results of `evaluate`, faster: ineligible candidates are not scored. Same arguments."""
     allowed = _labels_in_reach(preemptor, rules)
     within = [candidate for candidate in candidates if _out_of_reach(preemptor, candidate, rules, allowed) is None]
-    return tuple([found for found in evaluate(preemptor, within, rules, now_ms, given_way=given_way, scorer=scorer) if found.is_eligible])
+    return tuple(
+        [
+            found
+            for found in evaluate(preemptor, within, rules, now_ms, recent_preemptions=recent_preemptions, scorer=scorer)
+            if found.is_eligible
+        ]
+    )
 
 
 def _labels_in_reach(preemptor: Preemptor, rules: PreemptionRules) -> tuple[LabelName, ...]:
@@ -203,7 +209,7 @@ def _judge(
     rules: PreemptionRules,
     now_ms: int,
     allowed: tuple[LabelName, ...],
-    given_way: Mapping[LabelName, int],
+    recent_preemptions: Mapping[LabelName, int],
     scorer: Scorer,
 ) -> Scored:
     worth, label = scorer(candidate, preemptor.priority, rules, now_ms), candidate.label
@@ -216,9 +222,12 @@ def _judge(
         return Scored(candidate, worth, Reason.BELOW_MIN_RUN_TIME, f"it has run for {age_ms} ms of at least {rules.min_run_ms}")
     if not worth > rules.threshold:
         return Scored(candidate, worth, Reason.BELOW_THRESHOLD, f"its score {worth:.3f} is not above {rules.threshold:g}")
-    if rules.per_minute_max is not None and given_way.get(label, 0) >= rules.per_minute_max:
+    if rules.per_minute_max is not None and recent_preemptions.get(label, 0) >= rules.per_minute_max:
         return Scored(
-            candidate, worth, Reason.PREEMPTION_LIMIT, f"{given_way[label]} of {label or 'no label'} were preempted in the last minute"
+            candidate,
+            worth,
+            Reason.PREEMPTION_LIMIT,
+            f"{recent_preemptions[label]} of {label or 'no label'} were preempted in the last minute",
         )
     return Scored(candidate, worth, Reason.ELIGIBLE, f"its score is {worth:.3f}")
 

@@ -206,7 +206,7 @@ class MeshScheduler:
             state.tasks.add(request.task, TaskState.PLACEABLE, request.resources, request.job)
             queue(self.state, record, event.version)
             if state.job_places and use_place(state, record):
-                state.may_give_way = None
+                state.preemption_candidates = None
                 try_now(state, record)
 
     # -- running tasks -------------------------------------------------------------------------------------------------
@@ -355,8 +355,8 @@ class MeshScheduler:
 
     def _ticked(self, event: happened.Ticked) -> None:
         state = self.state
-        while state.given_way and state.given_way[0][0] <= event.at_ms - MINUTE_MS:
-            state.given_way.popleft()
+        while state.recent_preemptions and state.recent_preemptions[0][0] <= event.at_ms - MINUTE_MS:
+            state.recent_preemptions.popleft()
         expire_groups(state)
         end_overdue_places(state)
         for eviction in [kept for kept in state.evictions.values() if event.at_ms - kept.since_ms > state.settings.reservation_timeout_ms]:

@@ -126,7 +126,7 @@ class MeshSnapshot:
     tasks: tuple[TaskSnapshot, ...]
     evictions: tuple[EvictionSnapshot, ...]
     ended: Mapping[TaskId, TaskState]
-    given_way: tuple[tuple[int, LabelName], ...]
+    recent_preemptions: tuple[tuple[int, LabelName], ...]
     starts: Mapping[PoolName, tuple[int, ...]]
     reservations: tuple[ReservationSnapshot, ...] = ()
     job_places: tuple[JobPlaces, ...] = ()
@@ -161,7 +161,7 @@ def take(state: MeshState) -> MeshSnapshot:
         tasks=tuple(_task(state, record) for record in state.records.values()),
         evictions=tuple(_eviction(state, eviction) for eviction in state.evictions.values()),
         ended=dict(state.ended),
-        given_way=tuple(state.given_way),
+        recent_preemptions=tuple(state.recent_preemptions),
         starts={pool: tuple(times) for pool, times in state.starts.items()},
         reservations=tuple(_reservation(state, kept) for kept in state.reservations.values()),
         job_places=tuple(replace(places) for places in state.job_places.values()),
@@ -187,7 +187,7 @@ def restore(kept: MeshSnapshot, catalogue: Catalogue, scorer: Scorer) -> MeshSta
     for eviction in kept.evictions:
         _restore_eviction(state, eviction)
     state.ended = dict(kept.ended)
-    state.given_way = deque(kept.given_way)
+    state.recent_preemptions = deque(kept.recent_preemptions)
     for name, times in kept.starts.items():
         state.starts[name] = deque(times, maxlen=STARTS_KEPT)
     for reservation in kept.reservations:

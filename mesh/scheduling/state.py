@@ -80,7 +80,7 @@ class MeshState:
         self.agents: dict[AgentId, TaskId] = {}  #: Running agents with their tasks.
         self.ended: dict[TaskId, TaskState] = {}  #: Last ended tasks, oldest first.
         self.job_counts: dict[JobId, dict[NodeName, int]] = {}
-        self.given_way: deque[tuple[int, LabelName]] = deque()  #: Preemptions of the last minute.
+        self.recent_preemptions: deque[tuple[int, LabelName]] = deque()  #: Preemptions of the last minute.
         self.running: dict[float, int] = {}  #: Number of running preemptible tasks by priority.
         self.starts: dict[PoolName, deque[int]] = {}  #: Times of the last starts.
         self.arrivals = 0
@@ -93,7 +93,7 @@ class MeshState:
         self.refusals = 0  #: Grows when the set of unplaced tasks changes.
         self.aftermath: deque[tuple[TaskRecord, TaskState, TaskId | None]] = deque()  #: Ends whose effects on others are pending.
         self.evaluations = 0  #: Victim searches in this pass.
-        self.may_give_way: tuple[Candidate, ...] | None = None  #: Running tasks as found by this pass; None: not searched yet.
+        self.preemption_candidates: tuple[Candidate, ...] | None = None  #: Running tasks as found by this pass; None: not searched yet.
         self.reserve_rests: dict[PoolName, int] = {}  #: Until when no reserved group is ordered in a pool, since Ray refused one.
         self.made: set[GroupId] = set()  #: Groups that exist in Ray: they use resources; other groups have a promise.
         self.node_versions: dict[NodeName, int] = {}  #: Version of the last placement on each node.

@@ -63,7 +63,7 @@ def plan(
     scored: Sequence[Scored],
     preemptor: Preemptor,
     rules: PreemptionRules,
-    given_way: Mapping[LabelName, int] = NO_COUNTS,
+    recent_preemptions: Mapping[LabelName, int] = NO_COUNTS,
     reusable: Collection[GroupId] = (),
 ) -> PreemptionPlan | PreemptionRefused:
     """Return the cheapest minimal set of victims that lets the demand in, or why there is none.
@@ -73,7 +73,7 @@ def plan(
     Args:
         pool_short: Quota that the pool lacks for the demand; only victims of that pool, on any node, free it.
         free_by_row: Free amounts of each feasible node; an absent resource counts as zero.
-        given_way: As for `evaluate`; all victims together stay within `rules.per_minute_max`.
+        recent_preemptions: As for `evaluate`; all victims together stay within `rules.per_minute_max`.
         reusable: Placement groups that serve the demand unchanged.
     """
     return _Search(
@@ -84,7 +84,7 @@ def plan(
         pool=pool,
         preemptor=preemptor,
         per_minute_max=rules.per_minute_max,
-        given_way=given_way,
+        recent_preemptions=recent_preemptions,
         reusable=frozenset(reusable),
     ).best(free_by_row, scored)
 
@@ -116,7 +116,7 @@ class _Search:
     pool: PoolName
     preemptor: Preemptor
     per_minute_max: int | None
-    given_way: Mapping[LabelName, int]
+    recent_preemptions: Mapping[LabelName, int]
     reusable: frozenset[GroupId]
     by_row: dict[int, list[_Offer]] = field(default_factory=dict)
     of_pool: list[_Offer] = field(default_factory=list)  #: Offers with quota that is short, in the order of `_order`.
@@ -215,7 +215,7 @@ class _Search:
         """Return whether one more of the label exceeds the limit; if not, count it."""
         if self.per_minute_max is None:
             return False
-        counts[label] = counts.get(label, self.given_way.get(label, 0)) + 1
+        counts[label] = counts.get(label, self.recent_preemptions.get(label, 0)) + 1
         return counts[label] > self.per_minute_max
 
     def _spare(self, row: int, short: tuple[int, ...], taken: list[_Offer]) -> list[_Offer]:

@@ -16,13 +16,13 @@ from serve_apps.schemas.explanations import RunExplanation, StageExplanation
 from serve_apps.schemas.leases import LeasesView
 from serve_apps.schemas.plans import PlannedStageView, PlanView
 from serve_apps.schemas.quantities import Quantity
-from serve_apps.schemas.queues import ChangeView, GivesWayView, KeptBackView, QueueView, UnmetView, WaitingView
+from serve_apps.schemas.queues import ChangeView, KeptBackView, QueueView, UnmetView, VictimView, WaitingView
 from serve_apps.schemas.runs import BlockedView
 from serve_apps.schemas.stories import ChapterView, StoryView
 
 _PASSING = frozenset(reason.value for reason in PASSING)
 #: Reasons for preemption without a fault; the work runs again.
-_GAVE_WAY = frozenset(
+_CALL_PREEMPTED = frozenset(
     reason.value
     for reason in (Reason.QUOTA_RECLAIMED, Reason.QUOTA_REDUCED, Reason.FAIR_SHARE, Reason.PREEMPTED_WITHIN_TENANT, Reason.MESH_LEFT)
 )
@@ -91,8 +91,8 @@ def stage_picture(view: StageExplanation, now_ms: int) -> RenderableType:
     if view.changes:
         described = _levers(view.changes, view.tenant_position)
         parts += [Text(), _if("it would start", described), *described]
-    if view.gives_way:
-        parts += [Text(), Text("what it would preempt", style="bold"), _givers_table(view.gives_way)]
+    if view.victims:
+        parts += [Text(), Text("what it would preempt", style="bold"), _givers_table(view.victims)]
     if view.story:
         parts += [Text(), Text("history", style="bold"), _events_table(view)]
     return Group(*parts)
@@ -124,9 +124,9 @@ def plan_picture(view: PlanView) -> RenderableType:
         if stage.goes_first and stage.changes:
             described = _levers(stage.changes, stage.tenant_position)
             parts += [Text(), _if(f"stage {_number(stage.stage)} would start at once", described), *described]
-        if stage.gives_way:
+        if stage.victims:
             title = f"what stage {_number(stage.stage)} would preempt"
-            parts += [Text(), Text(title, style="bold"), _givers_table(stage.gives_way)]
+            parts += [Text(), Text(title, style="bold"), _givers_table(stage.victims)]
     parts += [_blocked_text(blocked) for blocked in view.blocked]
     return Group(*parts)
 
@@ -258,7 +258,7 @@ def _needs(stage: StageExplanation) -> str:
     return f"{_amounts(stage.slot)}; has {slots}" if slots else _amounts(stage.slot)
 
 
-def _givers_table(givers: Sequence[GivesWayView]) -> RenderableType:
+def _givers_table(givers: Sequence[VictimView]) -> RenderableType:
     table = RoomyTable(box=None, pad_edge=False, header_style="dim")
     for column in ("tenant", "mesh", "flavor", "amount", "because"):
         table.add_column(column, no_wrap=column not in ("tenant", "because"), overflow="fold")
@@ -327,7 +327,7 @@ def _why(reason: str, detail: str) -> Text:
 
 def _style(reason: str) -> str:
     """Return yellow for reasons that pass by themselves, red for those that need a change."""
-    return "yellow" if reason in _PASSING | _GAVE_WAY else "red"
+    return "yellow" if reason in _PASSING | _CALL_PREEMPTED else "red"
 
 
 def _start(one: WaitingView | StageExplanation | PlannedStageView, now_ms: int) -> str:

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from serve_apps.schemas.events import EventView
 from serve_apps.schemas.quantities import Quantity
-from serve_apps.schemas.queues import ChangeView, GivesWayView
+from serve_apps.schemas.queues import ChangeView, VictimView
 from serve_apps.schemas.runs import BlockedView
 from serve_apps.schemas.view import View
 
@@ -41,7 +41,7 @@ class StageExplanation(View):
     overdue_ms: int = Field(
         default=0, description="How long the work that must end first has overrun its estimate; `start_ms` is then null."
     )
-    gives_way: list[GivesWayView] = Field(default=[], description="Preemptions that its mesh or the planner would choose for the stage.")
+    victims: list[VictimView] = Field(default=[], description="Preemptions that its mesh or the planner would choose for the stage.")
     story: list[EventView] = Field(default=[], description="History of the stage; only if one stage is requested.")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from serve_apps.schemas.quantities import Quantity
-from serve_apps.schemas.queues import ChangeView, GivesWayView
+from serve_apps.schemas.queues import ChangeView, VictimView
 from serve_apps.schemas.runs import BlockedView
 from serve_apps.schemas.view import View
 
@@ -31,7 +31,7 @@ class PlannedStageView(View):
     overdue_ms: int = Field(
         default=0, description="How long the work that must end first has overrun its estimate; `start_ms` is then null."
     )
-    gives_way: list[GivesWayView] = Field(default=[])
+    victims: list[VictimView] = Field(default=[])
 
 
 class PlanView(View):

@@ -19,7 +19,7 @@ class ChangeView(View):
     words: str = Field(description="The change in words, as the end of the sentence `it would start if …`.")
 
 
-class GivesWayView(View):
+class VictimView(View):
     """A lease that would be shrunk, and the stages that would be preempted."""
 
     mesh: str

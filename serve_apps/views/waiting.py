@@ -14,7 +14,7 @@ from dag.rehearsal import Rehearsal, RehearsedStage
 from dag.runs import NodeRecord, RunEvent, RunRecord, RunSummary, StageRecord
 from dag.states import NodeState, StageState
 from federation.dispatch import QueuedStage
-from federation.explaining.answers import GivesWay, Outlook
+from federation.explaining.answers import LeaseVictim, Outlook
 from federation.leases import Chapter
 from federation.planning.values import Unmet
 from federation.quota.explain import Change
@@ -25,7 +25,7 @@ from mesh.resources import ResourceSet
 from serve_apps.looks.waits import detail_of, words_of
 from serve_apps.schemas.explanations import RunExplanation, StageExplanation
 from serve_apps.schemas.plans import PlannedStageView, PlanView
-from serve_apps.schemas.queues import ChangeView, GivesWayView, KeptBackView, UnmetView, WaitingView
+from serve_apps.schemas.queues import ChangeView, KeptBackView, UnmetView, VictimView, WaitingView
 from serve_apps.schemas.stories import ChapterView
 from serve_apps.views.federation import Within, quantities, quantity
 from serve_apps.views.runs import BLOCKED_NAMED, blocked_of, event_view
@@ -109,9 +109,9 @@ def change_view(change: Change) -> ChangeView:
     )
 
 
-def gives_way_view(one: GivesWay, within: Within) -> GivesWayView:
+def victim_view(one: LeaseVictim, within: Within) -> VictimView:
     """Return the preempted lease; its tenant is named only if the caller's key covers it."""
-    return GivesWayView(
+    return VictimView(
         mesh=one.mesh,
         tenant=one.tenant if within(one.tenant) else None,
         flavor=one.flavor,
@@ -144,7 +144,7 @@ def stage_explanation(
         changes=[change_view(change) for change in outlook.changes] if outlook is not None else [],
         start_ms=outlook.start_ms if outlook is not None else None,
         overdue_ms=outlook.overdue_ms if outlook is not None else 0,
-        gives_way=[gives_way_view(one, within) for one in outlook.gives_way] if outlook is not None else [],
+        victims=[victim_view(one, within) for one in outlook.victims] if outlook is not None else [],
         story=[event_view(event) for event in story],
     )
 
@@ -218,7 +218,7 @@ def _planned_view(one: RehearsedStage, outlook: Outlook, within: Within) -> Plan
         changes=[change_view(change) for change in outlook.changes],
         start_ms=outlook.start_ms if one.goes_first else None,
         overdue_ms=outlook.overdue_ms if one.goes_first else 0,
-        gives_way=[gives_way_view(each, within) for each in outlook.gives_way] if one.goes_first else [],
+        victims=[victim_view(each, within) for each in outlook.victims] if one.goes_first else [],
     )
 
 

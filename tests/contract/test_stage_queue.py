@@ -25,11 +25,11 @@ from federation.store.keys import Keys
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_queue import RedisStageQueue
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.giving_way import YieldRules
 from mesh.ids import FlavorName, MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import Failure, InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageLost, StageStarted, StageWaiting
 from mesh.reasons import Reason
 from mesh.resources import NOTHING, ResourceSet
+from mesh.stage_preemption import PreemptionPolicy
 from mesh.stages import StageSpec, TaskSpec
 from mesh.values import Encoding, StoredValue
 from mesh.wire import decode
@@ -53,7 +53,7 @@ def spec(stage=ONE, *, run=RUN, priority=0) -> StageSpec:
         slot=SLOT,
         width=2,
         priority=priority,
-        yielding=YieldRules(takes=True, min_run_ms=7, flavors=("spot", "standard"), in_order=True),
+        preemption=PreemptionPolicy(takes=True, min_run_ms=7, flavors=("spot", "standard"), in_order=True),
         runtime_env={"env_vars": {}},
     )
 
@@ -115,7 +115,7 @@ def test_a_queued_stage_tells_what_a_mesh_must_know(store):
     (queued,) = store.queue.waiting(WEST)
     assert (queued.stage, queued.run, queued.tenant, queued.width, queued.priority) == (ONE, RUN, LAB, 2, 7)
     assert queued.slot == {"cpu": 10_000, "memory": 2**30}
-    assert queued.yielding == YieldRules(takes=True, min_run_ms=7, flavors=("spot", "standard"), in_order=True)
+    assert queued.preemption == PreemptionPolicy(takes=True, min_run_ms=7, flavors=("spot", "standard"), in_order=True)
     assert queued.reason is Reason.WAITING_IN_QUEUE
 
 

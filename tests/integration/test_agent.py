@@ -28,7 +28,7 @@ from mesh.ids import TaskId
 from mesh.reasons import Reason
 from mesh.runtime.supervision.agent import Agent
 from mesh.runtime.supervision.agent_context import current_task
-from mesh.runtime.supervision.agent_errors import NoSuchMethod, NothingHosted, TaskGaveWay
+from mesh.runtime.supervision.agent_errors import CallPreempted, NoSuchMethod, NothingHosted
 from mesh.runtime.supervision.agent_orders import (
     AgentStatus,
     Failed,
@@ -476,7 +476,7 @@ def test_calls_of_a_stopped_task_are_told_to_look_elsewhere(agent):
     given = order(Box, 1)
     get(agent.host.remote(given))
     stop(agent, given)
-    with pytest.raises((NothingHosted, TaskGaveWay)):
+    with pytest.raises((NothingHosted, CallPreempted)):
         get(agent.call.remote("get"))
 
 

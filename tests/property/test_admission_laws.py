@@ -20,10 +20,10 @@ from mesh.admission_events import (
     WorkloadWithdrawn,
 )
 from mesh.admission_invariants import violations
-from mesh.giving_way import YieldRules
 from mesh.pools import PoolSpec
 from mesh.reasons import Reason
 from mesh.resources import NOTHING, ResourceSet
+from mesh.stage_preemption import PreemptionPolicy
 
 REFUSALS = [Reason.QUOTA_EXHAUSTED, Reason.QUOTA_TOO_SMALL, Reason.LEDGER_UNREACHABLE]
 slots = st.builds(lambda cpu, gpu: ResourceSet({"cpu": cpu, "gpu": gpu}), st.integers(0, 4), st.integers(0, 2))
@@ -33,7 +33,7 @@ class AnyInterleaving(RuleBasedStateMachine):
     """Holds what the scheduler has decided so far: leases asked for and not answered, work started and not ended."""
 
     names = Bundle("names")
-    yielding = YieldRules(flavors=("f1",))
+    preemption = PreemptionPolicy(flavors=("f1",))
 
     @initialize(capacities=st.lists(st.tuples(st.integers(0, 8), st.integers(0, 3)), min_size=1, max_size=3))
     def begin(self, capacities):
@@ -67,7 +67,7 @@ class AnyInterleaving(RuleBasedStateMachine):
     def offer(self, slot, width, priority):
         self.count += 1
         name = f"w{self.count}"
-        self.report(WorkloadOffered(workload=name, tenant="acme", slot=slot, width=width, priority=priority, yielding=self.yielding))
+        self.report(WorkloadOffered(workload=name, tenant="acme", slot=slot, width=width, priority=priority, preemption=self.preemption))
         return name
 
     @rule(name=names, slot=slots)
@@ -170,7 +170,7 @@ class AnyInterleaving(RuleBasedStateMachine):
 class InOrder(AnyInterleaving):
     """The same, where the tenant's stages start in order: but for whom others stop, the first in line is the only one that is tried."""
 
-    yielding = YieldRules(flavors=("f1",), in_order=True)
+    preemption = PreemptionPolicy(flavors=("f1",), in_order=True)
 
     def report(self, *events):
         gathering = {name for name, kept in self.scheduler.workloads.items() if kept.state is WorkloadState.GATHERING}

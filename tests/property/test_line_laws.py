@@ -21,11 +21,11 @@ from mesh.admission import StageAdmission, WorkloadState
 from mesh.admission_decisions import AcquireLease
 from mesh.admission_events import LeaseGranted, LeaseRefused, WorkloadOffered
 from mesh.clock import ManualClock
-from mesh.giving_way import YieldRules
 from mesh.ids import FlavorName, MeshId, PoolName, RunId, StageId, TenantPath
 from mesh.pools import PoolSpec
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
+from mesh.stage_preemption import PreemptionPolicy
 
 STD, POOL, LAB, EAST = FlavorName("std"), PoolName("p"), TenantPath("lab"), MeshId("east")
 CPU = ResourceSet.of({"cpu": 1})
@@ -42,7 +42,7 @@ def admitted(cpus: int, quota: int, work: list[tuple[int, int]]) -> tuple[StageA
             slot=CPU.times(size),
             width=1,
             priority=priority,
-            yielding=YieldRules(in_order=True),
+            preemption=PreemptionPolicy(in_order=True),
         )
         for number, (size, priority) in enumerate(work)
     ]

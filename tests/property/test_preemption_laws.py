@@ -152,6 +152,8 @@ def test_no_history_of_plans_lets_tasks_evict_each_other_in_a_circle(history, da
 @settings(max_examples=100)
 def test_whoever_is_found_eligible_without_the_rest_is_who_the_dry_run_says(crowd, threshold, per_minute_max, cross_pool):
     rules = replace(RULES, threshold=threshold, per_minute_max=per_minute_max, cross_pool=cross_pool)
-    given_way = {"own": 1}
-    response = evaluate(PREEMPTOR, crowd, rules, NOW_MS, given_way=given_way)
-    assert eligible(PREEMPTOR, crowd, rules, NOW_MS, given_way=given_way) == tuple(found for found in response if found.is_eligible)
+    recent_preemptions = {"own": 1}
+    response = evaluate(PREEMPTOR, crowd, rules, NOW_MS, recent_preemptions=recent_preemptions)
+    assert eligible(PREEMPTOR, crowd, rules, NOW_MS, recent_preemptions=recent_preemptions) == tuple(
+        found for found in response if found.is_eligible
+    )

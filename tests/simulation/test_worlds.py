@@ -223,7 +223,7 @@ def with_priority(spec: dict[str, object], run: str, priority: int) -> dict[str,
     return {**spec, "id": run}
 
 
-def gave_way(world: World, run: RunId) -> int:
+def preempted(world: World, run: RunId) -> int:
     return sum(event.kind == "stage" and event.reason is Reason.PREEMPTED_WITHIN_TENANT for event in world.runs.events(run, 0, 10_000))
 
 
@@ -259,9 +259,9 @@ def test_urgent_work_stops_less_urgent_work_of_its_tenant_which_ends_later_and_r
     first, last = world.runs.load(fast), world.runs.load(slow)
     assert first is not None
     assert last is not None
-    assert gave_way(world, fast) == 0
+    assert preempted(world, fast) == 0
     if not faults.kill:
-        assert gave_way(world, slow) > 0
+        assert preempted(world, slow) > 0
         assert first.ended_ms < last.ended_ms
     check_end(world, urgent, first)
     check_end(world, patient, last)
@@ -274,7 +274,7 @@ def test_nobody_stops_where_the_tenant_wants_no_stops() -> None:
     step_until(world, slow, StageState.RUNNING)
     submit(world, with_priority(graph(2, nodes=8, pinned=0), "urgent", 7))
     run_to_the_end(world, slow)
-    assert gave_way(world, slow) == 0
+    assert preempted(world, slow) == 0
 
 
 @pytest.mark.seeds(4)

@@ -130,7 +130,7 @@ local function grows(lease)
 end
 
 -- Set the deadline for amounts above the target; a running deadline is never extended.
-local function give_way_by(lease, latest)
+local function shrink_by(lease, latest)
   lease.cut = shrinks(lease) and min(lease.cut > 0 and lease.cut or latest, latest) or 0
 end
 

@@ -77,7 +77,7 @@ for _, raise in ipairs(raised) do
 end
 for _, lease in ipairs(LEASE_ORDER) do
   if lease.changed then
-    give_way_by(lease, lease.latest)
+    shrink_by(lease, lease.latest)
     shrinking[lease.holder] = shrinking[lease.holder] or lease.cut > 0
   end
 end

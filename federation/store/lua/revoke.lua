@@ -20,7 +20,7 @@ for _, holder in ipairs(redis.call('ZRANGE', DUE, 0, -1)) do
         end
         note_change(lease, is_hard and 'revoke hard' or 'revoke')
         lease.token = is_hard and lease.version or lease.token
-        give_way_by(lease, session.expires)
+        shrink_by(lease, session.expires)
         revoked = revoked + 1
       end
     end

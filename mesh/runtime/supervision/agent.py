@@ -26,7 +26,7 @@ from mesh.ids import AgentId, NodeName, TaskId
 from mesh.jobs.members import LEADER_ADDRESS
 from mesh.reasons import Reason
 from mesh.runtime.connection import keep_connected
-from mesh.runtime.supervision.agent_errors import NothingHosted, TaskGaveWay
+from mesh.runtime.supervision.agent_errors import CallPreempted, NothingHosted
 from mesh.runtime.supervision.agent_orders import (
     METRICS_PERIOD_MS,
     AgentStatus,
@@ -94,7 +94,7 @@ class HostingAgent:
         Raises:
             NothingHosted: The agent hosts no task, or not the one that was called.
             NoSuchMethod: The object has no such method.
-            TaskGaveWay: The task was asked to stop.
+            CallPreempted: The task was asked to stop.
         """
         hosted = self._hosted
         if hosted is None:
@@ -229,7 +229,7 @@ class HostingAgent:
             reason = Reason.USER_ERROR
             restored, methods = hosted.build(cls, handlers if isinstance(handlers, StateHandlers) else StateHandlers(), order.saved)
             address = (hosted.address() or order.environment[LEADER_ADDRESS]) if order.wants_address else ""
-        except TaskGaveWay as stopped:
+        except CallPreempted as stopped:
             return self._failed(order, Reason.PREEMPTED, str(stopped))  # `stop` releases the object.
         except BaseException as error:  # noqa: BLE001 - any error of user code is reported
             return self._let_go_of(hosted, order, _reason_of(error, reason), error)

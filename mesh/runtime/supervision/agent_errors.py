@@ -13,7 +13,7 @@ class NoSuchMethod(MeshError, AttributeError):
     """The task's object has no such method; the message lists its methods."""
 
 
-class TaskGaveWay(MeshError):
+class CallPreempted(MeshError):
     """The call was not finished because its task was asked to stop. State is saved as configured; call again later."""
 
 
@@ -26,5 +26,5 @@ class TaskPreempted(BaseException):
 
     Not an `Exception`, like `KeyboardInterrupt` and `asyncio.CancelledError`: training loops catch `Exception` and continue
     with the next batch, and they must stop here. Code that needs to clean up catches this class by name and raises it again.
-    It never leaves the agent: callers see `TaskGaveWay`.
+    It never leaves the agent: callers see `CallPreempted`.
     """

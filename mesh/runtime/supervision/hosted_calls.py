@@ -16,7 +16,7 @@ from typing import Any
 from mesh.ids import TaskId
 from mesh.reasons import Reason
 from mesh.runtime.supervision.agent_context import TaskContext
-from mesh.runtime.supervision.agent_errors import NoSuchMethod, NothingHosted, TaskGaveWay, TaskPreempted
+from mesh.runtime.supervision.agent_errors import CallPreempted, NoSuchMethod, NothingHosted, TaskPreempted
 from mesh.runtime.supervision.agent_orders import call_name
 from mesh.runtime.supervision.error_serialization import serialize_error
 from mesh.runtime.supervision.loop_thread import LoopThread
@@ -52,7 +52,7 @@ class HostedCalls:
         Raises:
             NothingHosted: The `call_name` is of another task or attempt.
             NoSuchMethod: The object has no method of this name.
-            TaskGaveWay: The task was asked to stop, before or during the call.
+            CallPreempted: The task was asked to stop, before or during the call.
             BaseException: Whatever the method raises.
         """
         bound = self._methods.get(method)
@@ -60,7 +60,7 @@ class HostedCalls:
             bound = self._look_up(method)
         with self._lock:
             if self._is_closed:
-                raise self._gave_way(method)
+                raise self._call_preempted(method)
             self.running += 1
             self.calls += 1
         try:
@@ -139,7 +139,7 @@ class HostedCalls:
                 f"{method} was called, but this agent hosts task {self.task}, attempt {self.attempt}; ask the mesh where it runs now"
             )
         if self._is_closed:
-            raise self._gave_way(method)
+            raise self._call_preempted(method)
         is_hidden = method.startswith("__") and method != "__call__"
         found = None if is_hidden else getattr(self._actor, method, None)
         if not callable(found):
@@ -165,7 +165,7 @@ class HostedCalls:
     def _counted(self, calls: int = 0) -> Iterator[None]:
         with self._lock:
             if self._is_closed:
-                raise self._gave_way("nothing")
+                raise self._call_preempted("nothing")
             self.running += 1
             self.calls += calls
         try:
@@ -178,15 +178,15 @@ class HostedCalls:
     def _understood(self, error: BaseException, method: str) -> BaseException:
         """Return the error that the caller sees."""
         if isinstance(error, TaskPreempted) or (self._is_closed and isinstance(error, asyncio.CancelledError)):
-            return self._gave_way(method)
+            return self._call_preempted(method)
         self.failures += 1
         if isinstance(error, (Exception, SystemExit, KeyboardInterrupt)):
             return error
         # Ray takes any other exception for a crash of the worker itself.
         return RuntimeError(f"{method} raised {serialize_error(error).words}")
 
-    def _gave_way(self, method: str) -> TaskGaveWay:
-        return TaskGaveWay(f"{method} of task {self.task} was not finished: the task, attempt {self.attempt}, was asked to stop")
+    def _call_preempted(self, method: str) -> CallPreempted:
+        return CallPreempted(f"{method} of task {self.task} was not finished: the task, attempt {self.attempt}, was asked to stop")
 
 
 _OVER = object()

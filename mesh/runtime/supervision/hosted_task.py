@@ -12,7 +12,7 @@ from typing import Any
 
 from mesh.ids import AgentId
 from mesh.runtime.supervision.agent_context import Send, TaskContext, make_current
-from mesh.runtime.supervision.agent_errors import TaskGaveWay
+from mesh.runtime.supervision.agent_errors import CallPreempted
 from mesh.runtime.supervision.agent_orders import AgentStatus, Ended, HostOrder, PickledArguments, StopHow, StopOrder, Stopped
 from mesh.runtime.supervision.bounded_call import Hangs, Raised, call_bounded
 from mesh.runtime.supervision.error_serialization import serialize_error
@@ -60,7 +60,7 @@ class HostedTask(HostedCalls):
         """Build the object and restore its state; return the way of restoring, and the object's public methods.
 
         Raises:
-            TaskGaveWay: The task was asked to stop meanwhile.
+            CallPreempted: The task was asked to stop meanwhile.
             BaseException: Whatever the user's constructor raises; an error of an argument.
         """
         self._handlers = handlers
@@ -112,7 +112,7 @@ class HostedTask(HostedCalls):
                 try:
                     with self._counted():  # Counted until the end is recorded; a stop in between would miss it.
                         self.ended = self._run_entry()
-                except TaskGaveWay as stopped:
+                except CallPreempted as stopped:
                     self.ended = Ended(task=self.task, attempt=self.attempt, error=str(stopped), stopped=True)
                 if not self.ended.stopped:
                     self._send("ended", self.ended)
@@ -124,7 +124,7 @@ class HostedTask(HostedCalls):
         try:
             args, kwargs = read_arguments(self._entry_arguments, timeout_s=self._wait_s)
             value = self.call(self._entry, args, kwargs)
-        except TaskGaveWay as stopped:
+        except CallPreempted as stopped:
             return Ended(task=self.task, attempt=self.attempt, error=str(stopped), stopped=True)
         except BaseException as error:  # noqa: BLE001 - any error of user code is reported, SystemExit too
             reported = serialize_error(error)

@@ -25,7 +25,7 @@ from ray.exceptions import RayActorError, RayTaskError
 
 from mesh.actors.members import GroupMember
 from mesh.actors.selection import Draw, Load, Strategy
-from mesh.runtime.supervision.agent_errors import NothingHosted, TaskGaveWay
+from mesh.runtime.supervision.agent_errors import CallPreempted, NothingHosted
 from mesh.runtime.supervision.agent_orders import call_name
 from mesh.runtime.supervision.user_words import unsendable
 
@@ -227,7 +227,7 @@ def is_lost(error: BaseException) -> bool:
 
     An agent's own code can meet a dead actor too: then Ray raises a `RayTaskError`, and the agent is alive.
     """
-    return isinstance(error, (NothingHosted, TaskGaveWay)) or (isinstance(error, RayActorError) and not isinstance(error, RayTaskError))
+    return isinstance(error, (NothingHosted, CallPreempted)) or (isinstance(error, RayActorError) and not isinstance(error, RayTaskError))
 
 
 def _unknown() -> None:

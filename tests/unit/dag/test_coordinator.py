@@ -28,10 +28,10 @@ from federation.store.memory_registry import MemoryRegistry
 from federation.tenant_orders import TenantStop
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.clock import ManualClock
-from mesh.giving_way import YieldRules
 from mesh.messages import Failure, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageStarted
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
+from mesh.stage_preemption import PreemptionPolicy
 from mesh.values import Encoding, StoredValue
 from mesh.wire import encode
 
@@ -1144,17 +1144,17 @@ def test_a_refusal_that_another_coordinator_was_faster_with_is_made_once(root):
     [
         pytest.param(
             {"policies": Policies(within_queue=PreemptionMode.LOWER_PRIORITY)},
-            YieldRules(takes=True, min_run_ms=5, reservation_timeout_ms=9),
+            PreemptionPolicy(takes=True, min_run_ms=5, reservation_timeout_ms=9),
             id="by rule",
         ),
         pytest.param(
             {"policies": Policies(within_queue=PreemptionMode.LOWER_PRIORITY), "min_run_ms": 7},
-            YieldRules(takes=True, min_run_ms=7, reservation_timeout_ms=9),
+            PreemptionPolicy(takes=True, min_run_ms=7, reservation_timeout_ms=9),
             id="with the tenant's own minimum run time",
         ),
         pytest.param(
             {"policies": Policies(within_queue=PreemptionMode.NEVER)},
-            YieldRules(takes=False, min_run_ms=5, reservation_timeout_ms=9),
+            PreemptionPolicy(takes=False, min_run_ms=5, reservation_timeout_ms=9),
             id="never",
         ),
     ],
@@ -1164,7 +1164,7 @@ def test_a_stage_is_told_whether_others_of_its_tenant_stop_for_it(root, settings
     root.submit(a="")
     root.coordinator.step(0)
     (queued,) = root.store.waiting("east")
-    assert queued.yielding == rules
+    assert queued.preemption == rules
 
 
 def test_a_stage_is_told_the_order_of_flavors_and_whether_it_starts_in_order(root):
@@ -1172,7 +1172,7 @@ def test_a_stage_is_told_the_order_of_flavors_and_whether_it_starts_in_order(roo
     root.submit(a="")
     root.coordinator.step(0)
     (queued,) = root.store.waiting("east")
-    assert (queued.yielding.flavors, queued.yielding.in_order) == (("spot", "standard"), True)
+    assert (queued.preemption.flavors, queued.preemption.in_order) == (("spot", "standard"), True)
 
 
 @pytest.mark.parametrize("flavors", [("standard", "spot"), ("spot", "standard")], ids=" before ".join)
@@ -1192,4 +1192,6 @@ def test_less_urgent_stages_stop_where_nobody_said_anything(root):
     root.submit(a="")
     root.coordinator.step(0)
     (queued,) = root.store.waiting("east")
-    assert queued.yielding == YieldRules(takes=True, min_run_ms=Rules().min_run_ms, reservation_timeout_ms=Rules().reservation_timeout_ms)
+    assert queued.preemption == PreemptionPolicy(
+        takes=True, min_run_ms=Rules().min_run_ms, reservation_timeout_ms=Rules().reservation_timeout_ms
+    )

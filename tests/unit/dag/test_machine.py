@@ -15,10 +15,10 @@ from dag.retrying import RETRY_RULES
 from dag.runs import CancelStage, DeliverInput, ForgetRun, NodeRecord, RunRecord, SendStage
 from dag.states import NODE_ENDS, NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS, NodeState, RunState, StageState
 from mesh.errors import IllegalTransition
-from mesh.giving_way import YieldRules
 from mesh.messages import Failure, InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageLost, StageStarted, StageWaiting
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
+from mesh.stage_preemption import PreemptionPolicy
 from mesh.values import Encoding, StoredValue
 
 NOW_MS = 1_000
@@ -1167,10 +1167,10 @@ def test_a_stage_that_ended_in_its_queue_waits_for_nothing_any_more():
 
 def test_a_stage_takes_along_what_holds_among_the_stages_of_its_tenant():
     run = Driven("a:")
-    rules = YieldRules(takes=True, min_run_ms=7, reservation_timeout_ms=9)
-    run.take(StartsAllowed(yielding=rules), NodesPlaced(placements={"a": Placement(mesh="east", why="")}))
+    rules = PreemptionPolicy(takes=True, min_run_ms=7, reservation_timeout_ms=9)
+    run.take(StartsAllowed(preemption=rules), NodesPlaced(placements={"a": Placement(mesh="east", why="")}))
     (sent,) = run.decisions
-    assert sent.spec.yielding == rules
+    assert sent.spec.preemption == rules
 
 
 # -- the tables ------------------------------------------------------------------------------------------------------------

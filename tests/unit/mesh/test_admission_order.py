@@ -17,12 +17,12 @@ from mesh.admission_events import (
 )
 from mesh.admission_invariants import violations
 from mesh.admission_order import Lines
-from mesh.giving_way import YieldRules
 from mesh.pools import PoolSpec
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
+from mesh.stage_preemption import PreemptionPolicy
 
-IN_ORDER = YieldRules(in_order=True)
+IN_ORDER = PreemptionPolicy(in_order=True)
 
 
 def cpu(count):
@@ -34,7 +34,7 @@ def mesh(*pools):
 
 
 def offer(name, cpus=1, *, priority=0, tenant="acme", rules=IN_ORDER):
-    return WorkloadOffered(workload=name, tenant=tenant, slot=cpu(cpus), width=1, priority=priority, yielding=rules)
+    return WorkloadOffered(workload=name, tenant=tenant, slot=cpu(cpus), width=1, priority=priority, preemption=rules)
 
 
 def granted(name):
@@ -69,7 +69,7 @@ def test_small_work_does_not_start_before_the_large_work_that_came_first(full):
 
 
 def test_without_strict_order_small_work_starts_meanwhile(full):
-    decisions = full.handle(offer("large", 4, rules=YieldRules()), offer("small", 1, rules=YieldRules()))
+    decisions = full.handle(offer("large", 4, rules=PreemptionPolicy()), offer("small", 1, rules=PreemptionPolicy()))
     assert asked(decisions) == ["small"]
 
 
@@ -159,7 +159,7 @@ def test_work_that_was_found_running_stands_in_nobodys_way():
 
 
 def test_pools_are_tried_in_the_order_of_flavors_then_in_that_of_the_mesh():
-    rules = YieldRules(flavors=("spot", "standard"))
+    rules = PreemptionPolicy(flavors=("spot", "standard"))
     scheduler = mesh(("a", 1, "other"), ("b", 1, "standard"), ("c", 1, "spot"), ("d", 1, "spot"))
     decisions = scheduler.handle(*(offer(f"w{number}", tenant=f"t{number}", rules=rules) for number in range(4)))
     assert [each.pool for each in decisions if isinstance(each, AcquireLease)] == ["c", "d", "b", "a"]
@@ -167,7 +167,7 @@ def test_pools_are_tried_in_the_order_of_flavors_then_in_that_of_the_mesh():
 
 def test_without_an_order_of_flavors_pools_are_tried_in_the_order_of_the_mesh():
     scheduler = mesh(("a", 1, "other"), ("b", 1, "standard"))
-    decisions = scheduler.handle(offer("w", rules=YieldRules()))
+    decisions = scheduler.handle(offer("w", rules=PreemptionPolicy()))
     assert [each.pool for each in decisions if isinstance(each, AcquireLease)] == ["a"]
 
 

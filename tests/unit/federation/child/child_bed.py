@@ -13,9 +13,9 @@ from federation.store.memory import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.admission_invariants import violations
 from mesh.clock import ManualClock
-from mesh.giving_way import NEVER_TAKES
 from mesh.resources import ResourceSet
 from mesh.simulated_host import SimulatedHost
+from mesh.stage_preemption import NEVER_PREEMPTS
 from mesh.stages import StageSpec, TaskSpec
 from mesh.values import Encoding, StoredValue
 from mesh.wire import decode
@@ -81,14 +81,14 @@ class Federation:
         )
         self.response = []
 
-    def submit(self, name, *tasks, tenant="acme", width=1, slot=CPU, priority=0, yielding=NEVER_TAKES):
+    def submit(self, name, *tasks, tenant="acme", width=1, slot=CPU, priority=0, preemption=NEVER_PREEMPTS):
         """A task: `name: needs`."""
         made = []
         for text in tasks or ("a:",):
             node, _, needs = text.partition(":")
             made.append(TaskSpec(node=node, attempt=1, function="call:m:f", inputs=tuple(needs.split()), resources=slot))
         spec = StageSpec(
-            stage=name, run="r", tenant=tenant, tasks=tuple(made), slot=slot, width=width, priority=priority, yielding=yielding
+            stage=name, run="r", tenant=tenant, tasks=tuple(made), slot=slot, width=width, priority=priority, preemption=preemption
         )
         self.store.submit("east", spec)
 

@@ -43,7 +43,7 @@ def names(adoption):
 def test_what_runs_and_is_claimed_goes_on_where_it_was_let_in():
     adoption = sorted_out([stage(kept=note(slots=2))], [claimed()])
     (goes_on,) = adoption.stages
-    assert (goes_on.holder, goes_on.gives_way, goes_on.amounts, goes_on.payer) == (2, False, CPU.times(2), ("lab", "standard"))
+    assert (goes_on.holder, goes_on.is_preempted, goes_on.amounts, goes_on.payer) == (2, False, CPU.times(2), ("lab", "standard"))
     assert (goes_on.found.pool, goes_on.found.slots, goes_on.found.offer.workload) == ("general", 2, "s")
     assert adoption.missing == ()
 
@@ -103,7 +103,7 @@ def test_a_stage_that_takes_nothing_needs_no_lease():
 
 def test_one_that_was_asked_to_stop_gives_way_unless_somebody_has_cancelled_it():
     stopped = [stage(is_cancelled=True)]
-    assert [sorted_out(stopped, [claimed(cancelled=by_user)]).stages[0].gives_way for by_user in (False, True)] == [True, False]
+    assert [sorted_out(stopped, [claimed(cancelled=by_user)]).stages[0].is_preempted for by_user in (False, True)] == [True, False]
 
 
 def test_the_highest_token_is_that_of_session_holder_claim_or_lease():

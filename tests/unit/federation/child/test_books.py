@@ -10,7 +10,7 @@ def test_what_runs_may_be_asked_to_stop_until_it_has_been_asked(busy):
     (occupant,) = books.occupants()
     assert (occupant.stage, occupant.tenant, occupant.pool, occupant.amounts) == ("s", "acme", "general", CPU)
     assert tuple(books.leaving()) == ()
-    books.running["s"].give_way(busy.host)
+    books.running["s"].preempt(busy.host)
     (leaving,) = books.leaving()
     assert (leaving.stage, leaving.pool, leaving.amounts) == ("s", "general", CPU)
     assert tuple(books.occupants()) == ()

@@ -15,11 +15,11 @@ from federation.store.memory import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.admission_invariants import violations
 from mesh.clock import ManualClock
-from mesh.giving_way import NEVER_TAKES, YieldRules
 from mesh.messages import NodeSucceeded, StageLost
 from mesh.reasons import Reason
 from mesh.resources import NOTHING, ResourceSet
 from mesh.simulated_host import SimulatedHost
+from mesh.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
 from mesh.stages import StageSpec, TaskSpec
 from mesh.wire import decode
 
@@ -76,12 +76,12 @@ class World:
         self.child.beat()
         assert violations(self.child._books.admission) == []
 
-    def submit(self, name="s", *tasks, priority=0, yielding=NEVER_TAKES):
+    def submit(self, name="s", *tasks, priority=0, preemption=NEVER_PREEMPTS):
         made = []
         for text in tasks or ("a:",):
             node, _, needs = text.partition(":")
             made.append(TaskSpec(node=node, attempt=1, function="call:m:f", inputs=tuple(needs.split()), resources=CPU))
-        spec = StageSpec(stage=name, run="r", tenant="acme", tasks=tuple(made), slot=CPU, width=1, priority=priority, yielding=yielding)
+        spec = StageSpec(stage=name, run="r", tenant="acme", tasks=tuple(made), slot=CPU, width=1, priority=priority, preemption=preemption)
         self.store.submit("east", spec)
 
     def run(self, name="s", *tasks):
@@ -229,7 +229,7 @@ def test_what_goes_on_is_not_stopped_for_what_is_being_stopped():
     world.store.plan_apply(planner, world.store.snapshot().version, (aim,))
     world.restart(cpus=1)
     running = world.child._books.running
-    assert (running["s"].gives_way, world.host._stages["t"].cancelled) == (False, True)
+    assert (running["s"].is_preempted, world.host._stages["t"].cancelled) == (False, True)
     world.work()
     world.beat()
     assert (set(running), world.held()) == ({"s"}, 1)
@@ -238,13 +238,13 @@ def test_what_goes_on_is_not_stopped_for_what_is_being_stopped():
 @pytest.mark.parametrize("min_run_ms", [TTL_MS, 10 * TTL_MS], ids=["shorter than usual", "longer than usual"])
 def test_what_goes_on_has_its_own_minimum_run_time_anew_when_quota_is_wanted_back(min_run_ms):
     world = World(duration_ms=100 * TTL_MS)
-    world.submit(yielding=YieldRules(min_run_ms=min_run_ms))
+    world.submit(preemption=PreemptionPolicy(min_run_ms=min_run_ms))
     world.beat()
     world.restart()
     began_ms = world.clock.monotonic_ms()
     aim = Aim(mesh="east", tenant="acme", flavor="standard", target=NOTHING, wait_ms=20 * TTL_MS)
     world.store.plan_apply(world.store.elect("p", 60_000), world.store.snapshot().version, (aim,))
-    while not world.child._books.running["s"].gives_way:
+    while not world.child._books.running["s"].is_preempted:
         world.beat()
     assert world.clock.monotonic_ms() - began_ms == min_run_ms
 
@@ -281,7 +281,7 @@ def test_one_that_gave_way_and_still_runs_is_asked_again_by_the_next():
     asked = []
     world.host.cancel = asked.append
     world.restart()
-    assert (asked, world.child._books.running["s"].gives_way, world.child._books.running["s"].cancelled) == (["s"], True, False)
+    assert (asked, world.child._books.running["s"].is_preempted, world.child._books.running["s"].cancelled) == (["s"], True, False)
 
 
 def test_an_input_that_came_while_nobody_listened_is_brought(world):

@@ -7,9 +7,9 @@ from child_bed import CPU, HEARTBEAT_MS, TTL_MS, Federation
 
 from federation.child.child_mesh import BEATS_PER_COMPARISON, IDLE_BEATS
 from federation.leases import Aim
-from mesh.giving_way import YieldRules
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
+from mesh.stage_preemption import PreemptionPolicy
 
 
 def test_work_goes_on_when_the_store_has_lost_the_plan_that_was_just_obeyed():
@@ -29,7 +29,7 @@ def test_work_goes_on_when_the_store_has_lost_the_plan_that_was_just_obeyed():
     assert federation.running() == {"s"}
     federation.store.lose_writes(before)
     federation.beat(2 * BEATS_PER_COMPARISON)
-    assert not federation.child._books.running["s"].gives_way
+    assert not federation.child._books.running["s"].is_preempted
     assert (federation.running(), federation.paid(), federation.host._stages["s"].cancelled) == ({"s"}, {"s"}, False)
 
 
@@ -62,7 +62,7 @@ def test_the_least_urgent_and_last_started_stage_gives_way_and_no_more_than_has_
 
 
 MIN_RUN_MS = 10 * TTL_MS
-AGED = YieldRules(min_run_ms=MIN_RUN_MS)
+AGED = PreemptionPolicy(min_run_ms=MIN_RUN_MS)
 
 
 def taken_by_plan(federation, left, wait_ms=MIN_RUN_MS):
@@ -84,16 +84,16 @@ def pass_by(federation, span_ms):
 
 
 def stopping(federation):
-    return {stage for stage, running in federation.child._books.running.items() if running.gives_way}
+    return {stage for stage, running in federation.child._books.running.items() if running.is_preempted}
 
 
 @pytest.fixture
 def aged(joined):
     """`old` runs for as long as it has to at least; `young` has just begun, under the same lease; `next` waits."""
-    joined.submit("old", yielding=AGED, priority=5)
+    joined.submit("old", preemption=AGED, priority=5)
     joined.mail()
     pass_by(joined, MIN_RUN_MS)
-    joined.submit("young", yielding=AGED)
+    joined.submit("young", preemption=AGED)
     joined.mail()
     assert joined.running() == {"old", "young"}
     return joined
@@ -106,7 +106,7 @@ def test_of_an_old_lease_what_has_run_for_long_enough_gives_way_before_what_has_
 
 def test_what_is_too_young_runs_on_until_it_is_old_enough_and_nothing_follows_it(aged):
     taken_by_plan(aged, 0)
-    aged.submit("next", yielding=AGED)
+    aged.submit("next", preemption=AGED)
     pass_by(aged, MIN_RUN_MS - HEARTBEAT_MS)
     assert (stopping(aged), aged.running()) == ({"old"}, {"old", "young"})
     pass_by(aged, HEARTBEAT_MS)

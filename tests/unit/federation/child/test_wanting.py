@@ -7,17 +7,17 @@ from federation.leases import Lease, LedgerResponse
 from mesh.admission import StageAdmission
 from mesh.admission_decisions import AcquireLease
 from mesh.admission_events import LeaseRefused, WorkloadOffered
-from mesh.giving_way import NEVER_TAKES, YieldRules
 from mesh.pools import PoolSpec
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
+from mesh.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
 
 
 def cpu(count):
     return ResourceSet.of({"cpu": count})
 
 
-def demands(*response, cpus=4, reason=Reason.QUOTA_EXHAUSTED, rules=NEVER_TAKES, balance=None, tenant="acme"):
+def demands(*response, cpus=4, reason=Reason.QUOTA_EXHAUSTED, rules=NEVER_PREEMPTS, balance=None, tenant="acme"):
     """Of stages as (name, cpus, priority), all of which the ledger refuses; each came a second after the one before."""
     scheduler = StageAdmission((PoolSpec(pool="general", flavor="standard", capacity=cpu(cpus)),))
     for place, (name, slot, priority) in enumerate(response):
@@ -73,5 +73,5 @@ def test_what_more_quota_would_not_help_is_not_wanted():
 
 def test_in_strict_order_only_the_first_wants_anything():
     assert waiting(("never", 5, 9), ("small", 1, 0)) == [(cpu(1), 1, 0)]
-    assert waiting(("never", 5, 9), ("small", 1, 0), rules=YieldRules(in_order=True)) == []
-    assert waiting(("first", 1, 9), ("second", 2, 0), rules=YieldRules(in_order=True)) == [(cpu(1), 1, 9)]
+    assert waiting(("never", 5, 9), ("small", 1, 0), rules=PreemptionPolicy(in_order=True)) == []
+    assert waiting(("first", 1, 9), ("second", 2, 0), rules=PreemptionPolicy(in_order=True)) == [(cpu(1), 1, 9)]

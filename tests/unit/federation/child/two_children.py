@@ -14,9 +14,9 @@ from federation.store.memory import MemoryStore
 from federation.store.memory_orders import MemoryTenantOrders
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.clock import ManualClock
-from mesh.giving_way import YieldRules
 from mesh.resources import ResourceSet
 from mesh.simulated_host import SimulatedHost
+from mesh.stage_preemption import PreemptionPolicy
 from mesh.stages import StageSpec, TaskSpec
 
 TTL_MS, GRACE_MS, HEARTBEAT_MS, PLAN_MS, STEP_MS = 10_000, 3_000, 2_000, 1_000, 100
@@ -81,7 +81,7 @@ class TwoChildren:
 
     def submit(self, mesh, tenant, names: Iterable[str], slot=1, priority=0, width=1) -> None:
         """Stages that are alike."""
-        amounts, rules = ResourceSet.of({"cpu": slot}), YieldRules(takes=False, min_run_ms=self.min_run_ms)
+        amounts, rules = ResourceSet.of({"cpu": slot}), PreemptionPolicy(takes=False, min_run_ms=self.min_run_ms)
         for name in names:
             task = TaskSpec(node="a", attempt=1, function="call:m:f", inputs=(), resources=amounts)
             about = {"width": width, "priority": priority, "yielding": rules}

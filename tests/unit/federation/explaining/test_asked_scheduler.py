@@ -19,17 +19,17 @@ def test_work_that_takes_back_its_own_waits_for_those_who_give_way(store):
     reported = outlooks(store, orders).would_be(piece(cpus=3))
     assert reported.reason is Reason.WAITING_FOR_VICTIMS
     assert [(change.lever, change.tenant, change.units) for change in reported.changes] == [(Lever.FREE, ACME, 3 * ONE)]
-    assert [(gives.tenant, gives.amounts) for gives in reported.gives_way] == [(BATCH, CPU.times(3))]
+    assert [(gives.tenant, gives.amounts) for gives in reported.victims] == [(BATCH, CPU.times(3))]
 
 
 @pytest.mark.parametrize(
-    ("priority", "reason", "gives_way"),
+    ("priority", "reason", "victims"),
     [
         pytest.param(5, Reason.WAITING_FOR_VICTIMS, [(BATCH, CPU)], id="the more urgent"),
         pytest.param(0, Reason.QUOTA_EXHAUSTED, [], id="and nobody else"),
     ],
 )
-def test_where_shares_do_not_count_a_borrower_is_told_that_less_urgent_ones_would_give_way_to(store, priority, reason, gives_way):
+def test_where_shares_do_not_count_a_borrower_is_told_that_less_urgent_ones_would_give_way_to(store, priority, reason, victims):
     joined(store, EAST)
     joined(store, WEST).acquire(BATCH, STD, CPU, 4)
     takes = QueueSettings(policies=Policies(reclaim=PreemptionMode.ANY, borrow=PreemptionMode.LOWER_PRIORITY))
@@ -37,7 +37,7 @@ def test_where_shares_do_not_count_a_borrower_is_told_that_less_urgent_ones_woul
     orders = OrdersInForce(filed=replace(ORDERS.filed, rules=rules, settings={ACME: takes}))
     reported = outlooks(store, orders).would_be(piece(ACME, priority=priority))
     assert reported.reason is reason
-    assert [(gives.tenant, gives.amounts) for gives in reported.gives_way] == gives_way
+    assert [(gives.tenant, gives.amounts) for gives in reported.victims] == victims
 
 
 def test_nobody_of_equal_priority_is_told_to_give_way_whatever_the_tenant_says(store):
@@ -46,7 +46,7 @@ def test_nobody_of_equal_priority_is_told_to_give_way_whatever_the_tenant_says(s
     newer_ones = QueueSettings(policies=Policies(within_queue=PreemptionMode.LOWER_OR_NEWER))
     orders = OrdersInForce(filed=replace(ORDERS.filed, settings={VISION: newer_ones}))
     reported = outlooks(store, orders).would_be(piece())
-    assert (reported.reason, reported.gives_way) == (Reason.QUOTA_EXHAUSTED, ())
+    assert (reported.reason, reported.victims) == (Reason.QUOTA_EXHAUSTED, ())
 
 
 def test_what_can_never_be_says_which_limit_is_too_low(store):

@@ -21,7 +21,7 @@ from mesh.reasons import Reason
 def test_work_that_fits_would_start_now_and_nobody_gives_way(store):
     joined(store, EAST)
     reported = outlooks(store).would_be(piece())
-    assert (reported.reason, reported.ahead, reported.mesh_ahead, reported.changes, reported.gives_way) == (None, 0, 0, (), ())
+    assert (reported.reason, reported.ahead, reported.mesh_ahead, reported.changes, reported.victims) == (None, 0, 0, (), ())
     assert reported.start_ms == store.snapshot().at_ms
 
 

@@ -33,7 +33,7 @@ def decided(store, *, where, cpus=1):
 
 
 def reported(one):
-    return [(gives.mesh, gives.tenant, gives.flavor, gives.amounts, gives.reason) for gives in one.gives_way]
+    return [(gives.mesh, gives.tenant, gives.flavor, gives.amounts, gives.reason) for gives in one.victims]
 
 
 @pytest.mark.parametrize(

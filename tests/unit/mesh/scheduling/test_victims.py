@@ -150,16 +150,16 @@ def test_what_lacks_on_the_nearest_node_is_told():
 
 def test_a_label_gives_way_only_so_often_in_a_minute():
     rules = replace(RULES, per_minute_max=2)
-    assert verdict_on(runs(), rules=rules, given_way={"": 1}) is Reason.ELIGIBLE
-    assert verdict_on(runs(), rules=rules, given_way={"": 2}) is Reason.PREEMPTION_LIMIT
-    assert verdict_on(runs(), rules=rules, given_way={"other": 2}) is Reason.ELIGIBLE
+    assert verdict_on(runs(), rules=rules, recent_preemptions={"": 1}) is Reason.ELIGIBLE
+    assert verdict_on(runs(), rules=rules, recent_preemptions={"": 2}) is Reason.PREEMPTION_LIMIT
+    assert verdict_on(runs(), rules=rules, recent_preemptions={"other": 2}) is Reason.ELIGIBLE
 
 
 def test_the_victims_of_one_plan_count_together():
     rules = replace(RULES, per_minute_max=2)
     both = [runs("a"), runs("b")]
     assert victims(choose(both, wanted=2, rules=rules)) == {"a", "b"}
-    refused = choose(both, wanted=2, rules=rules, given_way={"": 1})
+    refused = choose(both, wanted=2, rules=rules, recent_preemptions={"": 1})
     assert isinstance(refused, PreemptionRefused)
     assert refused.detail == "at most 2 tasks of a label may be preempted per minute, and more are needed"
 

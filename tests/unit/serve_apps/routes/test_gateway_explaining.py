@@ -172,13 +172,13 @@ def test_a_stage_is_explained_with_who_would_give_way_and_its_story(world):
         "2 cpu short",
         1,
     )
-    (gives,) = reported["gives_way"]
+    (gives,) = reported["victims"]
     assert (gives["tenant"], gives["mesh"], gives["amounts"]["cpu"]["amount"]) == (SALES, EAST, 1)
     assert [event["after"] for event in reported["story"]] == ["PLANNED", "QUEUED", "QUEUED"]
 
 
 def test_whoever_would_give_way_is_not_named_to_those_who_do_not_reach_it(world):
-    (gives,) = get(world, "/v1/runs/night/stages/1/explain", RESEARCH)["gives_way"]
+    (gives,) = get(world, "/v1/runs/night/stages/1/explain", RESEARCH)["victims"]
     assert gives["tenant"] is None
     assert SALES not in str(gives)
 
@@ -227,10 +227,10 @@ def test_a_dry_run_says_whose_work_would_be_asked_to_give_way():
     ManualMesh(world.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1", shared=True)).acquire(SALES, STANDARD, ONE_CPU, 6)
     world.orders.publish(StandingOrders(rules=Rules(min_run_ms=0)))
     (stage,) = world.http(ACME).post("/v1/plan", json=two_cpus("t", tenant=RESEARCH)).json()["stages"]
-    (gives,) = stage["gives_way"]
+    (gives,) = stage["victims"]
     assert (stage["reason"], gives["tenant"], gives["amounts"]["cpu"]["amount"]) == ("QUOTA_EXHAUSTED", SALES, 2)
     (stage,) = world.http(RESEARCH).post("/v1/plan", json=two_cpus("t")).json()["stages"]
-    assert stage["gives_way"][0]["tenant"] is None
+    assert stage["victims"][0]["tenant"] is None
 
 
 @pytest.fixture
@@ -265,7 +265,7 @@ def prioritised(run, priority):
 
 def test_a_stage_is_explained_with_the_less_urgent_one_of_its_tenant_that_would_stop(busy):
     view = get(busy, "/v1/runs/urgent/stages/1/explain", RESEARCH)
-    (gives,) = view["gives_way"]
+    (gives,) = view["victims"]
     assert (gives["tenant"], gives["mesh"], gives["reason"], gives["stages"]) == (RESEARCH, EAST, "PREEMPTED_WITHIN_TENANT", ["calm.1"])
 
 
@@ -276,7 +276,7 @@ def test_a_stage_is_explained_with_the_less_urgent_one_of_its_tenant_that_would_
 def test_a_dry_run_names_the_stages_of_its_tenant_that_would_stop_for_work(busy, priority, stages):
     answer = busy.http(RESEARCH).post("/v1/plan", json=prioritised("new", priority))
     (stage,) = answer.json()["stages"]
-    assert [gives["stages"] for gives in stage["gives_way"]] == stages
+    assert [gives["stages"] for gives in stage["victims"]] == stages
     assert (stage["reason"] == "WAITING_FOR_VICTIMS") is bool(stages)
 
 
@@ -502,7 +502,7 @@ def test_all_views_tell_that_others_give_way_once_the_planner_has_decided_so(sai
     built.store.plan_apply(built.store.elect("planner", 10_000), built.store.snapshot().version, tuple(aims))
     assert reasons_everywhere(built, "night", RESEARCH) == ({"WAITING_FOR_VICTIMS"}, {""})
     stage = get(built, "/v1/runs/night/stages/1/explain", RESEARCH)
-    assert [(one["mesh"], one["tenant"], one["reason"]) for one in stage["gives_way"]] == [(EAST, None, "QUOTA_RECLAIMED")]
+    assert [(one["mesh"], one["tenant"], one["reason"]) for one in stage["victims"]] == [(EAST, None, "QUOTA_RECLAIMED")]
 
 
 def test_of_a_stage_that_its_mesh_has_not_looked_at_all_views_of_it_tell_what_the_quota_tree_knows():

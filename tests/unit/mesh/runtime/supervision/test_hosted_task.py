@@ -15,7 +15,7 @@ import pytest
 from mesh.ids import AgentId, TaskId
 from mesh.reasons import Reason
 from mesh.runtime.supervision import agent_context
-from mesh.runtime.supervision.agent_errors import NoCurrentTask, NoSuchMethod, NothingHosted, TaskGaveWay, TaskPreempted
+from mesh.runtime.supervision.agent_errors import CallPreempted, NoCurrentTask, NoSuchMethod, NothingHosted, TaskPreempted
 from mesh.runtime.supervision.agent_orders import HostOrder, RestoreHow, StopHow, StopOrder, call_name
 from mesh.runtime.supervision.hosted_task import HostedTask
 from mesh.runtime.supervision.pickled_code import pickled_arguments
@@ -239,7 +239,7 @@ def test_between_two_values_a_stream_stops(method):
     stream = holder.task.stream(method, (range(1000),), {})
     assert next(stream) == 0
     holder.task.context.ask_to_stop(Reason.PREEMPTED)
-    with pytest.raises(TaskGaveWay):
+    with pytest.raises(CallPreempted):
         list(stream)
     assert holder.stop().reusable
 
@@ -371,7 +371,7 @@ def test_p17_a_busy_async_method_is_cancelled(beside):
     assert Gate.entered.wait(WAIT_S)
     stopped = holder.stop()
     assert (stopped.how, stopped.reusable, stopped.why) == (StopHow.STOPPED, True, "")
-    with pytest.raises(TaskGaveWay):
+    with pytest.raises(CallPreempted):
         call.result(WAIT_S)
 
 
@@ -388,7 +388,7 @@ def test_a_loop_that_catches_every_exception_is_stopped_all_the_same(beside):
     call = beside(holder.call, "swallow")
     assert Gate.entered.wait(WAIT_S)
     assert holder.stop().how is StopHow.STOPPED
-    with pytest.raises(TaskGaveWay):
+    with pytest.raises(CallPreempted):
         call.result(WAIT_S)
 
 
@@ -420,9 +420,9 @@ def test_calls_that_come_after_the_stop_are_told_so():
     holder.call("add")
     holder.stop()
     for method in ("add", "fail"):
-        with pytest.raises(TaskGaveWay, match="was asked to stop"):
+        with pytest.raises(CallPreempted, match="was asked to stop"):
             holder.call(method)
-    with pytest.raises(TaskGaveWay):
+    with pytest.raises(CallPreempted):
         list(holder.task.stream("count", ([1],), {}))
 
 
@@ -443,7 +443,7 @@ def test_a_constructor_that_is_asked_to_stop_leaves_nothing(beside):
     assert Gate.entered.wait(WAIT_S)
     stopped = task.stop(StopOrder(task=TASK, attempt=1))
     assert (stopped.how, stopped.saved, stopped.reusable) == (StopHow.STOPPED, None, True)
-    with pytest.raises((TaskGaveWay, TaskPreempted)):
+    with pytest.raises((CallPreempted, TaskPreempted)):
         build.result(WAIT_S)
 
 

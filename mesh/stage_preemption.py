@@ -25,7 +25,7 @@ _NO_LABEL = LabelName("")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class YieldRules:
+class PreemptionPolicy:
     """What holds among the stages of one tenant on a mesh; goes along with each stage, as the tenant's file said when it was sent."""
 
     takes: bool = False  #: Less urgent stages of its tenant are stopped for it.
@@ -36,7 +36,7 @@ class YieldRules:
 
 
 #: What holds where nobody said anything.
-NEVER_TAKES = YieldRules()
+NEVER_PREEMPTS = PreemptionPolicy()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class Claimant:
     pool: PoolName
 
 
-def judge(claimant: Claimant, occupants: Iterable[Occupant], *, min_run_ms: int, now_ms: int) -> tuple[Scored, ...]:
+def evaluate_occupants(claimant: Claimant, occupants: Iterable[Occupant], *, min_run_ms: int, now_ms: int) -> tuple[Scored, ...]:
     """Each occupant with ELIGIBLE, or the reason for which it does not give way, in the order given."""
     rules = PreemptionRules(threshold=0.0, kappa_per_s=0.0, lost_work_per_s=0.0, min_run_ms=min_run_ms, cross_pool=True)
     preemptor = Preemptor(task=TaskId(claimant.stage), label=_NO_LABEL, pool=claimant.pool, priority=claimant.priority)
@@ -74,7 +74,7 @@ def short_of(slot: ResourceSet, room: Mapping[str, int]) -> dict[str, int]:
     return {name: units - room[name] for name, units in slot.items() if units > room[name]}
 
 
-def who_gives_way(
+def select_victims(
     claimant: Claimant, occupants: Iterable[Occupant], *, room: Short, quota: Short, min_run_ms: int, now_ms: int
 ) -> tuple[Occupant, ...]:
     """The stages to stop so that the claimant can start, the first to go first; empty when all that may be asked are not enough.
@@ -88,7 +88,7 @@ def who_gives_way(
         now_ms: On the clock of `Occupant.started_ms`.
     """
     own = [occupant for occupant in occupants if occupant.tenant == claimant.tenant]
-    judged = zip(own, judge(claimant, own, min_run_ms=min_run_ms, now_ms=now_ms), strict=True)
+    judged = zip(own, evaluate_occupants(claimant, own, min_run_ms=min_run_ms, now_ms=now_ms), strict=True)
     in_order = sorted((occupant for occupant, scored in judged if scored.is_eligible), key=lambda occupant: _rank(occupant, now_ms))
     taken: list[Occupant] = []
     for occupant in in_order:

@@ -1,6 +1,7 @@
 """Preemption within a tenant: stop less urgent stages on a mesh, and hold the freed room for the more urgent stage.
 
-`making_way` chooses the victims from the state of the mesh. This module first asks the ledger for more quota, then stops the victims,
+`preemption_planner` chooses the victims from the state of the mesh. This module first asks the ledger for more quota, then stops the
+victims,
 and ends holds that have run out.
 
 Source: ADR 0025.
@@ -16,7 +17,7 @@ import structlog
 from federation.child.books import Books
 from federation.child.deadlines import Permission
 from federation.child.docket import Docket
-from federation.child.making_way import MakingWay, WayMade, words_of
+from federation.child.preemption_planner import PreemptionPlanner, StagePreemption, words_of
 from federation.child.purse import Purse
 from federation.child.tenure import Tenure
 from mesh import admission_events as events
@@ -34,7 +35,7 @@ WAYS_PER_LOOK = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RightOfWay:
+class StagePreemptor:
     """Preemptor of one mesh."""
 
     books: Books
@@ -44,7 +45,7 @@ class RightOfWay:
     host: StageHost
     clock: Clock
 
-    def end_promises(self, gone: AbstractSet[StageId]) -> None:
+    def end_holds(self, gone: AbstractSet[StageId]) -> None:
         """End the holds whose room did not come free in time, and the holds of stages that have gone."""
         now_ms = self.clock.monotonic_ms()
         late = [stage for stage, until_ms in self.books.gathering().items() if until_ms <= now_ms]
@@ -60,29 +61,29 @@ class RightOfWay:
             SessionLost: `Purse.grow` found the session lost.
         """
         known = self.books.admission.workloads.values()
-        is_wanted = any(one.state is WorkloadState.QUEUED and one.offer.yielding.takes for one in known)
+        is_wanted = any(one.state is WorkloadState.QUEUED and one.offer.preemption.takes for one in known)
         if not is_wanted or self.tenure.permission(self.clock.monotonic_ms()) is not Permission.PROVED:
             return
-        making_way = self._making_way()
+        preemption_planner = self._preemption_planner()
         in_vain: set[tuple[TenantPath, ResourceSet]] = set()  #: A less urgent stage with the same need has only fewer candidates.
         ways = tried = 0
-        for workload in tuple(making_way.waiting()):
+        for workload in tuple(preemption_planner.waiting()):
             if ways == WAYS_PER_LOOK or self.docket.guard.has_to_stop(tried):
                 return
             need = (workload.offer.tenant, workload.offer.slot)
             if need in in_vain or workload.state is not WorkloadState.QUEUED:
                 continue
             tried += 1
-            way = making_way.way_for(workload, self.purse.grow)
-            if way is None or any(victim.stage not in self.books.running for victim in way.victims):
+            planned = preemption_planner.preempt_for(workload, self.purse.grow)
+            if planned is None or any(victim.stage not in self.books.running for victim in planned.victims):
                 in_vain.add(need)
             else:
                 ways += 1
-                self._promise(way)
-                making_way = making_way.after(way)
+                self._promise(planned)
+                preemption_planner = preemption_planner.after(planned)
 
-    def _making_way(self) -> MakingWay:
-        return MakingWay(
+    def _preemption_planner(self) -> PreemptionPlanner:
+        return PreemptionPlanner(
             admission=self.books.admission,
             balance=self.books.balance,
             occupants=tuple(self.books.occupants()),
@@ -91,19 +92,19 @@ class RightOfWay:
             headroom=self.purse.headroom,
         )
 
-    def _promise(self, way: WayMade) -> None:
-        until_ms = self.clock.monotonic_ms() + way.reservation_timeout_ms
-        self.books.balance.hold(way.stage, way.key, way.slot)
-        for victim in way.victims:
-            log.info("a stage is preempted by a more urgent one", mesh=self.books.record.mesh, stage=victim.stage, to=way.stage)
+    def _promise(self, planned: StagePreemption) -> None:
+        until_ms = self.clock.monotonic_ms() + planned.reservation_timeout_ms
+        self.books.balance.hold(planned.stage, planned.key, planned.slot)
+        for victim in planned.victims:
+            log.info("a stage is preempted by a more urgent one", mesh=self.books.record.mesh, stage=victim.stage, to=planned.stage)
             running = self.books.running[victim.stage]
-            running.gives_way_because = Reason.PREEMPTED_WITHIN_TENANT
-            running.give_way(self.host)
+            running.preempted_because = Reason.PREEMPTED_WITHIN_TENANT
+            running.preempt(self.host)
         promised = events.RoomPromised(
-            workload=way.stage,
-            pool=way.pool,
-            victims=frozenset(victim.stage for victim in way.victims),
+            workload=planned.stage,
+            pool=planned.pool,
+            victims=frozenset(victim.stage for victim in planned.victims),
             until_ms=until_ms,
-            detail=words_of(way.victims),
+            detail=words_of(planned.victims),
         )
         self.docket.take(promised)

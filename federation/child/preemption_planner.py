@@ -1,13 +1,14 @@
 """Choice of the running stages of a tenant that a mesh preempts for a more urgent queued stage of the same tenant.
 
 A stage waits for room in a pool, for its tenant's lease, or for both. Less urgent stages of the tenant have both, since each holds in
-its pool what its lease pays for. For each queued stage, the most urgent first, `MakingWay` looks at every pool that refused the stage
+its pool what its lease pays for. For each queued stage, the most urgent first, `PreemptionPlanner` looks at every pool that refused the
+stage
 for lack of room or quota, and chooses the victims that do the least harm. Stages that are already stopping free their room anyway, so
-`MakingWay` counts their room first.
+`PreemptionPlanner` counts their room first.
 
-Pure: `MakingWay` reads the state of the mesh, and the caller carries out the result.
+Pure: `PreemptionPlanner` reads the state of the mesh, and the caller carries out the result.
 
-Source: ADR 0025; `mesh.giving_way` chooses the victims.
+Source: ADR 0025; `mesh.stage_preemption` chooses the victims.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from dataclasses import dataclass, field, replace
 
 from federation.child.balance import LeaseBalance, LeaseKey, sum_of
 from mesh.admission import WANT_OF_ROOM, StageAdmission, Workload, WorkloadState
-from mesh.giving_way import Claimant, Occupant, harm_of, short_of, who_gives_way
 from mesh.ids import PoolName, StageId, TenantPath
 from mesh.pools import Pool, PoolSpec
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
+from mesh.stage_preemption import Claimant, Occupant, harm_of, select_victims, short_of
 
 _MAY_TAKE = WANT_OF_ROOM | {Reason.QUOTA_EXHAUSTED}
 #: Asks the ledger: may the lease that pays in this pool grow by so much for the stage?
@@ -29,7 +30,7 @@ AskLedger = Callable[[Workload, PoolSpec, ResourceSet], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leaving:
+class LeavingStage:
     """A stage that was asked to stop and has not stopped yet."""
 
     stage: StageId
@@ -38,7 +39,7 @@ class Leaving:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WayMade:
+class StagePreemption:
     """Decision to stop the victims and hold a slot of pool and lease for the stage."""
 
     stage: StageId
@@ -50,7 +51,7 @@ class WayMade:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MakingWay:
+class PreemptionPlanner:
     """Preemption over the state of one mesh at one moment.
 
     Args:
@@ -63,7 +64,7 @@ class MakingWay:
     admission: StageAdmission
     balance: LeaseBalance
     occupants: tuple[Occupant, ...]
-    leaving: tuple[Leaving, ...]
+    leaving: tuple[LeavingStage, ...]
     now_ms: int
     headroom: Mapping[LeaseKey, Mapping[str, int]] = field(default_factory=dict)
 
@@ -74,23 +75,27 @@ class MakingWay:
             least[occupant.tenant] = min(least.get(occupant.tenant, occupant.priority), occupant.priority)
         found = (workload for workload in self.admission.workloads.values() if workload.state is WorkloadState.QUEUED)
         found = (workload for workload in found if not self.admission.is_behind(workload))
-        offers = ((one, one.offer) for one in found if one.offer.yielding.takes and one.offer.slot)
+        offers = ((one, one.offer) for one in found if one.offer.preemption.takes and one.offer.slot)
         able = [one for one, offer in offers if least.get(offer.tenant, offer.priority) < offer.priority]
         yield from sorted(able, key=lambda workload: (-workload.offer.priority, workload.arrival))
 
-    def way_for(self, workload: Workload, asks_ledger: AskLedger) -> WayMade | None:
+    def preempt_for(self, workload: Workload, asks_ledger: AskLedger) -> StagePreemption | None:
         """Return the least harmful preemption for the stage; None: none is needed, or every candidate together frees too little."""
         refused = [pool for pool, (reason, _) in workload.refused_by.items() if reason in _MAY_TAKE]
-        ways = [way for pool in refused if (way := self._way_in(workload, self.admission.ledger.pools[pool], asks_ledger)) is not None]
-        return min(ways, key=lambda way: harm_of(way.victims, self.now_ms), default=None)
+        ways = [
+            planned
+            for pool in refused
+            if (planned := self._preempt_in(workload, self.admission.ledger.pools[pool], asks_ledger)) is not None
+        ]
+        return min(ways, key=lambda planned: harm_of(planned.victims, self.now_ms), default=None)
 
-    def after(self, way: WayMade) -> MakingWay:
+    def after(self, planned: StagePreemption) -> PreemptionPlanner:
         """Return the state after the victims were asked to stop."""
-        leaving = (Leaving(stage=victim.stage, pool=victim.pool, amounts=victim.amounts) for victim in way.victims)
-        left = tuple(occupant for occupant in self.occupants if occupant not in way.victims)
+        leaving = (LeavingStage(stage=victim.stage, pool=victim.pool, amounts=victim.amounts) for victim in planned.victims)
+        left = tuple(occupant for occupant in self.occupants if occupant not in planned.victims)
         return replace(self, occupants=left, leaving=(*self.leaving, *leaving))
 
-    def _way_in(self, workload: Workload, pool: Pool, asks_ledger: AskLedger) -> WayMade | None:
+    def _preempt_in(self, workload: Workload, pool: Pool, asks_ledger: AskLedger) -> StagePreemption | None:
         offer, name = workload.offer, pool.spec.pool
         key = (offer.tenant, pool.spec.flavor)
         if not offer.slot <= pool.spec.capacity:
@@ -106,13 +111,13 @@ class MakingWay:
                 break
         if not both:
             return None
-        return WayMade(
+        return StagePreemption(
             stage=offer.workload,
             pool=name,
             key=key,
             slot=offer.slot,
             victims=both,
-            reservation_timeout_ms=offer.yielding.reservation_timeout_ms,
+            reservation_timeout_ms=offer.preemption.reservation_timeout_ms,
         )
 
     def _growths(self, workload: Workload, pool: PoolName, key: LeaseKey, quota: dict[str, int]) -> Iterator[ResourceSet]:
@@ -127,12 +132,12 @@ class MakingWay:
     def _choose(self, workload: Workload, pool: PoolName, room: dict[str, int], quota: dict[str, int]) -> tuple[Occupant, ...]:
         offer, pools = workload.offer, self.admission.ledger.pools
         flavor = pools[pool].spec.flavor
-        return who_gives_way(
+        return select_victims(
             Claimant(stage=offer.workload, tenant=offer.tenant, priority=offer.priority, pool=pool),
             [occupant for occupant in self.occupants if pools[occupant.pool].spec.flavor == flavor],
             room=room,
             quota=quota,
-            min_run_ms=offer.yielding.min_run_ms,
+            min_run_ms=offer.preemption.min_run_ms,
             now_ms=self.now_ms,
         )
 

@@ -9,12 +9,12 @@ from child_bed import HEARTBEAT_MS, Federation, pool
 
 from federation.child.child_mesh import IDLE_BEATS
 from federation.dispatch import Mail, MailKind
-from mesh.giving_way import NEVER_TAKES, YieldRules
 from mesh.messages import StageLost
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
+from mesh.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
 
-TAKES = YieldRules(takes=True, min_run_ms=0, reservation_timeout_ms=10 * HEARTBEAT_MS)
+TAKES = PreemptionPolicy(takes=True, min_run_ms=0, reservation_timeout_ms=10 * HEARTBEAT_MS)
 
 
 def full_house(*pools, quota=2, ages_ms=(0, 0), **response):
@@ -30,7 +30,7 @@ def full_house(*pools, quota=2, ages_ms=(0, 0), **response):
 
 
 def stopping(federation):
-    return {stage for stage, record in federation.child._books.running.items() if record.gives_way}
+    return {stage for stage, record in federation.child._books.running.items() if record.is_preempted}
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def stopping(federation):
 )
 def test_an_urgent_stage_stops_a_less_urgent_one_of_its_tenant_and_starts_in_its_place(pools, quota):
     federation = full_house(*pools, quota=quota)
-    federation.submit("urgent", priority=5, yielding=TAKES)
+    federation.submit("urgent", priority=5, preemption=TAKES)
     federation.mail()
     assert stopping(federation) == {"b"}  # It has run for the shorter time.
     assert federation.words()[-1] == ("urgent", "stage_waiting")
@@ -58,25 +58,25 @@ def test_an_urgent_stage_stops_a_less_urgent_one_of_its_tenant_and_starts_in_its
 
 
 @pytest.mark.parametrize(
-    ("response", "yielding"),
+    ("response", "preemption"),
     [
         pytest.param({"priority": 0}, TAKES, id="an equal one"),
-        pytest.param({"priority": 5}, NEVER_TAKES, id="one whose tenant wants no stops"),
-        pytest.param({"priority": 5}, YieldRules(takes=True, min_run_ms=60_000), id="one that comes too soon"),
+        pytest.param({"priority": 5}, NEVER_PREEMPTS, id="one whose tenant wants no stops"),
+        pytest.param({"priority": 5}, PreemptionPolicy(takes=True, min_run_ms=60_000), id="one that comes too soon"),
         pytest.param({"priority": 5, "slot": ResourceSet.of({"cpu": 3})}, TAKES, id="one for which all of them are not enough"),
         pytest.param({"priority": 5, "tenant": "other"}, TAKES, id="one of another tenant"),
     ],
 )
-def test_nobody_is_stopped_for(response, yielding):
+def test_nobody_is_stopped_for(response, preemption):
     federation = full_house()
-    federation.submit("urgent", yielding=yielding, **response)
+    federation.submit("urgent", preemption=preemption, **response)
     federation.beat(2)
     assert stopping(federation) == set()
 
 
 def test_a_stage_that_was_too_young_is_stopped_when_it_has_run_long_enough():
     federation = full_house()
-    federation.submit("urgent", priority=5, yielding=YieldRules(takes=True, min_run_ms=3 * HEARTBEAT_MS))
+    federation.submit("urgent", priority=5, preemption=PreemptionPolicy(takes=True, min_run_ms=3 * HEARTBEAT_MS))
     federation.beat()
     assert stopping(federation) == set()
     federation.beat(2)
@@ -85,7 +85,7 @@ def test_a_stage_that_was_too_young_is_stopped_when_it_has_run_long_enough():
 
 def test_the_ledger_is_asked_before_a_second_stage_stops_for_want_of_quota_alone():
     federation = full_house(pool("general", 3), quota=9, slot=ResourceSet.of({"cpu": 1}))
-    federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), yielding=TAKES)
+    federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), preemption=TAKES)
     federation.mail()
     assert len(stopping(federation)) == 1
     assert federation.held() == 4
@@ -93,7 +93,7 @@ def test_the_ledger_is_asked_before_a_second_stage_stops_for_want_of_quota_alone
 
 def test_more_stop_where_the_ledger_has_no_more():
     federation = full_house(pool("general", 3), quota=2)
-    federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), yielding=TAKES)
+    federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), preemption=TAKES)
     federation.mail()
     assert stopping(federation) == {"a", "b"}
     federation.work()
@@ -102,7 +102,7 @@ def test_more_stop_where_the_ledger_has_no_more():
 
 def test_work_stops_only_for_what_the_ledger_does_not_add():
     federation = full_house(pool("general", 9), quota=4)
-    federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 3}), yielding=TAKES)
+    federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 3}), preemption=TAKES)
     federation.mail()
     assert len(stopping(federation)) == 1
     federation.work(0)
@@ -112,7 +112,7 @@ def test_work_stops_only_for_what_the_ledger_does_not_add():
 
 def test_what_is_freed_is_neither_given_back_nor_taken_by_others_of_the_tenant():
     federation = full_house(pool("general", 9), quota=2)
-    federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), yielding=TAKES)
+    federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), preemption=TAKES)
     federation.mail()
     federation.host.advance()  # Both stop; one is told, and the other is not yet.
     federation.child.take_report(federation.reports.pop(0))
@@ -129,7 +129,7 @@ def test_what_is_freed_is_neither_given_back_nor_taken_by_others_of_the_tenant()
 
 def test_a_claim_that_ends_lets_go_at_once_of_what_was_held_for_it():
     federation = full_house(pool("general", 9), quota=2)
-    federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), yielding=TAKES)
+    federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), preemption=TAKES)
     federation.mail()
     federation.host.advance()
     federation.child.take_report(federation.reports.pop(0))  # One has stopped; the other stops still.
@@ -144,7 +144,7 @@ def test_a_claim_that_ends_lets_go_at_once_of_what_was_held_for_it():
 def test_room_that_is_not_free_in_time_is_anybodys_again():
     federation = full_house(pool("general", 2))
     federation.submit(
-        "urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), yielding=replace(TAKES, reservation_timeout_ms=HEARTBEAT_MS // 2)
+        "urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), preemption=replace(TAKES, reservation_timeout_ms=HEARTBEAT_MS // 2)
     )
     federation.mail()
     federation.host.advance()
@@ -158,10 +158,10 @@ def test_room_that_is_not_free_in_time_is_anybodys_again():
 
 def test_what_gave_way_runs_later_and_stops_nobody():
     federation = full_house()
-    federation.submit("urgent", priority=5, yielding=TAKES)
+    federation.submit("urgent", priority=5, preemption=TAKES)
     federation.mail()
     federation.work(0)
-    federation.submit("b again", yielding=TAKES)
+    federation.submit("b again", preemption=TAKES)
     federation.beat()
     assert federation.running() == {"a", "urgent"}
     assert stopping(federation) == set()
@@ -172,8 +172,8 @@ def test_what_gave_way_runs_later_and_stops_nobody():
 
 def test_two_urgent_stages_do_not_count_on_the_same_victim():
     federation = full_house()
-    federation.submit("first", priority=5, yielding=TAKES)
-    federation.submit("second", priority=4, yielding=TAKES)
+    federation.submit("first", priority=5, preemption=TAKES)
+    federation.submit("second", priority=4, preemption=TAKES)
     federation.mail()
     assert stopping(federation) == {"a", "b"}
     federation.work(0)
@@ -181,12 +181,12 @@ def test_two_urgent_stages_do_not_count_on_the_same_victim():
 
 
 def test_in_strict_order_a_stage_says_that_it_stands_behind_and_starts_after_the_first():
-    in_order = YieldRules(in_order=True)
+    in_order = PreemptionPolicy(in_order=True)
     federation = Federation(pool("general", 3))
-    federation.submit("runs", slot=ResourceSet.of({"cpu": 2}), yielding=in_order)
+    federation.submit("runs", slot=ResourceSet.of({"cpu": 2}), preemption=in_order)
     federation.beat()
-    federation.submit("large", slot=ResourceSet.of({"cpu": 3}), yielding=in_order)
-    federation.submit("small", yielding=in_order)
+    federation.submit("large", slot=ResourceSet.of({"cpu": 3}), preemption=in_order)
+    federation.submit("small", preemption=in_order)
     federation.mail()
     assert federation.running() == {"runs"}
     assert {stage.stage: stage.reason for stage in federation.store.waiting("east")} == {

@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 
 from federation.child.balance import LeaseBalance
-from federation.child.making_way import Leaving, MakingWay, words_of
+from federation.child.preemption_planner import LeavingStage, PreemptionPlanner, words_of
 from federation.leases import Lease, LedgerResponse
 from mesh.admission import StageAdmission
 from mesh.admission_events import LeaseGranted, LeaseRefused, RoomPromised, WorkloadOffered
-from mesh.giving_way import Occupant, YieldRules
 from mesh.pools import PoolSpec
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
+from mesh.stage_preemption import Occupant, PreemptionPolicy
 
 KEY = ("acme", "standard")
 NOW_MS = 100_000
@@ -44,19 +44,19 @@ class Books:
         self.admission.handle(LeaseGranted(workload=name, slots=1, token=1))
         self.balance.spend(name, KEY, cpu(cpus), 0)
         if leaves:
-            self.leaving.append(Leaving(stage=name, pool=pool, amounts=cpu(cpus)))
+            self.leaving.append(LeavingStage(stage=name, pool=pool, amounts=cpu(cpus)))
         else:
             self.occupants.append(Occupant(stage=name, tenant="acme", priority=priority, pool=pool, amounts=cpu(cpus), started_ms=0))
 
     def wait(self, name, cpus=1, priority=5, *, refused=(), takes=True, in_order=False):
-        yielding = YieldRules(takes=takes, min_run_ms=0, reservation_timeout_ms=700, in_order=in_order)
-        offer = WorkloadOffered(workload=name, tenant="acme", slot=cpu(cpus), width=1, priority=priority, yielding=yielding)
+        preemption = PreemptionPolicy(takes=takes, min_run_ms=0, reservation_timeout_ms=700, in_order=in_order)
+        offer = WorkloadOffered(workload=name, tenant="acme", slot=cpu(cpus), width=1, priority=priority, preemption=preemption)
         self.admission.handle(offer)
         for reason in refused:
             self.admission.handle(LeaseRefused(workload=name, reason=reason, detail="no"))
 
     def made(self):
-        return MakingWay(
+        return PreemptionPlanner(
             admission=self.admission,
             balance=self.balance,
             occupants=tuple(self.occupants),
@@ -70,7 +70,7 @@ class Books:
         return self.grants
 
     def victims(self, name):
-        way = self.made().way_for(self.admission.workloads[name], self.ask)
+        way = self.made().preempt_for(self.admission.workloads[name], self.ask)
         return None if way is None else (way.pool, [victim.stage for victim in way.victims])
 
 

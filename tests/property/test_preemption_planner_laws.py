@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federation.child.balance import LeaseBalance
-from federation.child.making_way import MakingWay
+from federation.child.preemption_planner import PreemptionPlanner
 from federation.explaining.foreseeing import BegunStage, foresee
 from federation.leases import Lease, LedgerResponse
 from federation.snapshot import MeshRecord, MeshView, PoolRecord
@@ -19,10 +19,10 @@ from mesh.admission import StageAdmission, WorkloadState
 from mesh.admission_decisions import AcquireLease
 from mesh.admission_events import LeaseGranted, LeaseRefused, RoomMayHaveCome, RoomPromised, WorkloadEnded, WorkloadOffered
 from mesh.admission_invariants import violations
-from mesh.giving_way import Claimant, Occupant, YieldRules, who_gives_way
 from mesh.pools import PoolSpec
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
+from mesh.stage_preemption import Claimant, Occupant, PreemptionPolicy, select_victims
 
 NOW_MS, MIN_RUN_MS = 1_000, 100
 KEY = ("acme", "standard")
@@ -61,7 +61,7 @@ def makes_good(victims, room, quota):
 def test_enough_stop_or_nobody_does_and_none_of_them_in_vain(rows, priority, room, quota):
     claimant = Claimant(stage="urgent", tenant="acme", priority=priority, pool="here")
     running = stages(rows)
-    victims = who_gives_way(claimant, running, room={"cpu": room}, quota={"cpu": quota}, min_run_ms=MIN_RUN_MS, now_ms=NOW_MS)
+    victims = select_victims(claimant, running, room={"cpu": room}, quota={"cpu": quota}, min_run_ms=MIN_RUN_MS, now_ms=NOW_MS)
     able = [one for one in running if may_stop(one, claimant)]
     assert all(one in able for one in victims)
     assert bool(victims) == ((room > 0 or quota > 0) and makes_good(able, room, quota))
@@ -89,9 +89,9 @@ class Mesh:
 
     def offer(self, units, priority):
         self.count += 1
-        rules = YieldRules(takes=True, min_run_ms=0)
+        rules = PreemptionPolicy(takes=True, min_run_ms=0)
         slot = ResourceSet({"cpu": units})
-        self.handle(WorkloadOffered(workload=f"w{self.count}", tenant="acme", slot=slot, width=1, priority=priority, yielding=rules))
+        self.handle(WorkloadOffered(workload=f"w{self.count}", tenant="acme", slot=slot, width=1, priority=priority, preemption=rules))
 
     def handle(self, *events):
         for decision in self.admission.handle(*events):
@@ -117,26 +117,26 @@ class Mesh:
             stage=name, tenant="acme", priority=kept.offer.priority, pool="p", amounts=kept.offer.slot, started_ms=-int(name[1:])
         )
 
-    def making_way(self):
+    def preemption_planner(self):
         asked = tuple(self.occupant(name, kept) for name, kept in self.running().items())
-        return MakingWay(admission=self.admission, balance=self.balance, occupants=asked, leaving=(), now_ms=0)
+        return PreemptionPlanner(admission=self.admission, balance=self.balance, occupants=asked, leaving=(), now_ms=0)
 
     def round(self):
         """One choice, carried out to its end; False when nobody has to stop for anybody."""
         self.handle(RoomMayHaveCome())
-        making_way = self.making_way()
-        ways = (making_way.way_for(workload, lambda *_: False) for workload in making_way.waiting())
-        way = next((way for way in ways if way is not None), None)
-        if way is None:
+        preemption_planner = self.preemption_planner()
+        ways = (preemption_planner.preempt_for(workload, lambda *_: False) for workload in preemption_planner.waiting())
+        planned = next((planned for planned in ways if planned is not None), None)
+        if planned is None:
             return False
-        names = [victim.stage for victim in way.victims]
+        names = [victim.stage for victim in planned.victims]
         back = [self.admission.workloads[name].offer for name in names]
-        self.balance.hold(way.stage, KEY, way.slot)
-        self.handle(RoomPromised(workload=way.stage, pool="p", victims=frozenset(names), until_ms=0, detail="stops"))
+        self.balance.hold(planned.stage, KEY, planned.slot)
+        self.handle(RoomPromised(workload=planned.stage, pool="p", victims=frozenset(names), until_ms=0, detail="stops"))
         for name in names:
             self.balance.put_back(name, 0)
             self.handle(WorkloadEnded(workload=name))
-        assert self.admission.workloads[way.stage].state is WorkloadState.RUNNING
+        assert self.admission.workloads[planned.stage].state is WorkloadState.RUNNING
         for offer in back:
             self.offer(offer.slot["cpu"], offer.priority)
         return True
@@ -200,12 +200,12 @@ def test_what_is_foreseen_at_the_root_is_what_the_mesh_does(cpus, quota, work, w
     kept = mesh.admission.workloads[name]
     stage = BegunStage(stage=name, tenant="acme", mesh="m", slot=kept.offer.slot, slots=1, priority=kept.offer.priority, started_ms=0)
     held = {"standard": ResourceSet({"cpu": quota})}
-    response = foresee(stage, view, held, running, is_quota_free=False, rules=kept.offer.yielding, now_ms=0)
+    response = foresee(stage, view, held, running, is_quota_free=False, rules=kept.offer.preemption, now_ms=0)
     if kept.state is WorkloadState.RUNNING:
         assert response is None
         return
     mesh.handle(RoomMayHaveCome())
-    way = mesh.making_way().way_for(kept, lambda *_: False)
+    planned = mesh.preemption_planner().preempt_for(kept, lambda *_: False)
     assert (response.stages if response is not None else None) == (
-        tuple(victim.stage for victim in way.victims) if way is not None else None
+        tuple(victim.stage for victim in planned.victims) if planned is not None else None
     )
