@@ -7,7 +7,7 @@
     docket         decision queue of admission                  claims        stages claimed from the queue
     preemption_planner  choice of victims within one tenant          stage_preemptor  preemption: stops victims, holds the freed room
     running_stage  a stage between its claim and its end        status_reporter  status reports on stages
-    adoption       recovery of an earlier process's work        sent_reports  recent reports, in case the store loses them
+    stage_recovery  recovery of an earlier process's work        sent_reports  recent reports, in case the store loses them
     cadence        when the next heartbeat is due
 
 Source: ADR 0019, 0024, 0025, 0028, 0030.

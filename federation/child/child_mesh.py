@@ -18,7 +18,7 @@ enforce the deadlines if this process cannot. A ledger that may have lost writes
 and work continues.
 
 Work outlives this process. A new process looks for stages of its predecessor, takes over the session with its claims and leases, and
-continues (`adoption`). If that fails, the process stops the found stages and joins with a new session.
+continues (`recovery`). If that fails, the process stops the found stages and joins with a new session.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from functools import partial
 import structlog
 
 from federation.blobs import BlobStore
-from federation.child.adoption import Adoption, Remnant, adoption_of, seen_in
 from federation.child.balance import Overdraft
 from federation.child.books import Books
 from federation.child.cadence import interval_ms, soonest_ms
@@ -40,6 +39,7 @@ from federation.child.guard import DONE_AT_ONCE, Guard, remedy_of, will_pass
 from federation.child.purse import Purse
 from federation.child.running_stage import RunningStage, beyond_limit
 from federation.child.stage_preemptor import StagePreemptor
+from federation.child.stage_recovery import OrphanStage, StageRecovery, recovery_of, seen_in
 from federation.child.status_reporter import StatusReporter
 from federation.child.tenure import Tenure
 from federation.dispatch import HEADS_MAX, Claim, ClaimedStage, Mail, MailKind, StageQueue
@@ -167,16 +167,16 @@ class ChildMesh:
 
     def _join(self, sent_ms: int) -> None:
         found = self._host.find() if self._may_go_on else None
-        adoption = self._inherit(found) if found is not None else None
-        if adoption is None:
+        recovery = self._recover(found) if found is not None else None
+        if recovery is None:
             self._tenure.begin(self._ledger.join(self._books.as_reported(), seen=self._tenure.seen))
         self._may_go_on = False
         session = self._tenure.held()
         self._purse.take_in(session.response)
-        log.info("joined", mesh=self._record.mesh, incarnation=session.incarnation, goes_on=adoption is not None)
+        log.info("joined", mesh=self._record.mesh, incarnation=session.incarnation, goes_on=recovery is not None)
         self._note_renewal(sent_ms)
-        if adoption is not None:
-            self._go_on(adoption)
+        if recovery is not None:
+            self._go_on(recovery)
 
     def _renew(self, sent_ms: int) -> None:
         epoch = self._tenure.held().epoch
@@ -240,7 +240,7 @@ class ChildMesh:
 
     # -- recovery of an earlier process's work ---------------------------------------------------------------------------
 
-    def _inherit(self, found: FoundStages) -> Adoption | None:
+    def _recover(self, found: FoundStages) -> StageRecovery | None:
         """Take over the session of the found stages. None: the ledger refused, and all found stages are stopping."""
         try:
             session = self._ledger.join(self._books.as_reported(), adopt=found.incarnation, seen=seen_in(found))
@@ -251,35 +251,35 @@ class ChildMesh:
             return None
         self._tenure.begin(session, found.since)
         capacity = {pool.pool: pool.capacity for pool in self._record.pools}
-        return adoption_of(found, claims, capacity=capacity, leases={(lease.tenant, lease.flavor) for lease in session.response.leases})
+        return recovery_of(found, claims, capacity=capacity, leases={(lease.tenant, lease.flavor) for lease in session.response.leases})
 
-    def _go_on(self, adoption: Adoption) -> None:
+    def _go_on(self, recovery: StageRecovery) -> None:
         """Continue the recovered stages: restore the state of each, then let the host report."""
-        for heirloom in adoption.stages:
-            claimed, stage = heirloom.claimed, heirloom.claimed.claim.stage
+        for recovered in recovery.stages:
+            claimed, stage = recovered.claimed, recovered.claimed.claim.stage
             running = self._books.running[stage] = RunningStage.of(claimed, self._clock.monotonic_ms(), is_whole=False)
-            running.is_preempted = heirloom.is_preempted
-            self._docket.take(heirloom.found)
-            if heirloom.payer is not None:
-                self._books.balance.spend(stage, heirloom.payer, heirloom.amounts, self._clock.monotonic_ms())
-            self._reporter.add_start(running, heirloom.holder, heirloom.note)
+            running.is_preempted = recovered.is_preempted
+            self._docket.take(recovered.found)
+            if recovered.payer is not None:
+                self._books.balance.spend(stage, recovered.payer, recovered.amounts, self._clock.monotonic_ms())
+            self._reporter.add_start(running, recovered.holder, recovered.note)
         goes_on = frozenset(self._books.running)
-        for remnant in adoption.remnants:
-            self._keep_paying(remnant)
+        for orphan in recovery.orphans:
+            self._keep_paying(orphan)
         self._host.go_on(goes_on)
         self._purse.take_in(self._tenure.response)  # The overdraft check needs the amounts spent.
-        for claimed in adoption.missing:
+        for claimed in recovery.missing:
             self._reporter.add_loss(claimed.claim, Reason.WORKER_LOST)
-        for heirloom in adoption.stages:
-            self._catch_up(heirloom.claimed)
+        for recovered in recovery.stages:
+            self._catch_up(recovered.claimed)
         self._guard(self._claims.bring_inputs)
 
-    def _keep_paying(self, remnant: Remnant) -> None:
+    def _keep_paying(self, orphan: OrphanStage) -> None:
         """Charge the lease for an orphan stage until the host reports its end, so that no other stage starts in its room."""
         incarnation = self._tenure.held().incarnation
-        claim = Claim(stage=remnant.stage, mesh=self._record.mesh, incarnation=incarnation, token=remnant.note.claim)
-        self._books.running[remnant.stage] = RunningStage.left_by(claim)
-        self._books.balance.spend(remnant.stage, remnant.note.payer, remnant.amounts, self._clock.monotonic_ms())
+        claim = Claim(stage=orphan.stage, mesh=self._record.mesh, incarnation=incarnation, token=orphan.note.claim)
+        self._books.running[orphan.stage] = RunningStage.left_by(claim)
+        self._books.balance.spend(orphan.stage, orphan.note.payer, orphan.amounts, self._clock.monotonic_ms())
 
     def _catch_up(self, claimed: ClaimedStage) -> None:
         """Apply a cancellation or inputs that arrived while no process listened. Delivering an input twice is harmless."""

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import structlog
 
 from federation.blobs import BlobStore
-from federation.child.adoption import StageNote, written
 from federation.child.books import Books
 from federation.child.guard import Guard
 from federation.child.running_stage import RunningStage
+from federation.child.stage_recovery import StageNote, written
 from federation.child.status_reporter import StatusReporter
 from federation.child.tenure import Tenure
 from federation.dispatch import HEADS_MAX, StageQueue

@@ -20,11 +20,11 @@ from itertools import islice
 import structlog
 
 from federation.blobs import BlobStore
-from federation.child.adoption import StageNote
 from federation.child.books import Books
 from federation.child.guard import NEVER, Guard
 from federation.child.running_stage import RunningStage, lost_stage
 from federation.child.sent_reports import SentReport, SentReports
+from federation.child.stage_recovery import StageNote
 from federation.dispatch import RESUMED_MAX, Claim, ClaimStanding, HeldClaim, StageQueue
 from federation.errors import EarlierReportsLost, StaleFence
 from mesh.hosting import LAST_WORD, HostReport, StageHost

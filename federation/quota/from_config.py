@@ -93,7 +93,7 @@ def forest_with_settings(config: FederationConfig) -> tuple[QuotaForest, Mapping
     settings: dict[int, QueueSettings] = {}
     for tenant in placed:  # Parents come before children.
         limits = tenant.rights.limits
-        inherited[tenant.path] = own = _inherit(inherited[tenant.parent], tenant)
+        inherited[tenant.path] = own = _recover(inherited[tenant.parent], tenant)
         above_ms, above = waits[tenant.parent]
         wait_ms, then = above_ms if limits.max_wait_ms is None else limits.max_wait_ms, limits.on_max_wait or above
         waits[tenant.path] = wait_ms, then
@@ -104,7 +104,7 @@ def forest_with_settings(config: FederationConfig) -> tuple[QuotaForest, Mapping
     return forest, settings
 
 
-def _inherit(above: SchedulingSection, tenant: PlacedTenant) -> SchedulingSection:
+def _recover(above: SchedulingSection, tenant: PlacedTenant) -> SchedulingSection:
     own = {name: value for name, value in tenant.rights.scheduling.__dict__.items() if value is not None}
     return above.model_copy(update=own)
 

@@ -25,7 +25,7 @@ class Seat:
     expires: int = 0  #: 0: swept.
     heartbeat: int = 0
     beat: int = 0
-    heir_of: int = 0  #: Incarnation of the session that this one has recovered; 0: none.
+    successor_of: int = 0  #: Incarnation of the session that this one has recovered; 0: none.
 
 
 @dataclass(slots=True, kw_only=True)

@@ -70,11 +70,11 @@ class MemorySessions(MemoryBook):
             mesh, freed, flavors = record.mesh, 0, self._flavors_of(record.mesh)
             before = self._seats.get(mesh)
             if adopt:
-                self._check_heir(mesh, adopt)
+                self._check_successor(mesh, adopt)
             elif before is not None and before.expires > 0:
                 freed = self._end(before)
             self._wants.drop(mesh)
-            seat = Seat(record=record, incarnation=self._next_token(), ttl_ms=self._terms.ttl_ms, heir_of=adopt)
+            seat = Seat(record=record, incarnation=self._next_token(), ttl_ms=self._terms.ttl_ms, successor_of=adopt)
             self._seats[mesh] = seat
             if adopt:
                 self._hand_over_stages(seat)
@@ -85,12 +85,12 @@ class MemorySessions(MemoryBook):
             response = self._response(session)
             return replace(session, mark=response.mark, response=response)
 
-    def _check_heir(self, mesh: MeshId, adopt: int) -> None:
+    def _check_successor(self, mesh: MeshId, adopt: int) -> None:
         """Check that a new session may recover the work of the named one. See lua/join.lua."""
         if self._learn_left():
             raise LedgerLearning(f"the ledger recovers for another {self._learn_left()} ms; no session can be recovered until then")
         before = self._seats.get(mesh)
-        is_repeat = before is not None and before.beat == 0 and before.heir_of == adopt
+        is_repeat = before is not None and before.beat == 0 and before.successor_of == adopt
         named = before.incarnation if is_repeat and before is not None else adopt
         self._seat_of(Session(mesh=mesh, incarnation=named, ttl_ms=0), live=True)
 

@@ -49,7 +49,7 @@ class StageNote:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heirloom:
+class RecoveredStage:
     """Recovered stage: it continues under the new process."""
 
     claimed: ClaimedStage
@@ -78,7 +78,7 @@ class Heirloom:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remnant:
+class OrphanStage:
     """Orphan stage: it does not continue, and counts against its lease until it has stopped."""
 
     stage: StageId
@@ -91,17 +91,17 @@ class Remnant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Adoption:
+class StageRecovery:
     """Result of a recovery. The caller stops every found stage that is not in `stages`."""
 
-    stages: tuple[Heirloom, ...]  #: In the order of the claims.
+    stages: tuple[RecoveredStage, ...]  #: In the order of the claims.
     missing: tuple[ClaimedStage, ...]  #: Claimed stages that do not continue: the caller releases these claims.
-    remnants: tuple[Remnant, ...] = ()  #: Stages to stop that a lease of the session pays for.
+    orphans: tuple[OrphanStage, ...] = ()  #: Stages to stop that a lease of the session pays for.
 
 
-def adoption_of(
+def recovery_of(
     found: FoundStages, claims: Collection[ClaimedStage], *, capacity: Mapping[PoolName, ResourceSet], leases: Collection[LeaseKey]
-) -> Adoption:
+) -> StageRecovery:
     """Reconcile the found stages with the claims in the store.
 
     Args:
@@ -112,19 +112,19 @@ def adoption_of(
     """
     by_stage = {stage.stage: stage for stage in found.stages}
     left = dict(capacity)
-    stages: list[Heirloom] = []
+    stages: list[RecoveredStage] = []
     missing: list[ClaimedStage] = []
     for claimed in sorted(claims, key=lambda each: each.claim.token):
-        heirloom = _heirloom(claimed, by_stage.get(claimed.claim.stage))
-        if heirloom is None or not _has_its_place(heirloom, left, leases):
+        recovered = _recovered(claimed, by_stage.get(claimed.claim.stage))
+        if recovered is None or not _has_its_place(recovered, left, leases):
             missing.append(claimed)
         else:
-            left[heirloom.note.pool] -= heirloom.amounts
-            stages.append(heirloom)
-    goes_on = {heirloom.claimed.claim.stage for heirloom in stages}
+            left[recovered.note.pool] -= recovered.amounts
+            stages.append(recovered)
+    goes_on = {recovered.claimed.claim.stage for recovered in stages}
     stopped = ((stage.stage, note_of(stage)) for stage in found.stages if stage.stage not in goes_on)
-    remnants = (Remnant(stage=stage, note=note) for stage, note in stopped if note is not None and note.slot and note.payer in leases)
-    return Adoption(stages=tuple(stages), missing=tuple(missing), remnants=tuple(remnants))
+    orphans = (OrphanStage(stage=stage, note=note) for stage, note in stopped if note is not None and note.slot and note.payer in leases)
+    return StageRecovery(stages=tuple(stages), missing=tuple(missing), orphans=tuple(orphans))
 
 
 def seen_in(found: FoundStages) -> int:
@@ -147,14 +147,14 @@ def written(note: StageNote) -> bytes:
     return encode(note)
 
 
-def _heirloom(claimed: ClaimedStage, found: FoundStage | None) -> Heirloom | None:
+def _recovered(claimed: ClaimedStage, found: FoundStage | None) -> RecoveredStage | None:
     note = note_of(found) if found is not None else None
     if found is None or note is None or note.claim != claimed.claim.token:
         return None
-    return Heirloom(claimed=claimed, note=note, holder=found.holder, is_preempted=found.is_cancelled and not claimed.cancelled)
+    return RecoveredStage(claimed=claimed, note=note, holder=found.holder, is_preempted=found.is_cancelled and not claimed.cancelled)
 
 
-def _has_its_place(heirloom: Heirloom, left: Mapping[PoolName, ResourceSet], leases: Collection[LeaseKey]) -> bool:
-    room = left.get(heirloom.note.pool)
-    is_paid = heirloom.payer is None or heirloom.payer in leases
-    return room is not None and heirloom.amounts <= room and is_paid
+def _has_its_place(recovered: RecoveredStage, left: Mapping[PoolName, ResourceSet], leases: Collection[LeaseKey]) -> bool:
+    room = left.get(recovered.note.pool)
+    is_paid = recovered.payer is None or recovered.payer in leases
+    return room is not None and recovered.amounts <= room and is_paid

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from federation.child.adoption import StageNote, adoption_of, note_of, seen_in, written
+from federation.child.stage_recovery import StageNote, note_of, recovery_of, seen_in, written
 from federation.dispatch import Claim, ClaimedStage
 from mesh.hosting import FoundStage, FoundStages
 from mesh.resources import NOTHING, ResourceSet
@@ -33,19 +33,19 @@ def found(*stages):
 
 
 def sorted_out(found_stages, claims, pools=POOLS, leases=LEASES):
-    return adoption_of(found(*found_stages), claims, capacity=pools, leases=leases)
+    return recovery_of(found(*found_stages), claims, capacity=pools, leases=leases)
 
 
-def names(adoption):
-    return [each.claimed.claim.stage for each in adoption.stages], [each.claim.stage for each in adoption.missing]
+def names(recovery):
+    return [each.claimed.claim.stage for each in recovery.stages], [each.claim.stage for each in recovery.missing]
 
 
 def test_what_runs_and_is_claimed_goes_on_where_it_was_let_in():
-    adoption = sorted_out([stage(kept=note(slots=2))], [claimed()])
-    (goes_on,) = adoption.stages
+    recovery = sorted_out([stage(kept=note(slots=2))], [claimed()])
+    (goes_on,) = recovery.stages
     assert (goes_on.holder, goes_on.is_preempted, goes_on.amounts, goes_on.payer) == (2, False, CPU.times(2), ("lab", "standard"))
     assert (goes_on.found.pool, goes_on.found.slots, goes_on.found.offer.workload) == ("general", 2, "s")
-    assert adoption.missing == ()
+    assert recovery.missing == ()
 
 
 def test_what_runs_and_is_not_claimed_does_not_go_on():
@@ -53,7 +53,7 @@ def test_what_runs_and_is_not_claimed_does_not_go_on():
 
 
 @pytest.mark.parametrize(
-    ("paid", "leases", "remnants"),
+    ("paid", "leases", "orphans"),
     [
         pytest.param({"tenant": "lab", "slot": CPU}, LEASES, [("t", CPU.times(2))], id="that a lease of the session pays for"),
         pytest.param({"tenant": "lab", "slot": CPU}, set(), [], id="whose lease is gone"),
@@ -61,10 +61,10 @@ def test_what_runs_and_is_not_claimed_does_not_go_on():
         pytest.param({}, LEASES, [], id="that an earlier version has noted"),
     ],
 )
-def test_paid_for_until_it_has_stopped_is_what_does_not_go_on(paid, leases, remnants):
+def test_paid_for_until_it_has_stopped_is_what_does_not_go_on(paid, leases, orphans):
     kept = note(slots=2, **paid)
-    adoption = sorted_out([stage("s"), stage("t", kept)], [claimed("s", slot=NOTHING)], leases=leases)
-    assert [(remnant.stage, remnant.amounts) for remnant in adoption.remnants] == remnants
+    recovery = sorted_out([stage("s"), stage("t", kept)], [claimed("s", slot=NOTHING)], leases=leases)
+    assert [(orphan.stage, orphan.amounts) for orphan in recovery.orphans] == orphans
 
 
 def test_what_is_claimed_and_does_not_run_is_given_back():
