@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from federation.child.balance import LeaseBalance, LeaseKey
+from federation.child.lease_accounting import LeaseAccounting, LeaseKey
 from federation.child.preemption_planner import LeavingStage
 from federation.child.running_stage import RunningStage
 from federation.child.wanting import OpenDemand, wanted
@@ -30,7 +30,7 @@ class Books:
 
     record: MeshRecord
     admission: StageAdmission = field(init=False)  #: Queued stages, and stages with room in a pool.
-    balance: LeaseBalance = field(init=False)  #: Which lease pays for which stage.
+    accounting: LeaseAccounting = field(init=False)  #: Which lease pays for which stage.
     running: dict[StageId, RunningStage] = field(default_factory=dict)  #: Claimed stages, in the order of the claims.
     can_start: bool = True  #: The Ray cluster of the mesh responds.
 
@@ -41,7 +41,7 @@ class Books:
         """Forget everything. `admission` is a new object, so a caller that kept the old one can see the change."""
         pools = self.record.pools
         self.admission = StageAdmission(tuple(PoolSpec(pool=pool.pool, flavor=pool.flavor, capacity=pool.capacity) for pool in pools))
-        self.balance = LeaseBalance()
+        self.accounting = LeaseAccounting()
         self.running.clear()
 
     def as_reported(self) -> MeshRecord:
@@ -51,18 +51,18 @@ class Books:
         return replace(
             self.record,
             pools=used,
-            leases_full=self.balance.is_full,
+            leases_full=self.accounting.is_full,
             cluster_answers=self.can_start,
             waiting_for_ray=sum(stage.waits_for_ray for stage in self.running.values()),
         )
 
     def wants(self) -> tuple[OpenDemand, ...]:
         """Return the quota demand, at most as much as one heartbeat may carry."""
-        return wanted(self.admission, self.balance)
+        return wanted(self.admission, self.accounting)
 
     def pays(self) -> tuple[Pays, ...]:
         """Return the lease priorities that differ from those in the ledger."""
-        return self.balance.pays(self.priority_of)
+        return self.accounting.pays(self.priority_of)
 
     def young(self, stages: Iterable[StageId], now_ms: int) -> dict[StageId, int]:
         """Return the stages that are within their minimum run time, each with the moment (clock of `now_ms`) at which it ends."""

@@ -4,7 +4,7 @@ One thread calls `beat` when it is due and passes in notifications and host repo
 the mesh's pools, the host runs the stages, and the lease of the tenant pays for each stage. This file holds the session: how it
 begins and is renewed, what comes in, and what becomes void at its end. The rest is elsewhere:
 
-- `books`: queued stages, lease accounting, running stages; `purse`: asks the ledger for quota that the leases at hand do not cover,
+- `books`: queued stages, lease accounting, running stages; `lease_client`: asks the ledger for quota that the leases at hand do not cover,
   and returns idle quota;
 - `docket`: carries out admission's decisions; `claims`: claims stages from the queue and starts them;
 - `right_of_way`: preempts stages for more urgent ones of the same tenant; `reporter`: reports to the root, late if necessary.
@@ -29,14 +29,14 @@ from functools import partial
 import structlog
 
 from federation.blobs import BlobStore
-from federation.child.balance import Overdraft
 from federation.child.books import Books
 from federation.child.cadence import interval_ms, soonest_ms
 from federation.child.claims import Claims
 from federation.child.deadlines import Permission
 from federation.child.docket import Docket
 from federation.child.guard import DONE_AT_ONCE, Guard, remedy_of, will_pass
-from federation.child.purse import Purse
+from federation.child.lease_accounting import Overdraft
+from federation.child.lease_client import LeaseClient
 from federation.child.running_stage import RunningStage, beyond_limit
 from federation.child.stage_preemptor import StagePreemptor
 from federation.child.stage_recovery import OrphanStage, StageRecovery, recovery_of, seen_in
@@ -102,12 +102,16 @@ class ChildMesh:
         self._books = books = Books(record)
         self._guard = guard = Guard(mesh=record.mesh, tenure=tenure, clock=clock, lose=self._lose_session)
         self._reporter = StatusReporter(books=books, queue=queue, blobs=blobs, host=host, guard=guard)
-        self._purse = Purse(books=books, tenure=tenure, ledger=ledger, clock=clock, guard=guard, overdrawn=self._preempt)
+        self._lease_client = LeaseClient(books=books, tenure=tenure, ledger=ledger, clock=clock, guard=guard, overdrawn=self._preempt)
         self._claims = Claims(
             books=books, tenure=tenure, reporter=self._reporter, queue=queue, blobs=blobs, host=host, clock=clock, guard=guard
         )
-        self._docket = Docket(books=books, purse=self._purse, tenure=tenure, queue=queue, guard=guard, start=self._claims.start)
-        self._preemptor = StagePreemptor(books=books, purse=self._purse, docket=self._docket, tenure=tenure, host=host, clock=clock)
+        self._docket = Docket(
+            books=books, lease_client=self._lease_client, tenure=tenure, queue=queue, guard=guard, start=self._claims.start
+        )
+        self._preemptor = StagePreemptor(
+            books=books, lease_client=self._lease_client, docket=self._docket, tenure=tenure, host=host, clock=clock
+        )
 
     # -- the session ---------------------------------------------------------------------------------------------------
 
@@ -172,7 +176,7 @@ class ChildMesh:
             self._tenure.begin(self._ledger.join(self._books.as_reported(), seen=self._tenure.seen))
         self._may_go_on = False
         session = self._tenure.held()
-        self._purse.take_in(session.response)
+        self._lease_client.take_in(session.response)
         log.info("joined", mesh=self._record.mesh, incarnation=session.incarnation, goes_on=recovery is not None)
         self._note_renewal(sent_ms)
         if recovery is not None:
@@ -181,7 +185,7 @@ class ChildMesh:
     def _renew(self, sent_ms: int) -> None:
         epoch = self._tenure.held().epoch
         response, beat = self._tenure.renew(self._ledger, self._books, self._clock.monotonic_ms())
-        self._purse.take_in(response, [(ack.tenant, ack.flavor) for ack in beat.acks])
+        self._lease_client.take_in(response, [(ack.tenant, ack.flavor) for ack in beat.acks])
         if self._tenure.held().epoch != epoch:
             self._docket.report_again()
             self._reporter.report_again()
@@ -235,7 +239,7 @@ class ChildMesh:
         self._tenure.end()
         self._reporter.clear()
         self._docket.clear()
-        self._purse.forget_refusals()
+        self._lease_client.forget_refusals()
         self._books.begin()
 
     # -- recovery of an earlier process's work ---------------------------------------------------------------------------
@@ -261,13 +265,13 @@ class ChildMesh:
             running.is_preempted = recovered.is_preempted
             self._docket.take(recovered.found)
             if recovered.payer is not None:
-                self._books.balance.spend(stage, recovered.payer, recovered.amounts, self._clock.monotonic_ms())
+                self._books.accounting.spend(stage, recovered.payer, recovered.amounts, self._clock.monotonic_ms())
             self._reporter.add_start(running, recovered.holder, recovered.note)
         goes_on = frozenset(self._books.running)
         for orphan in recovery.orphans:
             self._keep_paying(orphan)
         self._host.go_on(goes_on)
-        self._purse.take_in(self._tenure.response)  # The overdraft check needs the amounts spent.
+        self._lease_client.take_in(self._tenure.response)  # The overdraft check needs the amounts spent.
         for claimed in recovery.missing:
             self._reporter.add_loss(claimed.claim, Reason.WORKER_LOST)
         for recovered in recovery.stages:
@@ -279,7 +283,7 @@ class ChildMesh:
         incarnation = self._tenure.held().incarnation
         claim = Claim(stage=orphan.stage, mesh=self._record.mesh, incarnation=incarnation, token=orphan.note.claim)
         self._books.running[orphan.stage] = RunningStage.left_by(claim)
-        self._books.balance.spend(orphan.stage, orphan.note.payer, orphan.amounts, self._clock.monotonic_ms())
+        self._books.accounting.spend(orphan.stage, orphan.note.payer, orphan.amounts, self._clock.monotonic_ms())
 
     def _catch_up(self, claimed: ClaimedStage) -> None:
         """Apply a cancellation or inputs that arrived while no process listened. Delivering an input twice is harmless."""
@@ -333,7 +337,7 @@ class ChildMesh:
     # -- the queue -----------------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        self._purse.forget_refusals()
+        self._lease_client.forget_refusals()
         self._docket.go_on()
         if not self._docket.is_done:
             return  # The previous pass over the queue is unfinished, and a heartbeat is due.
@@ -369,7 +373,7 @@ class ChildMesh:
 
     def _try_again(self) -> None:
         """Retry the known queued stages, without reading the queue again."""
-        self._purse.forget_refusals()
+        self._lease_client.forget_refusals()
         self._docket.go_on()
         if self._docket.is_done:
             self._docket.take(events.RoomMayHaveCome())
@@ -377,7 +381,7 @@ class ChildMesh:
             self._preemptor.make()
 
     def _give_back_now(self) -> None:
-        self._purse.offer(0)
+        self._lease_client.offer(0)
 
     def _give_back_idle(self) -> None:
-        self._purse.offer(0 if self._tenure.response.others_want else IDLE_BEATS * soonest_ms(self._heartbeat_ms))
+        self._lease_client.offer(0 if self._tenure.response.others_want else IDLE_BEATS * soonest_ms(self._heartbeat_ms))

@@ -63,7 +63,7 @@ class Claims:
             self.tenure.hurry()
             return admission.handle(events.WorkloadWithdrawn(workload=name))
         try:
-            payer = self.books.balance.payer(name)
+            payer = self.books.accounting.payer(name)
             claimed = self.queue.claim(self.tenure.held(), name, payer)
             blobs = self.blobs.get(claimed.spec.run, claimed.blobs()) if claimed is not None else {}
         except SessionLost:

@@ -16,7 +16,7 @@ from itertools import islice, takewhile
 
 from federation.child.books import Books
 from federation.child.guard import NEVER, Guard
-from federation.child.purse import Purse
+from federation.child.lease_client import LeaseClient
 from federation.child.tenure import Tenure
 from federation.dispatch import EXPLAINED_MAX, StageQueue
 from mesh import admission_events as events
@@ -35,7 +35,7 @@ class Docket:
     """
 
     books: Books
-    purse: Purse
+    lease_client: LeaseClient
     tenure: Tenure
     queue: StageQueue
     guard: Guard
@@ -77,7 +77,7 @@ class Docket:
         """Release the room and quota of a stage that has stopped. An orphan stage holds only quota, unknown to admission."""
         if stage in self.books.admission.workloads:
             self.take(events.WorkloadEnded(workload=stage))
-        elif self.purse.put_back(stage):
+        elif self.lease_client.put_back(stage):
             self.take(events.RoomMayHaveCome())
 
     def go_on(self) -> None:
@@ -92,7 +92,7 @@ class Docket:
     def _note(self, decisions: Iterable[AdmissionDecision]) -> None:
         for decision in decisions:
             if isinstance(decision, ReleaseLease):
-                came_free = self.purse.put_back(decision.workload)
+                came_free = self.lease_client.put_back(decision.workload)
                 if came_free is not None:
                     self._note(self.books.admission.handle(came_free))
             elif isinstance(decision, ExplainWaiting):
@@ -120,7 +120,7 @@ class Docket:
                 self._forget(decision.workload)
                 follows = self.start(decision)
             else:
-                follows = admission.handle(self.purse.acquire(decision))
+                follows = admission.handle(self.lease_client.acquire(decision))
             if self.books.admission is not admission:  # The session was lost meanwhile, so its decisions are void.
                 return
             self._note(follows)

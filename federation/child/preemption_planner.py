@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from federation.child.balance import LeaseBalance, LeaseKey, sum_of
+from federation.child.lease_accounting import LeaseAccounting, LeaseKey, sum_of
 from mesh.admission import WANT_OF_ROOM, StageAdmission, Workload, WorkloadState
 from mesh.ids import PoolName, StageId, TenantPath
 from mesh.pools import Pool, PoolSpec
@@ -62,7 +62,7 @@ class PreemptionPlanner:
     """
 
     admission: StageAdmission
-    balance: LeaseBalance
+    accounting: LeaseAccounting
     occupants: tuple[Occupant, ...]
     leaving: tuple[LeavingStage, ...]
     now_ms: int
@@ -151,13 +151,13 @@ class PreemptionPlanner:
 
     def _quota_short(self, slot: ResourceSet, key: LeaseKey) -> dict[str, int]:
         """Return what the lease lacks after all stopping stages have ended; holds for others stay."""
-        spare, pools = self.balance.spare(key), self.admission.ledger.pools
-        leaving = sum_of(self.balance.spent_on(one.stage, key) for one in self.leaving if pools[one.pool].spec.flavor == key[1])
+        spare, pools = self.accounting.spare(key), self.admission.ledger.pools
+        leaving = sum_of(self.accounting.spent_on(one.stage, key) for one in self.leaving if pools[one.pool].spec.flavor == key[1])
         return short_of(slot, {each: spare.get(each, 0) + leaving[each] for each in slot})
 
     def _is_promised(self, key: LeaseKey, short: dict[str, int]) -> bool:
         """Return whether a plan lets the lease grow by all that is missing, so that no victim is needed."""
-        lease = self.balance.lease(key)
+        lease = self.accounting.lease(key)
         return bool(short) and lease is not None and all(lease.target[name] - lease.held[name] >= units for name, units in short.items())
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from federation.child.balance import sum_of
+from federation.child.lease_accounting import sum_of
 from federation.dispatch import Claim, ClaimedStage, digest_of
 from federation.leases import Lease
 from mesh.hosting import StageHost

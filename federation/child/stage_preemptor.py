@@ -17,8 +17,8 @@ import structlog
 from federation.child.books import Books
 from federation.child.deadlines import Permission
 from federation.child.docket import Docket
+from federation.child.lease_client import LeaseClient
 from federation.child.preemption_planner import PreemptionPlanner, StagePreemption, words_of
-from federation.child.purse import Purse
 from federation.child.tenure import Tenure
 from mesh import admission_events as events
 from mesh.admission import WorkloadState
@@ -39,7 +39,7 @@ class StagePreemptor:
     """Preemptor of one mesh."""
 
     books: Books
-    purse: Purse
+    lease_client: LeaseClient
     docket: Docket
     tenure: Tenure
     host: StageHost
@@ -52,13 +52,13 @@ class StagePreemptor:
         if late:
             log.warning("freed room was not available in time", mesh=self.books.record.mesh, stages=sorted(late))
             self.docket.take(*(events.PromiseEnded(workload=stage) for stage in late))
-        self.books.balance.drop_holds(self.books.gathering().keys() - gone)
+        self.books.accounting.drop_holds(self.books.gathering().keys() - gone)
 
     def make(self) -> None:
         """Preempt stages for more urgent queued stages of the same tenant, and hold the freed room for these.
 
         Raises:
-            SessionLost: `Purse.grow` found the session lost.
+            SessionLost: `LeaseClient.grow` found the session lost.
         """
         known = self.books.admission.workloads.values()
         is_wanted = any(one.state is WorkloadState.QUEUED and one.offer.preemption.takes for one in known)
@@ -74,7 +74,7 @@ class StagePreemptor:
             if need in in_vain or workload.state is not WorkloadState.QUEUED:
                 continue
             tried += 1
-            planned = preemption_planner.preempt_for(workload, self.purse.grow)
+            planned = preemption_planner.preempt_for(workload, self.lease_client.grow)
             if planned is None or any(victim.stage not in self.books.running for victim in planned.victims):
                 in_vain.add(need)
             else:
@@ -85,16 +85,16 @@ class StagePreemptor:
     def _preemption_planner(self) -> PreemptionPlanner:
         return PreemptionPlanner(
             admission=self.books.admission,
-            balance=self.books.balance,
+            accounting=self.books.accounting,
             occupants=tuple(self.books.occupants()),
             leaving=tuple(self.books.leaving()),
             now_ms=self.clock.monotonic_ms(),
-            headroom=self.purse.headroom,
+            headroom=self.lease_client.headroom,
         )
 
     def _promise(self, planned: StagePreemption) -> None:
         until_ms = self.clock.monotonic_ms() + planned.reservation_timeout_ms
-        self.books.balance.hold(planned.stage, planned.key, planned.slot)
+        self.books.accounting.hold(planned.stage, planned.key, planned.slot)
         for victim in planned.victims:
             log.info("a stage is preempted by a more urgent one", mesh=self.books.record.mesh, stage=victim.stage, to=planned.stage)
             running = self.books.running[victim.stage]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from federation.child.balance import LeaseKey
+from federation.child.lease_accounting import LeaseKey
 from federation.dispatch import Claim, ClaimedStage
 from mesh.admission_events import WorkloadFound, WorkloadOffered
 from mesh.errors import RuntimeDoorError

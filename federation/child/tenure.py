@@ -73,11 +73,11 @@ class Tenure:
         """
         session = self.held()
         self.number += 1
-        record, balance, wanted = books.as_reported(), books.balance, books.wants()
+        record, accounting, wanted = books.as_reported(), books.accounting, books.wants()
         wants = tuple(demand.as_row(now_ms) for demand in wanted) if wanted != self.wants else None
-        beat = Beat(number=self.number, acks=balance.acks()[:ROWS_MAX], wants=wants, pays=books.pays())
+        beat = Beat(number=self.number, acks=accounting.acks()[:ROWS_MAX], wants=wants, pays=books.pays())
         if self.response.learn_ms:
-            beat = replace(beat, claims=balance.claims())
+            beat = replace(beat, claims=accounting.claims())
         if beat.wants is not None:
             self.wants = None  # The ledger's record is unknown until it responds; a stale demand there would take quota from others.
         try:
@@ -88,16 +88,16 @@ class Tenure:
             log.warning("the heartbeat omits the quota demand", mesh=session.mesh, error=str(refused), remedy="cancel the stage")
             beat = replace(beat, wants=())  # One invalid name must not cost the session and all its work.
             response = ledger.heartbeat(session, record, beat)
-            balance.note_reported(beat.pays)
+            accounting.note_reported(beat.pays)
             return response, beat
         except (EpochChanged, HoldingsWanted) as learns:
             if isinstance(learns, EpochChanged):
                 log.warning("the ledger has begun another epoch", mesh=session.mesh, epoch=learns.epoch, learns_for_ms=learns.learn_ms)
                 session = self.session = replace(session, epoch=learns.epoch)
             wanted = books.wants()
-            beat, self.wants = replace(beat, claims=balance.claims(), wants=tuple(demand.as_row(now_ms) for demand in wanted)), None
+            beat, self.wants = replace(beat, claims=accounting.claims(), wants=tuple(demand.as_row(now_ms) for demand in wanted)), None
             response = ledger.heartbeat(session, record, beat)
-        balance.note_reported(beat.pays)
+        accounting.note_reported(beat.pays)
         if response.leases:
             self.wants = None  # The ledger drops the granted part of the demand; the mesh keeps it until it starts a stage on it.
         elif beat.wants is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from federation.child.balance import LeaseBalance, LeaseKey
+from federation.child.lease_accounting import LeaseAccounting, LeaseKey
 from federation.leases import ROWS_SENT_MAX, QuotaDemand
 from mesh.admission import StageAdmission, Workload, WorkloadState
 from mesh.ids import FlavorName, TenantPath
@@ -48,7 +48,7 @@ class _Alike:
         self.since_ms = min(self.since_ms, workload.offer.since_ms)
 
 
-def wanted(admission: StageAdmission, balance: LeaseBalance) -> tuple[OpenDemand, ...]:
+def wanted(admission: StageAdmission, accounting: LeaseAccounting) -> tuple[OpenDemand, ...]:
     """Return the demand that one heartbeat may carry: first each lease's most urgent want, then each lease's next."""
     found: dict[tuple[TenantPath, ResourceSet, int], _Alike] = {}
     for workload in admission.workloads.values():
@@ -59,7 +59,7 @@ def wanted(admission: StageAdmission, balance: LeaseBalance) -> tuple[OpenDemand
     for _, alike in sorted(found.items(), key=lambda each: (-each[0][2], each[1].since_ms, each[0][0], str(each[0][1]))):
         lacks = _waits_for(alike.first, admission)
         if lacks is not None:
-            by_lease.setdefault(lacks[0], []).extend(_demands(alike, *lacks, admission, balance))
+            by_lease.setdefault(lacks[0], []).extend(_demands(alike, *lacks, admission, accounting))
     return tuple(_within_row_limit(by_lease))
 
 
@@ -75,7 +75,7 @@ def _is_next(workload: Workload, admission: StageAdmission) -> bool:
     return workload.state is WorkloadState.QUEUED and bool(workload.offer.slot) and not admission.is_behind(workload)
 
 
-def _demands(alike: _Alike, key: LeaseKey, reason: Reason, admission: StageAdmission, balance: LeaseBalance) -> Iterator[OpenDemand]:
+def _demands(alike: _Alike, key: LeaseKey, reason: Reason, admission: StageAdmission, accounting: LeaseAccounting) -> Iterator[OpenDemand]:
     """Yield the demand for one group of stages.
 
     Without quota the demand is only what is missing, since a part of the first slot may be idle. On a full mesh the demand is whole
@@ -83,7 +83,7 @@ def _demands(alike: _Alike, key: LeaseKey, reason: Reason, admission: StageAdmis
     """
     offer = alike.first.offer
     slots = min(alike.slots, _slots_of(admission, key[1], offer.slot))
-    missing = balance.missing(key, offer.slot, offer.workload) if reason is Reason.QUOTA_EXHAUSTED else offer.slot
+    missing = accounting.missing(key, offer.slot, offer.workload) if reason is Reason.QUOTA_EXHAUSTED else offer.slot
     parts = ((offer.slot, slots),) if missing == offer.slot else ((missing, min(1, slots)), (offer.slot, slots - 1))
     beyond = alike.slots - slots
     for slot, some in parts:

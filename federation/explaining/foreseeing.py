@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from federation.child.balance import sum_of
+from federation.child.lease_accounting import sum_of
 from federation.snapshot import MeshView, PoolRecord
 from mesh.ids import FlavorName, MeshId, StageId, TenantPath
 from mesh.resources import NOTHING, ResourceSet

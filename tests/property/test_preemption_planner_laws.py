@@ -10,7 +10,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.child.balance import LeaseBalance
+from federation.child.lease_accounting import LeaseAccounting
 from federation.child.preemption_planner import PreemptionPlanner
 from federation.explaining.foreseeing import BegunStage, foresee
 from federation.leases import Lease, LedgerResponse
@@ -80,9 +80,9 @@ class Mesh:
 
     def __init__(self, cpus, quota):
         self.admission = StageAdmission((PoolSpec(pool="p", flavor="standard", capacity=ResourceSet({"cpu": cpus})),))
-        self.balance = LeaseBalance()
+        self.accounting = LeaseAccounting()
         units = ResourceSet({"cpu": quota})
-        self.balance.take_in(LedgerResponse(leases=(Lease(mesh="m", tenant="acme", flavor="standard", held=units, target=units),)))
+        self.accounting.take_in(LedgerResponse(leases=(Lease(mesh="m", tenant="acme", flavor="standard", held=units, target=units),)))
         self.stopping = {}
         self.count = 0
         self.asks = 0
@@ -100,10 +100,10 @@ class Mesh:
         assert violations(self.admission) == []
 
     def acquire(self, wanted):
-        if self.balance.room(KEY, wanted.slot, wanted.workload) < 1:
+        if self.accounting.room(KEY, wanted.slot, wanted.workload) < 1:
             self.refuse(wanted)
             return
-        self.balance.spend(wanted.workload, KEY, wanted.slot, 0)
+        self.accounting.spend(wanted.workload, KEY, wanted.slot, 0)
         self.handle(LeaseGranted(workload=wanted.workload, slots=1, token=1))
 
     def refuse(self, wanted):
@@ -119,7 +119,7 @@ class Mesh:
 
     def preemption_planner(self):
         asked = tuple(self.occupant(name, kept) for name, kept in self.running().items())
-        return PreemptionPlanner(admission=self.admission, balance=self.balance, occupants=asked, leaving=(), now_ms=0)
+        return PreemptionPlanner(admission=self.admission, accounting=self.accounting, occupants=asked, leaving=(), now_ms=0)
 
     def round(self):
         """One choice, carried out to its end; False when nobody has to stop for anybody."""
@@ -131,10 +131,10 @@ class Mesh:
             return False
         names = [victim.stage for victim in planned.victims]
         back = [self.admission.workloads[name].offer for name in names]
-        self.balance.hold(planned.stage, KEY, planned.slot)
+        self.accounting.hold(planned.stage, KEY, planned.slot)
         self.handle(RoomPromised(workload=planned.stage, pool="p", victims=frozenset(names), until_ms=0, detail="stops"))
         for name in names:
-            self.balance.put_back(name, 0)
+            self.accounting.put_back(name, 0)
             self.handle(WorkloadEnded(workload=name))
         assert self.admission.workloads[planned.stage].state is WorkloadState.RUNNING
         for offer in back:

@@ -126,7 +126,7 @@ class Federation:
 
     def paid(self):
         """Stages that a lease pays for, in the mesh's own book."""
-        return set(self.child._books.balance._payers)
+        return set(self.child._books.accounting._payers)
 
     def running(self):
         return set(self.child._books.running)

@@ -36,4 +36,4 @@ def test_with_the_session_all_of_it_is_void(busy):
     books, before = busy.child._books, busy.child._books.admission
     books.begin()
     assert books.admission is not before
-    assert (books.running, books.balance.claims(), dict(books.admission.workloads)) == ({}, (), {})
+    assert (books.running, books.accounting.claims(), dict(books.admission.workloads)) == ({}, (), {})

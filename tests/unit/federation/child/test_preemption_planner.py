@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from federation.child.balance import LeaseBalance
+from federation.child.lease_accounting import LeaseAccounting
 from federation.child.preemption_planner import LeavingStage, PreemptionPlanner, words_of
 from federation.leases import Lease, LedgerResponse
 from mesh.admission import StageAdmission
@@ -26,7 +26,7 @@ class Books:
     def __init__(self, *capacities, held, target=None):
         pools = tuple(PoolSpec(pool=f"p{index}", flavor="standard", capacity=cpu(cpus)) for index, cpus in enumerate(capacities))
         self.admission = StageAdmission(pools)
-        self.balance = LeaseBalance()
+        self.accounting = LeaseAccounting()
         self.lease(held, target)
         self.occupants = []
         self.leaving = []
@@ -36,13 +36,13 @@ class Books:
 
     def lease(self, held, target=None):
         lease = Lease(mesh="east", tenant="acme", flavor="standard", held=cpu(held), target=cpu(held if target is None else target))
-        self.balance.take_in(LedgerResponse(leases=(lease,)))
+        self.accounting.take_in(LedgerResponse(leases=(lease,)))
 
     def run(self, name, cpus=1, priority=0, *, leaves=False):
         self.admission.handle(WorkloadOffered(workload=name, tenant="acme", slot=cpu(cpus), width=1, priority=priority))
         (pool,) = self.admission.ledger.pools_of(name)
         self.admission.handle(LeaseGranted(workload=name, slots=1, token=1))
-        self.balance.spend(name, KEY, cpu(cpus), 0)
+        self.accounting.spend(name, KEY, cpu(cpus), 0)
         if leaves:
             self.leaving.append(LeavingStage(stage=name, pool=pool, amounts=cpu(cpus)))
         else:
@@ -58,7 +58,7 @@ class Books:
     def made(self):
         return PreemptionPlanner(
             admission=self.admission,
-            balance=self.balance,
+            accounting=self.accounting,
             occupants=tuple(self.occupants),
             leaving=tuple(self.leaving),
             now_ms=NOW_MS,
@@ -119,7 +119,7 @@ def test_what_others_gather_is_theirs(held):
     books.run("b")
     books.wait("first")
     books.admission.handle(RoomPromised(workload="first", pool="p0", victims=frozenset({"a"}), until_ms=0, detail="a stops"))
-    books.balance.hold("first", KEY, cpu(1))
+    books.accounting.hold("first", KEY, cpu(1))
     books.wait("second")
     assert books.victims("second") == ("p0", ["b"])
 

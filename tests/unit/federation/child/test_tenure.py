@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from federation.child.balance import LeaseBalance
+from federation.child.lease_accounting import LeaseAccounting
 from federation.child.tenure import Tenure
 from federation.child.wanting import OpenDemand
 from federation.errors import StoreUnavailable, UnfitName
@@ -38,7 +38,7 @@ class Wanting:
     """Books of a mesh that runs nothing and wants something."""
 
     def __init__(self, *demands):
-        self.balance = LeaseBalance()
+        self.accounting = LeaseAccounting()
         self.demands = demands
 
     def as_reported(self):
@@ -48,7 +48,7 @@ class Wanting:
         return self.demands
 
     def pays(self):
-        return self.balance.pays(lambda _stage: 7)
+        return self.accounting.pays(lambda _stage: 7)
 
 
 def demand(number, since_ms=0, beyond=0):
@@ -111,8 +111,8 @@ def test_wants_whose_telling_was_not_answered_are_told_anew_though_they_are_as_b
 def test_what_a_lease_pays_for_is_told_when_the_ledger_knows_something_else_and_until_it_has_answered():
     ledger, tenure = begun()
     books = Wanting()
-    books.balance.take_in(LedgerResponse(leases=(Lease(tenant="t1", mesh="east", flavor="standard", held=CPU, target=CPU, version=1),)))
-    books.balance.spend("s", ("t1", "standard"), CPU, 0)
+    books.accounting.take_in(LedgerResponse(leases=(Lease(tenant="t1", mesh="east", flavor="standard", held=CPU, target=CPU, version=1),)))
+    books.accounting.spend("s", ("t1", "standard"), CPU, 0)
     ledger.is_mute = True
     with pytest.raises(StoreUnavailable):
         tenure.renew(ledger, books, 0)
@@ -121,8 +121,8 @@ def test_what_a_lease_pays_for_is_told_when_the_ledger_knows_something_else_and_
     tenure.renew(ledger, books, 0)
     known = (Pays(tenant="t1", flavor="standard", priority=7),)
     assert [beat.pays for beat in ledger.beats] == [known, known, ()]
-    (claim,) = books.balance.claims()
+    (claim,) = books.accounting.claims()
     assert claim.priority == 7
-    books.balance.put_back("s", 0)
+    books.accounting.put_back("s", 0)
     tenure.renew(ledger, books, 0)
     assert ledger.beats[-1].pays == ()  # What lies idle is as it was.

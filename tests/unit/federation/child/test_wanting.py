@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from federation.child import wanting
-from federation.child.balance import LeaseBalance
+from federation.child.lease_accounting import LeaseAccounting
 from federation.child.wanting import wanted
 from federation.leases import Lease, LedgerResponse
 from mesh.admission import StageAdmission
@@ -17,7 +17,7 @@ def cpu(count):
     return ResourceSet.of({"cpu": count})
 
 
-def demands(*response, cpus=4, reason=Reason.QUOTA_EXHAUSTED, rules=NEVER_PREEMPTS, balance=None, tenant="acme"):
+def demands(*response, cpus=4, reason=Reason.QUOTA_EXHAUSTED, rules=NEVER_PREEMPTS, accounting=None, tenant="acme"):
     """Of stages as (name, cpus, priority), all of which the ledger refuses; each came a second after the one before."""
     scheduler = StageAdmission((PoolSpec(pool="general", flavor="standard", capacity=cpu(cpus)),))
     for place, (name, slot, priority) in enumerate(response):
@@ -27,7 +27,7 @@ def demands(*response, cpus=4, reason=Reason.QUOTA_EXHAUSTED, rules=NEVER_PREEMP
         for decision in pending:
             if isinstance(decision, AcquireLease):
                 pending.extend(scheduler.handle(LeaseRefused(workload=decision.workload, reason=reason, detail="in words")))
-    return wanted(scheduler, balance or LeaseBalance())
+    return wanted(scheduler, accounting or LeaseAccounting())
 
 
 def waiting(*response, **about):
@@ -54,9 +54,9 @@ def test_no_more_is_wanted_than_the_mesh_could_hold_and_the_rest_is_counted():
 
 
 def test_of_the_first_slot_only_what_does_not_lie_idle_is_wanted():
-    balance, idle = LeaseBalance(), ResourceSet.of({"cpu": 0.5})
-    balance.take_in(LedgerResponse(leases=(Lease(tenant="acme", mesh="east", flavor="standard", held=idle, target=idle, version=1),)))
-    assert waiting(("a", 1, 0), ("b", 1, 0), balance=balance) == [(cpu(0.5), 1, 0), (cpu(1), 1, 0)]
+    accounting, idle = LeaseAccounting(), ResourceSet.of({"cpu": 0.5})
+    accounting.take_in(LedgerResponse(leases=(Lease(tenant="acme", mesh="east", flavor="standard", held=idle, target=idle, version=1),)))
+    assert waiting(("a", 1, 0), ("b", 1, 0), accounting=accounting) == [(cpu(0.5), 1, 0), (cpu(1), 1, 0)]
 
 
 def test_of_more_wants_than_a_heartbeat_may_tell_each_lease_has_its_most_urgent_told_before_any_has_two(monkeypatch):

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from federation.child.balance import LeaseKey, Overdraft
 from federation.child.books import Books
 from federation.child.deadlines import Permission
 from federation.child.guard import NEVER, Guard
+from federation.child.lease_accounting import LeaseKey, Overdraft
 from federation.child.tenure import Tenure
 from federation.errors import EpochChanged, SessionLost
 from federation.leases import ROWS_SENT_MAX, Granted, LeaseLedger, LeaseRefused, LedgerResponse, LookAgain
@@ -36,7 +36,7 @@ _NEVER_MS = 2**53
 
 
 @dataclass(slots=True, kw_only=True)
-class Purse:
+class LeaseClient:
     """Lease client of one mesh.
 
     Args:
@@ -57,8 +57,8 @@ class Purse:
     def take_in(self, response: LedgerResponse, named: Iterable[LeaseKey] = ()) -> None:
         """Apply a response of the ledger; `named` lists the leases that the request was about."""
         self.tenure.take_in(response)
-        self.books.balance.take_in(response, named, self._patient_ms)
-        for overdraft in self.books.balance.overdrawn():
+        self.books.accounting.take_in(response, named, self._patient_ms)
+        for overdraft in self.books.accounting.overdrawn():
             self.overdrawn(overdraft)
 
     def _patient_ms(self, shrink_ms: int) -> int:
@@ -73,7 +73,7 @@ class Purse:
 
     def put_back(self, stage: StageId) -> events.LeaseCameFree | events.RoomMayHaveCome | None:
         """Release the stage's amounts in its lease, and lift that lease's refusals. None: no lease paid."""
-        key = self.books.balance.put_back(stage, self.clock.monotonic_ms())
+        key = self.books.accounting.put_back(stage, self.clock.monotonic_ms())
         if key is None:
             return None
         for refused in [refused for refused in self._refused if refused[0] == key]:
@@ -88,7 +88,7 @@ class Purse:
         Raises:
             SessionLost: The session is lost; other errors of `LeaseLedger.release` pass through.
         """
-        parts = self.books.balance.offer_idle(self.clock.monotonic_ms(), idle_ms, keep, self.books.is_waited_for)
+        parts = self.books.accounting.offer_idle(self.clock.monotonic_ms(), idle_ms, keep, self.books.is_waited_for)
         if parts:
             self.take_in(self.ledger.release(self.tenure.held(), parts), [(part.tenant, part.flavor) for part in parts])
         return bool(parts)
@@ -99,7 +99,7 @@ class Purse:
         Raises:
             SessionLost: The session is lost. Other errors of the ledger become refusals.
         """
-        key, balance = (wanted.tenant, wanted.flavor), self.books.balance
+        key, accounting = (wanted.tenant, wanted.flavor), self.books.accounting
         if self.tenure.permission(self.clock.monotonic_ms()) is not Permission.PROVED:
             return _refusal(wanted, Reason.LEDGER_UNREACHABLE, "the session has not been renewed for too long to start new work")
         if not wanted.slot:
@@ -108,16 +108,16 @@ class Purse:
             return _refusal(
                 wanted, Reason.LEASES_AT_LIMIT, f"the mesh holds {ROWS_SENT_MAX:,} leases, the maximum, and all of them are in use"
             )
-        short = wanted.want - balance.room(key, wanted.slot, wanted.workload)
+        short = wanted.want - accounting.room(key, wanted.slot, wanted.workload)
         refused = self._ask(wanted, key, short) if short > 0 else None
-        slots = min(wanted.want, balance.room(key, wanted.slot, wanted.workload))
-        if slots == 0 and balance.holds_for_others(key, wanted.slot, wanted.workload):
+        slots = min(wanted.want, accounting.room(key, wanted.slot, wanted.workload))
+        if slots == 0 and accounting.holds_for_others(key, wanted.slot, wanted.workload):
             detail = f"the rest of the lease of {wanted.tenant} is held for more urgent stages that preempt others"
             return _refusal(wanted, Reason.CAPACITY_RESERVED, detail)
         if slots == 0:
             return refused or _refusal(wanted, Reason.QUOTA_EXHAUSTED, "the lease changed during the request; the next pass asks again")
-        balance.spend(wanted.workload, key, wanted.slot.times(slots), self.clock.monotonic_ms())
-        lease = balance.lease(key)
+        accounting.spend(wanted.workload, key, wanted.slot.times(slots), self.clock.monotonic_ms())
+        lease = accounting.lease(key)
         return events.LeaseGranted(workload=wanted.workload, slots=slots, token=lease.token if lease is not None else 0)
 
     def grow(self, workload: Workload, pool: PoolSpec, amounts: ResourceSet) -> bool:
@@ -129,16 +129,16 @@ class Purse:
         offer, key = workload.offer, (workload.offer.tenant, pool.flavor)
         if not self._has_place_for(key):
             return False
-        self.books.balance.hold(offer.workload, key, offer.slot)  # The hold keeps the granted amount from counting as idle.
+        self.books.accounting.hold(offer.workload, key, offer.slot)  # The hold keeps the granted amount from counting as idle.
         wanted = AcquireLease(workload=offer.workload, tenant=offer.tenant, pool=pool.pool, flavor=pool.flavor, slot=amounts, want=1)
         refused = self._ask(wanted, key, 1, is_missing=True)
         if refused is not None:
-            self.books.balance.drop_hold(offer.workload)
+            self.books.accounting.drop_hold(offer.workload)
         return refused is None
 
     def _has_place_for(self, key: LeaseKey) -> bool:
         """Return whether the mesh may pay from this lease. At the lease limit, offer idle leases back, once per pass."""
-        has_place = self.books.balance.has_place_for(key)
+        has_place = self.books.accounting.has_place_for(key)
         if has_place or self._is_full:
             return has_place
         try:
@@ -147,7 +147,7 @@ class Purse:
             raise
         except MeshError as gone:
             self.guard.note(gone)
-        self._is_full = not self.books.balance.has_place_for(key)
+        self._is_full = not self.books.accounting.has_place_for(key)
         return not self._is_full
 
     def _ask(self, wanted: AcquireLease, key: LeaseKey, slots: int, *, is_missing: bool = False) -> events.LeaseRefused | None:
@@ -177,13 +177,13 @@ class Purse:
         refused: LeaseRefused | None = None
         self.offer(_NEVER_MS)  # An offer without a response may have taken effect; the request needs the lease as it is.
         for _ in range(3):
-            missing = slot if is_missing else self.books.balance.missing(key, slot, stage)
+            missing = slot if is_missing else self.books.accounting.missing(key, slot, stage)
             more = slots if missing == slot else 1
             answer = self._question(key, missing, more, stage)
             if isinstance(answer, Granted) and more < slots:
                 slots -= more
                 continue
-            if isinstance(answer, Granted) or (not is_missing and self.books.balance.room(key, slot, stage) >= slots):
+            if isinstance(answer, Granted) or (not is_missing and self.books.accounting.room(key, slot, stage) >= slots):
                 return None
             refused = _of_whole_slot(answer, slot, missing) if isinstance(answer, LeaseRefused) else None
             if refused is not None and not (refused.reason is Reason.QUOTA_EXHAUSTED and self.offer(0, keep=key)):
@@ -192,10 +192,10 @@ class Purse:
 
     def _question(self, key: LeaseKey, slot: ResourceSet, slots: int, stage: StageId) -> Granted | LookAgain | LeaseRefused:
         books = self.books
-        pays_for = max(map(books.priority_of, (stage, *books.balance.paid(key))))
+        pays_for = max(map(books.priority_of, (stage, *books.accounting.paid(key))))
         since_ms = books.waits_since_ms(stage)
         waited_ms = None if since_ms is None else max(0, self.clock.monotonic_ms() - since_ms)
-        want = replace(books.balance.want(key, slot, slots, books.priority_of(stage)), pays_for=pays_for, waited_ms=waited_ms)
+        want = replace(books.accounting.want(key, slot, slots, books.priority_of(stage)), pays_for=pays_for, waited_ms=waited_ms)
         self.tenure.wants = None  # With or without a response, the ledger may now have another demand on record.
         acquired = self.ledger.acquire(self.tenure.held(), (want,))
         (answer,) = acquired.answers

@@ -93,7 +93,7 @@ def test_a_lease_that_was_granted_without_an_answer_never_pays_for_another_flavo
     federation.beat()
     federation.flaky.mute = set()
     federation.beat()
-    (payer,) = [federation.child._books.balance.payer(stage) for stage in federation.paid()]
+    (payer,) = [federation.child._books.accounting.payer(stage) for stage in federation.paid()]
     used = {kept.spec.flavor for kept in federation.child._books.admission.ledger.pools.values() if kept.used}
     assert used == {payer.flavor}
 
@@ -106,7 +106,7 @@ def test_a_lease_that_was_granted_without_an_answer_does_not_take_more_room_than
     federation.submit("first", slot=ResourceSet.of({"cpu": 2}), priority=1)
     federation.flaky.mute = set()
     federation.beat()
-    (account,) = federation.child._books.balance._accounts.values()
+    (account,) = federation.child._books.accounting._accounts.values()
     assert account.spent == {"first": ResourceSet.of({"cpu": 2}), "wide": ResourceSet.of({"cpu": 2})}
     assert federation.held() == 4
 
@@ -271,7 +271,12 @@ def crowd(count):
 @pytest.fixture
 def three_told(monkeypatch):
     """A heartbeat may tell three leases."""
-    for module in ("federation.child.balance", "federation.child.purse", "federation.child.wanting", "federation.store.memory_sessions"):
+    for module in (
+        "federation.child.lease_accounting",
+        "federation.child.lease_client",
+        "federation.child.wanting",
+        "federation.store.memory_sessions",
+    ):
         monkeypatch.setattr(f"{module}.ROWS_SENT_MAX", 3)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.child.balance import LeaseBalance, Overdraft, sum_of
+from federation.child.lease_accounting import LeaseAccounting, Overdraft, sum_of
 from federation.leases import Lease, LedgerResponse
 from mesh.resources import ResourceSet
 
@@ -41,38 +41,38 @@ def cpu(count):
     return ResourceSet.of({"cpu": count})
 
 
-def done(balance, step, version):
+def done(accounting, step, version):
     tenant, flavor = step.key
     if step.verb == "tell":
         lease = Lease(tenant=tenant, mesh="m", flavor=flavor, held=cpu(step.cpus), target=cpu(step.target), token=1, version=version)
-        balance.take_in(LedgerResponse(leases=(lease,)), [step.key])
+        accounting.take_in(LedgerResponse(leases=(lease,)), [step.key])
     elif step.verb == "lose":
-        balance.take_in(LedgerResponse(), [step.key])
-    elif step.verb == "spend" and step.stage not in balance._payers and balance.room(step.key, cpu(1), step.stage):
-        balance.spend(step.stage, step.key, cpu(1), version)
+        accounting.take_in(LedgerResponse(), [step.key])
+    elif step.verb == "spend" and step.stage not in accounting._payers and accounting.room(step.key, cpu(1), step.stage):
+        accounting.spend(step.stage, step.key, cpu(1), version)
     elif step.verb == "put back":
-        balance.put_back(step.stage, version)
+        accounting.put_back(step.stage, version)
     elif step.verb == "hold":
-        balance.hold(step.stage, step.key, cpu(1))
+        accounting.hold(step.stage, step.key, cpu(1))
     elif step.verb == "drop":
-        balance.drop_hold(step.stage)
+        accounting.drop_hold(step.stage)
     elif step.verb == "keep holds of":
-        balance.drop_holds({step.stage})
+        accounting.drop_holds({step.stage})
     elif step.verb == "offer":
-        balance.offer_idle(version, step.cpus)
+        accounting.offer_idle(version, step.cpus)
 
 
 @given(STEPS)
 def test_the_book_names_what_a_look_at_every_lease_would_find(steps):
-    balance = LeaseBalance()
+    accounting = LeaseAccounting()
     for version, step in enumerate(steps, start=1):
-        done(balance, step, version)
-        accounts = balance._accounts
+        done(accounting, step, version)
+        accounts = accounting._accounts
         assert all(account.in_use == sum_of(account.spent.values()) for account in accounts.values())
         assert all(account.lease or account.spent or account.held for account in accounts.values())
-        assert balance._payers == {stage: key for key, account in accounts.items() for stage in account.spent}
-        assert balance._holders == {stage: key for key, account in accounts.items() for stage in account.held}
-        assert balance._loose == {key for key, account in accounts.items() if account.is_loose}
-        assert balance._shrinking == {key for key, account in accounts.items() if account.shrinks}
+        assert accounting._payers == {stage: key for key, account in accounts.items() for stage in account.spent}
+        assert accounting._holders == {stage: key for key, account in accounts.items() for stage in account.held}
+        assert accounting._loose == {key for key, account in accounts.items() if account.is_loose}
+        assert accounting._shrinking == {key for key, account in accounts.items() if account.shrinks}
         beyond = [account for _, account in sorted(accounts.items()) if not account.in_use <= account.limit]
-        assert balance.overdrawn() == tuple(Overdraft(account.limit, account.spent, account.patient_ms) for account in beyond)
+        assert accounting.overdrawn() == tuple(Overdraft(account.limit, account.spent, account.patient_ms) for account in beyond)

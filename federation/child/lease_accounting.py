@@ -95,7 +95,7 @@ class Overdraft:
     patient_ms: int  #: Until then stages within their minimum run time may continue.
 
 
-class LeaseBalance:
+class LeaseAccounting:
     """The leases of one session and the stages that they pay for.
 
     A mesh may have a thousand leases and reads them for each stage that starts or ends. So no change of one lease loops over all: sets

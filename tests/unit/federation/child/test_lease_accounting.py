@@ -1,0 +1,112 @@
+from dataclasses import replace
+
+import pytest
+
+from federation.child.lease_accounting import LeaseAccounting, Overdraft
+from federation.leases import Lease, LedgerResponse
+from mesh.ids import FlavorName, MeshId, StageId, TenantPath
+from mesh.resources import NOTHING, ResourceSet
+
+KEY = (TenantPath("lab"), FlavorName("red"))
+CPU = ResourceSet.of({"cpu": 1})
+NEVER_MS = 10**9
+
+
+def response(held, *, target=None, version=1) -> LedgerResponse:
+    amounts = ResourceSet.of({"cpu": held})
+    aim = amounts if target is None else ResourceSet.of({"cpu": target})
+    return LedgerResponse(
+        leases=(Lease(tenant=KEY[0], mesh=MeshId("m"), flavor=KEY[1], held=amounts, target=aim, token=1, version=version),)
+    )
+
+
+@pytest.fixture
+def accounting() -> LeaseAccounting:
+    """Four CPUs are held, one of them is spent."""
+    made = LeaseAccounting()
+    made.take_in(response(4))
+    made.spend(StageId("s"), KEY, CPU, 0)
+    return made
+
+
+def test_what_is_held_and_not_spent_may_be_spent(accounting):
+    assert accounting.room(KEY, CPU) == 3
+    assert accounting.room((TenantPath("other"), KEY[1]), CPU) == 0
+
+
+def test_no_more_may_be_spent_than_the_ledger_aims_at(accounting):
+    accounting.take_in(response(4, target=2, version=2))
+    assert accounting.room(KEY, CPU) == 1
+
+
+def test_an_older_version_changes_nothing(accounting):
+    accounting.take_in(response(9, version=1))
+    assert accounting.room(KEY, CPU) == 3
+
+
+def test_what_was_offered_is_not_spent_any_more_and_is_offered_until_it_is_answered(accounting):
+    (offer,) = accounting.offer_idle(100, 100)
+    assert (offer.amounts, offer.version) == (CPU, 1)
+    assert accounting.room(KEY, CPU) == 0
+    assert accounting.offer_idle(100, NEVER_MS) == (offer,)
+    accounting.take_in(response(1, version=2), [KEY])
+    assert accounting.offer_idle(100, 0) == ()
+
+
+def test_no_more_is_offered_than_is_sent_and_what_was_offered_before_goes_first():
+    accounting, keys = LeaseAccounting(), [(TenantPath(f"t{number}"), KEY[1]) for number in range(3)]
+    leases = (Lease(tenant=tenant, mesh=MeshId("m"), flavor=flavor, held=CPU, target=CPU, token=1, version=1) for tenant, flavor in keys)
+    accounting.take_in(LedgerResponse(leases=tuple(leases)))
+    assert [offer.tenant for offer in accounting.offer_idle(0, 0, keep=keys[0], most=1)] == ["t1"]
+    assert [accounting.room(key, CPU) for key in keys] == [1, 0, 1]
+    assert [offer.tenant for offer in accounting.offer_idle(0, 0, most=2)] == ["t1", "t0"]
+
+
+def test_what_was_in_use_a_moment_ago_is_kept(accounting):
+    assert accounting.offer_idle(99, 100) == ()
+    assert accounting.offer_idle(100, 100, keep=KEY) == ()
+
+
+def test_what_a_plan_lets_grow_is_not_given_back_before_it_is_whole(accounting):
+    accounting.take_in(response(4, target=6, version=2))
+    assert accounting.offer_idle(NEVER_MS, 0) == ()
+
+
+def test_what_a_plan_lets_grow_and_nobody_waits_for_is_given_back_with_its_target(accounting):
+    accounting.take_in(response(4, target=6, version=2))
+    assert accounting.offer_idle(NEVER_MS, 0, None, lambda _key: True) == ()
+    (offer,) = accounting.offer_idle(NEVER_MS, 0, None, lambda key: key != KEY)
+    assert offer.amounts == CPU
+
+
+def test_a_lease_that_was_asked_about_and_not_told_is_gone(accounting):
+    accounting.put_back(StageId("s"), 0)
+    accounting.take_in(LedgerResponse(), [KEY])
+    assert (accounting.lease(KEY), accounting.claims()) == (None, ())
+
+
+def test_a_stage_whose_lease_is_gone_is_over_the_limit(accounting):
+    accounting.take_in(LedgerResponse(), [KEY])
+    assert accounting.overdrawn() == (Overdraft(NOTHING, {"s": CPU}, 0),)
+
+
+def test_a_lease_that_is_gone_waits_for_no_young_work(accounting):
+    lease = replace(response(4, target=0, version=2).leases[0], shrink_ms=9_000)
+    accounting.take_in(LedgerResponse(leases=(lease,)), patient_ms=lambda left_ms: left_ms - 1_000)
+    assert [over.patient_ms for over in accounting.overdrawn()] == [8_000]
+    accounting.take_in(LedgerResponse(), [KEY])
+    assert accounting.overdrawn() == (Overdraft(NOTHING, {"s": CPU}, 0),)
+
+
+def test_it_says_that_it_obeys_only_when_it_does(accounting):
+    accounting.take_in(response(4, target=0, version=2))
+    assert accounting.acks() == ()
+    assert [over.limit for over in accounting.overdrawn()] == [NOTHING]
+    assert accounting.put_back(StageId("s"), 0) == KEY
+    (ack,) = accounting.acks()
+    assert (ack.version, ack.amounts) == (2, NOTHING)
+
+
+def test_who_asks_names_the_version_that_was_seen(accounting):
+    assert accounting.want(KEY, CPU, 2, 0).version == 1
+    assert accounting.want((TenantPath("other"), KEY[1]), CPU, 2, 0).version == 0
