@@ -4,9 +4,10 @@ One thread calls `beat` when it is due and passes in notifications and host repo
 the mesh's pools, the host runs the stages, and the lease of the tenant pays for each stage. This file holds the session: how it
 begins and is renewed, what comes in, and what becomes void at its end. The rest is elsewhere:
 
-- `books`: queued stages, lease accounting, running stages; `lease_client`: asks the ledger for quota that the leases at hand do not cover,
+- `child_state`: queued stages, lease accounting, running stages; `lease_client`: asks the ledger for quota that the leases at hand do not
+cover,
   and returns idle quota;
-- `docket`: carries out admission's decisions; `claims`: claims stages from the queue and starts them;
+- `decision_queue`: carries out admission's decisions; `claims`: claims stages from the queue and starts them;
 - `right_of_way`: preempts stages for more urgent ones of the same tenant; `reporter`: reports to the root, late if necessary.
 
 When the ledger reduces a lease, the mesh stops the least urgent and most recently started stages, then reports the freed quota.
@@ -29,19 +30,19 @@ from functools import partial
 import structlog
 
 from federation.blobs import BlobStore
-from federation.child.books import Books
-from federation.child.cadence import interval_ms, soonest_ms
+from federation.child.child_session import ChildSession
+from federation.child.child_state import ChildState
 from federation.child.claims import Claims
 from federation.child.deadlines import Permission
-from federation.child.docket import Docket
+from federation.child.decision_queue import DecisionQueue
 from federation.child.guard import DONE_AT_ONCE, Guard, remedy_of, will_pass
+from federation.child.heartbeat_jitter import interval_ms, soonest_ms
 from federation.child.lease_accounting import Overdraft
 from federation.child.lease_client import LeaseClient
 from federation.child.running_stage import RunningStage, beyond_limit
 from federation.child.stage_preemptor import StagePreemptor
 from federation.child.stage_recovery import OrphanStage, StageRecovery, recovery_of, seen_in
 from federation.child.status_reporter import StatusReporter
-from federation.child.tenure import Tenure
 from federation.dispatch import HEADS_MAX, Claim, ClaimedStage, Mail, MailKind, StageQueue
 from federation.errors import (
     FutureToken,
@@ -98,43 +99,64 @@ class ChildMesh:
         self._begun = 0  #: Heartbeats, acknowledged or not.
         self._is_comparing = False  #: The claims are to be reconciled with the store.
         self._first = 0  #: Index of the step with which the next beat begins.
-        self._tenure = tenure = Tenure()
-        self._books = books = Books(record)
-        self._guard = guard = Guard(mesh=record.mesh, tenure=tenure, clock=clock, lose=self._lose_session)
-        self._reporter = StatusReporter(books=books, queue=queue, blobs=blobs, host=host, guard=guard)
-        self._lease_client = LeaseClient(books=books, tenure=tenure, ledger=ledger, clock=clock, guard=guard, overdrawn=self._preempt)
-        self._claims = Claims(
-            books=books, tenure=tenure, reporter=self._reporter, queue=queue, blobs=blobs, host=host, clock=clock, guard=guard
+        self._child_session = child_session = ChildSession()
+        self._child_state = child_state = ChildState(record)
+        self._guard = guard = Guard(mesh=record.mesh, child_session=child_session, clock=clock, lose=self._lose_session)
+        self._reporter = StatusReporter(child_state=child_state, queue=queue, blobs=blobs, host=host, guard=guard)
+        self._lease_client = LeaseClient(
+            child_state=child_state, child_session=child_session, ledger=ledger, clock=clock, guard=guard, overdrawn=self._preempt
         )
-        self._docket = Docket(
-            books=books, lease_client=self._lease_client, tenure=tenure, queue=queue, guard=guard, start=self._claims.start
+        self._claims = Claims(
+            child_state=child_state,
+            child_session=child_session,
+            reporter=self._reporter,
+            queue=queue,
+            blobs=blobs,
+            host=host,
+            clock=clock,
+            guard=guard,
+        )
+        self._decision_queue = DecisionQueue(
+            child_state=child_state,
+            lease_client=self._lease_client,
+            child_session=child_session,
+            queue=queue,
+            guard=guard,
+            start=self._claims.start,
         )
         self._preemptor = StagePreemptor(
-            books=books, lease_client=self._lease_client, docket=self._docket, tenure=tenure, host=host, clock=clock
+            child_state=child_state,
+            lease_client=self._lease_client,
+            decision_queue=self._decision_queue,
+            child_session=child_session,
+            host=host,
+            clock=clock,
         )
 
     # -- the session ---------------------------------------------------------------------------------------------------
 
     def due_in_ms(self) -> int:
         """Return in how many milliseconds `beat` is due."""
-        return self._tenure.due_in_ms(self._clock.monotonic_ms())
+        return self._child_session.due_in_ms(self._clock.monotonic_ms())
 
     def beat(self) -> None:
         """Renew the session or begin one, send pending reports, and process the queue."""
-        self._books.can_start = self._host.is_ready()
+        self._child_state.can_start = self._host.is_ready()
         self._host.read_clock()
         sent_ms = self._clock.monotonic_ms()
-        self._tenure.due_ms = sent_ms + self._interval_ms()
-        if self._tenure.session is not None and self._tenure.permission(sent_ms) is Permission.OVER:  # This process was paused.
+        self._child_session.due_ms = sent_ms + self._interval_ms()
+        if (
+            self._child_session.session is not None and self._child_session.permission(sent_ms) is Permission.OVER
+        ):  # This process was paused.
             self._look_at_the_clock(sent_ms)
         try:
-            if self._tenure.session is None:
+            if self._child_session.session is None:
                 self._join(sent_ms)
             else:
                 self._renew(sent_ms)
         except SessionLost as lost:
             self._lose_session(str(lost))
-            self._tenure.due_ms = sent_ms
+            self._child_session.due_ms = sent_ms
             return
         except MeshError as gone:  # All work ends at the last deadline; this process lives on.
             remedy = {} if will_pass(gone) else {"remedy": remedy_of(gone)}
@@ -148,7 +170,7 @@ class ChildMesh:
         self._look_at_the_clock(self._clock.monotonic_ms())
 
     def _interval_ms(self) -> int:
-        session, beat = self._tenure.session, self._begun
+        session, beat = self._child_session.session, self._begun
         self._begun += 1
         ttl_ms = session.ttl_ms if session is not None else None
         return interval_ms(self._record.mesh, beat, heartbeat_ms=self._heartbeat_ms, ttl_ms=ttl_ms)
@@ -158,7 +180,14 @@ class ChildMesh:
 
         Round-robin: the next beat begins after the step that used up the time or failed, so a long step starves no other.
         """
-        works = (self._reporter.report, self._look, self._docket.explain, self._give_back_idle, self._claims.bring_inputs, self._compare)
+        works = (
+            self._reporter.report,
+            self._look,
+            self._decision_queue.explain,
+            self._give_back_idle,
+            self._claims.bring_inputs,
+            self._compare,
+        )
         for place in (*range(self._first, len(works)), *range(self._first)):
             if not self._guard(works[place]) or self._guard.has_to_stop(DONE_AT_ONCE):
                 self._first = (place + 1) % len(works)
@@ -173,9 +202,9 @@ class ChildMesh:
         found = self._host.find() if self._may_go_on else None
         recovery = self._recover(found) if found is not None else None
         if recovery is None:
-            self._tenure.begin(self._ledger.join(self._books.as_reported(), seen=self._tenure.seen))
+            self._child_session.begin(self._ledger.join(self._child_state.as_reported(), seen=self._child_session.seen))
         self._may_go_on = False
-        session = self._tenure.held()
+        session = self._child_session.held()
         self._lease_client.take_in(session.response)
         log.info("joined", mesh=self._record.mesh, incarnation=session.incarnation, goes_on=recovery is not None)
         self._note_renewal(sent_ms)
@@ -183,77 +212,77 @@ class ChildMesh:
             self._go_on(recovery)
 
     def _renew(self, sent_ms: int) -> None:
-        epoch = self._tenure.held().epoch
-        response, beat = self._tenure.renew(self._ledger, self._books, self._clock.monotonic_ms())
+        epoch = self._child_session.held().epoch
+        response, beat = self._child_session.renew(self._ledger, self._child_state, self._clock.monotonic_ms())
         self._lease_client.take_in(response, [(ack.tenant, ack.flavor) for ack in beat.acks])
-        if self._tenure.held().epoch != epoch:
-            self._docket.report_again()
+        if self._child_session.held().epoch != epoch:
+            self._decision_queue.report_again()
             self._reporter.report_again()
         self._note_renewal(sent_ms)
 
     def _note_renewal(self, sent_ms: int) -> None:
         """Count the deadlines from the sending of the acknowledged heartbeat, here and in the nodes' watchdogs."""
-        self._tenure.extend_deadline(sent_ms)
-        deadlines = self._tenure.deadlines
-        self._host.extend_deadline(self._tenure.held().incarnation, deadlines.stop_ms, deadlines.over_ms, self._tenure.since)
+        self._child_session.extend_deadline(sent_ms)
+        deadlines = self._child_session.deadlines
+        self._host.extend_deadline(self._child_session.held().incarnation, deadlines.stop_ms, deadlines.over_ms, self._child_session.since)
 
     def _preempt(self, over: Overdraft) -> None:
         """Stop stages until the overdrawn lease covers the rest; stages within their minimum run time stop when it ends."""
         now_ms = self._clock.monotonic_ms()
-        young = self._books.young(over.spent, now_ms) if now_ms < over.patient_ms else {}
-        for running in beyond_limit(over.limit, over.spent, self._books.running, young):
+        young = self._child_state.young(over.spent, now_ms) if now_ms < over.patient_ms else {}
+        for running in beyond_limit(over.limit, over.spent, self._child_state.running, young):
             if (of_age_ms := young.get(running.claim.stage)) is not None:
-                self._tenure.hurry(min(of_age_ms, over.patient_ms))  # Each heartbeat checks the overdraft again.
+                self._child_session.hurry(min(of_age_ms, over.patient_ms))  # Each heartbeat checks the overdraft again.
                 continue
             log.warning("a stage is preempted: its quota is reclaimed", mesh=self._record.mesh, stage=running.claim.stage)
             running.preempt(self._host)
 
     def _look_at_the_clock(self, now_ms: int) -> None:
         """Apply the deadline that has passed, and schedule the next call for the following one."""
-        if self._tenure.session is None:
+        if self._child_session.session is None:
             return
-        permission = self._tenure.permission(now_ms)
+        permission = self._child_session.permission(now_ms)
         if permission is Permission.OVER:
             self._lose_session("the session was not renewed in time")
             return
         if permission is Permission.STOPPING:
-            for stage, running in self._books.running.items():
+            for stage, running in self._child_state.running.items():
                 if not running.stops:
                     log.warning("a stage stops: its lease was not renewed in time", mesh=self._record.mesh, stage=stage)
                     running.preempt(self._host)
-        change_ms = self._tenure.next_change_ms(now_ms)
+        change_ms = self._child_session.next_change_ms(now_ms)
         if change_ms is not None:
-            self._tenure.hurry(now_ms + change_ms)
+            self._child_session.hurry(now_ms + change_ms)
 
     def leave(self) -> None:
         """Stop all work and end the session, so that its quota is free at once."""
         self._host.stop_all()
-        session, self._tenure.session = self._tenure.session, None
+        session, self._child_session.session = self._child_session.session, None
         if session is not None:
             self._host.leave(session.incarnation)
             self._ledger.leave(session)
 
     def _lose_session(self, why: str) -> None:
-        log.warning("session lost: all work stops", mesh=self._record.mesh, why=why, stages=sorted(self._books.running))
+        log.warning("session lost: all work stops", mesh=self._record.mesh, why=why, stages=sorted(self._child_state.running))
         self._host.stop_all()
-        self._tenure.end()
+        self._child_session.end()
         self._reporter.clear()
-        self._docket.clear()
+        self._decision_queue.clear()
         self._lease_client.forget_refusals()
-        self._books.begin()
+        self._child_state.begin()
 
     # -- recovery of an earlier process's work ---------------------------------------------------------------------------
 
     def _recover(self, found: FoundStages) -> StageRecovery | None:
         """Take over the session of the found stages. None: the ledger refused, and all found stages are stopping."""
         try:
-            session = self._ledger.join(self._books.as_reported(), adopt=found.incarnation, seen=seen_in(found))
+            session = self._ledger.join(self._child_state.as_reported(), adopt=found.incarnation, seen=seen_in(found))
             claims = self._queue.claims_of(session)
         except (SessionLost, LedgerLearning, FutureToken) as refused:
             log.warning("found stages cannot be recovered, and stop", mesh=self._record.mesh, why=str(refused), stages=len(found.stages))
             self._host.stop_all()
             return None
-        self._tenure.begin(session, found.since)
+        self._child_session.begin(session, found.since)
         capacity = {pool.pool: pool.capacity for pool in self._record.pools}
         return recovery_of(found, claims, capacity=capacity, leases={(lease.tenant, lease.flavor) for lease in session.response.leases})
 
@@ -261,17 +290,17 @@ class ChildMesh:
         """Continue the recovered stages: restore the state of each, then let the host report."""
         for recovered in recovery.stages:
             claimed, stage = recovered.claimed, recovered.claimed.claim.stage
-            running = self._books.running[stage] = RunningStage.of(claimed, self._clock.monotonic_ms(), is_whole=False)
+            running = self._child_state.running[stage] = RunningStage.of(claimed, self._clock.monotonic_ms(), is_whole=False)
             running.is_preempted = recovered.is_preempted
-            self._docket.take(recovered.found)
+            self._decision_queue.take(recovered.found)
             if recovered.payer is not None:
-                self._books.accounting.spend(stage, recovered.payer, recovered.amounts, self._clock.monotonic_ms())
+                self._child_state.accounting.spend(stage, recovered.payer, recovered.amounts, self._clock.monotonic_ms())
             self._reporter.add_start(running, recovered.holder, recovered.note)
-        goes_on = frozenset(self._books.running)
+        goes_on = frozenset(self._child_state.running)
         for orphan in recovery.orphans:
             self._keep_paying(orphan)
         self._host.go_on(goes_on)
-        self._lease_client.take_in(self._tenure.response)  # The overdraft check needs the amounts spent.
+        self._lease_client.take_in(self._child_session.response)  # The overdraft check needs the amounts spent.
         for claimed in recovery.missing:
             self._reporter.add_loss(claimed.claim, Reason.WORKER_LOST)
         for recovered in recovery.stages:
@@ -280,14 +309,14 @@ class ChildMesh:
 
     def _keep_paying(self, orphan: OrphanStage) -> None:
         """Charge the lease for an orphan stage until the host reports its end, so that no other stage starts in its room."""
-        incarnation = self._tenure.held().incarnation
+        incarnation = self._child_session.held().incarnation
         claim = Claim(stage=orphan.stage, mesh=self._record.mesh, incarnation=incarnation, token=orphan.note.claim)
-        self._books.running[orphan.stage] = RunningStage.left_by(claim)
-        self._books.accounting.spend(orphan.stage, orphan.note.payer, orphan.amounts, self._clock.monotonic_ms())
+        self._child_state.running[orphan.stage] = RunningStage.left_by(claim)
+        self._child_state.accounting.spend(orphan.stage, orphan.note.payer, orphan.amounts, self._clock.monotonic_ms())
 
     def _catch_up(self, claimed: ClaimedStage) -> None:
         """Apply a cancellation or inputs that arrived while no process listened. Delivering an input twice is harmless."""
-        running = self._books.running[claimed.claim.stage]
+        running = self._child_state.running[claimed.claim.stage]
         if claimed.cancelled:
             running.cancel(self._host)
         elif running.is_preempted:  # The process that preempted the stage may have died before the host received the cancellation.
@@ -301,7 +330,7 @@ class ChildMesh:
         """Handle notifications from the root."""
         letters = tuple(letters)
         kinds = {letter.kind for letter in letters}
-        running = self._books.running
+        running = self._child_state.running
         for letter in letters:
             if letter.kind is MailKind.FORGET:
                 self._host.forget(RunId(letter.subject))
@@ -316,11 +345,11 @@ class ChildMesh:
         if MailKind.LEASE in kinds:
             self._guard(self._give_back_now)
         if MailKind.PLAN in kinds:
-            self._tenure.hurry()
+            self._child_session.hurry()
 
     def take_report(self, report: HostReport) -> None:
         """Handle a report of the host on a stage."""
-        running = self._books.running.get(report.stage)
+        running = self._child_state.running.get(report.stage)
         if running is None:
             self._host.confirm(report.stage, report.number)
             return
@@ -328,31 +357,31 @@ class ChildMesh:
         running.note(report.messages)
         self._reporter.add_report(running, report)
         if over:
-            del self._books.running[report.stage]
-            self._reporter.then(partial(self._docket.end, report.stage))
+            del self._child_state.running[report.stage]
+            self._reporter.then(partial(self._decision_queue.end, report.stage))
         self._guard(self._reporter.report)
         if over and running.is_preempted:
-            self._tenure.hurry()  # Another tenant waits for the reclaimed quota.
+            self._child_session.hurry()  # Another tenant waits for the reclaimed quota.
 
     # -- the queue -----------------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
         self._lease_client.forget_refusals()
-        self._docket.go_on()
-        if not self._docket.is_done:
+        self._decision_queue.go_on()
+        if not self._decision_queue.is_done:
             return  # The previous pass over the queue is unfinished, and a heartbeat is due.
-        known = self._books.admission.workloads
+        known = self._child_state.admission.workloads
         queued = self._queue.queued(self._record.mesh)
-        gone = known.keys() - self._books.running.keys() - set(queued)
-        fresh = [stage for stage in queued if stage not in known] if self._books.can_start else []
+        gone = known.keys() - self._child_state.running.keys() - set(queued)
+        fresh = [stage for stage in queued if stage not in known] if self._child_state.can_start else []
         self._preemptor.end_holds(gone)
         offers = self._offers(fresh[:HEADS_MAX])
-        self._docket.take(*offers, *(events.WorkloadWithdrawn(workload=name) for name in sorted(gone)), events.RoomMayHaveCome())
+        self._decision_queue.take(*offers, *(events.WorkloadWithdrawn(workload=name) for name in sorted(gone)), events.RoomMayHaveCome())
         for place in range(HEADS_MAX, len(fresh), HEADS_MAX):  # The most urgent come first; the next pass handles the rest.
-            if not self._docket.is_done or self._guard.has_to_stop(DONE_AT_ONCE):
+            if not self._decision_queue.is_done or self._guard.has_to_stop(DONE_AT_ONCE):
                 return
-            self._docket.take(*self._offers(fresh[place : place + HEADS_MAX]))
-        if self._docket.is_done:
+            self._decision_queue.take(*self._offers(fresh[place : place + HEADS_MAX]))
+        if self._decision_queue.is_done:
             self._preemptor.make()
 
     def _offers(self, fresh: list[StageId]) -> list[events.WorkloadOffered]:
@@ -374,14 +403,14 @@ class ChildMesh:
     def _try_again(self) -> None:
         """Retry the known queued stages, without reading the queue again."""
         self._lease_client.forget_refusals()
-        self._docket.go_on()
-        if self._docket.is_done:
-            self._docket.take(events.RoomMayHaveCome())
-        if self._docket.is_done:
+        self._decision_queue.go_on()
+        if self._decision_queue.is_done:
+            self._decision_queue.take(events.RoomMayHaveCome())
+        if self._decision_queue.is_done:
             self._preemptor.make()
 
     def _give_back_now(self) -> None:
         self._lease_client.offer(0)
 
     def _give_back_idle(self) -> None:
-        self._lease_client.offer(0 if self._tenure.response.others_want else IDLE_BEATS * soonest_ms(self._heartbeat_ms))
+        self._lease_client.offer(0 if self._child_session.response.others_want else IDLE_BEATS * soonest_ms(self._heartbeat_ms))

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 import structlog
 
 from federation.blobs import BlobStore
-from federation.child.books import Books
+from federation.child.child_session import ChildSession
+from federation.child.child_state import ChildState
 from federation.child.guard import Guard
 from federation.child.running_stage import RunningStage
 from federation.child.stage_recovery import StageNote, written
 from federation.child.status_reporter import StatusReporter
-from federation.child.tenure import Tenure
 from federation.dispatch import HEADS_MAX, StageQueue
 from federation.errors import SessionLost
 from federation.routing.openness import may_use
@@ -37,8 +37,8 @@ log = structlog.get_logger(__name__)
 class Claims:
     """Claims of one mesh."""
 
-    books: Books
-    tenure: Tenure
+    child_state: ChildState
+    child_session: ChildSession
     reporter: StatusReporter
     queue: StageQueue
     blobs: BlobStore
@@ -53,18 +53,20 @@ class Claims:
         Raises:
             SessionLost: There is no session any more.
         """
-        admission, name = self.books.admission, decision.workload
+        admission, name = self.child_state.admission, decision.workload
         waiting = admission.workloads.get(name)
-        if waiting is not None and not may_use(self.books.record.tenants, waiting.offer.tenant):
+        if waiting is not None and not may_use(self.child_state.record.tenants, waiting.offer.tenant):
             # The stage was sent before the mesh closed to its tenant; the root takes the stage back.
             return admission.handle(events.WorkloadWithdrawn(workload=name))
-        self.books.can_start = self.books.can_start and self.host.is_ready()
-        if not self.books.can_start:  # The heartbeat that follows at once reports this, and the root sends queued stages to other meshes.
-            self.tenure.hurry()
+        self.child_state.can_start = self.child_state.can_start and self.host.is_ready()
+        if (
+            not self.child_state.can_start
+        ):  # The heartbeat that follows at once reports this, and the root sends queued stages to other meshes.
+            self.child_session.hurry()
             return admission.handle(events.WorkloadWithdrawn(workload=name))
         try:
-            payer = self.books.accounting.payer(name)
-            claimed = self.queue.claim(self.tenure.held(), name, payer)
+            payer = self.child_state.accounting.payer(name)
+            claimed = self.queue.claim(self.child_session.held(), name, payer)
             blobs = self.blobs.get(claimed.spec.run, claimed.blobs()) if claimed is not None else {}
         except SessionLost:
             raise
@@ -74,7 +76,7 @@ class Claims:
             claimed = None  # If the claim took effect all the same, `compare` releases it.
         if claimed is None:
             return admission.handle(events.WorkloadWithdrawn(workload=name))
-        running = self.books.running[name] = RunningStage.of(claimed, self.clock.monotonic_ms(), paid_by=payer)
+        running = self.child_state.running[name] = RunningStage.of(claimed, self.clock.monotonic_ms(), paid_by=payer)
         running.delivered.update(claimed.inputs)
         flavor = admission.ledger.pools[decision.pool].spec.flavor
         note = StageNote(
@@ -90,8 +92,8 @@ class Claims:
         try:
             holder = self.host.start(claimed.spec, decision.slots, claimed.claim.token, blobs, inputs, written(note))
         except MeshError:  # Nothing runs, so the host will never report an end.
-            log.exception("a stage could not be started", mesh=self.books.record.mesh, stage=name)
-            del self.books.running[name]
+            log.exception("a stage could not be started", mesh=self.child_state.record.mesh, stage=name)
+            del self.child_state.running[name]
             self.reporter.add_loss(claimed.claim, Reason.WORKER_LOST)
             self.guard(self.reporter.report_in_turn)
             return admission.handle(events.WorkloadWithdrawn(workload=name))
@@ -114,7 +116,7 @@ class Claims:
         done = 0
         while self._unbrought and not self.guard.has_to_stop(done):
             stage = next(iter(self._unbrought))
-            running = self.books.running.get(stage)
+            running = self.child_state.running.get(stage)
             if running is not None and not running.is_disowned:
                 self.bring(running, self.queue.inputs_of(stage))
                 done += 1
@@ -142,8 +144,8 @@ class Claims:
         """
         if self.reporter:
             return True  # The store lacks the pending reports.
-        running = self.books.running
-        claims = self.queue.claims_of(self.tenure.held())
+        running = self.child_state.running
+        claims = self.queue.claims_of(self.child_session.held())
         unclaimed = sorted(running.keys() - {claimed.claim.stage for claimed in claims})
         if unclaimed:  # The store has lost its last second, or someone has closed the claim.
             self.reporter.doubt(running[stage] for stage in unclaimed)
@@ -166,15 +168,15 @@ class Claims:
 
     def _drop_what_is_over(self, done: int) -> bool:
         """Drop the values of runs that the store has forgotten, in case the notification was lost or an earlier process received it."""
-        if self.tenure.response.learn_ms:
+        if self.child_session.response.learn_ms:
             return True  # The ledger is recovering, so the store may still learn of these stages.
-        needed = {running.run for running in self.books.running.values()}
+        needed = {running.run for running in self.child_state.running.values()}
         held = [(run, stage) for run, stage in self.host.held().items() if run not in needed]
         for first in range(0, len(held), HEADS_MAX):
             if self.guard.has_to_stop(done):
                 return False
             asked = held[first : first + HEADS_MAX]
-            known = set(self.queue.remembered(self.books.record.mesh, tuple(stage for _, stage in asked)))
+            known = set(self.queue.remembered(self.child_state.record.mesh, tuple(stage for _, stage in asked)))
             for run in (run for run, stage in asked if stage not in known):
                 self.host.forget(run)
             done += 1

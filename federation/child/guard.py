@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from federation.child.tenure import Tenure
+from federation.child.child_session import ChildSession
 from federation.errors import (
     BatchTooLarge,
     CallRejected,
@@ -58,7 +58,7 @@ class Guard:
     """
 
     mesh: MeshId
-    tenure: Tenure
+    child_session: ChildSession
     clock: Clock
     lose: Callable[[str], None]
 
@@ -68,20 +68,20 @@ class Guard:
         If the store does not respond, the next beat retries the work. If the session is lost, all work stops.
         """
         try:
-            if self.tenure.session is not None and not self.tenure.is_cut_off:
+            if self.child_session.session is not None and not self.child_session.is_cut_off:
                 work()
         except (SessionLost, *_BROKEN) as lost:
             self.lose(str(lost))
-            self.tenure.hurry()
+            self.child_session.hurry()
         except MeshError as gone:
             self.note(gone)
-        return self.tenure.session is not None and not self.tenure.is_cut_off
+        return self.child_session.session is not None and not self.child_session.is_cut_off
 
     def note(self, gone: MeshError) -> None:
         """Log a failed call, and block further calls until the next heartbeat if the store did not respond."""
         if isinstance(gone, BEAT_FIRST):
-            self.tenure.hurry()
-        self.tenure.is_cut_off |= isinstance(gone, (StoreUnavailable, *BEAT_FIRST)) and not isinstance(gone, CallRejected)
+            self.child_session.hurry()
+        self.child_session.is_cut_off |= isinstance(gone, (StoreUnavailable, *BEAT_FIRST)) and not isinstance(gone, CallRejected)
         if isinstance(gone, NOT_NOW):
             log.warning("the store does not respond", mesh=self.mesh, error=str(gone))
         else:
@@ -90,8 +90,8 @@ class Guard:
     def has_to_stop(self, done: int) -> bool:
         """Return whether a heartbeat has to go before the next step. The longer ago the last heartbeat, the fewer steps are left."""
         now_ms = self.clock.monotonic_ms()
-        is_due = done >= DONE_AT_ONCE and self.tenure.due_in_ms(now_ms) == 0
-        return self.tenure.is_cut_off or is_due or (done > 0 and self.tenure.presses(now_ms))
+        is_due = done >= DONE_AT_ONCE and self.child_session.due_in_ms(now_ms) == 0
+        return self.child_session.is_cut_off or is_due or (done > 0 and self.child_session.is_urgent_at(now_ms))
 
 
 def will_pass(error: MeshError) -> bool:

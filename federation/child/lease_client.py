@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from federation.child.books import Books
+from federation.child.child_session import ChildSession
+from federation.child.child_state import ChildState
 from federation.child.deadlines import Permission
 from federation.child.guard import NEVER, Guard
 from federation.child.lease_accounting import LeaseKey, Overdraft
-from federation.child.tenure import Tenure
 from federation.errors import EpochChanged, SessionLost
 from federation.leases import ROWS_SENT_MAX, Granted, LeaseLedger, LeaseRefused, LedgerResponse, LookAgain
 from mesh import admission_events as events
@@ -43,8 +43,8 @@ class LeaseClient:
         overdrawn: Called with each lease that pays for more than its limit.
     """
 
-    books: Books
-    tenure: Tenure
+    child_state: ChildState
+    child_session: ChildSession
     ledger: LeaseLedger
     clock: Clock
     guard: Guard
@@ -56,14 +56,14 @@ class LeaseClient:
 
     def take_in(self, response: LedgerResponse, named: Iterable[LeaseKey] = ()) -> None:
         """Apply a response of the ledger; `named` lists the leases that the request was about."""
-        self.tenure.take_in(response)
-        self.books.accounting.take_in(response, named, self._patient_ms)
-        for overdraft in self.books.accounting.overdrawn():
+        self.child_session.take_in(response)
+        self.child_state.accounting.take_in(response, named, self._patient_ms)
+        for overdraft in self.child_state.accounting.overdrawn():
             self.overdrawn(overdraft)
 
     def _patient_ms(self, shrink_ms: int) -> int:
         """Return until when young stages may continue; one time to live remains for stopping, as for every other stage that has to stop."""
-        return self.clock.monotonic_ms() + shrink_ms - self.tenure.held().ttl_ms
+        return self.clock.monotonic_ms() + shrink_ms - self.child_session.held().ttl_ms
 
     def forget_refusals(self) -> None:
         """Forget the ledger's refusals, so that the next pass asks again."""
@@ -73,7 +73,7 @@ class LeaseClient:
 
     def put_back(self, stage: StageId) -> events.LeaseCameFree | events.RoomMayHaveCome | None:
         """Release the stage's amounts in its lease, and lift that lease's refusals. None: no lease paid."""
-        key = self.books.accounting.put_back(stage, self.clock.monotonic_ms())
+        key = self.child_state.accounting.put_back(stage, self.clock.monotonic_ms())
         if key is None:
             return None
         for refused in [refused for refused in self._refused if refused[0] == key]:
@@ -88,9 +88,9 @@ class LeaseClient:
         Raises:
             SessionLost: The session is lost; other errors of `LeaseLedger.release` pass through.
         """
-        parts = self.books.accounting.offer_idle(self.clock.monotonic_ms(), idle_ms, keep, self.books.is_waited_for)
+        parts = self.child_state.accounting.offer_idle(self.clock.monotonic_ms(), idle_ms, keep, self.child_state.is_waited_for)
         if parts:
-            self.take_in(self.ledger.release(self.tenure.held(), parts), [(part.tenant, part.flavor) for part in parts])
+            self.take_in(self.ledger.release(self.child_session.held(), parts), [(part.tenant, part.flavor) for part in parts])
         return bool(parts)
 
     def acquire(self, wanted: AcquireLease) -> events.LeaseGranted | events.LeaseRefused:
@@ -99,8 +99,8 @@ class LeaseClient:
         Raises:
             SessionLost: The session is lost. Other errors of the ledger become refusals.
         """
-        key, accounting = (wanted.tenant, wanted.flavor), self.books.accounting
-        if self.tenure.permission(self.clock.monotonic_ms()) is not Permission.PROVED:
+        key, accounting = (wanted.tenant, wanted.flavor), self.child_state.accounting
+        if self.child_session.permission(self.clock.monotonic_ms()) is not Permission.PROVED:
             return _refusal(wanted, Reason.LEDGER_UNREACHABLE, "the session has not been renewed for too long to start new work")
         if not wanted.slot:
             return events.LeaseGranted(workload=wanted.workload, slots=wanted.want, token=0)
@@ -129,16 +129,16 @@ class LeaseClient:
         offer, key = workload.offer, (workload.offer.tenant, pool.flavor)
         if not self._has_place_for(key):
             return False
-        self.books.accounting.hold(offer.workload, key, offer.slot)  # The hold keeps the granted amount from counting as idle.
+        self.child_state.accounting.hold(offer.workload, key, offer.slot)  # The hold keeps the granted amount from counting as idle.
         wanted = AcquireLease(workload=offer.workload, tenant=offer.tenant, pool=pool.pool, flavor=pool.flavor, slot=amounts, want=1)
         refused = self._ask(wanted, key, 1, is_missing=True)
         if refused is not None:
-            self.books.accounting.drop_hold(offer.workload)
+            self.child_state.accounting.drop_hold(offer.workload)
         return refused is None
 
     def _has_place_for(self, key: LeaseKey) -> bool:
         """Return whether the mesh may pay from this lease. At the lease limit, offer idle leases back, once per pass."""
-        has_place = self.books.accounting.has_place_for(key)
+        has_place = self.child_state.accounting.has_place_for(key)
         if has_place or self._is_full:
             return has_place
         try:
@@ -147,12 +147,12 @@ class LeaseClient:
             raise
         except MeshError as gone:
             self.guard.note(gone)
-        self._is_full = not self.books.accounting.has_place_for(key)
+        self._is_full = not self.child_state.accounting.has_place_for(key)
         return not self._is_full
 
     def _ask(self, wanted: AcquireLease, key: LeaseKey, slots: int, *, is_missing: bool = False) -> events.LeaseRefused | None:
         """Ask the ledger for more; return None if it granted some. With `is_missing` the slot is the missing amount, whatever lies idle."""
-        if self.tenure.is_cut_off:
+        if self.child_session.is_cut_off:
             return _refusal(wanted, Reason.LEDGER_UNREACHABLE, "the ledger did not respond to the last request")
         refused = self._refused.get((key, wanted.slot))
         try:
@@ -177,13 +177,13 @@ class LeaseClient:
         refused: LeaseRefused | None = None
         self.offer(_NEVER_MS)  # An offer without a response may have taken effect; the request needs the lease as it is.
         for _ in range(3):
-            missing = slot if is_missing else self.books.accounting.missing(key, slot, stage)
+            missing = slot if is_missing else self.child_state.accounting.missing(key, slot, stage)
             more = slots if missing == slot else 1
             answer = self._question(key, missing, more, stage)
             if isinstance(answer, Granted) and more < slots:
                 slots -= more
                 continue
-            if isinstance(answer, Granted) or (not is_missing and self.books.accounting.room(key, slot, stage) >= slots):
+            if isinstance(answer, Granted) or (not is_missing and self.child_state.accounting.room(key, slot, stage) >= slots):
                 return None
             refused = _of_whole_slot(answer, slot, missing) if isinstance(answer, LeaseRefused) else None
             if refused is not None and not (refused.reason is Reason.QUOTA_EXHAUSTED and self.offer(0, keep=key)):
@@ -191,13 +191,15 @@ class LeaseClient:
         return refused
 
     def _question(self, key: LeaseKey, slot: ResourceSet, slots: int, stage: StageId) -> Granted | LookAgain | LeaseRefused:
-        books = self.books
-        pays_for = max(map(books.priority_of, (stage, *books.accounting.paid(key))))
-        since_ms = books.waits_since_ms(stage)
+        child_state = self.child_state
+        pays_for = max(map(child_state.priority_of, (stage, *child_state.accounting.paid(key))))
+        since_ms = child_state.waits_since_ms(stage)
         waited_ms = None if since_ms is None else max(0, self.clock.monotonic_ms() - since_ms)
-        want = replace(books.accounting.want(key, slot, slots, books.priority_of(stage)), pays_for=pays_for, waited_ms=waited_ms)
-        self.tenure.wants = None  # With or without a response, the ledger may now have another demand on record.
-        acquired = self.ledger.acquire(self.tenure.held(), (want,))
+        want = replace(
+            child_state.accounting.want(key, slot, slots, child_state.priority_of(stage)), pays_for=pays_for, waited_ms=waited_ms
+        )
+        self.child_session.wants = None  # With or without a response, the ledger may now have another demand on record.
+        acquired = self.ledger.acquire(self.child_session.held(), (want,))
         (answer,) = acquired.answers
         self.take_in(acquired.response, [key] if isinstance(answer, LookAgain) else [])
         if isinstance(answer, LeaseRefused) and answer.reason is Reason.QUOTA_EXHAUSTED:

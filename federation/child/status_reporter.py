@@ -20,7 +20,7 @@ from itertools import islice
 import structlog
 
 from federation.blobs import BlobStore
-from federation.child.books import Books
+from federation.child.child_state import ChildState
 from federation.child.guard import NEVER, Guard
 from federation.child.running_stage import RunningStage, lost_stage
 from federation.child.sent_reports import SentReport, SentReports
@@ -42,7 +42,7 @@ STARTED = 1
 class StatusReporter:
     """Status reporter of one mesh."""
 
-    books: Books
+    child_state: ChildState
     queue: StageQueue
     blobs: BlobStore
     host: StageHost
@@ -65,7 +65,7 @@ class StatusReporter:
 
     def add_start(self, running: RunningStage, holder: int, note: StageNote) -> None:
         """Queue the report that the stage has started; `holder` is the incarnation that holds its values."""
-        started = note.started(running.claim, holder, self.books.record.cluster)
+        started = note.started(running.claim, holder, self.child_state.record.cluster)
         self._unreported.append(lambda: self._report_of(running, STARTED, (started,), {}, {}))
 
     def add_report(self, running: RunningStage, report: HostReport) -> None:
@@ -116,8 +116,8 @@ class StatusReporter:
         stage = running.claim.stage
         if self._doubtful.get(stage) is running:
             del self._doubtful[stage]
-        if self.books.running.get(stage) is running:  # Otherwise the host has already reported the end, and that step is pending.
-            log.warning("a stage stops: the store does not know its claim", mesh=self.books.record.mesh, stage=stage)
+        if self.child_state.running.get(stage) is running:  # Otherwise the host has already reported the end, and that step is pending.
+            log.warning("a stage stops: the store does not know its claim", mesh=self.child_state.record.mesh, stage=stage)
             running.preempt(self.host)
 
     def report_again(self) -> None:
@@ -127,7 +127,7 @@ class StatusReporter:
         again the batches that it lacks.
         """
         self._response.drop_old(self.guard.clock.monotonic_ms())
-        self.doubt((*self._response.stages(), *self.books.running.values()))
+        self.doubt((*self._response.stages(), *self.child_state.running.values()))
 
     def doubt(self, stages: Iterable[RunningStage]) -> None:
         """Ask the store for the state of these claims before any other report."""
@@ -154,7 +154,7 @@ class StatusReporter:
         done = 0
         while self._unverified and not self.guard.has_to_stop(done):
             asked = tuple(islice(self._unverified.values(), RESUMED_MAX))
-            standings = self.queue.resume(self.guard.tenure.held(), tuple(self._held(stage) for stage in asked))
+            standings = self.queue.resume(self.guard.child_session.held(), tuple(self._held(stage) for stage in asked))
             again: deque[SentReport] = deque()
             for stage, standing in zip(asked, standings, strict=True):
                 del self._unverified[stage.claim.stage]
@@ -227,7 +227,9 @@ class StatusReporter:
             except StaleFence:
                 self._let_go(batch.stage)
             except NEVER as refused:
-                log.warning("the store refused a batch sent again", mesh=self.books.record.mesh, stage=batch.claim.stage, why=str(refused))
+                log.warning(
+                    "the store refused a batch sent again", mesh=self.child_state.record.mesh, stage=batch.claim.stage, why=str(refused)
+                )
             again.popleft()
             done += 1
         return not again
@@ -250,6 +252,6 @@ class StatusReporter:
 
     def _give_up(self, running: RunningStage, why: str) -> None:
         """Report the stage as lost, since the store refuses its report for good. The stage runs again elsewhere."""
-        log.error("a report is refused for good; its stage is lost", mesh=self.books.record.mesh, stage=running.claim.stage, why=why)
+        log.error("a report is refused for good; its stage is lost", mesh=self.child_state.record.mesh, stage=running.claim.stage, why=why)
         self.report_lost(running.claim, Reason.REPORT_REFUSED)
         self.disown(running)

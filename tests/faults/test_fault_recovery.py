@@ -22,8 +22,8 @@ from patience import eventually
 
 import dag
 from dag.store.remote import Run
-from federation.child.cadence import interval_ms
 from federation.child.deadlines import Deadlines
+from federation.child.heartbeat_jitter import interval_ms
 from mesh.ids import MeshId
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(900)]

@@ -79,7 +79,7 @@ def step(through: World) -> None:
         assert snapshot.tree.available(snapshot.usage, path, CPU) >= 0, f"seed {through.seed}: {path} has more than it may"
     for simulated in through.meshes.values():
         if simulated.child is not None:
-            assert violations(simulated.child._books.admission) == []
+            assert violations(simulated.child._child_state.admission) == []
     check_paid(through)
 
 
@@ -88,7 +88,7 @@ def check_paid(through: World) -> None:
     held = {(lease.mesh, lease.tenant): lease.amounts["cpu"] for lease in through.store.snapshot().leases if lease.incarnation is None}
     for name, simulated in through.meshes.items():
         child, host = simulated.child, simulated.host
-        if child is None or host is None or through.clock.now_ms < simulated.resumes_ms or child._tenure.session is None:
+        if child is None or host is None or through.clock.now_ms < simulated.resumes_ms or child._child_session.session is None:
             continue
         for tenant in (OWNER, GUEST, OTHER):
             runs = sum(hosted.slots * 10_000 for hosted in host._stages.values() if hosted.spec.tenant == tenant and hosted.spec.slot)
@@ -197,7 +197,7 @@ def test_nothing_is_taken_back_from_before_it_has_run_for_its_minimum_time(seed:
     for _ in range(STEPS_MAX):
         step(through)
         for simulated in through.meshes.values():
-            for stage, running in simulated.child._books.running.items() if simulated.child is not None else ():
+            for stage, running in simulated.child._child_state.running.items() if simulated.child is not None else ():
                 if running.victims:
                     ages_ms.setdefault((stage, running.claim.token), through.clock.monotonic_ms() - running.started_ms)
         if not through.runs.active():

@@ -97,12 +97,12 @@ class Federation:
         for _ in range(times):
             self.clock.advance(self.child.due_in_ms())
             self.child.beat()
-            assert violations(self.child._books.admission) == []
+            assert violations(self.child._child_state.admission) == []
 
     def mail(self):
         self.cursor, letters = self.store.mail("east", self.cursor, 0)
         self.child.take_mail(letters)
-        assert violations(self.child._books.admission) == []
+        assert violations(self.child._child_state.admission) == []
 
     def work(self, by_ms=DURATION_MS):
         """The host starts what it can, time passes, and it ends what is due; the child is told."""
@@ -111,7 +111,7 @@ class Federation:
             self.host.advance()
             while self.reports:
                 self.child.take_report(self.reports.pop(0))
-                assert violations(self.child._books.admission) == []
+                assert violations(self.child._child_state.admission) == []
 
     def words(self):
         """The kinds of messages that the root has got since it was last asked, each with its stage."""
@@ -126,10 +126,10 @@ class Federation:
 
     def paid(self):
         """Stages that a lease pays for, in the mesh's own book."""
-        return set(self.child._books.accounting._payers)
+        return set(self.child._child_state.accounting._payers)
 
     def running(self):
-        return set(self.child._books.running)
+        return set(self.child._child_state.running)
 
     def view(self):
         (view,) = self.store.snapshot().meshes
@@ -150,7 +150,7 @@ def stored(store, value):
 def all_is_free(federation):
     """Nothing runs, is paid for, or is known of; and what lies idle is given back after a while."""
     child = federation.child
-    is_free = not federation.running() and not federation.paid() and not child._books.admission.workloads and not child._reporter
+    is_free = not federation.running() and not federation.paid() and not child._child_state.admission.workloads and not child._reporter
     federation.beat(IDLE_BEATS + 1)
     return is_free and federation.held() == 0 and federation.store.audit() == ()
 

@@ -74,7 +74,7 @@ class World:
         self.begin(cpus)
         self.clock.advance(after_ms)
         self.child.beat()
-        assert violations(self.child._books.admission) == []
+        assert violations(self.child._child_state.admission) == []
 
     def submit(self, name="s", *tasks, priority=0, preemption=NEVER_PREEMPTS):
         made = []
@@ -142,7 +142,7 @@ def test_a_stage_goes_on_under_the_new_session_and_its_end_is_told_once(world):
     before = world.incarnation()
     world.restart()
     assert world.incarnation() > before
-    assert (set(world.child._books.running), world.held(), world.claims()) == ({"s"}, 1, 1)
+    assert (set(world.child._child_state.running), world.held(), world.claims()) == ({"s"}, 1, 1)
     world.work()
     assert world.words() == ["node_started", "node_succeeded", "stage_ended"]
     world.beat()
@@ -156,10 +156,10 @@ def test_what_goes_on_keeps_its_room_and_its_share_of_the_lease():
     world.run()
     world.submit("t")
     world.restart(cpus=1)
-    assert set(world.child._books.running) == {"s"}
+    assert set(world.child._child_state.running) == {"s"}
     world.work()
     world.child.beat()
-    assert set(world.child._books.running) == {"t"}
+    assert set(world.child._child_state.running) == {"t"}
 
 
 def test_news_that_the_dead_one_took_and_did_not_tell_are_told_by_the_next(world):
@@ -200,7 +200,7 @@ def test_a_stage_that_the_store_no_longer_gives_is_stopped(world):
     world.restart()
     assert world.host._stages["s"].cancelled
     world.work()
-    assert world.child._books.running == {}
+    assert world.child._child_state.running == {}
     assert (world.words(), world.host.find().stages) == ([], ())
 
 
@@ -217,7 +217,7 @@ def test_what_is_stopped_by_the_next_is_paid_for_until_it_has_stopped():
     world.beat()
     assert (set(world.host._stages), world.held()) == ({"s"}, 1)  # Idle it is not, and nobody starts in its place.
     world.work()
-    assert (set(world.child._books.running), world.held()) == ({"t"}, 1)
+    assert (set(world.child._child_state.running), world.held()) == ({"t"}, 1)
 
 
 def test_what_goes_on_is_not_stopped_for_what_is_being_stopped():
@@ -228,7 +228,7 @@ def test_what_goes_on_is_not_stopped_for_what_is_being_stopped():
     aim = Aim(mesh="east", tenant="acme", flavor="standard", target=CPU)
     world.store.plan_apply(planner, world.store.snapshot().version, (aim,))
     world.restart(cpus=1)
-    running = world.child._books.running
+    running = world.child._child_state.running
     assert (running["s"].is_preempted, world.host._stages["t"].cancelled) == (False, True)
     world.work()
     world.beat()
@@ -244,7 +244,7 @@ def test_what_goes_on_has_its_own_minimum_run_time_anew_when_quota_is_wanted_bac
     began_ms = world.clock.monotonic_ms()
     aim = Aim(mesh="east", tenant="acme", flavor="standard", target=NOTHING, wait_ms=20 * TTL_MS)
     world.store.plan_apply(world.store.elect("p", 60_000), world.store.snapshot().version, (aim,))
-    while not world.child._books.running["s"].is_preempted:
+    while not world.child._child_state.running["s"].is_preempted:
         world.beat()
     assert world.clock.monotonic_ms() - began_ms == min_run_ms
 
@@ -281,7 +281,11 @@ def test_one_that_gave_way_and_still_runs_is_asked_again_by_the_next():
     asked = []
     world.host.cancel = asked.append
     world.restart()
-    assert (asked, world.child._books.running["s"].is_preempted, world.child._books.running["s"].cancelled) == (["s"], True, False)
+    assert (asked, world.child._child_state.running["s"].is_preempted, world.child._child_state.running["s"].cancelled) == (
+        ["s"],
+        True,
+        False,
+    )
 
 
 def test_an_input_that_came_while_nobody_listened_is_brought(world):
@@ -300,22 +304,22 @@ def test_a_mesh_that_is_smaller_now_gives_back_what_has_no_room():
     assert [message.stage for message in world.response() if isinstance(message, StageLost)] == ["t"]
     assert (world.host._stages["s"].cancelled, world.host._stages["t"].cancelled) == (False, True)
     world.work()
-    assert (set(world.child._books.running), [message.kind for message in world.response() if message.stage == "t"]) == ({"s"}, [])
+    assert (set(world.child._child_state.running), [message.kind for message in world.response() if message.stage == "t"]) == ({"s"}, [])
 
 
 def test_a_session_that_has_run_out_is_not_gone_on_with(world):
     world.restart(after_ms=TTL_MS + 1)
-    assert (world.child._books.running, world.host.is_empty) == ({}, True)
+    assert (world.child._child_state.running, world.host.is_empty) == ({}, True)
     assert world.words() == ["stage_lost"]
     world.submit("t")
     world.beat()
-    assert set(world.child._books.running) == {"t"}
+    assert set(world.child._child_state.running) == {"t"}
 
 
 def test_while_the_ledger_learns_nothing_is_gone_on_with(world):
     world.store.restart()
     world.restart()
-    assert (world.child._books.running, world.host.is_empty) == ({}, True)
+    assert (world.child._child_state.running, world.host.is_empty) == ({}, True)
 
 
 def test_a_store_that_does_not_answer_is_asked_again_and_the_work_waits(world):
@@ -324,10 +328,10 @@ def test_a_store_that_does_not_answer_is_asked_again_and_the_work_waits(world):
     world.restart()
     world.deaf.down = {"claims_of"}  # This join was taken in.
     world.beat()
-    assert world.child._books.running == {}
+    assert world.child._child_state.running == {}
     world.deaf.down = set()
     world.beat()
-    assert (set(world.child._books.running), world.incarnation() > before) == ({"s"}, True)
+    assert (set(world.child._child_state.running), world.incarnation() > before) == ({"s"}, True)
     world.work()
     assert world.words()[-1] == "stage_ended"
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from child_bed import CPU, GRACE_MS, HEARTBEAT_MS, TTL_MS, Federation, all_is_free, slow, stored
 
-from federation.child.cadence import interval_ms
 from federation.child.child_mesh import BEATS_PER_COMPARISON
+from federation.child.heartbeat_jitter import interval_ms
 from federation.dispatch import Mail, MailKind
 from federation.errors import BatchTooLarge
 from federation.manual_mesh import ManualMesh
@@ -129,7 +129,7 @@ def test_a_stage_that_has_gone_from_a_long_queue_is_dropped_and_the_rest_is_not_
     crowded.store.cancel("g3")
     crowded.submit("late", tenant="poor")
     crowded.beat()
-    assert set(crowded.child._books.admission.workloads) == {"g0", "g1", "g2", "g4", "g5", "g6", "p", "late"}
+    assert set(crowded.child._child_state.admission.workloads) == {"g0", "g1", "g2", "g4", "g5", "g6", "p", "late"}
     assert questions == [("east", ("late",))]
 
 
@@ -160,7 +160,7 @@ def test_a_stage_that_was_cancelled_while_it_waited_is_dropped():
     federation.beat()
     federation.store.cancel("t")
     federation.beat()
-    assert set(federation.child._books.admission.workloads) == {"s"}
+    assert set(federation.child._child_state.admission.workloads) == {"s"}
 
 
 # -- the session -------------------------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ def test_a_heartbeat_that_has_more_to_tell_than_the_ledger_hears_is_one_without_
 
     busy.flaky.before["heartbeat"] = too_large
     busy.beat()
-    assert (busy.running(), busy.child._tenure.session is not None) == ({"s"}, True)
+    assert (busy.running(), busy.child._child_session.session is not None) == ({"s"}, True)
     busy.beat()
     busy.work()
     busy.work()

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from child_bed import GRACE_MS, HEARTBEAT_MS, TTL_MS, Federation, all_is_free, slow, stored
 
-from federation.child.cadence import soonest_ms
 from federation.child.child_mesh import BEATS_PER_COMPARISON, IDLE_BEATS
+from federation.child.heartbeat_jitter import soonest_ms
 from federation.child.sent_reports import KEPT_MS
 from federation.errors import TooManyClaims
 from mesh.errors import RuntimeDoorError
@@ -28,7 +28,7 @@ def test_an_input_is_brought_when_its_letter_comes_and_once(joined):
 
 
 def test_a_stage_of_a_tenant_that_the_mesh_is_closed_to_is_not_claimed(joined):
-    joined.child._books.record = replace(joined.record, tenants=("other",))
+    joined.child._child_state.record = replace(joined.record, tenants=("other",))
     joined.submit("s")
     joined.mail()
     joined.work()
@@ -43,7 +43,7 @@ def test_however_many_letters_tell_of_a_stage_its_inputs_are_asked_for_once(join
         joined.store.deliver("s", node, stored(joined.store, "seven"))
     joined.mail()
     assert questions == [("s",)]
-    assert joined.child._books.running["s"].delivered == set("xyz")
+    assert joined.child._child_state.running["s"].delivered == set("xyz")
 
 
 def test_a_heartbeat_goes_before_the_rest_of_the_inputs(joined):
@@ -68,7 +68,7 @@ def test_inputs_that_could_not_be_had_are_asked_for_again_after_the_next_heartbe
     joined.mail()
     joined.flaky.down = set()
     joined.beat()
-    assert joined.child._books.running["s"].delivered == {"x"}
+    assert joined.child._child_state.running["s"].delivered == {"x"}
 
 
 def test_a_heartbeat_goes_before_the_rest_of_a_comparison(joined):
@@ -233,7 +233,7 @@ def test_while_the_ledger_learns_no_values_are_let_go(joined):
         beats += 1
         joined.child._is_comparing = True
         joined.beat()
-        assert joined.host.held() == {"r": "s"} or not joined.child._tenure.response.learn_ms
+        assert joined.host.held() == {"r": "s"} or not joined.child._child_session.response.learn_ms
     assert beats > 1
     joined.beat(BEATS_PER_COMPARISON)
     assert joined.host.held() == {}
@@ -266,7 +266,7 @@ def test_an_end_that_was_lost_is_told_again_though_the_loss_is_found_by_comparin
     federation.store.lose_writes(before)
     federation.words()
     federation.child._claims.compare()  # Before a heartbeat has told of the new epoch.
-    assert federation.child._tenure.held().epoch == epoch
+    assert federation.child._child_session.held().epoch == epoch
     federation.child._reporter.report()
     assert federation.words()[-1] == ("s", "stage_ended")
 
@@ -292,12 +292,12 @@ def test_a_stage_whose_claim_the_store_has_lost_goes_on_under_its_old_token(join
     joined.submit("s", "a:", "b: a")
     before = joined.store.copied()
     joined.mail()
-    claim = joined.child._books.running["s"].claim
+    claim = joined.child._child_state.running["s"].claim
     joined.work()
     assert [kind for _, kind in joined.words()] == ["stage_started", "node_started", "node_succeeded", "node_started"]
     joined.store.lose_writes(before)
     joined.beat()
-    assert [held.claim for held in joined.store.claims_of(joined.child._tenure.held())] == [claim]
+    assert [held.claim for held in joined.store.claims_of(joined.child._child_session.held())] == [claim]
     assert [kind for _, kind in joined.words()] == ["stage_started", "node_started", "node_succeeded", "node_started"]
     joined.beat(BEATS_PER_COMPARISON)
     assert (joined.running(), joined.host._stages["s"].cancelled) == ({"s"}, False)
@@ -403,13 +403,13 @@ def test_another_claim_on_the_stage_stands_and_the_lost_one_stops(joined):
     joined.submit("s", "a:", "b: a")
     before = joined.store.copied()
     joined.mail()
-    lost = joined.child._books.running["s"]
+    lost = joined.child._child_state.running["s"]
     joined.work(10)
     joined.store.lose_writes(before)
-    session = joined.child._tenure.held()
-    joined.child._tenure.renew(joined.store, joined.child._books, joined.clock.monotonic_ms())
+    session = joined.child._child_session.held()
+    joined.child._child_session.renew(joined.store, joined.child._child_state, joined.clock.monotonic_ms())
     joined.store._learn = 0
-    claimed = joined.store.claim(joined.child._tenure.held(), "s", lost.paid_by)
+    claimed = joined.store.claim(joined.child._child_session.held(), "s", lost.paid_by)
     assert claimed.claim.token > lost.claim.token
     assert session.incarnation == claimed.claim.incarnation
     joined.words()
@@ -453,7 +453,7 @@ def test_however_many_claims_are_in_doubt_no_call_asks_about_too_many(joined, mo
 def test_what_an_earlier_process_has_told_is_not_asked_for_as_if_it_could_be_told_again(joined):
     joined.submit("s", "a:", "b: a")
     joined.mail()
-    running = joined.child._books.running["s"]
+    running = joined.child._child_state.running["s"]
     running.is_whole = False
     asked = slow(joined, "resume", 0)
     joined.store.restart()
@@ -466,7 +466,7 @@ def test_a_claim_under_a_lease_that_was_revoked_hard_is_let_go_and_does_not_go_r
     joined.submit("s", "a:", "b: a")
     joined.mail()
     joined.words()
-    running = joined.child._books.running["s"]
+    running = joined.child._child_state.running["s"]
     joined.store.revoke(tenant="acme", hard=True)
     joined.work()
     assert running.is_disowned

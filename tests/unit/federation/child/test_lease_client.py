@@ -93,8 +93,8 @@ def test_a_lease_that_was_granted_without_an_answer_never_pays_for_another_flavo
     federation.beat()
     federation.flaky.mute = set()
     federation.beat()
-    (payer,) = [federation.child._books.accounting.payer(stage) for stage in federation.paid()]
-    used = {kept.spec.flavor for kept in federation.child._books.admission.ledger.pools.values() if kept.used}
+    (payer,) = [federation.child._child_state.accounting.payer(stage) for stage in federation.paid()]
+    used = {kept.spec.flavor for kept in federation.child._child_state.admission.ledger.pools.values() if kept.used}
     assert used == {payer.flavor}
 
 
@@ -106,7 +106,7 @@ def test_a_lease_that_was_granted_without_an_answer_does_not_take_more_room_than
     federation.submit("first", slot=ResourceSet.of({"cpu": 2}), priority=1)
     federation.flaky.mute = set()
     federation.beat()
-    (account,) = federation.child._books.accounting._accounts.values()
+    (account,) = federation.child._child_state.accounting._accounts.values()
     assert account.spent == {"first": ResourceSet.of({"cpu": 2}), "wide": ResourceSet.of({"cpu": 2})}
     assert federation.held() == 4
 

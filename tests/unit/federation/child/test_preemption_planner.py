@@ -20,7 +20,7 @@ def cpu(count):
     return ResourceSet.of({"cpu": count})
 
 
-class Books:
+class ChildState:
     """Pools, a lease of `acme`, and stages that run; the ledger grants nothing unless it is told to."""
 
     def __init__(self, *capacities, held, target=None):
@@ -75,53 +75,53 @@ class Books:
 
 
 def test_only_stages_that_others_could_stop_for_are_looked_at_the_most_urgent_first():
-    books = Books(2, held=2)
-    books.run("a")
-    books.run("b", priority=3)
-    books.wait("equal", priority=0)
-    books.wait("late", priority=5)
-    books.wait("polite", priority=9, takes=False)
-    books.wait("high", priority=8)
-    assert [workload.offer.workload for workload in books.made().waiting()] == ["high", "late"]
+    child_state = ChildState(2, held=2)
+    child_state.run("a")
+    child_state.run("b", priority=3)
+    child_state.wait("equal", priority=0)
+    child_state.wait("late", priority=5)
+    child_state.wait("polite", priority=9, takes=False)
+    child_state.wait("high", priority=8)
+    assert [workload.offer.workload for workload in child_state.made().waiting()] == ["high", "late"]
 
 
 def test_in_strict_order_others_stop_for_the_first_only():
-    books = Books(2, held=2)
-    books.run("a")
-    books.run("b")
-    books.wait("low", priority=5, in_order=True)
-    books.wait("high", priority=8, in_order=True)
-    assert [workload.offer.workload for workload in books.made().waiting()] == ["high"]
+    child_state = ChildState(2, held=2)
+    child_state.run("a")
+    child_state.run("b")
+    child_state.wait("low", priority=5, in_order=True)
+    child_state.wait("high", priority=8, in_order=True)
+    assert [workload.offer.workload for workload in child_state.made().waiting()] == ["high"]
 
 
 def test_the_pool_where_it_does_least_harm_is_chosen():
-    books = Books(1, 1, held=2)
-    books.run("a", priority=3)
-    books.run("b", priority=1)
-    books.wait("urgent")
-    assert books.victims("urgent") == ("p1", ["b"])
+    child_state = ChildState(1, 1, held=2)
+    child_state.run("a", priority=3)
+    child_state.run("b", priority=1)
+    child_state.wait("urgent")
+    assert child_state.victims("urgent") == ("p1", ["b"])
 
 
 def test_what_is_leaving_already_is_waited_for_and_not_asked_for_twice():
-    books = Books(2, held=2)
-    books.run("a", leaves=True)
-    books.run("b")
-    books.wait("urgent")
-    assert books.victims("urgent") is None
-    books.wait("large", 2)
-    assert books.victims("large") == ("p0", ["b"])
+    child_state = ChildState(2, held=2)
+    child_state.run("a", leaves=True)
+    child_state.run("b")
+    child_state.wait("urgent")
+    assert child_state.victims("urgent") is None
+    child_state.wait("large", 2)
+    assert child_state.victims("large") == ("p0", ["b"])
 
 
 @pytest.mark.parametrize("held", [pytest.param(2, id="of pool and lease"), pytest.param(9, id="of the pool alone")])
 def test_what_others_gather_is_theirs(held):
-    books = Books(2, held=held)
-    books.run("a", leaves=True)
-    books.run("b")
-    books.wait("first")
-    books.admission.handle(RoomPromised(workload="first", pool="p0", victims=frozenset({"a"}), until_ms=0, detail="a stops"))
-    books.accounting.hold("first", KEY, cpu(1))
-    books.wait("second")
-    assert books.victims("second") == ("p0", ["b"])
+    child_state = ChildState(2, held=held)
+    child_state.run("a", leaves=True)
+    child_state.run("b")
+    child_state.wait("first")
+    child_state.admission.handle(RoomPromised(workload="first", pool="p0", victims=frozenset({"a"}), until_ms=0, detail="a stops"))
+    child_state.accounting.hold("first", KEY, cpu(1))
+    child_state.wait("second")
+    assert child_state.victims("second") == ("p0", ["b"])
 
 
 @pytest.mark.parametrize(
@@ -129,49 +129,49 @@ def test_what_others_gather_is_theirs(held):
     [pytest.param(True, ["a"], id="it grants the rest"), pytest.param(False, ["a", "b"], id="it does not: one more stops")],
 )
 def test_the_ledger_is_asked_where_room_alone_would_take_fewer(grants, victims):
-    books = Books(3, held=2)
-    books.grants = grants
-    books.run("a")
-    books.run("b", priority=1)
-    books.wait("urgent", 2)
-    assert books.victims("urgent") == ("p0", victims)
-    assert books.asked == [("urgent", "standard", cpu(2))]
+    child_state = ChildState(3, held=2)
+    child_state.grants = grants
+    child_state.run("a")
+    child_state.run("b", priority=1)
+    child_state.wait("urgent", 2)
+    assert child_state.victims("urgent") == ("p0", victims)
+    assert child_state.asked == [("urgent", "standard", cpu(2))]
 
 
 def test_fewer_stop_where_the_ledger_has_a_part_of_what_is_missing():
-    books = Books(9, held=2)
-    books.grants, books.headroom = True, {KEY: cpu(2)}
-    books.run("a")
-    books.run("b")
-    books.wait("urgent", 3, refused=[Reason.QUOTA_EXHAUSTED])
-    assert books.victims("urgent") == ("p0", ["a"])
-    assert books.asked == [("urgent", "standard", cpu(2))]
+    child_state = ChildState(9, held=2)
+    child_state.grants, child_state.headroom = True, {KEY: cpu(2)}
+    child_state.run("a")
+    child_state.run("b")
+    child_state.wait("urgent", 3, refused=[Reason.QUOTA_EXHAUSTED])
+    assert child_state.victims("urgent") == ("p0", ["a"])
+    assert child_state.asked == [("urgent", "standard", cpu(2))]
 
 
 def test_the_ledger_is_not_asked_again_where_it_has_refused():
-    books = Books(3, held=2)
-    books.run("a")
-    books.run("b")
-    books.wait("urgent", 1, refused=[Reason.QUOTA_EXHAUSTED])
-    assert books.victims("urgent") == ("p0", ["a"])
-    assert books.asked == []
+    child_state = ChildState(3, held=2)
+    child_state.run("a")
+    child_state.run("b")
+    child_state.wait("urgent", 1, refused=[Reason.QUOTA_EXHAUSTED])
+    assert child_state.victims("urgent") == ("p0", ["a"])
+    assert child_state.asked == []
 
 
 @pytest.mark.parametrize("reason", [Reason.LEDGER_UNREACHABLE, Reason.QUOTA_TOO_SMALL, Reason.TENANT_UNKNOWN])
 def test_nobody_stops_where_it_is_refused_for_something_else(reason):
-    books = Books(3, held=2)
-    books.run("a")
-    books.run("b")
-    books.wait("urgent", 1, refused=[reason])
-    assert books.victims("urgent") is None
+    child_state = ChildState(3, held=2)
+    child_state.run("a")
+    child_state.run("b")
+    child_state.wait("urgent", 1, refused=[reason])
+    assert child_state.victims("urgent") is None
 
 
 def test_nobody_stops_for_quota_that_a_plan_has_promised():
-    books = Books(3, held=2, target=3)
-    books.run("a")
-    books.run("b")
-    books.wait("urgent", 1, refused=[Reason.QUOTA_EXHAUSTED])
-    assert books.victims("urgent") is None
+    child_state = ChildState(3, held=2, target=3)
+    child_state.run("a")
+    child_state.run("b")
+    child_state.wait("urgent", 1, refused=[Reason.QUOTA_EXHAUSTED])
+    assert child_state.victims("urgent") is None
 
 
 def test_of_many_that_stop_the_first_are_named():

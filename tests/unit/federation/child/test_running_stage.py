@@ -29,7 +29,7 @@ def test_work_goes_on_when_the_store_has_lost_the_plan_that_was_just_obeyed():
     assert federation.running() == {"s"}
     federation.store.lose_writes(before)
     federation.beat(2 * BEATS_PER_COMPARISON)
-    assert not federation.child._books.running["s"].is_preempted
+    assert not federation.child._child_state.running["s"].is_preempted
     assert (federation.running(), federation.paid(), federation.host._stages["s"].cancelled) == ({"s"}, {"s"}, False)
 
 
@@ -84,7 +84,7 @@ def pass_by(federation, span_ms):
 
 
 def stopping(federation):
-    return {stage for stage, running in federation.child._books.running.items() if running.is_preempted}
+    return {stage for stage, running in federation.child._child_state.running.items() if running.is_preempted}
 
 
 @pytest.fixture

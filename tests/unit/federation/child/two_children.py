@@ -55,7 +55,7 @@ class Child:
 
     def runs(self, of: str = "") -> set[str]:
         """Stages whose names begin so."""
-        return {stage for stage in self.child._books.running if stage.startswith(of)}
+        return {stage for stage in self.child._child_state.running if stage.startswith(of)}
 
 
 class TwoChildren:

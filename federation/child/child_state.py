@@ -21,7 +21,7 @@ from mesh.stage_preemption import Occupant
 
 
 @dataclass(slots=True)
-class Books:
+class ChildState:
     """State of one mesh.
 
     Args:

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice, takewhile
 
-from federation.child.books import Books
+from federation.child.child_session import ChildSession
+from federation.child.child_state import ChildState
 from federation.child.guard import NEVER, Guard
 from federation.child.lease_client import LeaseClient
-from federation.child.tenure import Tenure
 from federation.dispatch import EXPLAINED_MAX, StageQueue
 from mesh import admission_events as events
 from mesh.admission_decisions import AcquireLease, AdmissionDecision, ExplainWaiting, ReleaseLease, StartWorkload
@@ -27,16 +27,16 @@ from mesh.reasons import Reason
 
 
 @dataclass(slots=True, kw_only=True)
-class Docket:
+class DecisionQueue:
     """Decision queue of one mesh.
 
     Args:
         start: Starts a stage that has room and a lease; returns admission's next decisions.
     """
 
-    books: Books
+    child_state: ChildState
     lease_client: LeaseClient
-    tenure: Tenure
+    child_session: ChildSession
     queue: StageQueue
     guard: Guard
     start: Callable[[StartWorkload], list[AdmissionDecision]]
@@ -68,14 +68,14 @@ class Docket:
         for event in happened:
             if isinstance(event, events.WorkloadWithdrawn):
                 self._forget(event.workload)
-        self._note(self.books.admission.handle(*happened))
+        self._note(self.child_state.admission.handle(*happened))
         if not self._is_at_work:
             self.go_on()
             self.guard(partial(self.explain, 1))
 
     def end(self, stage: StageId) -> None:
         """Release the room and quota of a stage that has stopped. An orphan stage holds only quota, unknown to admission."""
-        if stage in self.books.admission.workloads:
+        if stage in self.child_state.admission.workloads:
             self.take(events.WorkloadEnded(workload=stage))
         elif self.lease_client.put_back(stage):
             self.take(events.RoomMayHaveCome())
@@ -94,7 +94,7 @@ class Docket:
             if isinstance(decision, ReleaseLease):
                 came_free = self.lease_client.put_back(decision.workload)
                 if came_free is not None:
-                    self._note(self.books.admission.handle(came_free))
+                    self._note(self.child_state.admission.handle(came_free))
             elif isinstance(decision, ExplainWaiting):
                 self._note_reason(decision)
             else:
@@ -113,7 +113,7 @@ class Docket:
         self._response.pop(stage, None)
 
     def _work_off(self) -> None:
-        done, admission = 0, self.books.admission
+        done, admission = 0, self.child_state.admission
         while self._undone and not self.guard.has_to_stop(done):
             decision, done = self._undone.popleft(), done + 1
             if isinstance(decision, StartWorkload):
@@ -121,7 +121,7 @@ class Docket:
                 follows = self.start(decision)
             else:
                 follows = admission.handle(self.lease_client.acquire(decision))
-            if self.books.admission is not admission:  # The session was lost meanwhile, so its decisions are void.
+            if self.child_state.admission is not admission:  # The session was lost meanwhile, so its decisions are void.
                 return
             self._note(follows)
 
@@ -136,10 +136,12 @@ class Docket:
         """
         while self._unexplained and not self.guard.has_to_stop(done):
             alike, reason, detail = self._first_alike()
-            stages = tuple(stage for stage in alike if stage in self.books.admission.workloads and stage not in self.books.running)
+            stages = tuple(
+                stage for stage in alike if stage in self.child_state.admission.workloads and stage not in self.child_state.running
+            )
             if stages:
                 with contextlib.suppress(*NEVER):  # A refused explanation must not delay work.
-                    self.queue.explain(self.tenure.held(), stages, reason, detail)
+                    self.queue.explain(self.child_session.held(), stages, reason, detail)
                 self._response.update({stage: self._unexplained[stage] for stage in stages})
                 done += 1
             for stage in alike:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.child.cadence import interval_ms
 from federation.child.deadlines import Deadlines
+from federation.child.heartbeat_jitter import interval_ms
 
 TTL_MS, HEARTBEAT_MS = 10_000, 2_000
 MESHES = [f"mesh-{number}" for number in range(200)]

@@ -84,7 +84,9 @@ def test_a_heartbeat_goes_before_the_rest_of_a_look_that_takes_long():
     assert federation.child.due_in_ms() == 0
     federation.beat(6)
     assert {
-        stage for stage in federation.child._books.admission.workloads if federation.child._books.admission.workloads[stage].response
+        stage
+        for stage in federation.child._child_state.admission.workloads
+        if federation.child._child_state.admission.workloads[stage].response
     } >= {"t59"}
     assert federation.running() == {"s"}
 
@@ -122,5 +124,5 @@ def test_what_was_decided_under_a_session_that_is_lost_meanwhile_is_void(joined)
     joined.store.report = lose  # The first start is told, and the answer is that there is no session.
     joined.mail()
     assert joined.running() == set()
-    assert joined.child._books.admission.workloads == {}
-    assert joined.child._tenure.session is None
+    assert joined.child._child_state.admission.workloads == {}
+    assert joined.child._child_session.session is None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from federation.child.books import Books
+from federation.child.child_state import ChildState
 from federation.child.deadlines import Deadlines, Permission
 from federation.child.wanting import OpenDemand
 from federation.errors import EpochChanged, HoldingsWanted, SessionLost, UnfitName
@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
-class Tenure:
+class ChildSession:
     """Successive sessions of one process of a mesh. Times are milliseconds of that process's own clock."""
 
     session: Session | None = None
@@ -53,7 +53,7 @@ class Tenure:
         """Make the next heartbeat due at `due_ms`, by default at once, unless it is due earlier."""
         self.due_ms = min(self.due_ms, due_ms)
 
-    def presses(self, now_ms: int) -> bool:
+    def is_urgent_at(self, now_ms: int) -> bool:
         """Return whether a quarter of the session's time has passed since the last acknowledged heartbeat, so that the next goes first."""
         return now_ms - self.renewed_ms >= self.deadlines.no_admission_ms // 2
 
@@ -65,7 +65,7 @@ class Tenure:
         """End the session; `seen` stays."""
         self.session, self.response, self.wants = None, LedgerResponse(), ()
 
-    def renew(self, ledger: LeaseLedger, books: Books, now_ms: int) -> tuple[LedgerResponse, Beat]:
+    def renew(self, ledger: LeaseLedger, child_state: ChildState, now_ms: int) -> tuple[LedgerResponse, Beat]:
         """Send a heartbeat; send a second one at once if the ledger needs all holdings. Return the response and the heartbeat.
 
         Raises:
@@ -73,9 +73,9 @@ class Tenure:
         """
         session = self.held()
         self.number += 1
-        record, accounting, wanted = books.as_reported(), books.accounting, books.wants()
+        record, accounting, wanted = child_state.as_reported(), child_state.accounting, child_state.wants()
         wants = tuple(demand.as_row(now_ms) for demand in wanted) if wanted != self.wants else None
-        beat = Beat(number=self.number, acks=accounting.acks()[:ROWS_MAX], wants=wants, pays=books.pays())
+        beat = Beat(number=self.number, acks=accounting.acks()[:ROWS_MAX], wants=wants, pays=child_state.pays())
         if self.response.learn_ms:
             beat = replace(beat, claims=accounting.claims())
         if beat.wants is not None:
@@ -94,7 +94,7 @@ class Tenure:
             if isinstance(learns, EpochChanged):
                 log.warning("the ledger has begun another epoch", mesh=session.mesh, epoch=learns.epoch, learns_for_ms=learns.learn_ms)
                 session = self.session = replace(session, epoch=learns.epoch)
-            wanted = books.wants()
+            wanted = child_state.wants()
             beat, self.wants = replace(beat, claims=accounting.claims(), wants=tuple(demand.as_row(now_ms) for demand in wanted)), None
             response = ledger.heartbeat(session, record, beat)
         accounting.note_reported(beat.pays)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from federation.child.child_session import ChildSession
 from federation.child.lease_accounting import LeaseAccounting
-from federation.child.tenure import Tenure
 from federation.child.wanting import OpenDemand
 from federation.errors import StoreUnavailable, UnfitName
 from federation.leases import Lease, LedgerResponse, Pays, QuotaDemand, Session
@@ -56,9 +56,9 @@ def demand(number, since_ms=0, beyond=0):
 
 
 def begun():
-    ledger, tenure = Listener(), Tenure()
-    tenure.begin(Session(mesh="east", incarnation=1, ttl_ms=30_000))
-    return ledger, tenure
+    ledger, child_session = Listener(), ChildSession()
+    child_session.begin(Session(mesh="east", incarnation=1, ttl_ms=30_000))
+    return ledger, child_session
 
 
 def response(*demands, now_ms=0):
@@ -66,63 +66,65 @@ def response(*demands, now_ms=0):
 
 
 def test_wants_are_told_once_with_how_long_they_have_waited_then():
-    ledger, tenure = begun()
-    books = Wanting(demand(1, since_ms=300), demand(2, since_ms=1_000))
-    tenure.renew(ledger, books, 1_000)
-    tenure.renew(ledger, books, 2_000)
+    ledger, child_session = begun()
+    child_state = Wanting(demand(1, since_ms=300), demand(2, since_ms=1_000))
+    child_session.renew(ledger, child_state, 1_000)
+    child_session.renew(ledger, child_state, 2_000)
     assert [[want.waited_ms for want in ledger.beats[0].wants], ledger.beats[1].wants] == [[700, 0], None]
 
 
 def test_wants_are_told_anew_when_the_oldest_work_behind_one_is_another_and_not_when_a_long_queue_grows():
-    ledger, tenure = begun()
+    ledger, child_session = begun()
     for now in (Wanting(demand(1, beyond=5)), Wanting(demand(1, beyond=6)), Wanting(demand(1, since_ms=3, beyond=6))):
-        tenure.renew(ledger, now, 1_000)
+        child_session.renew(ledger, now, 1_000)
     assert [beat.wants is None for beat in ledger.beats] == [False, True, False]
 
 
 def test_wants_are_told_anew_after_a_lease_was_told_since_the_ledger_wants_less_for_one_that_grew():
-    ledger, tenure = begun()
+    ledger, child_session = begun()
     ledger.leases = (Lease(tenant="t1", mesh="east", flavor="standard", held=CPU, target=CPU, version=1),)
-    tenure.renew(ledger, Wanting(demand(1)), 0)
+    child_session.renew(ledger, Wanting(demand(1)), 0)
     ledger.leases = ()
-    tenure.renew(ledger, Wanting(demand(1)), 0)
-    tenure.renew(ledger, Wanting(demand(1)), 0)
+    child_session.renew(ledger, Wanting(demand(1)), 0)
+    child_session.renew(ledger, Wanting(demand(1)), 0)
     assert [beat.wants is None for beat in ledger.beats] == [False, False, True]
 
 
 def test_a_want_that_the_ledger_cannot_hear_does_not_keep_the_heartbeat_from_being_answered():
-    ledger, tenure = begun()
+    ledger, child_session = begun()
     ledger.unfit = "t00001"
-    tenure.renew(ledger, Wanting(demand(1), demand(2)), 0)
+    child_session.renew(ledger, Wanting(demand(1), demand(2)), 0)
     assert [beat.wants for beat in ledger.beats] == [response(demand(1), demand(2)), ()]
 
 
 def test_wants_whose_telling_was_not_answered_are_told_anew_though_they_are_as_before():
-    ledger, tenure = begun()
+    ledger, child_session = begun()
     ledger.is_mute = True
     with pytest.raises(StoreUnavailable):
-        tenure.renew(ledger, Wanting(demand(1)), 0)
+        child_session.renew(ledger, Wanting(demand(1)), 0)
     ledger.is_mute = False
-    tenure.renew(ledger, Wanting(), 0)  # As before the first: but the ledger may have heard that.
-    tenure.renew(ledger, Wanting(), 0)
+    child_session.renew(ledger, Wanting(), 0)  # As before the first: but the ledger may have heard that.
+    child_session.renew(ledger, Wanting(), 0)
     assert [beat.wants for beat in ledger.beats] == [response(demand(1)), (), None]
 
 
 def test_what_a_lease_pays_for_is_told_when_the_ledger_knows_something_else_and_until_it_has_answered():
-    ledger, tenure = begun()
-    books = Wanting()
-    books.accounting.take_in(LedgerResponse(leases=(Lease(tenant="t1", mesh="east", flavor="standard", held=CPU, target=CPU, version=1),)))
-    books.accounting.spend("s", ("t1", "standard"), CPU, 0)
+    ledger, child_session = begun()
+    child_state = Wanting()
+    child_state.accounting.take_in(
+        LedgerResponse(leases=(Lease(tenant="t1", mesh="east", flavor="standard", held=CPU, target=CPU, version=1),))
+    )
+    child_state.accounting.spend("s", ("t1", "standard"), CPU, 0)
     ledger.is_mute = True
     with pytest.raises(StoreUnavailable):
-        tenure.renew(ledger, books, 0)
+        child_session.renew(ledger, child_state, 0)
     ledger.is_mute = False
-    tenure.renew(ledger, books, 0)
-    tenure.renew(ledger, books, 0)
+    child_session.renew(ledger, child_state, 0)
+    child_session.renew(ledger, child_state, 0)
     known = (Pays(tenant="t1", flavor="standard", priority=7),)
     assert [beat.pays for beat in ledger.beats] == [known, known, ()]
-    (claim,) = books.accounting.claims()
+    (claim,) = child_state.accounting.claims()
     assert claim.priority == 7
-    books.accounting.put_back("s", 0)
-    tenure.renew(ledger, books, 0)
+    child_state.accounting.put_back("s", 0)
+    child_session.renew(ledger, child_state, 0)
     assert ledger.beats[-1].pays == ()  # What lies idle is as it was.
