@@ -102,8 +102,8 @@ def _granted(mesh: _Asking) -> Sample:
 
 def _called(mesh: _Asking, scripts: Scripts) -> Sample:
     mesh.renew()
-    want = QuotaDemand(tenant=TENANT, flavor=FLAVOR, slot=SLOT, version=mesh.lease(TENANT, FLAVOR).version)
-    arguments = (*of_session(mesh.session), lines_of([ask_line(want)]))
+    demand = QuotaDemand(tenant=TENANT, flavor=FLAVOR, slot=SLOT, version=mesh.lease(TENANT, FLAVOR).version)
+    arguments = (*of_session(mesh.session), lines_of([ask_line(demand)]))
     begun = time.perf_counter()
     reply = scripts.call("acquire", *arguments)
     ended = time.perf_counter()

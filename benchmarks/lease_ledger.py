@@ -73,7 +73,7 @@ def _measure(client: redis.Redis, calls: int, turns: int) -> list[Found]:
     for held in _HELD:
         mesh = _mesh(ledger, f"m{held}")
         for first in range(0, held, ROWS_MAX):
-            _take_in(mesh, ledger.acquire(mesh.session, _wants(mesh, tenants[first : min(held, first + ROWS_MAX)])))
+            _take_in(mesh, ledger.acquire(mesh.session, _demands(mesh, tenants[first : min(held, first + ROWS_MAX)])))
         sides[f"heartbeat, {held} leases"] = partial(_spent, partial(_beat, mesh), calls)
     grows = _mesh(ledger, "grows")
     sides[_GROWING] = partial(_grow, ledger, grows, tenants[:ROWS_MAX])
@@ -110,9 +110,9 @@ def _beat(mesh: ManualMesh) -> None:
 def _grow(ledger: RedisLedger, mesh: ManualMesh, tenants: list[TenantPath]) -> Sample:
     """Return milliseconds per lease; leases still held are returned first, which is not counted."""
     _release(ledger, mesh, tenants)
-    wants = _wants(mesh, tenants)
+    demands = _demands(mesh, tenants)
     started = time.perf_counter()
-    acquired = ledger.acquire(mesh.session, wants)
+    acquired = ledger.acquire(mesh.session, demands)
     spent = (time.perf_counter() - started) * 1000 / len(tenants)
     _take_in(mesh, acquired)
     return {WALL: spent}
@@ -150,7 +150,7 @@ def _tree(ledger: RedisLedger) -> list[TenantPath]:
     return leaves
 
 
-def _wants(mesh: ManualMesh, tenants: list[TenantPath]) -> tuple[QuotaDemand, ...]:
+def _demands(mesh: ManualMesh, tenants: list[TenantPath]) -> tuple[QuotaDemand, ...]:
     return tuple(QuotaDemand(tenant=path, flavor=_RED, slot=_SLOT, version=mesh.lease(path, _RED).version) for path in tenants)
 
 

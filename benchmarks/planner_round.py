@@ -117,11 +117,11 @@ def _measure(tenants: int, active: int, turns: int, base: Found | None) -> Found
     teams = [TenantPath(forest.names[node]) for node in forest.queues]
     asking = chance.sample(teams, active)
     holdings = [_holding(chance, team, number) for number, team in enumerate(asking)]
-    wants = [_want(chance, team, number) for number, team in enumerate(asking)]
-    rounds = [_timed(forest, holdings, wants) for _ in range(turns)]
+    demands = [_demand(chance, team, number) for number, team in enumerate(asking)]
+    rounds = [_timed(forest, holdings, demands) for _ in range(turns)]
     round_ms, cpu_ms = (statistics.median(ms) for ms in zip(*((wall, cpu) for wall, cpu, _ in rounds), strict=True))
     answer = rounds[0][2]
-    read_ms, reclaim_ms = (statistics.median(ms) for ms in zip(*(_parts(forest, holdings, wants) for _ in range(turns)), strict=True))
+    read_ms, reclaim_ms = (statistics.median(ms) for ms in zip(*(_parts(forest, holdings, demands) for _ in range(turns)), strict=True))
     return Found(
         tenants=tenants,
         active=active,
@@ -138,23 +138,23 @@ def _measure(tenants: int, active: int, turns: int, base: Found | None) -> Found
     )
 
 
-def _timed(forest: QuotaForest, holdings: list[Holding], wants: list[PlannerDemand]) -> tuple[float, float, Plan]:
+def _timed(forest: QuotaForest, holdings: list[Holding], demands: list[PlannerDemand]) -> tuple[float, float, Plan]:
     """Return wall and processor milliseconds, and the plan."""
     gc.collect()
     begun, used = time.perf_counter(), time.process_time()
-    answer = plan(forest, holdings, wants, now_ms=_NOW_MS)
+    answer = plan(forest, holdings, demands, now_ms=_NOW_MS)
     return (time.perf_counter() - begun) * 1000, (time.process_time() - used) * 1000, answer
 
 
-def _parts(forest: QuotaForest, holdings: list[Holding], wants: list[PlannerDemand]) -> tuple[float, float]:
+def _parts(forest: QuotaForest, holdings: list[Holding], demands: list[PlannerDemand]) -> tuple[float, float]:
     """Return the milliseconds of building the planning state, and of all victim searches of one round."""
     begun = time.perf_counter()
     board = Board(forest, holdings, keeps_local=True)
-    for want in wants:
-        board.claim(want)
+    for demand in demands:
+        board.claim(demand)
     read_ms = (time.perf_counter() - begun) * 1000
     with Clocked.watching() as clocked:
-        plan(forest, holdings, wants, now_ms=_NOW_MS)
+        plan(forest, holdings, demands, now_ms=_NOW_MS)
     return read_ms, clocked.spent_ms
 
 
@@ -202,7 +202,7 @@ def _holding(chance: random.Random, team: TenantPath, number: int) -> Holding:
     return Holding(mesh=mesh, tenant=team, flavor=flavor, target=target, token=number + 1, priority=chance.randrange(4))
 
 
-def _want(chance: random.Random, team: TenantPath, number: int) -> PlannerDemand:
+def _demand(chance: random.Random, team: TenantPath, number: int) -> PlannerDemand:
     mesh, flavor = MeshId(f"mesh-{chance.randrange(MESHES)}"), chance.choice(FLAVORS)
     slots, priority = chance.randint(1, 10), chance.randrange(4)
     return PlannerDemand(mesh=mesh, tenant=team, flavor=flavor, slot=_SLOT, slots=slots, priority=priority, since_ms=number)

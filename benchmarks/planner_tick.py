@@ -149,10 +149,10 @@ def _measure(client: redis.Redis, tenants: int, active: int, turns: int) -> Iter
     moving: list[_Tick] = []
     for turn in range(turns):
         still.append(_ticked(client, seat, clocked))
-        _want(meshes, teams, turn)
+        _demand(meshes, teams, turn)
         moving.append(_ticked(client, seat, clocked))
         for mesh in meshes:
-            mesh.beat(wants=())
+            mesh.beat(demands=())
     for what, ticks in ((_NOTHING_NEW, still), (_SOMETHING_NEW, moving[1:] or moving)):  # No lease has grown before the first kind of tick.
         yield _found(tenants, what, first_ms, ticks)
 
@@ -199,14 +199,14 @@ def _served_ms(client: redis.Redis) -> float:
     return 1000.0 * (float(response["used_cpu_user"]) + float(response["used_cpu_sys"]))
 
 
-def _want(meshes: list[ManualMesh], teams: list[tuple[TenantPath, FlavorName]], turn: int) -> None:
+def _demand(meshes: list[ManualMesh], teams: list[tuple[TenantPath, FlavorName]], turn: int) -> None:
     """Make some teams demand a slot more, each on its own mesh; other teams in the next turn."""
     asking: dict[int, list[QuotaDemand]] = {}
     for place in range(turn * WANTS, (turn + 1) * WANTS):
         team, flavor = teams[place % len(teams)]
         asking.setdefault(place % len(teams) % MESHES, []).append(QuotaDemand(tenant=team, flavor=flavor, slot=_SLOT))
-    for number, wants in asking.items():
-        meshes[number].beat(wants=tuple(wants))
+    for number, demands in asking.items():
+        meshes[number].beat(demands=tuple(demands))
 
 
 def _tenants(count: int) -> Iterator[Tenant]:

@@ -13,7 +13,7 @@ FederationError
 │   └── ForeignLedger         this is another ledger than the one that the session joined
 ├── LeaseLost                 a claim under a lease that is not held, or was revoked
 ├── EpochChanged              the ledger may have lost writes: repeat the call with all leases held; work goes on
-├── HoldingsWanted            the ledger recovers: the heartbeat must report all leases held
+├── HoldingsRequired            the ledger recovers: the heartbeat must report all leases held
 ├── StaleBeat                 a later heartbeat has overtaken this one
 ├── LedgerLearning            the ledger recovers and does not know all leases yet: no claims and no plans for now
 ├── LedgerUninitialised       the server holds no ledger
@@ -110,7 +110,7 @@ class EpochChanged(FederationError):
         self.learn_ms = learn_ms  #: How long the ledger grants nothing new, ms.
 
 
-class HoldingsWanted(FederationError):
+class HoldingsRequired(FederationError):
     """The ledger recovers: the heartbeat must report all leases that the mesh holds."""
 
 

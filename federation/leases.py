@@ -157,7 +157,7 @@ class Beat:
 
     number: int  #: Counts up from 1 per session. A repeated number gets the same response and changes nothing.
     acks: tuple[Kept, ...] = ()  #: Leases above their target that the mesh does not exceed any more.
-    wants: tuple[QuotaDemand, ...] | None = None  #: All wants, beyond what the mesh held before this heartbeat; None: unchanged.
+    demands: tuple[QuotaDemand, ...] | None = None  #: All wants, beyond what the mesh held before this heartbeat; None: unchanged.
     claims: tuple[Lease, ...] | None = None  #: All leases held; the ledger needs them while it recovers.
     pays: tuple[Pays, ...] = ()  #: Changed priorities; leases that are not held are ignored.
 
@@ -169,7 +169,7 @@ class LedgerResponse:
     epoch: int = 0
     learn_ms: int = 0  #: How long the ledger grants nothing new; 0: it does not recover.
     mark: int = 0  #: Version of the last change; a session with this mark knows every lease.
-    others_want: bool = False  #: Other meshes wait for quota: return idle leases.
+    others_wait: bool = False  #: Other meshes wait for quota: return idle leases.
     leases: tuple[Lease, ...] = ()  #: Every lease of the mesh that changed since the session's mark.
 
 
@@ -351,7 +351,7 @@ class LeaseLedger(Protocol):
         Raises:
             SessionLost: Swept, superseded by another join, or unknown.
             StaleBeat: The ledger has accepted a later heartbeat.
-            HoldingsWanted: The ledger recovers, and the heartbeat has no claims.
+            HoldingsRequired: The ledger recovers, and the heartbeat has no claims.
             ForgedReceipt: The root has not signed a claimed lease.
             UnfitName: As for `acquire`, in a want or a claim.
             BatchTooLarge: More than `ROWS_MAX` acknowledgements, or more than `ROWS_SENT_MAX` wants, claims or payments.
@@ -360,7 +360,7 @@ class LeaseLedger(Protocol):
     def leave(self, session: Session) -> None:
         """End the session after all its work has ended. Harmless if the session has ended already."""
 
-    def acquire(self, session: Session, wants: tuple[QuotaDemand, ...]) -> Acquired:
+    def acquire(self, session: Session, demands: tuple[QuotaDemand, ...]) -> Acquired:
         """Grant as many whole slots of each want as the tree allows, by nominal quota and by borrowing. Capacity that a plan reserves for
         others is not granted.
 

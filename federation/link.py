@@ -25,7 +25,7 @@ from federation.errors import (
     ForeignLedger,
     ForgedReceipt,
     FutureToken,
-    HoldingsWanted,
+    HoldingsRequired,
     LeaseLost,
     LedgerLearning,
     LedgerUninitialised,
@@ -120,7 +120,7 @@ class Leave:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acquire:
     session: Session
-    wants: tuple[QuotaDemand, ...]
+    demands: tuple[QuotaDemand, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,7 +295,7 @@ CODES: dict[str, type[MeshError]] = {
     "session_lost": SessionLost,
     "lease_lost": LeaseLost,
     "epoch_changed": EpochChanged,
-    "holdings_wanted": HoldingsWanted,
+    "holdings_wanted": HoldingsRequired,
     "stale_beat": StaleBeat,
     "stale_fence": StaleFence,
     "earlier_reports_lost": EarlierReportsLost,

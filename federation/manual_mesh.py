@@ -40,8 +40,8 @@ class ManualMesh:
     ) -> Granted | LookAgain | LeaseRefused:
         """Ask for slots, under the version last reported."""
         version = self.lease(tenant, flavor).version
-        want = QuotaDemand(tenant=tenant, flavor=flavor, slot=slot, slots=slots, priority=priority, version=version)
-        acquired = self.ledger.acquire(self.session, (want,))
+        demand = QuotaDemand(tenant=tenant, flavor=flavor, slot=slot, slots=slots, priority=priority, version=version)
+        acquired = self.ledger.acquire(self.session, (demand,))
         self._take_in(acquired.response)
         return acquired.answers[0]
 
@@ -66,13 +66,13 @@ class ManualMesh:
         self,
         *,
         acks: tuple[Kept, ...] = (),
-        wants: tuple[QuotaDemand, ...] | None = None,
+        demands: tuple[QuotaDemand, ...] | None = None,
         claims: tuple[Lease, ...] | None = None,
         pays: tuple[Pays, ...] = (),
     ) -> LedgerResponse:
         """Send the next heartbeat."""
         self.number += 1
-        beat = Beat(number=self.number, acks=acks, wants=wants, claims=claims, pays=pays)
+        beat = Beat(number=self.number, acks=acks, demands=demands, claims=claims, pays=pays)
         return self._take_in(self.ledger.heartbeat(self.session, self.record, beat))
 
     def claim_all(self) -> LedgerResponse:

@@ -105,7 +105,7 @@ class LeaseView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WantView:
+class DemandView:
     """Slots that a mesh could use for a tenant and was not granted."""
 
     mesh: MeshId
@@ -128,7 +128,7 @@ class FederationSnapshot:
     meshes: tuple[MeshView, ...] = ()  #: By id.
     absent: tuple[AbsentMesh, ...] = ()  #: By id; see `federation.registry.enrolled`.
     leases: tuple[LeaseView, ...] = ()
-    wants: tuple[WantView, ...] = ()  #: By mesh, tenant, flavor and priority, compared as strings.
+    demands: tuple[DemandView, ...] = ()  #: By mesh, tenant, flavor and priority, compared as strings.
     version: int = 0  #: Version of the tree.
     epoch: int = 0  #: Epoch of the ledger.
     learn_ms: int = 0  #: How long the ledger grants nothing new.

@@ -44,7 +44,7 @@ from mesh.reasons import PASSING, Reason
 from mesh.resources import NOTHING, ResourceSet, format_units
 
 #: Refusals that room in a pool may lift.
-WANT_OF_ROOM = frozenset({Reason.CAPACITY_BUSY, Reason.CAPACITY_RESERVED})
+LACK_OF_ROOM = frozenset({Reason.CAPACITY_BUSY, Reason.CAPACITY_RESERVED})
 #: What is said to those who wait for their turn. Not who is before them: then each start would be news to the whole queue.
 _BEHIND = (Reason.BEHIND_HEAD, "work of its tenant that comes before it waits on this mesh, and starts first (strict_order)")
 
@@ -334,11 +334,13 @@ class StageAdmission:
         """Room for as many slots as are worth having; the pool has room for one."""
         offer, name = workload.offer, pool.spec.pool
         fits = offer.slot.copies_in(pool.free)
-        want = offer.width if fits is None else min(offer.width, fits)
-        self.ledger.reserve(name, offer.workload, offer.slot.times(want))
+        demand = offer.width if fits is None else min(offer.width, fits)
+        self.ledger.reserve(name, offer.workload, offer.slot.times(demand))
         workload.state, workload.pool = WorkloadState.RESERVED, name
         workload.kind.asking += 1
-        return AcquireLease(workload=offer.workload, tenant=offer.tenant, pool=name, flavor=pool.spec.flavor, slot=offer.slot, want=want)
+        return AcquireLease(
+            workload=offer.workload, tenant=offer.tenant, pool=name, flavor=pool.spec.flavor, slot=offer.slot, demand=demand
+        )
 
     def _set_aside(self, pool: PoolName) -> ResourceSet:
         """What would be free there, if it were not promised."""

@@ -9,14 +9,14 @@ from mesh.resources import ResourceSet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcquireLease:
-    """Ask the federation for up to `want` slots; room for them is reserved in the pool."""
+    """Ask the federation for up to `demand` slots; room for them is reserved in the pool."""
 
     workload: StageId
     tenant: TenantPath
     pool: PoolName
     flavor: FlavorName
     slot: ResourceSet
-    want: int
+    demand: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

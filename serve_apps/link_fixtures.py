@@ -164,8 +164,8 @@ class LinkedLedger:
     def leave(self, session: Session) -> None:
         self._of(session.mesh).leave(session)
 
-    def acquire(self, session: Session, wants: tuple[QuotaDemand, ...]) -> Acquired:
-        return self._of(session.mesh).acquire(session, wants)
+    def acquire(self, session: Session, demands: tuple[QuotaDemand, ...]) -> Acquired:
+        return self._of(session.mesh).acquire(session, demands)
 
     def release(self, session: Session, parts: tuple[Kept, ...]) -> LedgerResponse:
         return self._of(session.mesh).release(session, parts)

@@ -3,7 +3,7 @@
     child_mesh     the state machine around all of these        child_session  the session, by the mesh's own clock
     child_state    state of the mesh under one session          deadlines     how long the last response of the ledger is valid
     lease_accounting  lease accounting: held and spent amounts     guard         handling of failed calls to a store
-    lease_client   lease client: spends leases, asks for more   wanting       quota demand that the mesh sends to the ledger
+    lease_client   lease client: spends leases, asks for more   quota_demand  quota demand that the mesh sends to the ledger
     decision_queue  decision queue of admission                  claims        stages claimed from the queue
     preemption_planner  choice of victims within one tenant          stage_preemptor  preemption: stops victims, holds the freed room
     running_stage  a stage between its claim and its end        status_reporter  status reports on stages

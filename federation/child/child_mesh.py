@@ -413,4 +413,4 @@ class ChildMesh:
         self._lease_client.offer(0)
 
     def _give_back_idle(self) -> None:
-        self._lease_client.offer(0 if self._child_session.response.others_want else IDLE_BEATS * soonest_ms(self._heartbeat_ms))
+        self._lease_client.offer(0 if self._child_session.response.others_wait else IDLE_BEATS * soonest_ms(self._heartbeat_ms))

@@ -11,8 +11,8 @@ import structlog
 
 from federation.child.child_state import ChildState
 from federation.child.deadlines import Deadlines, Permission
-from federation.child.wanting import OpenDemand
-from federation.errors import EpochChanged, HoldingsWanted, SessionLost, UnfitName
+from federation.child.quota_demand import OpenDemand
+from federation.errors import EpochChanged, HoldingsRequired, SessionLost, UnfitName
 from federation.leases import ROWS_MAX, Beat, LeaseLedger, LedgerResponse, Session
 from mesh.errors import AmountError
 
@@ -28,7 +28,7 @@ class ChildSession:
     response: LedgerResponse = field(default_factory=LedgerResponse)  #: The ledger's last response.
     seen: int = 0  #: The highest token that this process or its predecessors have seen.
     number: int = 0  #: Number of the session's last heartbeat.
-    wants: tuple[OpenDemand, ...] | None = ()
+    demands: tuple[OpenDemand, ...] | None = ()
     """The demand that the ledger has on record; None: unknown, since a request or a grant may have changed it."""
     renewed_ms: int = 0  #: When the last acknowledged heartbeat was sent.
     deadlines: Deadlines = field(default_factory=lambda: Deadlines.of(0))
@@ -59,11 +59,11 @@ class ChildSession:
 
     def begin(self, session: Session, since: int = 0) -> None:
         """Begin a session; `since` is the first incarnation of the chain that it continues."""
-        self.session, self.since, self.number, self.wants = session, since or session.incarnation, 0, ()
+        self.session, self.since, self.number, self.demands = session, since or session.incarnation, 0, ()
 
     def end(self) -> None:
         """End the session; `seen` stays."""
-        self.session, self.response, self.wants = None, LedgerResponse(), ()
+        self.session, self.response, self.demands = None, LedgerResponse(), ()
 
     def renew(self, ledger: LeaseLedger, child_state: ChildState, now_ms: int) -> tuple[LedgerResponse, Beat]:
         """Send a heartbeat; send a second one at once if the ledger needs all holdings. Return the response and the heartbeat.
@@ -73,35 +73,35 @@ class ChildSession:
         """
         session = self.held()
         self.number += 1
-        record, accounting, wanted = child_state.as_reported(), child_state.accounting, child_state.wants()
-        wants = tuple(demand.as_row(now_ms) for demand in wanted) if wanted != self.wants else None
-        beat = Beat(number=self.number, acks=accounting.acks()[:ROWS_MAX], wants=wants, pays=child_state.pays())
+        record, accounting, wanted = child_state.as_reported(), child_state.accounting, child_state.demands()
+        demands = tuple(demand.as_row(now_ms) for demand in wanted) if wanted != self.demands else None
+        beat = Beat(number=self.number, acks=accounting.acks()[:ROWS_MAX], demands=demands, pays=child_state.pays())
         if self.response.learn_ms:
             beat = replace(beat, claims=accounting.claims())
-        if beat.wants is not None:
-            self.wants = None  # The ledger's record is unknown until it responds; a stale demand there would take quota from others.
+        if beat.demands is not None:
+            self.demands = None  # The ledger's record is unknown until it responds; a stale demand there would take quota from others.
         try:
             response = ledger.heartbeat(session, record, beat)
         except (UnfitName, AmountError) as refused:
-            if not beat.wants:
+            if not beat.demands:
                 raise
             log.warning("the heartbeat omits the quota demand", mesh=session.mesh, error=str(refused), remedy="cancel the stage")
-            beat = replace(beat, wants=())  # One invalid name must not cost the session and all its work.
+            beat = replace(beat, demands=())  # One invalid name must not cost the session and all its work.
             response = ledger.heartbeat(session, record, beat)
             accounting.note_reported(beat.pays)
             return response, beat
-        except (EpochChanged, HoldingsWanted) as learns:
+        except (EpochChanged, HoldingsRequired) as learns:
             if isinstance(learns, EpochChanged):
                 log.warning("the ledger has begun another epoch", mesh=session.mesh, epoch=learns.epoch, learns_for_ms=learns.learn_ms)
                 session = self.session = replace(session, epoch=learns.epoch)
-            wanted = child_state.wants()
-            beat, self.wants = replace(beat, claims=accounting.claims(), wants=tuple(demand.as_row(now_ms) for demand in wanted)), None
+            wanted = child_state.demands()
+            beat, self.demands = replace(beat, claims=accounting.claims(), demands=tuple(demand.as_row(now_ms) for demand in wanted)), None
             response = ledger.heartbeat(session, record, beat)
         accounting.note_reported(beat.pays)
         if response.leases:
-            self.wants = None  # The ledger drops the granted part of the demand; the mesh keeps it until it starts a stage on it.
-        elif beat.wants is not None:
-            self.wants = wanted
+            self.demands = None  # The ledger drops the granted part of the demand; the mesh keeps it until it starts a stage on it.
+        elif beat.demands is not None:
+            self.demands = wanted
         return response, beat
 
     def take_in(self, response: LedgerResponse) -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from federation.child.lease_accounting import LeaseAccounting, LeaseKey
 from federation.child.preemption_planner import LeavingStage
+from federation.child.quota_demand import OpenDemand, wanted
 from federation.child.running_stage import RunningStage
-from federation.child.wanting import OpenDemand, wanted
 from federation.leases import Pays
 from federation.snapshot import MeshRecord
 from mesh.admission import StageAdmission, WorkloadState
@@ -56,7 +56,7 @@ class ChildState:
             waiting_for_ray=sum(stage.waits_for_ray for stage in self.running.values()),
         )
 
-    def wants(self) -> tuple[OpenDemand, ...]:
+    def demands(self) -> tuple[OpenDemand, ...]:
         """Return the quota demand, at most as much as one heartbeat may carry."""
         return wanted(self.admission, self.accounting)
 

@@ -21,7 +21,7 @@ from federation.errors import (
     EpochChanged,
     ForgedReceipt,
     FutureToken,
-    HoldingsWanted,
+    HoldingsRequired,
     LeaseLost,
     LedgerLearning,
     LedgerUninitialised,
@@ -96,7 +96,7 @@ class Guard:
 
 def will_pass(error: MeshError) -> bool:
     """Return whether the error passes without anyone's action."""
-    return isinstance(error, (*NOT_NOW, HoldingsWanted, StaleBeat)) and not isinstance(error, LedgerUninitialised)
+    return isinstance(error, (*NOT_NOW, HoldingsRequired, StaleBeat)) and not isinstance(error, LedgerUninitialised)
 
 
 def remedy_of(error: MeshError) -> str:

@@ -324,7 +324,7 @@ class LeaseAccounting:
             held.pop(key).offered = NOTHING
         return tuple(account.lease for account in held.values() if account.lease is not None)
 
-    def want(self, key: LeaseKey, slot: ResourceSet, slots: int, priority: int) -> QuotaDemand:
+    def demand(self, key: LeaseKey, slot: ResourceSet, slots: int, priority: int) -> QuotaDemand:
         """Return the request for so many more slots."""
         lease = self.lease(key)
         version = lease.version if lease is not None else 0

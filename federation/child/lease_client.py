@@ -103,14 +103,14 @@ class LeaseClient:
         if self.child_session.permission(self.clock.monotonic_ms()) is not Permission.PROVED:
             return _refusal(wanted, Reason.LEDGER_UNREACHABLE, "the session has not been renewed for too long to start new work")
         if not wanted.slot:
-            return events.LeaseGranted(workload=wanted.workload, slots=wanted.want, token=0)
+            return events.LeaseGranted(workload=wanted.workload, slots=wanted.demand, token=0)
         if not self._has_place_for(key):
             return _refusal(
                 wanted, Reason.LEASES_AT_LIMIT, f"the mesh holds {ROWS_SENT_MAX:,} leases, the maximum, and all of them are in use"
             )
-        short = wanted.want - accounting.room(key, wanted.slot, wanted.workload)
+        short = wanted.demand - accounting.room(key, wanted.slot, wanted.workload)
         refused = self._ask(wanted, key, short) if short > 0 else None
-        slots = min(wanted.want, accounting.room(key, wanted.slot, wanted.workload))
+        slots = min(wanted.demand, accounting.room(key, wanted.slot, wanted.workload))
         if slots == 0 and accounting.holds_for_others(key, wanted.slot, wanted.workload):
             detail = f"the rest of the lease of {wanted.tenant} is held for more urgent stages that preempt others"
             return _refusal(wanted, Reason.CAPACITY_RESERVED, detail)
@@ -130,7 +130,7 @@ class LeaseClient:
         if not self._has_place_for(key):
             return False
         self.child_state.accounting.hold(offer.workload, key, offer.slot)  # The hold keeps the granted amount from counting as idle.
-        wanted = AcquireLease(workload=offer.workload, tenant=offer.tenant, pool=pool.pool, flavor=pool.flavor, slot=amounts, want=1)
+        wanted = AcquireLease(workload=offer.workload, tenant=offer.tenant, pool=pool.pool, flavor=pool.flavor, slot=amounts, demand=1)
         refused = self._ask(wanted, key, 1, is_missing=True)
         if refused is not None:
             self.child_state.accounting.drop_hold(offer.workload)
@@ -195,11 +195,11 @@ class LeaseClient:
         pays_for = max(map(child_state.priority_of, (stage, *child_state.accounting.paid(key))))
         since_ms = child_state.waits_since_ms(stage)
         waited_ms = None if since_ms is None else max(0, self.clock.monotonic_ms() - since_ms)
-        want = replace(
-            child_state.accounting.want(key, slot, slots, child_state.priority_of(stage)), pays_for=pays_for, waited_ms=waited_ms
+        demand = replace(
+            child_state.accounting.demand(key, slot, slots, child_state.priority_of(stage)), pays_for=pays_for, waited_ms=waited_ms
         )
-        self.child_session.wants = None  # With or without a response, the ledger may now have another demand on record.
-        acquired = self.ledger.acquire(self.child_session.held(), (want,))
+        self.child_session.demands = None  # With or without a response, the ledger may now have another demand on record.
+        acquired = self.ledger.acquire(self.child_session.held(), (demand,))
         (answer,) = acquired.answers
         self.take_in(acquired.response, [key] if isinstance(answer, LookAgain) else [])
         if isinstance(answer, LeaseRefused) and answer.reason is Reason.QUOTA_EXHAUSTED:

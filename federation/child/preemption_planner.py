@@ -17,14 +17,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from federation.child.lease_accounting import LeaseAccounting, LeaseKey, sum_of
-from mesh.admission import WANT_OF_ROOM, StageAdmission, Workload, WorkloadState
+from mesh.admission import LACK_OF_ROOM, StageAdmission, Workload, WorkloadState
 from mesh.ids import PoolName, StageId, TenantPath
 from mesh.pools import Pool, PoolSpec
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.stage_preemption import Claimant, Occupant, harm_of, select_victims, short_of
 
-_MAY_TAKE = WANT_OF_ROOM | {Reason.QUOTA_EXHAUSTED}
+_MAY_TAKE = LACK_OF_ROOM | {Reason.QUOTA_EXHAUSTED}
 #: Asks the ledger: may the lease that pays in this pool grow by so much for the stage?
 AskLedger = Callable[[Workload, PoolSpec, ResourceSet], bool]
 
@@ -122,7 +122,7 @@ class PreemptionPlanner:
 
     def _growths(self, workload: Workload, pool: PoolName, key: LeaseKey, quota: dict[str, int]) -> Iterator[ResourceSet]:
         """Yield the amounts by which the lease may grow to spare victims: all that is missing, or what the ledger has left of it."""
-        if quota and workload.refused_by[pool][0] in WANT_OF_ROOM:  # Without room, the ledger was not asked for quota.
+        if quota and workload.refused_by[pool][0] in LACK_OF_ROOM:  # Without room, the ledger was not asked for quota.
             yield ResourceSet(quota)
         left = self.headroom.get(key, {})
         part = ResourceSet({each: min(units, max(0, left.get(each, 0))) for each, units in quota.items()})

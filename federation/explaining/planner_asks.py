@@ -8,7 +8,7 @@ from federation.explaining.answers import LeaseVictim
 from federation.explaining.flavor_reach import FlavorReach
 from federation.explaining.pieces import Piece
 from federation.planning.planner import plan
-from federation.planning.reading import free_room, has_room, holdings_of, left_over, wants_of
+from federation.planning.reading import demands_of, free_room, has_room, holdings_of, left_over
 from federation.planning.values import Plan, PlannerDemand, Target, Unmet
 from federation.quota.explain import WorkloadExplanation
 from federation.quota.forest import QuotaForest
@@ -27,12 +27,12 @@ class PlannerAsks:
         self._forest = forest
         self._orders = orders
         self._reach = reach
-        self._wants = wants_of(snapshot)
+        self._demands = demands_of(snapshot)
         self._free = free_room(snapshot)
 
     def unmet(self) -> tuple[Unmet, ...]:
         """Return the wants that the planner would not fulfil now, each with its reason."""
-        return self._plan(self._wants, tells_young=True).unmet
+        return self._plan(self._demands, tells_young=True).unmet
 
     def for_waiting(self, piece: Piece, reported: WorkloadExplanation) -> tuple[LeaseVictim, ...]:
         """Return the reclaims for a waiting piece; its mesh's equally or less urgent demand for the tenant is left out.
@@ -40,7 +40,11 @@ class PlannerAsks:
         Args:
             told: The quota scheduler's explanation of it.
         """
-        others = [want for want in self._wants if (want.mesh, want.tenant) != (piece.mesh, piece.tenant) or want.priority > piece.priority]
+        others = [
+            demand
+            for demand in self._demands
+            if (demand.mesh, demand.tenant) != (piece.mesh, piece.tenant) or demand.priority > piece.priority
+        ]
         return self._victims_of(piece, reported, others)
 
     def for_sent(self, piece: Piece, reported: WorkloadExplanation, before: Iterable[Piece]) -> tuple[LeaseVictim, ...]:
@@ -49,13 +53,13 @@ class PlannerAsks:
         Args:
             before: Pieces that would be sent with it, before it.
         """
-        return self._victims_of(piece, reported, [*self._wants, *(self._want(other) for other in before if self._reach.at_mesh(other))])
+        return self._victims_of(piece, reported, [*self._demands, *(self._demand(other) for other in before if self._reach.at_mesh(other))])
 
-    def _plan(self, wants: Iterable[PlannerDemand], *, tells_young: bool = False) -> Plan:
+    def _plan(self, demands: Iterable[PlannerDemand], *, tells_young: bool = False) -> Plan:
         return plan(
             self._forest,
             holdings_of(self._snapshot),
-            wants,
+            demands,
             now_ms=self._snapshot.at_ms,
             rules=self._orders.rules,
             settings=self._orders.settings,
@@ -67,10 +71,10 @@ class PlannerAsks:
         if reported.reason in (None, Reason.BEHIND_HEAD) or reported.gate is not None or not self._reach.at_mesh(piece):
             return ()
         usual = {_key(target): target for target in self._plan(others).lowered}
-        with_it = self._plan((*others, self._want(piece))).lowered
+        with_it = self._plan((*others, self._demand(piece))).lowered
         return tuple(self._difference(target, usual.get(_key(target))) for target in with_it if target != usual.get(_key(target)))
 
-    def _want(self, piece: Piece) -> PlannerDemand:
+    def _demand(self, piece: Piece) -> PlannerDemand:
         flavor = self._reach.at_mesh(piece)[0]
         return PlannerDemand(
             mesh=piece.mesh,

@@ -9,12 +9,12 @@ from federation.explaining.flavor_reach import FlavorReach
 from federation.explaining.pieces import Piece
 from federation.explaining.queue_places import Flavors, QueueLine, may_meet
 from federation.quota.policies import StandingOrders
-from mesh.admission import WANT_OF_ROOM
+from mesh.admission import LACK_OF_ROOM
 from mesh.ids import MeshId, TenantPath
 from mesh.reasons import Reason
 
 #: Reasons that bind a stage to its own mesh, so that it blocks no stage of another mesh.
-_MESH_LACKS = WANT_OF_ROOM | {Reason.LEASES_AT_LIMIT}
+_MESH_LACKS = LACK_OF_ROOM | {Reason.LEASES_AT_LIMIT}
 
 
 class Precedence:

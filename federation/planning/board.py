@@ -40,7 +40,7 @@ class PlannedLease:
 class PlannedDemand:
     """A want during a round."""
 
-    want: PlannerDemand
+    demand: PlannerDemand
     node: int
     slots: int  #: Slots still missing.
     least: int  #: The fewest slots that are of use.
@@ -82,15 +82,15 @@ class Board:
         self.leases[key] = lease = PlannedLease(key, node, holding, target, self.grown[mesh, flavor])
         return lease
 
-    def claim(self, want: PlannerDemand) -> PlannedDemand:
+    def claim(self, demand: PlannerDemand) -> PlannedDemand:
         """Return the claim of the want.
 
         Raises:
             UnknownTenant: The forest lacks the want's tenant.
         """
-        slot = {(want.flavor, name): units for name, units in want.slot.items() if units}
-        least = min(want.slots, want.slots_min)
-        return PlannedDemand(want, self.forest.queue_of(want.tenant), want.slots, least, slot)
+        slot = {(demand.flavor, name): units for name, units in demand.slot.items() if units}
+        least = min(demand.slots, demand.slots_min)
+        return PlannedDemand(demand, self.forest.queue_of(demand.tenant), demand.slots, least, slot)
 
     def raise_for(self, claim: PlannedDemand, slots: int, reason: Reason) -> None:
         """Grow the claim's lease by so many slots; make the lease if there is none."""
@@ -106,12 +106,12 @@ class Board:
         """
         rivals: defaultdict[tuple[int, FlavorName], list[PlannedDemand]] = defaultdict(list)
         for claim in claims:
-            rivals[self.forest.root(claim.node), claim.want.flavor].append(claim)
+            rivals[self.forest.root(claim.node), claim.demand.flavor].append(claim)
         return [claim for (root, _), some in rivals.items() for claim in self._opposed(root, some, reason)]
 
     def _opposed(self, root: int, claims: list[PlannedDemand], reason: Reason) -> list[PlannedDemand]:
         """Return the claims of one flavor in one tree that are left."""
-        if any(claim.want.is_crowded for claim in claims) or self._are_too_many(root, claims):
+        if any(claim.demand.is_crowded for claim in claims) or self._are_too_many(root, claims):
             return claims
         self._charge_all(claims, 1)
         wanted = {(claim.node, key) for claim in claims for key in claim.slot}
@@ -140,7 +140,7 @@ class Board:
 
     def _charge_all(self, claims: Sequence[PlannedDemand], times: int) -> None:
         """Charge all wants, `times` times."""
-        self.ledger.charge_all((claim.node, claim.want.flavor, claim.want.slot, claim.slots * times) for claim in claims)
+        self.ledger.charge_all((claim.node, claim.demand.flavor, claim.demand.slot, claim.slots * times) for claim in claims)
         for node in {claim.node for claim in claims} if self.moved else ():
             self._send(node)
 
@@ -153,12 +153,12 @@ class Board:
         return node < 0 or (self.ledger.deficit(node, key) == 0 and (self.ledger.keeps_local or self.ledger.room(node, key) >= 0))
 
     def _give(self, claim: PlannedDemand, slots: int, reason: Reason) -> None:
-        want, lease = claim.want, claim.lease
+        demand, lease = claim.demand, claim.lease
         if lease is None:
-            key = want.mesh, want.tenant, want.flavor
+            key = demand.mesh, demand.tenant, demand.flavor
             claim.lease = lease = self.leases.get(key) or self._add(claim.node, key, _UNHELD, {})
         target, grown = lease.target, lease.grown
-        for name, units in want.slot.items():
+        for name, units in demand.slot.items():
             more = slots * units
             target[name] = target.get(name, 0) + more
             grown[name] += more
@@ -166,7 +166,7 @@ class Board:
             lease.reason = reason
         lease.has_grown = True
         claim.slots -= slots
-        claim.least = min(claim.slots, want.slots_min)
+        claim.least = min(claim.slots, demand.slots_min)
 
     def lower(self, lease: PlannedLease, part: Units) -> None:
         """Lower the lease's target by the part; a negative part raises it again."""
@@ -202,10 +202,10 @@ class Board:
 
     def slots_in_room(self, claim: PlannedDemand) -> int:
         """Return how many of the missing slots the mesh has room for, beside the growth of leases there in this round."""
-        want, grown = claim.want, self.grown[claim.want.mesh, claim.want.flavor]
-        if want.room is None:
+        demand, grown = claim.demand, self.grown[claim.demand.mesh, claim.demand.flavor]
+        if demand.room is None:
             return claim.slots
-        return max(0, min([claim.slots, *((want.room.get(name, 0) - grown[name]) // units for (_, name), units in claim.slot.items())]))
+        return max(0, min([claim.slots, *((demand.room.get(name, 0) - grown[name]) // units for (_, name), units in claim.slot.items())]))
 
     def slots_of_own(self, claim: PlannedDemand) -> int:
         """Return how many of the missing slots the tenant's own quota covers, even where others have borrowed it."""

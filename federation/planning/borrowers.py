@@ -124,7 +124,7 @@ class Borrowers:
         """
         if self._leases is None:
             self._leases = self._gathered()
-        there = self._leases.get((ancestor, claim.want.flavor))
+        there = self._leases.get((ancestor, claim.demand.flavor))
         row = self._row(ancestor, there.children, above) if there is not None else []
         if there is None or not row:
             return

@@ -35,7 +35,7 @@ _NO_SETTINGS: Mapping[str, QueueSettings] = {}
 def plan(
     forest: QuotaForest,
     holdings: Iterable[Holding],
-    wants: Iterable[PlannerDemand],
+    demands: Iterable[PlannerDemand],
     *,
     now_ms: int,
     rules: Rules = MESH,
@@ -64,7 +64,9 @@ def plan(
     borrowers = Borrowers(board, rules, now_ms, settings)
     _drain(board, stopped)
     _cut(board, borrowers, settings)
-    return _Round(board, Reclaiming(board, rules, borrowers, settings), settings, now_ms, past, tells_young=tells_young).run(wants, stopped)
+    return _Round(board, Reclaiming(board, rules, borrowers, settings), settings, now_ms, past, tells_young=tells_young).run(
+        demands, stopped
+    )
 
 
 class _Stopped:
@@ -124,15 +126,17 @@ class _Round:
         self._with_the_young = reclaiming.with_the_young() if tells_young else None
         self._unmet: list[Unmet] = []
 
-    def run(self, wants: Iterable[PlannerDemand], stopped: _Stopped) -> Plan:
+    def run(self, demands: Iterable[PlannerDemand], stopped: _Stopped) -> Plan:
         claims: list[PlannedDemand] = []
-        for want in wants:
-            stop = stopped.of(want.tenant)
+        for demand in demands:
+            stop = stopped.of(demand.tenant)
             if stop is not Stop.NONE:
                 reason = Reason.TENANT_DRAINED if stop is Stop.DRAIN else Reason.TENANT_SUSPENDED
-                self._unmet.append(Unmet(want=want, slots=want.slots, reason=reason, detail=f"tenant {want.tenant} admits no new work"))
+                self._unmet.append(
+                    Unmet(demand=demand, slots=demand.slots, reason=reason, detail=f"tenant {demand.tenant} admits no new work")
+                )
             else:
-                claims.append(self._board.claim(want))
+                claims.append(self._board.claim(demand))
         claims.sort(key=_urgency)
         kept = self._serve_overdue(claims)
         for claim in claims:
@@ -140,7 +144,7 @@ class _Round:
         equals: defaultdict[int, list[PlannedDemand]] = defaultdict(list)  # The most urgent first, in the order of the claims.
         for claim in claims:
             if claim.slots:
-                equals[claim.want.priority].append(claim)
+                equals[claim.demand.priority].append(claim)
         for some in equals.values():
             self._lend(some)
         for claim, amounts in kept:
@@ -158,12 +162,12 @@ class _Round:
         if not self._settings:
             return kept  # No tenant has a longest wait.
         seen: set[int] = set()
-        overdue = sorted((claim for claim in claims if self._is_overdue(claim.want)), key=lambda claim: _urgency(claim)[1:])
+        overdue = sorted((claim for claim in claims if self._is_overdue(claim.demand)), key=lambda claim: _urgency(claim)[1:])
         for claim in overdue:
             root = self._board.forest.root(claim.node)
             if root in seen or not claim.slots:
                 continue
-            if claim.want.is_crowded:
+            if claim.demand.is_crowded:
                 seen.update({root} if self._reclaim(claim, claim.least) else ())
                 continue
             seen.add(root)
@@ -178,12 +182,12 @@ class _Round:
         claims[:] = [claim for claim in claims if not claim.is_kept]
         return kept
 
-    def _is_overdue(self, want: PlannerDemand) -> bool:
-        known = self._settings.get(want.tenant)
-        return known is not None and known.max_wait_ms is not None and self._now_ms - want.since_ms >= known.max_wait_ms
+    def _is_overdue(self, demand: PlannerDemand) -> bool:
+        known = self._settings.get(demand.tenant)
+        return known is not None and known.max_wait_ms is not None and self._now_ms - demand.since_ms >= known.max_wait_ms
 
     def _could_hold(self, claim: PlannedDemand) -> bool:
-        slots = claim.want.slots_min
+        slots = claim.demand.slots_min
         return all(self._board.forest.rows(key).potential[claim.node] >= slots * units for key, units in claim.slot.items())
 
     def _cover(self, claim: PlannedDemand) -> None:
@@ -191,7 +195,7 @@ class _Round:
         own = min(claim.slots, self._board.slots_of_own(claim))
         if own < claim.least:
             return
-        free = 0 if claim.want.is_crowded else min(own, self._board.slots_free(claim))
+        free = 0 if claim.demand.is_crowded else min(own, self._board.slots_free(claim))
         if free >= claim.least:
             self._board.raise_for(claim, free, Reason.QUOTA_FREE)
             own -= free
@@ -204,7 +208,7 @@ class _Round:
         tournament = Tournament(self._board, opposed, self._past, is_by_shares=self._reclaiming.rules.fair_sharing)
         while (claim := tournament.next()) is not None:
             slots = min(self._board.slots_free(claim), max(claim.least, -(-claim.slots // PORTIONS)))
-            if slots >= claim.least and not claim.want.is_crowded:
+            if slots >= claim.least and not claim.demand.is_crowded:
                 self._board.raise_for(claim, slots, Reason.QUOTA_FREE)
                 tournament.settle(claim, is_over=claim.slots == 0)
             else:
@@ -236,21 +240,21 @@ class _Round:
         return leaves
 
     def _explain(self, claim: PlannedDemand) -> Unmet:
-        want = claim.want
+        demand = claim.demand
         for key, units in claim.slot.items():
             most = self._board.forest.rows(key).potential[claim.node]
-            if most < units * want.slots_min:
-                detail = f"the limits of {want.tenant} allow at most {format_units(key[1], most)} {key[1]} of {want.flavor}"
-                return Unmet(want=want, slots=claim.slots, reason=Reason.QUOTA_TOO_SMALL, detail=detail)
-        if want.is_crowded and any(units > want.free.get(name, 0) for name, units in want.slot.items()):
-            detail = f"mesh {want.mesh} is full, and no work there may be preempted for {want.tenant}{self._not_yet(claim)}"
-            return Unmet(want=want, slots=claim.slots, reason=Reason.CAPACITY_BUSY, detail=detail)
+            if most < units * demand.slots_min:
+                detail = f"the limits of {demand.tenant} allow at most {format_units(key[1], most)} {key[1]} of {demand.flavor}"
+                return Unmet(demand=demand, slots=claim.slots, reason=Reason.QUOTA_TOO_SMALL, detail=detail)
+        if demand.is_crowded and any(units > demand.free.get(name, 0) for name, units in demand.slot.items()):
+            detail = f"mesh {demand.mesh} is full, and no work there may be preempted for {demand.tenant}{self._not_yet(claim)}"
+            return Unmet(demand=demand, slots=claim.slots, reason=Reason.CAPACITY_BUSY, detail=detail)
         if self._board.slots_in_room(claim) < 1:
-            detail = f"claims before {want.tenant} take all the room of mesh {want.mesh}"
-            return Unmet(want=want, slots=claim.slots, reason=Reason.CAPACITY_BUSY, detail=detail)
+            detail = f"claims before {demand.tenant} take all the room of mesh {demand.mesh}"
+            return Unmet(demand=demand, slots=claim.slots, reason=Reason.CAPACITY_BUSY, detail=detail)
         left = ", ".join(f"{format_units(key[1], self._board.ledger.available(claim.node, key))} {key[1]}" for key in sorted(claim.slot))
-        detail = f"{want.tenant} has {left} of {want.flavor} left, and no work may be preempted for it{self._not_yet(claim)}"
-        return Unmet(want=want, slots=claim.slots, reason=Reason.QUOTA_EXHAUSTED, detail=detail)
+        detail = f"{demand.tenant} has {left} of {demand.flavor} left, and no work may be preempted for it{self._not_yet(claim)}"
+        return Unmet(demand=demand, slots=claim.slots, reason=Reason.QUOTA_EXHAUSTED, detail=detail)
 
     def _not_yet(self, claim: PlannedDemand) -> str:
         """Return the end of the sentence that no work may be preempted."""
@@ -260,5 +264,5 @@ class _Round:
 
 
 def _urgency(claim: PlannedDemand) -> tuple[int, int, str, str, str]:
-    want = claim.want
-    return -want.priority, want.since_ms, want.mesh, want.tenant, want.flavor
+    demand = claim.demand
+    return -demand.priority, demand.since_ms, demand.mesh, demand.tenant, demand.flavor

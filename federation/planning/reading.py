@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from federation.planning.values import Holding, PlannerDemand
-from federation.snapshot import FederationSnapshot, LeaseView, PoolRecord, WantView
+from federation.snapshot import DemandView, FederationSnapshot, LeaseView, PoolRecord
 from mesh.ids import FlavorName, MeshId, TenantPath
 
 #: By mesh, flavor and tenant: the mesh's room that is not yet assigned to a want of the tenant.
@@ -36,19 +36,19 @@ def holdings_of(snapshot: FederationSnapshot) -> list[Holding]:
     return [_holding(lease) for lease in snapshot.leases]
 
 
-def wants_of(snapshot: FederationSnapshot) -> list[PlannerDemand]:
+def demands_of(snapshot: FederationSnapshot) -> list[PlannerDemand]:
     """Return the wants of all meshes that can start work, for tenants that exist."""
     able = {view.record.mesh for view in snapshot.meshes if view.can_start}
     promised = {(lease.mesh, lease.tenant, lease.flavor): lease for lease in snapshot.leases if lease.incarnation is None}
     coming = {key: on_its_way(lease) for key, lease in promised.items()}
     free = free_room(snapshot)
     left: _Left = {}
-    wants: list[PlannerDemand] = []
-    for view in sorted(snapshot.wants, key=lambda view: (-view.priority, -view.waiting_ms)):
+    demands: list[PlannerDemand] = []
+    for view in sorted(snapshot.demands, key=lambda view: (-view.priority, -view.waiting_ms)):
         if view.mesh in able and view.tenant in snapshot.tree.tenants:
             slots = view.slots - _take_slots(coming.get((view.mesh, view.tenant, view.flavor), {}), view.slot, view.slots)
-            wants.extend(_parts(view, slots, snapshot.at_ms, free, left))
-    return wants
+            demands.extend(_parts(view, slots, snapshot.at_ms, free, left))
+    return demands
 
 
 def free_room(snapshot: FederationSnapshot) -> FreeRoom:
@@ -112,7 +112,7 @@ def _take_slots(amounts: dict[str, int], slot: Mapping[str, int], most: int) -> 
     return slots
 
 
-def _parts(view: WantView, slots: int, at_ms: int, free: FreeRoom, left: _Left) -> Iterator[PlannerDemand]:
+def _parts(view: DemandView, slots: int, at_ms: int, free: FreeRoom, left: _Left) -> Iterator[PlannerDemand]:
     """Split a want into the slots that the mesh has room for and the rest, for which leases there have to be reclaimed.
 
     Room is counted once for all wants of a tenant on the mesh, the most urgent first, less promised room. Which tenant gets the room is

@@ -72,7 +72,7 @@ class Reclaiming:
             The number of slots, and the victims' leases, some perhaps twice.
         """
         needed = claim.amounts(slots)
-        mesh = claim.want.mesh if claim.want.is_crowded else None
+        mesh = claim.demand.mesh if claim.demand.is_crowded else None
         question = _question(claim, needed)
         if question in self._hopeless:
             return 0, ()
@@ -98,7 +98,7 @@ class Reclaiming:
         if question in self._hopeless or slots > min(self.most(claim), self.board.slots_in_room(claim)):
             return False
         taken: _Taken = []
-        is_enough = (not claim.want.is_crowded or self._makes_room(claim, needed, taken)) and self._frees_quota(claim, needed, taken)
+        is_enough = (not claim.demand.is_crowded or self._makes_room(claim, needed, taken)) and self._frees_quota(claim, needed, taken)
         for lease, part in reversed(taken):
             self.board.lower(lease, {name: -units for name, units in part.items()})
         if not is_enough:
@@ -118,18 +118,18 @@ class Reclaiming:
 
     def most(self, claim: PlannedDemand) -> int:
         """Return the most slots that reclaim can free, since no victim lifts the claimant's own limits."""
-        if claim.want.is_crowded or self._less_urgent(claim):
+        if claim.demand.is_crowded or self._less_urgent(claim):
             return claim.slots
         return self.board.slots_free(claim, 1)
 
     def _makes_room(self, claim: PlannedDemand, needed: _Amounts, taken: _Taken) -> bool:
         """Reclaim missing room from leases of the same mesh; return whether there is enough."""
-        want, grown = claim.want, self.board.grown[claim.want.mesh, claim.want.flavor]
-        free = {key: max(0, want.free.get(key[1], 0) - grown[key[1]]) for key in needed}
+        demand, grown = claim.demand, self.board.grown[claim.demand.mesh, claim.demand.flavor]
+        free = {key: max(0, demand.free.get(key[1], 0) - grown[key[1]]) for key in needed}
         short = {key: units - free[key] for key, units in needed.items() if units > free[key]}
         for giver in self._givers(claim, needed, short) if short else ():
             lease = giver[0]
-            if lease.key[0] == want.mesh and lease.node != claim.node:
+            if lease.key[0] == demand.mesh and lease.node != claim.node:
                 part = self._take(giver, short, taken)
                 for key in [key for key in short if key[1] in part]:
                     short[key] -= part[key[1]]
@@ -144,7 +144,7 @@ class Reclaiming:
         short: dict[FlavorResource, int] = {}
         self._count_short(claim, needed, short, needed)
         for giver in self._givers(claim, needed, short) if short else ():
-            if claim.want.is_crowded and giver[0].node == claim.node and giver[0].key[0] == claim.want.mesh:
+            if claim.demand.is_crowded and giver[0].node == claim.node and giver[0].key[0] == claim.demand.mesh:
                 continue  # The mesh itself preempts within the lease that is to grow.
             part = self._take(giver, short, taken)
             if part:
@@ -174,11 +174,11 @@ class Reclaiming:
 
     def _givers(self, claim: PlannedDemand, needed: _Amounts, short: _Amounts) -> Iterable[_Giver]:
         """Return the candidates in order, without those that cannot help however much they give."""
-        own = self.settings.get(claim.want.tenant)
+        own = self.settings.get(claim.demand.tenant)
         reclaim = PreemptionMode.ANY if own is None else own.policies.reclaim  # Without settings, work of all other tenants is a candidate.
         others: Iterable[_Giver] = () if reclaim is PreemptionMode.NEVER else self._others(claim, needed, short)
         if reclaim is not PreemptionMode.ANY:
-            others = (giver for giver in others if giver[0].holding.priority < claim.want.priority)
+            others = (giver for giver in others if giver[0].holding.priority < claim.demand.priority)
         less_urgent = self._less_urgent(claim)  # Within a tenant only priorities count.
         return chain([(lease, (), None) for lease in less_urgent], others) if less_urgent else others
 
@@ -187,7 +187,7 @@ class Reclaiming:
         ledger, shares, paths = self.board.ledger, self.board.shares, self.board.forest.paths
         units = {name: amount for (_, name), amount in needed.items()}
         for steps, (below, ancestor) in enumerate(pairwise(paths[claim.node]), start=1):
-            if not claim.want.is_crowded and not ledger.fits(claim.node, needed, steps):
+            if not claim.demand.is_crowded and not ledger.fits(claim.node, needed, steps):
                 return  # No tenant outside can help. On a full mesh, tenants below may still give quota after the reclaim of room.
             if ledger.stays_within_own(below, needed):
                 for lease, way in self.borrowers.below(ancestor, claim, short, but=below):
@@ -196,7 +196,7 @@ class Reclaiming:
                 yield from self._less_urgent_borrowers(claim, self.borrowers.below(ancestor, claim, short, but=below))
             else:
                 # One query: reclaim does not change the claimant's share with all that it needs.
-                taker = _Taker(below, units, shares.rank_with(below, claim.want.flavor, units))
+                taker = _Taker(below, units, shares.rank_with(below, claim.demand.flavor, units))
                 for lease, way in self.borrowers.below(ancestor, claim, short, but=below, above=taker.share):
                     yield lease, way, taker
 
@@ -205,25 +205,25 @@ class Reclaiming:
 
         Source: Kueue's `borrowWithinCohort`.
         """
-        own = self.settings.get(claim.want.tenant)
+        own = self.settings.get(claim.demand.tenant)
         if own is None or own.policies.borrow is PreemptionMode.NEVER:
             return
         most = own.policies.borrow_priority_max
         for lease, way in borrowers:
             priority = lease.holding.priority
-            if priority >= claim.want.priority or (most is not None and priority > most):
+            if priority >= claim.demand.priority or (most is not None and priority > most):
                 return
             yield lease, way, None
 
     def _less_urgent(self, claim: PlannedDemand) -> list[PlannedLease]:
         """Return less urgent leases of the same tenant, unless its policy forbids preemption within the queue."""
-        leases = self.board.held_by.get((claim.node, claim.want.flavor))
+        leases = self.board.held_by.get((claim.node, claim.demand.flavor))
         if not leases:
             return []
-        own = self.settings.get(claim.want.tenant)
+        own = self.settings.get(claim.demand.tenant)
         if own is not None and own.policies.within_queue is PreemptionMode.NEVER:
             return []
-        less = [lease for lease in leases if lease.holding.priority < claim.want.priority and self.borrowers.may_be_asked(lease)]
+        less = [lease for lease in leases if lease.holding.priority < claim.demand.priority and self.borrowers.may_be_asked(lease)]
         return sorted(less, key=lambda lease: self.borrowers.rank(lease, claim.node)) if len(less) > 1 else less
 
     def _part_of(self, giver: _Giver, short: _Amounts) -> dict[str, int]:
@@ -252,7 +252,7 @@ class Reclaiming:
 
 
 def _question(claim: PlannedDemand, needed: _Amounts) -> _Question:
-    return claim.node, claim.want.priority, claim.want.mesh if claim.want.is_crowded else None, tuple(needed.items())
+    return claim.node, claim.demand.priority, claim.demand.mesh if claim.demand.is_crowded else None, tuple(needed.items())
 
 
 def _lost_with(lease: PlannedLease, part: Units) -> Units:

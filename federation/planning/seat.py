@@ -14,7 +14,7 @@ from federation.errors import LedgerLearning, PlannerSuperseded, QuotaExceeded, 
 from federation.leases import ROWS_MAX, Aim, LeaseLedger
 from federation.planning.history import UsageHistory
 from federation.planning.planner import plan
-from federation.planning.reading import holdings_of, wants_of
+from federation.planning.reading import demands_of, holdings_of
 from federation.planning.values import Plan, Target
 from federation.quota.forest import QuotaForest
 from federation.quota.past_use import NO_PAST, PastUse
@@ -68,7 +68,7 @@ class PlannerSeat:
             return None
         in_force = self._orders.in_force()
         past = self._past(snapshot, in_force)
-        if not (snapshot.wants or snapshot.leases):
+        if not (snapshot.demands or snapshot.leases):
             return None
         answer = self._plan(snapshot, in_force, past)
         try:
@@ -112,7 +112,7 @@ class PlannerSeat:
         return plan(
             self._forest_of(snapshot, in_force),
             holdings_of(snapshot),
-            wants_of(snapshot),
+            demands_of(snapshot),
             now_ms=snapshot.at_ms,
             rules=orders.rules,
             settings=orders.settings,

@@ -54,7 +54,7 @@ class Tournament:
 
     def _rank_all(self) -> None:
         paths, parents = self._board.forest.paths, self._board.forest.parents
-        standings = {leaf: (self._past.of(leaf), claims[0].want.since_ms) for leaf, claims in self._claims.items()}
+        standings = {leaf: (self._past.of(leaf), claims[0].demand.since_ms) for leaf, claims in self._claims.items()}
         self._roots = list(dict.fromkeys(paths[leaf][-1] for leaf in standings))
         levels: defaultdict[int, list[int]] = defaultdict(list)
         for node in {node for leaf in standings for node in paths[leaf]}:
@@ -89,7 +89,7 @@ class Tournament:
         claims = self._claims[claim.node]
         if is_over:
             claims.popleft()
-        standing = (self._past.of(claim.node), claims[0].want.since_ms) if claims else None
+        standing = (self._past.of(claim.node), claims[0].demand.since_ms) if claims else None
         for below, node in pairwise(self._board.forest.paths[claim.node]):
             heap = self._heaps[node]
             if standing is not None:
@@ -103,4 +103,4 @@ class Tournament:
 
 
 def _age(claim: PlannedDemand) -> tuple[int, str, str, str]:
-    return claim.want.since_ms, claim.want.mesh, claim.want.tenant, claim.want.flavor
+    return claim.demand.since_ms, claim.demand.mesh, claim.demand.tenant, claim.demand.flavor

@@ -60,7 +60,7 @@ class Target(NamedTuple):
 class Unmet:
     """A want that gets nothing or not all of it, and the reason."""
 
-    want: PlannerDemand
+    demand: PlannerDemand
     slots: int  #: Number of missing slots.
     reason: Reason
     detail: str

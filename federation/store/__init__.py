@@ -22,7 +22,7 @@ In memory:
 
     memory            ledger, stage queue and blobs in one process  memory_ledger      leases, with the decisions of the scripts
     memory_book       clock, tokens, epochs, and session checks     memory_sessions    tenants and sessions
-    memory_wants      recorded wants                                memory_rows        rows of sessions and leases
+    memory_demands    recorded wants                                memory_rows        rows of sessions and leases
     memory_registry   the registry of meshes                        memory_orders      settings of tenants, and stops
     memory_key_ring   keys of clients and meshes                    memory_durability  durability without a disk
 

@@ -255,7 +255,7 @@ class HttpLedger:
         return session
 
     def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> LedgerResponse:
-        for rows in (beat.wants or (), beat.claims or (), beat.pays):
+        for rows in (beat.demands or (), beat.claims or (), beat.pays):
             if len(rows) > ROWS_SENT_MAX:
                 raise BatchTooLarge(f"{counted(len(rows), 'row')} in one call; send at most {ROWS_SENT_MAX}")
         return self._link.call(HEARTBEAT, Heartbeat(session=_bare(session), record=record, beat=beat))
@@ -263,8 +263,8 @@ class HttpLedger:
     def leave(self, session: Session) -> None:
         self._link.call(LEAVE, Leave(session=_bare(session)))
 
-    def acquire(self, session: Session, wants: tuple[QuotaDemand, ...]) -> Acquired:
-        return self._link.call(ACQUIRE, Acquire(session=_bare(session), wants=wants))
+    def acquire(self, session: Session, demands: tuple[QuotaDemand, ...]) -> Acquired:
+        return self._link.call(ACQUIRE, Acquire(session=_bare(session), demands=demands))
 
     def release(self, session: Session, parts: tuple[Kept, ...]) -> LedgerResponse:
         return self._link.call(RELEASE, Release(session=_bare(session), parts=parts))

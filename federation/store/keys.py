@@ -72,9 +72,9 @@ class Keys:
         return self._key("marks")
 
     @property
-    def wanting(self) -> str:
+    def waiting_leases(self) -> str:
         """Set: meshes with recorded wants."""
-        return self._key("wanting")
+        return self._key("waiting_leases")
 
     @property
     def plan(self) -> str:
@@ -90,9 +90,9 @@ class Keys:
         """Hash: `tenant|flavor` to the lease; see `lua/lib_lease.lua`."""
         return self._key("leases", holder)
 
-    def wants(self, mesh: MeshId | str) -> str:
+    def demands(self, mesh: MeshId | str) -> str:
         """Hash: `tenant|flavor` to the mesh's want, as JSON."""
-        return self._key("wants", mesh)
+        return self._key("demands", mesh)
 
     def stage(self, stage: StageId | str) -> str:
         """Hash: the record of a stage."""
@@ -138,8 +138,8 @@ class Keys:
         script appends the id, because only the script knows which meshes a sweep touches.
         """
         single = (self.meta, self.tree, self.sessions, self.meshes, self.inbox)
-        ledger = (self.due, self.cuts, self.marks, self.wanting, self.plan, self.lease_log)
-        families = (self.leases, self.wants, self.stage, self.inputs, self.ready, self.claimed, self.stages_of, self.mail)
+        ledger = (self.due, self.cuts, self.marks, self.waiting_leases, self.plan, self.lease_log)
+        families = (self.leases, self.demands, self.stage, self.inputs, self.ready, self.claimed, self.stages_of, self.mail)
         return (*single, *ledger, *(family("") for family in families), self.overdue, self.taken(""), self.use, self.gone, self.draft(""))
 
     def blobs(self, run: RunId | str) -> str:

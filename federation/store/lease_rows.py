@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from federation.errors import UnfitName
 from federation.leases import WAITED_MS_MAX, Kept, Lease, Pays, QuotaDemand
-from federation.snapshot import LeaseView, MeshRecord, MeshView, WantView
+from federation.snapshot import DemandView, LeaseView, MeshRecord, MeshView
 from federation.tenants import SEPARATOR
 from mesh.ids import FlavorName, MeshId, TenantPath, is_fit_name
 from mesh.resources import AMOUNT_MAX, ResourceSet
@@ -70,12 +70,12 @@ def _refuse_unfit(name: str) -> None:
         raise UnfitName(f"invalid name {name[:100]!r} of a tenant, flavor or resource: it must not be empty, nor contain `|` or a line end")
 
 
-def ask_line(want: QuotaDemand) -> str:
+def ask_line(demand: QuotaDemand) -> str:
     """Format for `acquire.lua`. Raises as `refuse_unfit`."""
-    refuse_unfit(want.tenant, want.flavor)
-    slots = min(want.slots, AMOUNT_MAX)
-    pays_for = want.priority if want.pays_for is None else want.pays_for
-    return f"{want.tenant}|{want.flavor}|{slots}|{want.priority}|{pays_for}|{want.version}|{_waited(want)}{_amounts(want.slot)}"
+    refuse_unfit(demand.tenant, demand.flavor)
+    slots = min(demand.slots, AMOUNT_MAX)
+    pays_for = demand.priority if demand.pays_for is None else demand.pays_for
+    return f"{demand.tenant}|{demand.flavor}|{slots}|{demand.priority}|{pays_for}|{demand.version}|{_waited(demand)}{_amounts(demand.slot)}"
 
 
 def kept_line(part: Kept) -> str:
@@ -124,27 +124,27 @@ def pays_row(pays: Pays) -> list[object]:
     return [pays.tenant, pays.flavor, pays.priority]
 
 
-def want_field(want: QuotaDemand) -> str:
+def demand_field(demand: QuotaDemand) -> str:
     """Return the ledger's field for the want, unique per want of a mesh. Raises as `refuse_unfit`."""
-    refuse_unfit(want.tenant, want.flavor)
-    return f"{want.tenant}|{want.flavor}|{want.priority}{_amounts(want.slot)}"
+    refuse_unfit(demand.tenant, demand.flavor)
+    return f"{demand.tenant}|{demand.flavor}|{demand.priority}{_amounts(demand.slot)}"
 
 
-def want_row(want: QuotaDemand) -> list[object]:
+def demand_row(demand: QuotaDemand) -> list[object]:
     """Format for `heartbeat.lua`. Raises as `refuse_unfit`."""
-    return [want_field(want), min(want.slots, AMOUNT_MAX), _waited(want), min(want.beyond, AMOUNT_MAX)]
+    return [demand_field(demand), min(demand.slots, AMOUNT_MAX), _waited(demand), min(demand.beyond, AMOUNT_MAX)]
 
 
-def _waited(want: QuotaDemand) -> int:
+def _waited(demand: QuotaDemand) -> int:
     """Return the believed wait, ms; -1: the mesh reports none."""
-    return -1 if want.waited_ms is None else min(want.waited_ms, WAITED_MS_MAX)
+    return -1 if demand.waited_ms is None else min(demand.waited_ms, WAITED_MS_MAX)
 
 
-def want_view(mesh: MeshId, field: str, row: str, now_lt: int) -> WantView:
+def demand_view(mesh: MeshId, field: str, row: str, now_lt: int) -> DemandView:
     """Parse `tenant|flavor|priority|resource|units…` and `slots|since when on the lease clock|slots beyond`."""
     tenant, flavor, priority, *amounts = field.split(SEPARATOR)
     slots, since, beyond = map(int, row.split(SEPARATOR))
-    return WantView(
+    return DemandView(
         mesh=mesh,
         tenant=TenantPath(tenant),
         flavor=FlavorName(flavor),

@@ -104,7 +104,7 @@ class MemoryStore(MemoryLedger):
                 usage=dict(self._usage),
                 meshes=tuple(self._view(seat) for _, seat in sorted(self._seats.items())),
                 leases=tuple(sorted(self._lease_views(), key=lambda view: view.token)),
-                wants=tuple(self._wants.views(self._lt)),
+                demands=tuple(self._demands.views(self._lt)),
                 version=self._version,
                 epoch=self._epoch,
                 learn_ms=self._learn_left(),

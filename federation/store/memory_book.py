@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from federation.errors import EpochChanged, ForeignLedger, FutureToken, SessionExpired, SessionSuperseded, SessionUnknown
 from federation.leases import Chapter, Lease, LeaseTerms, LedgerResponse, Session
 from federation.store.lease_rows import holder_of
+from federation.store.memory_demands import MemoryDemands
 from federation.store.memory_rows import LeaseKey, Row, Seat, by_field
-from federation.store.memory_wants import MemoryWants
 from federation.tenants import FlavorResource, TenantTree
 from mesh.clock import Clock
 from mesh.ids import FlavorName, MeshId, StageId, TenantPath
@@ -61,7 +61,7 @@ class MemoryBook(ABC):
         self._learn_since = 0  #: The epoch in which the last recovery began.
         self._before_loss: dict[MeshId, tuple[int, int]] = {}  #: `_learn_since`, and the mesh's mark at that time.
         self._growing: set[MeshId] = set()
-        self._wants = MemoryWants()
+        self._demands = MemoryDemands()
         self._planner: tuple[str, int, int] | None = None  #: Name, token, end of the term.
         self._plans = 0
         self._log: list[tuple[Chapter, MeshId | None]] = []
@@ -249,7 +249,7 @@ class MemoryBook(ABC):
             epoch=self._epoch,
             learn_ms=self._learn_left(),
             mark=mark,
-            others_want=any(mesh != session.mesh for mesh in self._wants.wanting()),
+            others_wait=any(mesh != session.mesh for mesh in self._demands.waiting_leases()),
             leases=tuple(self._lease(session.mesh, row) for row in rows) if mark != session.mark else (),
         )
 
@@ -266,12 +266,12 @@ class MemoryBook(ABC):
     def _flavors_of(self, holder: str) -> set[FlavorName]:
         return {flavor for _, flavor in self._rows.get(holder, {})}
 
-    def _wake_wanting(self, flavors: set[FlavorName]) -> None:
+    def _wake_waiting(self, flavors: set[FlavorName]) -> None:
         """Notify a few of the meshes that want these flavors: see lua/lib_lease.lua."""
-        wanting = list(self._wants.wanting())
-        first = self._now_us() % max(1, len(wanting))
-        looked = [*wanting[first:], *wanting[:first]][:_WAKE_LOOKS_MAX]
-        for mesh in [mesh for mesh in looked if flavors & self._wants.flavors_of(mesh)][:_WAKES_MAX]:
+        waiting_leases = list(self._demands.waiting_leases())
+        first = self._now_us() % max(1, len(waiting_leases))
+        looked = [*waiting_leases[first:], *waiting_leases[:first]][:_WAKE_LOOKS_MAX]
+        for mesh in [mesh for mesh in looked if flavors & self._demands.flavors_of(mesh)][:_WAKES_MAX]:
             self._wake(mesh)
 
     def _cut_down(self, holder: str, row: Row, verb: str) -> None:

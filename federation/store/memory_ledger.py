@@ -43,34 +43,34 @@ class MemoryLedger(MemorySessions):
 
     # ---- leases
 
-    def acquire(self, session: Session, wants: tuple[QuotaDemand, ...]) -> Acquired:
-        for want in bounded(wants, ROWS_MAX):
-            if want.slots < 1:
-                raise AmountError(f"{counted(want.slots, 'slot was', 'slots were')} asked for; ask for at least 1")
-            refuse_unfit(want.tenant, want.flavor, want.slot)
+    def acquire(self, session: Session, demands: tuple[QuotaDemand, ...]) -> Acquired:
+        for demand in bounded(demands, ROWS_MAX):
+            if demand.slots < 1:
+                raise AmountError(f"{counted(demand.slots, 'slot was', 'slots were')} asked for; ask for at least 1")
+            refuse_unfit(demand.tenant, demand.flavor, demand.slot)
         with self._changed:
             self._admit(session)
             self._seat_of(session, live=True)
-            answers = tuple(self._grant(session.mesh, want) for want in wants)
-            self._settle(session.mesh, zip(wants, answers, strict=True))
+            answers = tuple(self._grant(session.mesh, demand) for demand in demands)
+            self._settle(session.mesh, zip(demands, answers, strict=True))
             return Acquired(answers=answers, response=self._response(session))
 
-    def _grant(self, mesh: MeshId, want: QuotaDemand) -> Granted | LookAgain | LeaseRefused:
+    def _grant(self, mesh: MeshId, demand: QuotaDemand) -> Granted | LookAgain | LeaseRefused:
         if self._learn_left():
-            return LeaseRefused(reason=Reason.LEDGER_RECOVERING, tenant=want.tenant, flavor=want.flavor)
-        if want.tenant not in self._configured.tenants:
-            return LeaseRefused(reason=Reason.TENANT_UNKNOWN, tenant=want.tenant, flavor=want.flavor)
-        row = self._row_of(mesh, (want.tenant, want.flavor))
-        if row.version != want.version:
+            return LeaseRefused(reason=Reason.LEDGER_RECOVERING, tenant=demand.tenant, flavor=demand.flavor)
+        if demand.tenant not in self._configured.tenants:
+            return LeaseRefused(reason=Reason.TENANT_UNKNOWN, tenant=demand.tenant, flavor=demand.flavor)
+        row = self._row_of(mesh, (demand.tenant, demand.flavor))
+        if row.version != demand.version:
             return LookAgain()
-        free = {resource: self._free_for(row, resource) for resource in want.slot}
-        slots = min([want.slots, *(free[resource] // units for resource, units in want.slot.items())])
+        free = {resource: self._free_for(row, resource) for resource in demand.slot}
+        slots = min([demand.slots, *(free[resource] // units for resource, units in demand.slot.items())])
         if slots == 0:
-            return self._refusal(want, free)
-        for resource, units in want.slot.items():
+            return self._refusal(demand, free)
+        for resource, units in demand.slot.items():
             held = row.held.get(resource, 0) + slots * units
             self._set(row, resource, held, max(held, row.target.get(resource, 0)))
-        row.priority = want.priority if want.pays_for is None else want.pays_for
+        row.priority = demand.priority if demand.pays_for is None else demand.pays_for
         self._keep(mesh, row, "grant")
         return Granted(slots=slots)
 
@@ -82,27 +82,27 @@ class MemoryLedger(MemorySessions):
         unplanned = max(0, target - held) + max(0, self._room(self._aims, row, resource))
         return min(max(0, self._room(self._usage, row, resource)), unplanned)
 
-    def _refusal(self, want: QuotaDemand, free: dict[str, int]) -> LeaseRefused:
+    def _refusal(self, demand: QuotaDemand, free: dict[str, int]) -> LeaseRefused:
         """Return the refusal. It names the first resource that could never fit, else the first that is short now."""
-        short = [resource for resource in sorted(want.slot) if free[resource] < want.slot[resource]]
-        never = [resource for resource in short if self._tree.potential(want.tenant, (want.flavor, resource)) < want.slot[resource]]
+        short = [resource for resource in sorted(demand.slot) if free[resource] < demand.slot[resource]]
+        never = [resource for resource in short if self._tree.potential(demand.tenant, (demand.flavor, resource)) < demand.slot[resource]]
         resource = (never or short)[0]
         return LeaseRefused(
             reason=Reason.QUOTA_TOO_SMALL if never else Reason.QUOTA_EXHAUSTED,
-            tenant=want.tenant,
-            flavor=want.flavor,
+            tenant=demand.tenant,
+            flavor=demand.flavor,
             resource=resource,
-            wanted=want.slot[resource],
+            wanted=demand.slot[resource],
             available=free[resource],
         )
 
     def _settle(self, mesh: MeshId, answers: Iterable[tuple[QuotaDemand, Granted | LookAgain | LeaseRefused]]) -> None:
         """Record remaining wants. If a want is new, ask other meshes for idle leases."""
         is_change = False
-        for want, answer in answers:
+        for demand, answer in answers:
             granted = answer.slots if isinstance(answer, Granted) else 0
             if granted or (isinstance(answer, LeaseRefused) and answer.reason is Reason.QUOTA_EXHAUSTED):
-                is_change = self._wants.settle(mesh, want, granted, want.slots - granted, self._lt) or is_change
+                is_change = self._demands.settle(mesh, demand, granted, demand.slots - granted, self._lt) or is_change
         if is_change:
             for other in self._seats:
                 if other != mesh and any(row.version for row in self._rows.get(other, {}).values()):
@@ -125,7 +125,7 @@ class MemoryLedger(MemorySessions):
                     self._keep(session.mesh, row, "release")
                     freed = True
             if freed:
-                self._wake_wanting({part.flavor for part in parts})
+                self._wake_waiting({part.flavor for part in parts})
             return self._response(session)
 
     def sweep(self, limit: int = 200) -> Swept:
@@ -151,7 +151,7 @@ class MemoryLedger(MemorySessions):
                     self._due[holder] = self._lt + _FORGET_MS
                     stages.extend(self._lose_stages(seat))
                     seat.expires = 0
-                    self._wants.drop(MeshId(holder))
+                    self._demands.drop(MeshId(holder))
                     meshes.append(MeshId(holder))
             for holder, row in self._overdue_cuts():
                 if leases >= limit:
@@ -161,7 +161,7 @@ class MemoryLedger(MemorySessions):
                 flavors.add(row.flavor)
                 leases += 1
             if leases:
-                self._wake_wanting(flavors)
+                self._wake_waiting(flavors)
             return Swept(meshes=tuple(meshes), leases=leases, stages=tuple(stages), is_more_due=more)
 
     def _overdue_cuts(self) -> list[tuple[str, Row]]:

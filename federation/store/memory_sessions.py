@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from federation.errors import HoldingsWanted, LedgerLearning, QuotaExceeded, StaleBeat, TreeChanged
+from federation.errors import HoldingsRequired, LedgerLearning, QuotaExceeded, StaleBeat, TreeChanged
 from federation.leases import ROWS_MAX, ROWS_SENT_MAX, Beat, Configured, Kept, Lease, LedgerResponse, Pays, Session
 from federation.moving import moved
 from federation.snapshot import MeshRecord
@@ -73,14 +73,14 @@ class MemorySessions(MemoryBook):
                 self._check_successor(mesh, adopt)
             elif before is not None and before.expires > 0:
                 freed = self._end(before)
-            self._wants.drop(mesh)
+            self._demands.drop(mesh)
             seat = Seat(record=record, incarnation=self._next_token(), ttl_ms=self._terms.ttl_ms, successor_of=adopt)
             self._seats[mesh] = seat
             if adopt:
                 self._hand_over_stages(seat)
             self._renew(seat)
             if freed:
-                self._wake_wanting(flavors)
+                self._wake_waiting(flavors)
             session = Session(mesh=mesh, incarnation=seat.incarnation, ttl_ms=seat.ttl_ms, epoch=self._epoch, ledger=self._uid)
             response = self._response(session)
             return replace(session, mark=response.mark, response=response)
@@ -132,20 +132,20 @@ class MemorySessions(MemoryBook):
                 return self._response(session)
             if self._learn_left():
                 if beat.claims is None:
-                    raise HoldingsWanted(f"mesh {session.mesh}: the ledger recovers; report all leases held")
+                    raise HoldingsRequired(f"mesh {session.mesh}: the ledger recovers; report all leases held")
                 seen = max(self._mark_before_loss(session.mesh), session.incarnation if is_known else 0)
                 self._reconcile(session.mesh, beat.claims, seen)
             freed = [self._obey(session.mesh, ack) for ack in beat.acks]
             for pays in beat.pays:
                 self._note_pays(session.mesh, pays)
-            if beat.wants is not None:
-                self._wants.replace(session.mesh, beat.wants, self._lt)
+            if beat.demands is not None:
+                self._demands.replace(session.mesh, beat.demands, self._lt)
             if session.mesh in self._growing and not self._learn_left():
                 self._grow(session.mesh)
             seat.beat, seat.record = beat.number, record
             self._renew(seat)
             if any(freed):
-                self._wake_wanting({ack.flavor for ack in beat.acks})
+                self._wake_waiting({ack.flavor for ack in beat.acks})
             return self._response(session)
 
     def _reconcile(self, mesh: MeshId, claims: tuple[Lease, ...], seen: int) -> None:
@@ -194,7 +194,7 @@ class MemorySessions(MemoryBook):
                     self._set(row, resource, held + by, target)
                     more[resource] = by
             if more:
-                met = self._wants.meet(mesh, (row.tenant, row.flavor), more)
+                met = self._demands.meet(mesh, (row.tenant, row.flavor), more)
                 row.priority = row.priority if met is None else max(row.priority, met)
                 self._keep(mesh, row, "grow")
         if not any(row.grows for row in self._rows.get(mesh, {}).values()):
@@ -209,10 +209,10 @@ class MemorySessions(MemoryBook):
             self._lose_stages(seat, Reason.MESH_LEFT)
             flavors = self._flavors_of(session.mesh)
             freed = self._free_all(session.mesh, "leave")
-            self._wants.drop(session.mesh)
+            self._demands.drop(session.mesh)
             self._forget(seat)
             if freed:
-                self._wake_wanting(flavors)
+                self._wake_waiting(flavors)
 
     def _forget(self, seat: Seat) -> None:
         """Forget the mesh except for its mark, so receipts of the session count as old."""
@@ -227,8 +227,8 @@ class MemorySessions(MemoryBook):
 
 def _check_beat(beat: Beat) -> None:
     bounded(beat.acks, ROWS_MAX)
-    for want in bounded(beat.wants or (), ROWS_SENT_MAX):
-        refuse_unfit(want.tenant, want.flavor, want.slot)
+    for demand in bounded(beat.demands or (), ROWS_SENT_MAX):
+        refuse_unfit(demand.tenant, demand.flavor, demand.slot)
     for pays in bounded(beat.pays, ROWS_SENT_MAX):
         refuse_unfit(pays.tenant, pays.flavor)
     for claim in bounded(beat.claims or (), ROWS_SENT_MAX):

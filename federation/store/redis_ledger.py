@@ -50,6 +50,8 @@ from federation.store.known_rows import KnownRows
 from federation.store.known_tree import LOOKS_MAX, KnownTree, new_name, not_whole
 from federation.store.lease_rows import (
     ask_line,
+    demand_row,
+    demand_view,
     holder_of,
     kept_line,
     lease_of,
@@ -57,8 +59,6 @@ from federation.store.lease_rows import (
     pays_row,
     refuse_unfit,
     response_leases,
-    want_row,
-    want_view,
 )
 from federation.store.redis_client import home_of
 from federation.store.redis_durability import await_copy
@@ -188,7 +188,7 @@ class RedisLedger:
 
     def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> LedgerResponse:
         about = self._packed_of(record), beat.number
-        if not beat.acks and not beat.pays and beat.wants is None and beat.claims is None:
+        if not beat.acks and not beat.pays and beat.demands is None and beat.claims is None:
             reply = self._call_for(session, "renew", *about)
             if reply[0] != b"LOOK":
                 return _nothing_new(*reply[1:5])
@@ -197,8 +197,8 @@ class RedisLedger:
             updates["acks"] = [
                 [part.tenant, part.flavor, part.version, dict(part.amounts.items())] for part in _bounded(beat.acks, ROWS_MAX)
             ]
-        if beat.wants is not None:
-            updates["wants"] = [want_row(want) for want in _bounded(beat.wants, ROWS_SENT_MAX)]
+        if beat.demands is not None:
+            updates["demands"] = [demand_row(demand) for demand in _bounded(beat.demands, ROWS_SENT_MAX)]
         if beat.claims is not None:
             updates["claims"] = [self._claim_row(session, lease) for lease in _bounded(beat.claims, ROWS_SENT_MAX)]
         if beat.pays:
@@ -223,12 +223,12 @@ class RedisLedger:
 
     # ---- leases
 
-    def acquire(self, session: Session, wants: tuple[QuotaDemand, ...]) -> Acquired:
-        for want in wants:
-            if want.slots < 1:
-                raise AmountError(f"{counted(want.slots, 'slot was', 'slots were')} asked for; ask for at least 1")
-        reply = self._call_for(session, "acquire", lines_of(map(ask_line, _bounded(wants, ROWS_MAX))))
-        answers = tuple(_answer(want, answer) for want, answer in zip(wants, reply[6].decode().splitlines(), strict=True))
+    def acquire(self, session: Session, demands: tuple[QuotaDemand, ...]) -> Acquired:
+        for demand in demands:
+            if demand.slots < 1:
+                raise AmountError(f"{counted(demand.slots, 'slot was', 'slots were')} asked for; ask for at least 1")
+        reply = self._call_for(session, "acquire", lines_of(map(ask_line, _bounded(demands, ROWS_MAX))))
+        answers = tuple(_answer(demand, answer) for demand, answer in zip(demands, reply[6].decode().splitlines(), strict=True))
         return Acquired(answers=answers, response=self._copied(self._response(session, reply)))
 
     def release(self, session: Session, parts: tuple[Kept, ...]) -> LedgerResponse:
@@ -281,7 +281,7 @@ class RedisLedger:
 
     def snapshot(self) -> FederationSnapshot:
         for _ in range(LOOKS_MAX):
-            _, epoch, learn_ms, lt, now_ms, version, name, gone, use, meshes, leases, wants = self._call("snapshot")
+            _, epoch, learn_ms, lt, now_ms, version, name, gone, use, meshes, leases, demands = self._call("snapshot")
             configured = self._tree.named(name)
             if configured is not None:
                 break
@@ -295,10 +295,10 @@ class RedisLedger:
             usage=usage,
             meshes=self._rows.meshes(meshes),
             leases=self._rows.leases(leases),
-            wants=tuple(
-                want_view(MeshId(mesh.decode()), field, row, int(lt))
-                for mesh, flat_wants in sorted(wants)
-                for field, row in sorted(_texts(pairs(flat_wants)).items())
+            demands=tuple(
+                demand_view(MeshId(mesh.decode()), field, row, int(lt))
+                for mesh, flat_demands in sorted(demands)
+                for field, row in sorted(_texts(pairs(flat_demands)).items())
             ),
             version=int(version),
             epoch=int(epoch),
@@ -349,7 +349,7 @@ class RedisLedger:
         return response
 
     def _response(self, session: Session, reply: list[Any]) -> LedgerResponse:
-        _, epoch, learn_ms, mark, others_want, rows = reply[:6]
+        _, epoch, learn_ms, mark, others_wait, rows = reply[:6]
         leases = response_leases(session.mesh, rows.decode()) if rows else ()
         if self._receipts is not None:
             leases = tuple(self._receipts.signed(session.ledger, lease) for lease in leases)
@@ -357,15 +357,15 @@ class RedisLedger:
             epoch=int(epoch),
             learn_ms=int(learn_ms),
             mark=int(mark),
-            others_want=others_want == b"1",
+            others_wait=others_wait == b"1",
             leases=leases,
         )
 
 
 @lru_cache(maxsize=1024)
-def _nothing_new(epoch: bytes, learn_ms: bytes, mark: bytes, others_want: bytes) -> LedgerResponse:
+def _nothing_new(epoch: bytes, learn_ms: bytes, mark: bytes, others_wait: bytes) -> LedgerResponse:
     """Return the reply of most heartbeats; cached, because it repeats."""
-    return LedgerResponse(epoch=int(epoch), learn_ms=int(learn_ms), mark=int(mark), others_want=others_want == b"1")
+    return LedgerResponse(epoch=int(epoch), learn_ms=int(learn_ms), mark=int(mark), others_wait=others_wait == b"1")
 
 
 def _aim_row(aim: Aim) -> list[object]:
@@ -380,17 +380,17 @@ def _bounded(rows: tuple[Any, ...], most: int) -> tuple[Any, ...]:
     return rows
 
 
-def _answer(want: QuotaDemand, answer: str) -> Granted | LookAgain | LeaseRefused:
+def _answer(demand: QuotaDemand, answer: str) -> Granted | LookAgain | LeaseRefused:
     if answer.startswith(_GRANTED):
         return _granted(answer)
     code, *rest = answer.split(SEPARATOR)
     if code == "CHANGED":
         return LookAgain()
     if code == "UNKNOWN_TENANT":
-        return LeaseRefused(reason=Reason.TENANT_UNKNOWN, tenant=want.tenant, flavor=want.flavor)
+        return LeaseRefused(reason=Reason.TENANT_UNKNOWN, tenant=demand.tenant, flavor=demand.flavor)
     reason, resource, wanted, available = rest
     return LeaseRefused(
-        reason=Reason(reason), tenant=want.tenant, flavor=want.flavor, resource=resource, wanted=int(wanted), available=int(available)
+        reason=Reason(reason), tenant=demand.tenant, flavor=demand.flavor, resource=resource, wanted=int(wanted), available=int(available)
     )
 
 

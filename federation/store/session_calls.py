@@ -7,7 +7,7 @@ from federation.errors import (
     FederationError,
     ForeignLedger,
     FutureToken,
-    HoldingsWanted,
+    HoldingsRequired,
     SessionExpired,
     SessionSuperseded,
     SessionUnknown,
@@ -23,7 +23,7 @@ _NAMED: dict[bytes, tuple[type[FederationError], str]] = {
     b"FENCED": (SessionSuperseded, "it has joined again since; only its latest session may call"),
     b"EXPIRED": (SessionExpired, "its session has expired; join again"),
     b"STALE": (StaleBeat, "a later heartbeat was accepted"),
-    b"HOLDINGS": (HoldingsWanted, "the ledger recovers; report all leases held"),
+    b"HOLDINGS": (HoldingsRequired, "the ledger recovers; report all leases held"),
 }
 
 

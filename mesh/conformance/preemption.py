@@ -22,7 +22,7 @@ from mesh.scheduling.preemption import (
     evaluate,
     parse_cross_label,
 )
-from mesh.scheduling.seats import Seat, Wants
+from mesh.scheduling.seats import PlacementDemand, Seat
 from mesh.scheduling.victims import PreemptionPlan, PreemptionRefused, plan
 
 _SCORE_DIGITS = 6
@@ -103,7 +103,7 @@ def _together(
         for one in scored
     }
     return plan_together(
-        Wants(pool=request.pool, seats=seats, quota=sum(places, start=NOTHING)),
+        PlacementDemand(pool=request.pool, seats=seats, quota=sum(places, start=NOTHING)),
         free=table.left[: len(free)],
         quota_short=short,
         groups_short=0,

@@ -24,7 +24,7 @@ from mesh.scheduling.placing import order_removal
 from mesh.scheduling.preemption import MINUTE_MS, Candidate, PreemptionRules, Preemptor, Scored, eligible, evaluate
 from mesh.scheduling.records import Bucket, Eviction, TaskRecord
 from mesh.scheduling.reserving import had_room
-from mesh.scheduling.seats import wants_of
+from mesh.scheduling.seats import demands_of
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import TaskRequest, TaskState
 from mesh.scheduling.victims import PreemptionPlan, PreemptionRefused, free_rows, plan
@@ -113,18 +113,18 @@ def plan_together_for(
 ) -> PreemptionPlan | PreemptionRefused:
     """Return the victims that would free capacity for all members at once, or why there are none. Changes nothing."""
     preemptor = _preemptor(state, least(state, members))
-    wants = wants_of(state, members) if all(member.label == preemptor.label for member in members) else None
-    if wants is None:
+    demand = demands_of(state, members) if all(member.label == preemptor.label for member in members) else None
+    if demand is None:
         return PreemptionRefused(reason=Reason.NO_PREEMPTION_CANDIDATES, detail="the members of the gang belong to several pools or labels")
-    pool, gangs = state.pools.pool(wants.pool), {member.gang for member in members if member.gang}
+    pool, gangs = state.pools.pool(demand.pool), {member.gang for member in members if member.gang}
     scored = [found for found in scored if state.records[found.candidate.task].request.gang not in gangs]
-    gives = {found.candidate.task: _gives(state, wants.pool, found.candidate) for found in scored if found.is_eligible}
-    limit = wants.groups + state.groups.dynamic_count(wants.pool) - (pool.spec.groups.max_dynamic if pool.spec.groups else 0)
+    gives = {found.candidate.task: _gives(state, demand.pool, found.candidate) for found in scored if found.is_eligible}
+    limit = demand.groups + state.groups.dynamic_count(demand.pool) - (pool.spec.groups.max_dynamic if pool.spec.groups else 0)
     return plan_together(
-        wants,
+        demand,
         free=state.table.left[: len(state.table.names)],
-        quota_short=pool.short_of(wants.quota),
-        groups_short=max(0, limit) if pool.spec.groups is not None and wants.groups else 0,
+        quota_short=pool.short_of(demand.quota),
+        groups_short=max(0, limit) if pool.spec.groups is not None and demand.groups else 0,
         scored=scored,
         gives={task: given for task, given in gives.items() if given is not None},
         preemptor=preemptor,

@@ -20,7 +20,7 @@ from mesh.reasons import Reason
 from mesh.resources import NOTHING, ResourceSet
 from mesh.scheduling.feasibility import RowMask
 from mesh.scheduling.preemption import NO_COUNTS, PreemptionRules, Preemptor, Scored
-from mesh.scheduling.seats import Rows, Seat, Wants, arrange, best_fit, has_seats, open_rows, rows_of_same
+from mesh.scheduling.seats import PlacementDemand, Rows, Seat, arrange, best_fit, has_seats, open_rows, rows_of_same
 from mesh.scheduling.victims import DISRUPTION_COST, PreemptionPlan, PreemptionRefused, count_verdicts
 
 
@@ -34,7 +34,7 @@ class Gives:
 
 
 def plan_together(
-    wants: Wants,
+    demand: PlacementDemand,
     *,
     free: Units,
     quota_short: ResourceSet,
@@ -59,7 +59,7 @@ def plan_together(
         return PreemptionRefused(reason=Reason.NO_PREEMPTION_CANDIDATES, detail=count_verdicts(scored))
     offers.sort(key=_order)
     search = _Search(
-        wants=wants,
+        demand=demand,
         free=free,
         quota=quota_short,
         groups=groups_short,
@@ -70,8 +70,8 @@ def plan_together(
     for asked in (own, offers) if 0 < len(own) < len(offers) else (offers,):
         found = search.among(asked)
         if found is not None:
-            return _plan(wants, *found)
-    wanted = f"{counted(len(wants.seats), 'place is', 'places are')} needed at once"
+            return _plan(demand, *found)
+    wanted = f"{counted(len(demand.seats), 'place is', 'places are')} needed at once"
     words = f"{wanted}, and evicting every eligible task would not free all of them"
     return PreemptionRefused(reason=Reason.PREEMPTION_INSUFFICIENT, detail=words)
 
@@ -99,7 +99,7 @@ def _order(offer: _Offer) -> tuple[bool, float, TaskId]:
 
 @dataclass(slots=True, kw_only=True)
 class _Search:
-    wants: Wants
+    demand: PlacementDemand
     free: Units
     quota: ResourceSet
     groups: int
@@ -111,7 +111,7 @@ class _Search:
         """Return rows for the places and the victims among `offers`; None when evicting all of them is too little."""
         if not self._has_quota(offers):
             return None
-        last_resort = arrange(self.wants.seats, self._free_without(offers))
+        last_resort = arrange(self.demand.seats, self._free_without(offers))
         if last_resort is None:
             return None
         self.by_row = {}
@@ -130,7 +130,7 @@ class _Search:
     def _by_worth(self, rows: list[int], offers: list[_Offer]) -> list[_Offer]:
         """Return the offers by cost for what these rows lack, cheapest first."""
         lacks: dict[int, Units] = {}
-        for seat, row in zip(self.wants.seats, rows, strict=True):
+        for seat, row in zip(self.demand.seats, rows, strict=True):
             lacks[row] = lacks.get(row, -self.free[row]) + seat.vector
 
         def price(offer: _Offer) -> tuple[bool, float, TaskId]:
@@ -145,8 +145,8 @@ class _Search:
     def _cheapest_rows(self) -> list[int] | None:
         """Return rows place by place: a row that needs no more victims, else the one with the cheapest victims."""
         left, taken, rows = self.free.copy(), set[TaskId](), list[int]()
-        for place, seat in enumerate(self.wants.seats):
-            same = rows_of_same(self.wants.seats[:place], rows, seat)
+        for place, seat in enumerate(self.demand.seats):
+            same = rows_of_same(self.demand.seats[:place], rows, seat)
             row = best_fit(seat, left, same)
             if row is None:
                 found = self._cheapest_row(seat, left, taken, open_rows(seat, same))
@@ -180,7 +180,7 @@ class _Search:
     def _cover(self, rows: list[int], offers: list[_Offer]) -> list[_Offer] | None:
         """Return the cheapest victims that free these rows and the quota; None if they do not suffice within the limit per minute."""
         left, counts, taken = self.free.copy(), dict[LabelName, int](), list[_Offer]()
-        for seat, row in zip(self.wants.seats, rows, strict=True):
+        for seat, row in zip(self.demand.seats, rows, strict=True):
             left[row] -= seat.vector
         wanted = self._wanted(rows)
         for offer in offers:
@@ -195,7 +195,7 @@ class _Search:
     def _wanted(self, rows: list[int]) -> dict[int, RowMask]:
         """Return the wanted resources by row."""
         wanted: dict[int, RowMask] = {}
-        for seat, row in zip(self.wants.seats, rows, strict=True):
+        for seat, row in zip(self.demand.seats, rows, strict=True):
             wanted[row] = wanted.get(row, False) | (seat.vector > 0)
         return wanted
 
@@ -207,7 +207,7 @@ class _Search:
             if not self._has_quota(without):
                 continue
             free = self._free_without(without)
-            others = rows if has_seats(self.wants.seats, rows, free) else arrange(self.wants.seats, free)
+            others = rows if has_seats(self.demand.seats, rows, free) else arrange(self.demand.seats, free)
             if others is not None:
                 rows, kept = others, without
         return rows, kept
@@ -241,14 +241,14 @@ class _Search:
         return False
 
 
-def _plan(wants: Wants, rows: list[int], offers: list[_Offer]) -> PreemptionPlan:
+def _plan(demand: PlacementDemand, rows: list[int], offers: list[_Offer]) -> PreemptionPlan:
     victims = tuple(offer.scored.candidate for offer in offers)
     return PreemptionPlan(
         victims=victims,
         row=rows[0] if rows else -1,
         frees=sum((offer.gives.quota for offer in offers), start=NOTHING),
         cost=sum(offer.cost for offer in offers),
-        places=tuple(wants.by_task(rows).items()),
+        places=tuple(demand.by_task(rows).items()),
     )
 
 

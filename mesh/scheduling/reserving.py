@@ -22,7 +22,7 @@ from mesh.reasons import Reason
 from mesh.resources import NOTHING, ResourceSet
 from mesh.scheduling.placing import Refusal, place
 from mesh.scheduling.records import Bucket, NodeReservation, TaskRecord
-from mesh.scheduling.seats import Wants, has_seats, nearest, wants_of
+from mesh.scheduling.seats import PlacementDemand, demands_of, has_seats, nearest
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import AT_WORK
 
@@ -87,20 +87,20 @@ def set_aside(state: MeshState, record: TaskRecord, together: Sequence[TaskRecor
     is_same = had_room(state, record)
     if not is_same and state.now_ms - record.since_ms < after_ms:
         return None
-    wants = wants_of(state, [member.request for member in together or (record,)])
-    if wants is None or not wants.seats or not wants.quota <= state.pools.pool(pool).capacity:
+    demand = demands_of(state, [member.request for member in together or (record,)])
+    if demand is None or not demand.seats or not demand.quota <= state.pools.pool(pool).capacity:
         return None
     count = len(state.table.names)
-    rows = nearest(wants.seats, state.table.left[:count], state.table.total[:count])
+    rows = nearest(demand.seats, state.table.left[:count], state.table.total[:count])
     if rows is None:
         return None
-    if state.pools.pool(pool).fits(wants.quota) and has_seats(wants.seats, rows, state.table.left[:count]):
-        return SetAside(refusal=_words(wants, 0), places=wants.by_task(rows))
+    if state.pools.pool(pool).fits(demand.quota) and has_seats(demand.seats, rows, state.table.left[:count]):
+        return SetAside(refusal=_words(demand, 0), places=demand.by_task(rows))
     since_ms = state.opened[pool].since_ms if is_same else state.now_ms
     reservation = NodeReservation(task=record.request.task, pool=pool, since_ms=since_ms)
-    lacking = _hold(state, reservation, wants, rows)
+    lacking = _hold(state, reservation, demand, rows)
     state.reservations[pool] = reservation
-    return SetAside(refusal=_words(wants, lacking), places={})
+    return SetAside(refusal=_words(demand, lacking), places={})
 
 
 def use_or_name(state: MeshState, record: TaskRecord, refusal: Refusal) -> Refusal | None:
@@ -132,25 +132,25 @@ def holder_of(reservation: NodeReservation) -> str:
     return f"hold:{reservation.task}:waits"
 
 
-def _words(wants: Wants, lacking: int) -> Refusal:
-    to_come = f"{lacking} of {counted(len(wants.seats), 'place')} still incomplete"
+def _words(demand: PlacementDemand, lacking: int) -> Refusal:
+    to_come = f"{lacking} of {counted(len(demand.seats), 'place')} still incomplete"
     return Reason.ACCUMULATING_RESERVATION, f"capacity is being reserved for it as it becomes free; {to_come}"
 
 
-def _hold(state: MeshState, reservation: NodeReservation, wants: Wants, rows: list[int]) -> int:
+def _hold(state: MeshState, reservation: NodeReservation, demand: PlacementDemand, rows: list[int]) -> int:
     """Promise to the head what is free of its places. Return how many places are incomplete."""
     lacking, free = 0, state.pools.pool(reservation.pool).free
-    for seat, row in zip(wants.seats, rows, strict=True):
+    for seat, row in zip(demand.seats, rows, strict=True):
         held = np.minimum(seat.vector, state.table.free(slice(row, row + 1))[0])
         lacking += bool((held < seat.vector).any())
         if held.any():
             state.table.promise(row, held)
             reservation.rows.append((state.table.name(row), held))
     reservation.needs = {}
-    for seat, row in zip(wants.seats, rows, strict=True):
+    for seat, row in zip(demand.seats, rows, strict=True):
         name = state.table.name(row)
         reservation.needs[name] = reservation.needs.get(name, NOTHING) + state.table.amounts(seat.vector)
-    reservation.quota = ResourceSet({name: min(amount, free[name]) for name, amount in wants.quota.items()})
+    reservation.quota = ResourceSet({name: min(amount, free[name]) for name, amount in demand.quota.items()})
     if reservation.quota:
         state.pools.reserve(reservation.pool, holder_of(reservation), reservation.quota)
     return lacking

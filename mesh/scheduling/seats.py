@@ -37,7 +37,7 @@ class Seat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wants:
+class PlacementDemand:
     """Joint demand of some tasks in one pool."""
 
     pool: PoolName
@@ -53,7 +53,7 @@ class Wants:
         return places
 
 
-def wants_of(state: MeshState, requests: Sequence[TaskRequest]) -> Wants | None:
+def demands_of(state: MeshState, requests: Sequence[TaskRequest]) -> PlacementDemand | None:
     """Return the joint demand of tasks that start together; None for several pools. Tasks that existing groups can serve need no place."""
     pool = requests[0].pool
     if pool not in state.pools.pools or any(request.pool != pool for request in requests):
@@ -70,7 +70,7 @@ def wants_of(state: MeshState, requests: Sequence[TaskRequest]) -> Wants | None:
             found.append(_seats(state, request.task, bucket.key, rows))
     # Fewest rows first, then largest. Bundles of one task keep their order, which is the order of their rows.
     found.sort(key=lambda seats: (min(len(seat.rows) for seat in seats), -max(int(seat.vector.sum()) for seat in seats)))
-    return Wants(pool=pool, seats=tuple(seat for seats in found for seat in seats), quota=quota, groups=groups)
+    return PlacementDemand(pool=pool, seats=tuple(seat for seats in found for seat in seats), quota=quota, groups=groups)
 
 
 def _standing(state: MeshState, request: TaskRequest, key: BucketKey, taken: set[GroupId]) -> Layer | None:

@@ -90,7 +90,7 @@ def explain_queue(ports: Dependencies, principal: Principal, tenant: TenantPath 
         waiting=[waiting_view(one) for one in (*explained, *(_listed(one, outlooks) for one in found[limit:]))],
         cut_short=_cut_short(ports, queues),
         kept_back=kept_back_views(run for run in runs if _is_kept_back(run, queued=run.run in queued_runs)),
-        unmet=[unmet_view(unmet, snapshot.at_ms) for unmet in outlooks.unmet() if within(unmet.want.tenant)],
+        unmet=[unmet_view(unmet, snapshot.at_ms) for unmet in outlooks.unmet() if within(unmet.demand.tenant)],
     )
 
 

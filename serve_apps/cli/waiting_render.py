@@ -221,9 +221,9 @@ def _unmet_table(unmet: Sequence[UnmetView]) -> Table:
     table.add_column("since", justify="right", no_wrap=True)
     table.add_column("why", overflow="fold", ratio=1)
     for one in unmet:
-        wants = _amounts(one.slot) if one.slots == 1 else f"{times(one.slots)} {_amounts(one.slot)}"
-        wants += f", {one.beyond} more wait" if one.beyond else ""
-        table.add_row(Text(one.mesh), Text(one.tenant), wants, duration(one.waiting_ms), _why(one.reason, one.detail))
+        demands = _amounts(one.slot) if one.slots == 1 else f"{times(one.slots)} {_amounts(one.slot)}"
+        demands += f", {one.beyond} more wait" if one.beyond else ""
+        table.add_row(Text(one.mesh), Text(one.tenant), demands, duration(one.waiting_ms), _why(one.reason, one.detail))
     return table
 
 

@@ -83,17 +83,17 @@ def kept_back_views(runs: Iterable[RunSummary]) -> list[KeptBackView]:
 
 
 def unmet_view(unmet: Unmet, now_ms: int) -> UnmetView:
-    want = unmet.want
+    demand = unmet.demand
     return UnmetView(
-        mesh=want.mesh,
-        tenant=want.tenant,
-        flavor=want.flavor,
+        mesh=demand.mesh,
+        tenant=demand.tenant,
+        flavor=demand.flavor,
         slots=unmet.slots,
-        beyond=want.beyond,
-        slot=quantities(want.slot),
+        beyond=demand.beyond,
+        slot=quantities(demand.slot),
         reason=unmet.reason.value,
         detail=unmet.detail,
-        waiting_ms=max(0, now_ms - want.since_ms),
+        waiting_ms=max(0, now_ms - demand.since_ms),
     )
 
 

@@ -22,7 +22,7 @@ from redis_forms import SERVICE, Cluster, Watched
 
 from dag.errors import UnknownRun
 from dag.store.event_feed import RedisEventFeed
-from federation.errors import EpochChanged, HoldingsWanted, LedgerUnsafe, SessionLost, StoreUnavailable
+from federation.errors import EpochChanged, HoldingsRequired, LedgerUnsafe, SessionLost, StoreUnavailable
 from federation.leases import Granted, LeaseTerms
 from federation.manual_mesh import ManualMesh
 from federation.store.keys import Keys
@@ -86,7 +86,7 @@ class Load:
                     seen = max(seen, hand.session.incarnation)
                     self._note(hand.session.incarnation, f"session {sessions} of {name}")
                     seen = max(seen, self._take_and_give_back(hand, name))
-                except (StoreUnavailable, EpochChanged, HoldingsWanted, SessionLost) as gone:
+                except (StoreUnavailable, EpochChanged, HoldingsRequired, SessionLost) as gone:
                     self.refused[type(gone).__name__] += 1
                     self._end.wait(0.02)
         except BaseException as broken:

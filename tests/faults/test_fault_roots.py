@@ -35,19 +35,19 @@ def test_fault_12_the_reply_is_lost_after_the_script_has_run(bed: Bed, row: Row)
         url = f"redis://127.0.0.1:{proxy.port}/0"
         hand = ManualMesh(ledger_of(url, ttl_ms=bed.ttl_ms, answer_ms=PATIENT_MS), record_of("hand", 2))
         hasty = ledger_of(url, ttl_ms=bed.ttl_ms)
-        want = QuotaDemand(tenant=LAB, flavor=FLAVOR, slot=SLOT)
+        demand = QuotaDemand(tenant=LAB, flavor=FLAVOR, slot=SLOT)
         load_scripts(bed.server.client, ("federation.store.lua",))  # A script that the server has to be told first does not run at once.
         eventually(lambda: is_heard(hasty), PATIENCE_S)  # Over a connection that stands by now.
         proxy.weather.drop_replies = True
         with pytest.raises(StoreUnavailable):
-            hasty.acquire(hand.session, (want,))
+            hasty.acquire(hand.session, (demand,))
         eventually(lambda: bed.held("hand") == 1, PATIENCE_S)
         proxy.weather.drop_replies = False
         proxy.cut()
-        answer = hand.ledger.acquire(hand.session, (want,))
+        answer = hand.ledger.acquire(hand.session, (demand,))
         assert [lease.held for lease in answer.response.leases] == [SLOT]
         assert bed.held("hand") == 1
-        beat, beats = Beat(number=1, wants=()), bed.beats("hand")
+        beat, beats = Beat(number=1, demands=()), bed.beats("hand")
         eventually(lambda: is_heard(hasty), PATIENCE_S)
         proxy.weather.drop_replies = True
         with pytest.raises(StoreUnavailable):

@@ -113,11 +113,11 @@ def test_a_heartbeat_that_was_cut_short_gets_the_answer_that_the_first_one_had_c
     ledger = HttpLedger(replicas.link("heartbeat"))
     session = ledger.join(RECORD)
     wanted = replace(WANT, slots=2)
-    response = ledger.heartbeat(session, RECORD, Beat(number=1, wants=(wanted,)))
-    assert response == ledger.heartbeat(session, RECORD, Beat(number=1, wants=(wanted,)))
+    response = ledger.heartbeat(session, RECORD, Beat(number=1, demands=(wanted,)))
+    assert response == ledger.heartbeat(session, RECORD, Beat(number=1, demands=(wanted,)))
     with pytest.raises(StaleBeat):
         ledger.heartbeat(session, RECORD, Beat(number=0))
-    assert [view.slots for view in replicas.ledger.snapshot().wants] == [2]
+    assert [view.slots for view in replicas.ledger.snapshot().demands] == [2]
 
 
 def test_slots_whose_granting_was_cut_short_are_granted_once_and_told(replicas):
@@ -217,7 +217,7 @@ def test_what_arrives_twice_is_done_once(wires):
     assert isinstance(acquired.answers[0], (Granted, LookAgain))
     (lease,) = acquired.response.leases
     session = replace(session, mark=acquired.response.mark)
-    ledger.heartbeat(session, RECORD, Beat(number=1, wants=(WANT,)))
+    ledger.heartbeat(session, RECORD, Beat(number=1, demands=(WANT,)))
     ledger.heartbeat(session, RECORD, Beat(number=2))
     wires.store.submit(EAST, SPEC)
     taken = stages.claim(session, SPEC.stage, lease)
@@ -234,12 +234,12 @@ def test_what_arrives_twice_is_done_once(wires):
 def test_a_heartbeat_that_a_later_one_has_overtaken_changes_nothing(wires):
     session = HttpLedger(wires.good).join(RECORD)
     wires.proxy.weather.hold_requests = True
-    late = Late(lambda: HttpLedger(wires.bad).heartbeat(session, RECORD, Beat(number=1, wants=(WANT,))))
+    late = Late(lambda: HttpLedger(wires.bad).heartbeat(session, RECORD, Beat(number=1, demands=(WANT,))))
     eventually(lambda: wires.proxy.requests > 0)
-    HttpLedger(wires.good).heartbeat(session, RECORD, Beat(number=2, wants=()))
+    HttpLedger(wires.good).heartbeat(session, RECORD, Beat(number=2, demands=()))
     wires.proxy.weather.hold_requests = False
     assert isinstance(late.error(), StaleBeat)
-    assert wires.store.snapshot().wants == ()
+    assert wires.store.snapshot().demands == ()
 
 
 def test_an_old_question_for_slots_that_comes_late_is_granted_nothing(wires):
@@ -259,10 +259,10 @@ def test_an_answer_that_got_lost_is_had_by_asking_again(wires):
     session = ledger.join(RECORD)
     wires.proxy.weather.drop_replies = True
     with pytest.raises(StoreUnavailable):
-        HttpLedger(wires.hasty).heartbeat(session, RECORD, Beat(number=1, wants=(WANT,)))
-    eventually(lambda: [view.slots for view in wires.store.snapshot().wants] == [3])
+        HttpLedger(wires.hasty).heartbeat(session, RECORD, Beat(number=1, demands=(WANT,)))
+    eventually(lambda: [view.slots for view in wires.store.snapshot().demands] == [3])
     wires.proxy.weather.drop_replies = False
-    assert ledger.heartbeat(session, RECORD, Beat(number=1, wants=(WANT,))).epoch == session.epoch
+    assert ledger.heartbeat(session, RECORD, Beat(number=1, demands=(WANT,))).epoch == session.epoch
 
 
 @pytest.mark.parametrize("fault", ["refuse", "drop_requests"])

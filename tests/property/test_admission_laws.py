@@ -51,7 +51,7 @@ class AnyInterleaving(RuleBasedStateMachine):
         for decision in self.scheduler.handle(*events):
             if isinstance(decision, AcquireLease):
                 assert decision.workload not in self.asked
-                assert decision.want >= 1
+                assert decision.demand >= 1
                 self.asked[decision.workload] = decision
             elif isinstance(decision, StartWorkload):
                 assert decision.workload not in self.running
@@ -82,7 +82,7 @@ class AnyInterleaving(RuleBasedStateMachine):
     def grant(self, draw):
         name = draw.draw(st.sampled_from(sorted(self.asked)))
         wanted = self.asked.pop(name)
-        granted = draw.draw(st.integers(1, wanted.want))
+        granted = draw.draw(st.integers(1, wanted.demand))
         self.report(LeaseGranted(workload=name, slots=granted, token=1))
         assert (self.running[name].slots, self.running[name].pool, self.running[name].slot) == (granted, wanted.pool, wanted.slot)
 
@@ -129,7 +129,7 @@ class AnyInterleaving(RuleBasedStateMachine):
     def never_more_is_admitted_than_a_pool_holds(self):
         for pool, capacity in self.capacity.items():
             running = [each.slot.times(each.slots) for each in self.running.values() if each.pool == pool]
-            asked = [each.slot.times(each.want) for each in self.asked.values() if each.pool == pool]
+            asked = [each.slot.times(each.demand) for each in self.asked.values() if each.pool == pool]
             assert sum([*running, *asked], start=NOTHING) <= capacity
 
     @invariant()

@@ -30,9 +30,9 @@ steps = st.lists(
 
 @sixty
 @given(st.integers(0, 6), st.lists(wanted, max_size=20))
-def test_what_is_taken_and_what_is_left_are_what_there_was(count, wants):
+def test_what_is_taken_and_what_is_left_are_what_there_was(count, demands):
     free, held = ResourceIds.of(Amount(count * UNITS_PER_WHOLE)), []
-    for amount in wants:
+    for amount in demands:
         found = free.acquire(amount)
         assert (found is not None) == free.contains(amount)
         if found is not None:

@@ -109,9 +109,9 @@ def comparable(reply):
         return tuple(map(comparable, reply))
     if hasattr(reply, "told"):
         return (comparable(reply.response), getattr(reply, "answers", ()))
-    if hasattr(reply, "others_want"):
+    if hasattr(reply, "others_wait"):
         leases = tuple((lease.tenant, lease.flavor, lease.held, lease.target, patience(lease)) for lease in reply.leases)
-        return (reply.learn_ms > 0, reply.others_want, leases)
+        return (reply.learn_ms > 0, reply.others_wait, leases)
     return replace(reply, learn_ms=reply.learn_ms > 0) if hasattr(reply, "is_more_due") else reply
 
 
@@ -209,16 +209,16 @@ class LedgerMachine(RuleBasedStateMachine):
 
     # -- leases. Hypothesis takes every rule about as often, so what happens often in life has more rules here. ---------
 
-    @rule(mesh=meshes, tenant=tenants, slot=slots, want=st.integers(1, 3), priority=st.integers(-1, 2))
-    def acquire(self, mesh, tenant, slot, want, priority):
+    @rule(mesh=meshes, tenant=tenants, slot=slots, demand=st.integers(1, 3), priority=st.integers(-1, 2))
+    def acquire(self, mesh, tenant, slot, demand, priority):
         """As a mesh in good order does."""
         twins = self.twins[mesh]
         asked = tuple(
-            (QuotaDemand(tenant=tenant, flavor=FLAVORS[0], slot=slot, slots=want, version=hand.lease(tenant, FLAVORS[0]).version),)
+            (QuotaDemand(tenant=tenant, flavor=FLAVORS[0], slot=slot, slots=demand, version=hand.lease(tenant, FLAVORS[0]).version),)
             for hand in twins.hands
         )
         twins.sent.append((self.sessions(mesh), "acquire", asked))
-        self.hands(mesh, "acquire", tenant, FLAVORS[0], slot, want, priority)
+        self.hands(mesh, "acquire", tenant, FLAVORS[0], slot, demand, priority)
 
     @rule(mesh=meshes, tenant=tenants, slot=slots)
     def acquire_much(self, mesh, tenant, slot):
@@ -246,7 +246,7 @@ class LedgerMachine(RuleBasedStateMachine):
         twins = self.twins[mesh]
         beats = tuple(Beat(number=hand.number + 1, claims=tuple(hand.leases.values())) for hand in twins.hands)
         twins.sent.append((self.sessions(mesh), "heartbeat", beats))
-        self.hands(mesh, "beat", wants=response, pays=pays)
+        self.hands(mesh, "beat", demands=response, pays=pays)
 
     @rule(mesh=meshes)
     def tell_all(self, mesh):
@@ -498,10 +498,11 @@ def without_tokens(snapshot):
         (view.lease, view.amounts, view.target, view.priority, view.incarnation is None) for view in map(shown, snapshot.leases)
     )
     views = [(view.record, view.alive, view.waiting, view.claimed) for view in snapshot.meshes]
-    wants = sorted(
-        (want.mesh, want.tenant, want.flavor, repr(want.slot), want.slots, want.priority, want.beyond) for want in snapshot.wants
+    demands = sorted(
+        (demand.mesh, demand.tenant, demand.flavor, repr(demand.slot), demand.slots, demand.priority, demand.beyond)
+        for demand in snapshot.demands
     )
-    return leases, views, wants, snapshot.learn_ms > 0
+    return leases, views, demands, snapshot.learn_ms > 0
 
 
 def shown(view):

@@ -33,7 +33,7 @@ FIT = NAMES.filter(is_fit_name)
 PRINTABLE = NAMES.filter(is_printable)
 TOKENS = st.integers(0, AMOUNT_MAX)
 AMOUNTS = st.dictionaries(FIT, TOKENS, max_size=3).map(ResourceSet)
-KEYS = st.sampled_from(["record", "mesh", "session", "beat", "wants", "claims", "limit", "cursor", "seen", "labels", "messages"])
+KEYS = st.sampled_from(["record", "mesh", "session", "beat", "demands", "claims", "limit", "cursor", "seen", "labels", "messages"])
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS | NAMES, inner, max_size=4),
@@ -65,7 +65,7 @@ LEASES = st.builds(
     receipt=NAMES,
 )
 TOLD = st.builds(
-    LedgerResponse, epoch=TOKENS, learn_ms=TOKENS, mark=TOKENS, others_want=st.booleans(), leases=st.lists(LEASES, max_size=3).map(tuple)
+    LedgerResponse, epoch=TOKENS, learn_ms=TOKENS, mark=TOKENS, others_wait=st.booleans(), leases=st.lists(LEASES, max_size=3).map(tuple)
 )
 ANSWERS = st.one_of(
     st.builds(Granted, slots=TOKENS),

@@ -55,7 +55,7 @@ def worlds(draw: st.DrawFn, *, is_one_mesh_each: bool = False) -> tuple[QuotaFor
     teams = [forest.names[node] for node in forest.queues]
     place = st.tuples(st.sampled_from(["east", "west"]), st.sampled_from(teams))
     places = draw(st.lists(place, min_size=1, max_size=8, unique_by=(lambda place: place[1:]) if is_one_mesh_each else lambda place: place))
-    wants = [
+    demands = [
         PlannerDemand(
             mesh=mesh,
             tenant=team,
@@ -67,7 +67,7 @@ def worlds(draw: st.DrawFn, *, is_one_mesh_each: bool = False) -> tuple[QuotaFor
         )
         for mesh, team in places
     ]
-    return forest, wants
+    return forest, demands
 
 
 class Federation:
@@ -76,20 +76,20 @@ class Federation:
     def __init__(
         self,
         forest: QuotaForest,
-        wants: list[PlannerDemand],
+        demands: list[PlannerDemand],
         rules: Rules = MESH,
         orders: Mapping[str, QueueSettings] = MappingProxyType({}),
     ) -> None:
         self.forest = forest
         self.rules, self.settings = rules, orders
-        self.wants = {(want.mesh, want.tenant): want for want in wants}
+        self.demands = {(demand.mesh, demand.tenant): demand for demand in demands}
         self.held: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
         self.tokens: dict[tuple[str, str], int] = {}
 
     def round(self) -> Plan:
         for key, held in self.held.items():
             self.held[key] = (
-                {name: self.slots_of(key) * units for name, units in self.wants[key].slot.items()} if any(held.values()) else {}
+                {name: self.slots_of(key) * units for name, units in self.demands[key].slot.items()} if any(held.values()) else {}
             )
         answer = plan(self.forest, self.holdings(), self.missing(), now_ms=NOW_MS, rules=self.rules, settings=self.settings)
         for target in (*answer.lowered, *answer.raised):
@@ -99,8 +99,8 @@ class Federation:
         return answer
 
     def slots_of(self, key: tuple[str, str]) -> int:
-        want = self.wants[key]
-        return min((self.held[key].get(name, 0) // units for name, units in want.slot.items() if units), default=0)
+        demand = self.demands[key]
+        return min((self.held[key].get(name, 0) // units for name, units in demand.slot.items() if units), default=0)
 
     def holdings(self) -> list[Holding]:
         return [
@@ -110,25 +110,25 @@ class Federation:
                 flavor=FLAVOR,
                 target=held,
                 token=self.tokens[mesh, tenant],
-                priority=self.wants[mesh, tenant].priority,
+                priority=self.demands[mesh, tenant].priority,
             )
             for (mesh, tenant), held in sorted(self.held.items())
             if any(held.values())
         ]
 
     def missing(self) -> list[PlannerDemand]:
-        short = ((want, want.slots - self.slots_of(key)) for key, want in sorted(self.wants.items()))
+        short = ((demand, demand.slots - self.slots_of(key)) for key, demand in sorted(self.demands.items()))
         return [
             PlannerDemand(
-                mesh=want.mesh,
-                tenant=want.tenant,
+                mesh=demand.mesh,
+                tenant=demand.tenant,
                 flavor=FLAVOR,
-                slot=want.slot,
+                slot=demand.slot,
                 slots=slots,
-                priority=want.priority,
-                since_ms=want.since_ms,
+                priority=demand.priority,
+                since_ms=demand.since_ms,
             )
-            for want, slots in short
+            for demand, slots in short
             if slots > 0
         ]
 
@@ -150,7 +150,7 @@ def test_targets_never_exceed_what_the_limits_allow_nor_what_is_wanted(world: tu
             for name in RESOURCES:
                 assert ledger.room(node, (FLAVOR, name)) >= 0
         for key, slots in ((key, federation.slots_of(key)) for key in federation.held):
-            assert slots <= federation.wants[key].slots
+            assert slots <= federation.demands[key].slots
 
 
 def rests(federation: Federation) -> bool:
@@ -168,7 +168,7 @@ def test_rounds_come_to_rest_nobody_takes_in_turns(world: tuple[QuotaForest, lis
 
 
 def small_world(
-    nodes: dict[str, tuple[int, int, int]], wants: list[tuple[str, str, int, int, int]]
+    nodes: dict[str, tuple[int, int, int]], demands: list[tuple[str, str, int, int, int]]
 ) -> tuple[QuotaForest, list[PlannerDemand]]:
     """Nodes, named by their place, to own CPU, own GPU and weight; mesh, tenant, CPU and GPU of a slot, and slots of each want."""
     tree = [
@@ -183,7 +183,7 @@ def small_world(
     ]
     return QuotaForest(tree), [
         PlannerDemand(mesh=mesh, tenant=tenant, flavor=FLAVOR, slot={"cpu": cpu, "gpu": gpu}, slots=slots, priority=0, since_ms=0)
-        for mesh, tenant, cpu, gpu, slots in wants
+        for mesh, tenant, cpu, gpu, slots in demands
     ]
 
 
@@ -234,8 +234,8 @@ def test_at_rest_nobody_waits_for_what_is_free(world: tuple[QuotaForest, list[Pl
         answer = federation.round()
     ledger = federation.ledger()
     for unmet in answer.unmet:
-        node = federation.forest.node(unmet.want.tenant)
-        assert not ledger.fits(node, {(FLAVOR, name): units for name, units in unmet.want.slot.items()})
+        node = federation.forest.node(unmet.demand.tenant)
+        assert not ledger.fits(node, {(FLAVOR, name): units for name, units in unmet.demand.slot.items()})
 
 
 @given(world=worlds(), order=st.randoms(use_true_random=False))
@@ -243,9 +243,9 @@ def test_at_rest_nobody_waits_for_what_is_free(world: tuple[QuotaForest, list[Pl
 def test_a_plan_depends_on_nothing_but_what_it_is_told_once_in_any_order(world: tuple[QuotaForest, list[PlannerDemand]], order):
     federation = Federation(*world)
     federation.round()
-    holdings, wants = federation.holdings(), federation.missing()
-    expected = plan(federation.forest, holdings, wants, now_ms=NOW_MS)
+    holdings, demands = federation.holdings(), federation.missing()
+    expected = plan(federation.forest, holdings, demands, now_ms=NOW_MS)
     order.shuffle(holdings)
-    answer = plan(federation.forest, holdings, wants, now_ms=NOW_MS)
+    answer = plan(federation.forest, holdings, demands, now_ms=NOW_MS)
     assert sorted(map(repr, answer.lowered)) == sorted(map(repr, expected.lowered))
     assert sorted(map(repr, answer.raised)) == sorted(map(repr, expected.raised))

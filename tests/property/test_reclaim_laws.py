@@ -29,15 +29,17 @@ class PlainBoard(Board):
     """Whether nothing above the leaves is scarce is tried out with all claims of a flavor in a tree, and then they come one by one."""
 
     def raise_unopposed(self, claims, reason):
-        rivals = {(self.forest.root(claim.node), claim.want.flavor): None for claim in claims}
+        rivals = {(self.forest.root(claim.node), claim.demand.flavor): None for claim in claims}
         return [
             claim
             for root, flavor in rivals
-            for claim in self.one_by_one([one for one in claims if (self.forest.root(one.node), one.want.flavor) == (root, flavor)], reason)
+            for claim in self.one_by_one(
+                [one for one in claims if (self.forest.root(one.node), one.demand.flavor) == (root, flavor)], reason
+            )
         ]
 
     def one_by_one(self, claims: list[PlannedDemand], reason: Reason) -> list[PlannedDemand]:
-        if any(claim.want.is_crowded for claim in claims):
+        if any(claim.demand.is_crowded for claim in claims):
             return claims
         for claim in claims:
             self.charge(claim.node, claim.amounts(claim.slots))
@@ -63,7 +65,7 @@ class PlainReclaiming:
 
     def most(self, claim: PlannedDemand) -> int:
         """What the leaf's own limits leave: nobody else gives beyond them."""
-        if claim.want.is_crowded or self.less_urgent(claim):
+        if claim.demand.is_crowded or self.less_urgent(claim):
             return claim.slots
         slots = claim.slots
         for key, units in claim.slot.items():
@@ -77,26 +79,26 @@ class PlainReclaiming:
 
     def free(self, claim: PlannedDemand, slots: int) -> tuple[int, tuple[PlannedLease, ...]]:
         needed, taken = claim.amounts(slots), []
-        question = claim.node, claim.want.priority, claim.want.is_crowded and claim.want.mesh, needed
+        question = claim.node, claim.demand.priority, claim.demand.is_crowded and claim.demand.mesh, needed
         if question in self.hopeless:
             return 0, ()
         free, short = self.room_left(claim), {}
-        for is_room in (True, False) if claim.want.is_crowded else (False,):
+        for is_room in (True, False) if claim.demand.is_crowded else (False,):
             givers = self.givers(claim, needed)
             while (short := self.short_of(claim, needed, taken, free if is_room else None)) and (giver := next(givers, None)):
                 lease, part = giver[0], self.part_of(*giver, short)
-                is_here = lease.key[0] == claim.want.mesh
+                is_here = lease.key[0] == claim.demand.mesh
                 if not self.may_take(claim, lease):
                     continue
-                if part and not (is_here and lease.node == claim.node and claim.want.is_crowded) and (is_here or not is_room):
+                if part and not (is_here and lease.node == claim.node and claim.demand.is_crowded) and (is_here or not is_room):
                     self.board.lower(lease, part)
                     taken.append((lease, part))
             if short:
                 break
-        if not short and (taken or claim.want.is_crowded):
+        if not short and (taken or claim.demand.is_crowded):
             assert self.board.ledger.fits(claim.node, needed)
             return slots, tuple(lease for lease, _ in taken)
-        found = 0 if claim.want.is_crowded or not taken else self.slots_that_fit(claim)
+        found = 0 if claim.demand.is_crowded or not taken else self.slots_that_fit(claim)
         kept: list[PlannedLease] = []
         for lease, part in reversed(taken):
             spare = {key[1]: self.board.ledger.room(claim.node, key) - found * units for key, units in claim.slot.items()}
@@ -115,18 +117,18 @@ class PlainReclaiming:
         return dominant_share(self.board.ledger, node, extra).key
 
     def may_take(self, claim: PlannedDemand, lease: PlannedLease) -> bool:
-        own = self.settings.get(claim.want.tenant, QueueSettings(policies=Policies(reclaim=PreemptionMode.ANY))).policies.reclaim
+        own = self.settings.get(claim.demand.tenant, QueueSettings(policies=Policies(reclaim=PreemptionMode.ANY))).policies.reclaim
         return (
             lease.node == claim.node
             or own is PreemptionMode.ANY
-            or (own is not PreemptionMode.NEVER and lease.holding.priority < claim.want.priority)
+            or (own is not PreemptionMode.NEVER and lease.holding.priority < claim.demand.priority)
         )
 
     def room_left(self, claim: PlannedDemand) -> dict[str, int]:
         """On the claim's mesh, less all that was given there in this round, and with all that was taken."""
-        there = [lease for lease in self.board.leases.values() if (lease.key[0], lease.key[2]) == (claim.want.mesh, claim.want.flavor)]
+        there = [lease for lease in self.board.leases.values() if (lease.key[0], lease.key[2]) == (claim.demand.mesh, claim.demand.flavor)]
         grown = {name: sum(one.target.get(name, 0) - one.holding.target.get(name, 0) for one in there) for name in RESOURCES}
-        return {name: max(0, claim.want.free.get(name, 0) - grown[name]) for name in RESOURCES}
+        return {name: max(0, claim.demand.free.get(name, 0) - grown[name]) for name in RESOURCES}
 
     def short_of(self, claim: PlannedDemand, needed, taken, free: dict[str, int] | None) -> dict[FlavorResource, int]:
         if free is None:
@@ -147,15 +149,15 @@ class PlainReclaiming:
         return deficit
 
     def less_urgent(self, claim: PlannedDemand) -> list[PlannedLease]:
-        own = self.board.held_by.get((claim.node, claim.want.flavor), [])
-        within = self.settings[claim.want.tenant].policies.within_queue if claim.want.tenant in self.settings else PreemptionMode.ANY
-        less = [lease for lease in own if lease.holding.priority < claim.want.priority and self.borrowers.may_be_asked(lease)]
+        own = self.board.held_by.get((claim.node, claim.demand.flavor), [])
+        within = self.settings[claim.demand.tenant].policies.within_queue if claim.demand.tenant in self.settings else PreemptionMode.ANY
+        less = [lease for lease in own if lease.holding.priority < claim.demand.priority and self.borrowers.may_be_asked(lease)]
         return [] if within is PreemptionMode.NEVER else less
 
     def givers(self, claim: PlannedDemand, needed) -> Iterator[tuple[PlannedLease, int | None, Sequence[ShareKey], Sequence[int]]]:
         yield from ((lease, None, (), ()) for lease in sorted(self.less_urgent(claim), key=lambda lease: self.rank(lease, claim.node)))
         for steps, (below, ancestor) in enumerate(pairwise(self.board.forest.paths[claim.node]), start=1):
-            if not claim.want.is_crowded and not self.board.ledger.fits(claim.node, needed, steps):
+            if not claim.demand.is_crowded and not self.board.ledger.fits(claim.node, needed, steps):
                 return  # A limit below the ancestor stands, whoever gives way.
             if not any(self.board.ledger.would_borrow(below, key, units) for key, units in needed.items()):
                 yield from ((lease, None, (), self.way(lease, ancestor)) for lease in self.in_turn(claim, below, ancestor, needed))
@@ -172,8 +174,8 @@ class PlainReclaiming:
                 yield from ((lease, self.under(lease, ancestor), taker, self.way(lease, ancestor)) for lease in found)
 
     def may_borrow_from(self, claim: PlannedDemand, lease: PlannedLease) -> bool:
-        own = self.settings.get(claim.want.tenant, QueueSettings()).policies
-        is_low = lease.holding.priority < claim.want.priority
+        own = self.settings.get(claim.demand.tenant, QueueSettings()).policies
+        is_low = lease.holding.priority < claim.demand.priority
         return own.borrow is not PreemptionMode.NEVER and is_low and lease.holding.priority <= (own.borrow_priority_max or 0)
 
     def way(self, lease: PlannedLease, ancestor: int) -> Sequence[int]:
@@ -189,7 +191,7 @@ class PlainReclaiming:
     def borrowing(self, claim: PlannedDemand, below: int, ancestor: int, needed) -> list[PlannedLease]:
         ledger, paths = self.board.ledger, self.board.forest.paths
         found = [lease for lease in self.board.leases.values() if ancestor in paths[lease.node][1:] and below not in paths[lease.node]]
-        found = [lease for lease in found if lease.key[2] == claim.want.flavor and self.borrowers.may_be_asked(lease)]
+        found = [lease for lease in found if lease.key[2] == claim.demand.flavor and self.borrowers.may_be_asked(lease)]
         ways = [self.way(lease, ancestor) for lease in found]
         return [lease for lease, way in zip(found, ways, strict=True) if all(ledger.is_over(node, needed) for node in way)]
 
@@ -264,7 +266,7 @@ def world(chance: random.Random) -> dict[str, object]:
         if chance.random() < 0.5
         for grain, size in [(slot(), chance.randint(1, 5))]
     ]
-    wants = [
+    demands = [
         PlannerDemand(
             mesh=mesh,
             tenant=team,
@@ -302,12 +304,12 @@ def world(chance: random.Random) -> dict[str, object]:
         weighs_lost_work=chance.random() < 0.7,
         min_run_ms=chance.choice((0, 1_000)),
     )
-    return {"forest": QuotaForest(nodes), "holdings": holdings, "wants": wants, "rules": rules, "settings": orders}
+    return {"forest": QuotaForest(nodes), "holdings": holdings, "demands": demands, "rules": rules, "settings": orders}
 
 
 def said(answer: Plan) -> list[list[str]]:
     """What a plan decides, in an order of its own; the words about what is not met tell the moment too."""
-    unmet = [(repr(one.want), one.slots, one.reason) for one in answer.unmet]
+    unmet = [(repr(one.demand), one.slots, one.reason) for one in answer.unmet]
     return [sorted(map(repr, part)) for part in (answer.lowered, answer.raised, unmet)]
 
 

@@ -41,8 +41,8 @@ def tasks_of(written: list[tuple[ResourceSet, dict[str, str]]], prefix: str = "t
 
 @sixty
 @given(nodes, demands, st.integers(0, 2**32))
-def test_every_task_is_placed_waiting_or_infeasible_and_every_load_is_charged(written, wants, seed):
-    table, tasks = table_of(written), tasks_of(wants)
+def test_every_task_is_placed_waiting_or_infeasible_and_every_load_is_charged(written, demand, seed):
+    table, tasks = table_of(written), tasks_of(demand)
     placed = schedule(tasks, table, Chance(seed).draw)
     assert {*placed.nodes, *placed.infeasible} == {task.task for task in tasks}
     assert placed.waiting <= placed.nodes.keys()
@@ -59,8 +59,8 @@ def test_every_task_is_placed_waiting_or_infeasible_and_every_load_is_charged(wr
 
 @sixty
 @given(nodes, demands, st.integers(0, 2**32))
-def test_the_same_chance_gives_the_same_places(written, wants, seed):
-    tasks = tasks_of(wants)
+def test_the_same_chance_gives_the_same_places(written, demand, seed):
+    tasks = tasks_of(demand)
     assert schedule(tasks, table_of(written), Chance(seed).draw) == schedule(tasks, table_of(written), Chance(seed).draw)
 
 

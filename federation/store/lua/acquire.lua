@@ -29,10 +29,10 @@ end
 local learns = learn_left() > 0
 
 -- Return the whole slots that fit, or the refusal.
-local function fitting(lease, want)
-  local slots, short, never = want.slots, nil, nil
+local function fitting(lease, demand)
+  local slots, short, never = demand.slots, nil, nil
   local node = NODES[lease.field]
-  local resources, shape_units = want.shape.resources, want.shape.units
+  local resources, shape_units = demand.shape.resources, demand.shape.units
   for place = 1, #resources do
     local resource = resources[place]
     local units = shape_units[resource]
@@ -57,34 +57,34 @@ local function fitting(lease, want)
 end
 
 local unmet, granted = {}, {} -- By index of the want: slots that it waits for, and slots that were granted.
-local function answer(want, at)
+local function answer(demand, at)
   if learns then
     return 'REFUSED|LEDGER_RECOVERING||0|0'
-  elseif not IS_CONFIGURED[want.tenant] then
+  elseif not IS_CONFIGURED[demand.tenant] then
     return 'UNKNOWN_TENANT'
   end
-  local lease = LEASE_ROWS[MESH][want.field]
-  if lease.version ~= want.version then
+  local lease = LEASE_ROWS[MESH][demand.field]
+  if lease.version ~= demand.version then
     return 'CHANGED'
   end
-  local fits, refused, never = fitting(lease, want)
+  local fits, refused, never = fitting(lease, demand)
   if refused then
     if not never then
-      unmet[at] = want.slots
+      unmet[at] = demand.slots
     end
     return refused
   end
-  local resources, units = want.shape.resources, want.shape.units
+  local resources, units = demand.shape.resources, demand.shape.units
   for place = 1, #resources do
     local resource = resources[place]
     local held = (lease.held[resource] or 0) + fits * units[resource]
     set_amounts(lease, resource, held, max(held, lease.target[resource] or 0))
   end
-  lease.priority = want.pays_for
+  lease.priority = demand.pays_for
   note_change(lease, 'grant')
   granted[at] = fits
-  if fits < want.slots then
-    unmet[at] = want.slots - fits
+  if fits < demand.slots then
+    unmet[at] = demand.slots - fits
   end
   return 'GRANTED|' .. text(fits)
 end
@@ -92,17 +92,17 @@ end
 local answers = {}
 read_leases(MESH, asked)
 for place = 1, #asked do
-  local want = asked[place]
-  answers[place] = answer(want, place)
+  local demand = asked[place]
+  answers[place] = answer(demand, place)
 end
 
 keep_leases()
 local is_change = false
 local has_wanted = redis.call('SISMEMBER', WANTING, MESH) == 1
-for place, want in ipairs(asked) do
+for place, demand in ipairs(asked) do
   if unmet[place] or (has_wanted and granted[place]) then
-    local field = want.field .. '|' .. want.priority .. want.slot
-    is_change = settle_want(MESH, field, granted[place] or 0, unmet[place] or 0, want.waited) or is_change
+    local field = demand.field .. '|' .. demand.priority .. demand.slot
+    is_change = settle_demand(MESH, field, granted[place] or 0, unmet[place] or 0, demand.waited) or is_change
   end
 end
 if is_change then

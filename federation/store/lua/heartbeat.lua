@@ -104,8 +104,8 @@ for _, pays in ipairs(updates.pays or {}) do
 end
 
 -- Wants are relative to what the mesh held before this heartbeat, so growth by this heartbeat is subtracted from them.
-if updates.wants then
-  replace_wants(MESH, updates.wants)
+if updates.demands then
+  replace_demands(MESH, updates.demands)
 end
 
 -- Leases grow to planned targets as soon as there is capacity.
@@ -123,7 +123,7 @@ if GROWS and learn_left() == 0 then
         end
       end
       if more then
-        lease.priority = math.max(lease.priority, meet_wants(MESH, lease.field, grown_by) or lease.priority)
+        lease.priority = math.max(lease.priority, meet_demands(MESH, lease.field, grown_by) or lease.priority)
         note_change(lease, 'grow')
       end
       grown = grown and not grows(lease)

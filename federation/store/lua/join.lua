@@ -53,7 +53,7 @@ if not is_heir and earlier and earlier.expires > 0 then
     end
   end
 end
-drop_wants(mesh)
+drop_demands(mesh)
 local session = { mesh = mesh, incarnation = text(next_token()), beat = 0, ttl_ms = rare('ttl_ms') }
 if is_heir then
   hand_over_stages(session)

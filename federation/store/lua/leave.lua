@@ -14,7 +14,7 @@ end
 lose_stages(session, 'MESH_LEFT')
 local freed = free_all(session.mesh, 'leave')
 keep_leases()
-drop_wants(session.mesh)
+drop_demands(session.mesh)
 forget_mesh(session)
 if freed > 0 then
   wake_wanting()

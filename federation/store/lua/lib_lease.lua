@@ -234,7 +234,7 @@ local function response_since(mesh, seen)
       end
     end
   end
-  return { 'OK', EPOCH, text(learn_left()), text(mark), others_want(mesh), table.concat(lines, '\n') }
+  return { 'OK', EPOCH, text(learn_left()), text(mark), others_wait(mesh), table.concat(lines, '\n') }
 end
 
 -- ---- leases named by calls: one line each, all read at once
@@ -279,12 +279,12 @@ end
 -- wants replaces all rows; grants and growth of leases reduce them. The mesh reports its wait, from which LT follows to the second.
 local WANTS_MAX, SAME_MS = 1000, 1000
 
-local function want_of(packed)
+local function demand_of_row(packed)
   local slots, since, beyond = string.match(packed, '^(%d+)|(-?%d+)|(%d+)$')
   return { slots = tonumber(slots), since = tonumber(since), beyond = tonumber(beyond) }
 end
 
-local function packed_want(slots, since, beyond)
+local function packed_demand(slots, since, beyond)
   return text(slots) .. '|' .. text(since) .. '|' .. text(beyond)
 end
 
@@ -297,16 +297,16 @@ local function since_when(waited, before)
   return since or LT
 end
 
-local function wants_of(mesh)
-  local flat, wants = redis.call('HGETALL', WANTS .. mesh), {}
+local function demands_of(mesh)
+  local flat, demands = redis.call('HGETALL', WANTS .. mesh), {}
   for place = 1, #flat, 2 do
-    wants[flat[place]] = want_of(flat[place + 1])
+    demands[flat[place]] = demand_of_row(flat[place + 1])
   end
-  return wants
+  return demands
 end
 
 -- Write some rows and delete others; update whether the mesh wants anything.
-local function keep_wants(mesh, written, gone)
+local function keep_demands(mesh, written, gone)
   in_pieces('HDEL', WANTS .. mesh, gone)
   in_pieces('HSET', WANTS .. mesh, written)
   if #written > 0 then
@@ -317,15 +317,15 @@ local function keep_wants(mesh, written, gone)
 end
 
 -- Replace the mesh's wants: rows [field, slots, ms waited or -1, slots beyond]; for a repeated field the last row counts.
-local function replace_wants(mesh, response)
-  local before, rows, written, gone = wants_of(mesh), {}, {}, {}
+local function replace_demands(mesh, response)
+  local before, rows, written, gone = demands_of(mesh), {}, {}, {}
   for _, row in ipairs(response) do
     local field, slots, waited, beyond = unpack(row)
-    rows[field] = slots > 0 and packed_want(slots, since_when(waited, before[field]), beyond) or nil
+    rows[field] = slots > 0 and packed_demand(slots, since_when(waited, before[field]), beyond) or nil
   end
   for field, packed in pairs(rows) do
     local known = before[field]
-    if not known or packed ~= packed_want(known.slots, known.since, known.beyond) then
+    if not known or packed ~= packed_demand(known.slots, known.since, known.beyond) then
       written[#written + 1], written[#written + 2] = field, packed
     end
   end
@@ -334,40 +334,40 @@ local function replace_wants(mesh, response)
       gone[#gone + 1] = field
     end
   end
-  keep_wants(mesh, written, gone)
+  keep_demands(mesh, written, gone)
 end
 
 -- Update wants after `acquire`: remove granted slots, record missing ones. Return true when a want was unknown.
-local function settle_want(mesh, field, granted, missing, waited)
+local function settle_demand(mesh, field, granted, missing, waited)
   local packed = redis.call('HGET', WANTS .. mesh, field)
-  local before = packed and want_of(packed)
+  local before = packed and demand_of_row(packed)
   if not before and (missing == 0 or #redis.call('HKEYS', WANTS .. mesh) >= WANTS_MAX) then
     return false
   end
   local slots = max(before and before.slots - granted or 0, missing)
   local since = since_when(waited, before)
   since = before and min(since, before.since) or since -- The oldest work behind the want counts.
-  local row = slots > 0 and packed_want(slots, since, before and before.beyond or 0)
+  local row = slots > 0 and packed_demand(slots, since, before and before.beyond or 0)
   if not row then
-    keep_wants(mesh, {}, { field })
+    keep_demands(mesh, {}, { field })
   elseif row ~= packed then
-    keep_wants(mesh, { field, row }, {})
+    keep_demands(mesh, { field, row }, {})
   end
   return not before
 end
 
 -- Remove wants that the growth of a lease has met, the most urgent first, then the oldest. Return the highest priority that
 -- was met; nil when none was.
-local function meet_wants(mesh, lease_field, grown)
-  local wants, written, gone, most = {}, {}, {}, nil
-  for field, want in pairs(wants_of(mesh)) do
+local function meet_demands(mesh, lease_field, grown)
+  local demands, written, gone, most = {}, {}, {}, nil
+  for field, demand in pairs(demands_of(mesh)) do
     local priority, slot = string.match(string.sub(field, #lease_field + 1), '^|(-?%d+)(.*)$')
     if string.sub(field, 1, #lease_field) == lease_field and priority then
-      want.field, want.priority, want.slot = field, tonumber(priority), slot
-      wants[#wants + 1] = want
+      demand.field, demand.priority, demand.slot = field, tonumber(priority), slot
+      demands[#demands + 1] = demand
     end
   end
-  table.sort(wants, function(one, other)
+  table.sort(demands, function(one, other)
     if one.priority ~= other.priority then
       return one.priority > other.priority
     elseif one.since ~= other.since then
@@ -375,28 +375,28 @@ local function meet_wants(mesh, lease_field, grown)
     end
     return one.field < other.field
   end)
-  for _, want in ipairs(wants) do
-    local shape, met = shape_of(want.slot), want.slots
+  for _, demand in ipairs(demands) do
+    local shape, met = shape_of(demand.slot), demand.slots
     for _, resource in ipairs(shape.resources) do
       met = min(met, floor((grown[resource] or 0) / shape.units[resource]))
     end
     if met > 0 then
-      most = most or want.priority
+      most = most or demand.priority
       for _, resource in ipairs(shape.resources) do
         grown[resource] = grown[resource] - met * shape.units[resource]
       end
-      if met < want.slots then
-        written[#written + 1], written[#written + 2] = want.field, packed_want(want.slots - met, want.since, want.beyond)
+      if met < demand.slots then
+        written[#written + 1], written[#written + 2] = demand.field, packed_demand(demand.slots - met, demand.since, demand.beyond)
       else
-        gone[#gone + 1] = want.field
+        gone[#gone + 1] = demand.field
       end
     end
   end
-  keep_wants(mesh, written, gone)
+  keep_demands(mesh, written, gone)
   return most
 end
 
-local function drop_wants(mesh)
+local function drop_demands(mesh)
   redis.call('DEL', WANTS .. mesh)
   redis.call('SREM', WANTING, mesh)
 end

@@ -70,7 +70,7 @@ local function why_lost(session, incarnation, live)
 end
 
 -- Return whether any other mesh has recorded wants.
-local function others_want(mesh)
+local function others_wait(mesh)
   local waiting = redis.call('SCARD', WANTING)
   waiting = waiting == 1 and 1 - redis.call('SISMEMBER', WANTING, mesh) or waiting
   return waiting > 0 and '1' or '0'

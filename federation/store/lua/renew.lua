@@ -20,4 +20,4 @@ renew(SESSION)
 if redis.call('HGET', MESHES, MESH) ~= record then -- Rarely true: an unwritten record needs no copy to replicas and disk.
   redis.call('HSET', MESHES, MESH, record)
 end
-return { 'OK', EPOCH, '0', ARGV[5], others_want(MESH), '' }
+return { 'OK', EPOCH, '0', ARGV[5], others_wait(MESH), '' }

@@ -8,7 +8,7 @@
 --            {mesh, record as JSON, incarnation, 1 when alive else 0, heartbeat age in ms, stages waiting, stages claimed},
 --            list of {holder, its leases (field, row, …)}, list of {mesh, its wants (field, JSON, …)}}
 
-local meshes, leases, wants = {}, {}, {}
+local meshes, leases, demands = {}, {}, {}
 for _, mesh in ipairs(redis.call('HKEYS', SESSIONS)) do
   local session = session_of(mesh)
   meshes[#meshes + 1] = {
@@ -25,8 +25,8 @@ for _, holder in ipairs(redis.call('ZRANGE', DUE, 0, -1)) do
   leases[#leases + 1] = { holder, redis.call('HGETALL', LEASES .. holder) }
 end
 for _, mesh in ipairs(redis.call('SMEMBERS', WANTING)) do
-  wants[#wants + 1] = { mesh, redis.call('HGETALL', WANTS .. mesh) }
+  demands[#demands + 1] = { mesh, redis.call('HGETALL', WANTS .. mesh) }
 end
 local version, tree = unpack(redis.call('HMGET', META, 'version', 'tree'))
 return { 'OK', EPOCH, text(learn_left()), text(LT), text(math.floor(NOW_US / 1000)), version, tree,
-  redis.call('HGETALL', GONE), redis.call('HGETALL', USE), meshes, leases, wants }
+  redis.call('HGETALL', GONE), redis.call('HGETALL', USE), meshes, leases, demands }

@@ -33,7 +33,7 @@ if learn_left() == 0 then
         session.expires = 0
         write_session(session)
         redis.call('ZADD', DUE, text(LT + FORGET_MS), holder)
-        drop_wants(holder)
+        drop_demands(holder)
         swept[#swept + 1] = holder
       else
         redis.call('ZREM', DUE, holder)

@@ -140,7 +140,7 @@ class HostingAgent:
                 known = self._known(order)
                 if known is not None:
                     return known
-                order = _with_address(order, self._node) if order.wants_address else order
+                order = _with_address(order, self._node) if order.needs_address else order
                 self._hosted = hosted = HostedTask(order, self._agent, self._sends(order))
             self._sender.set_period(order.metrics_period_ms / 1000)
             answer = self._built(hosted, order)
@@ -228,7 +228,7 @@ class HostingAgent:
             self._settle_in()
             reason = Reason.USER_ERROR
             restored, methods = hosted.build(cls, handlers if isinstance(handlers, StateHandlers) else StateHandlers(), order.saved)
-            address = (hosted.address() or order.environment[LEADER_ADDRESS]) if order.wants_address else ""
+            address = (hosted.address() or order.environment[LEADER_ADDRESS]) if order.needs_address else ""
         except CallPreempted as stopped:
             return self._failed(order, Reason.PREEMPTED, str(stopped))  # `stop` releases the object.
         except BaseException as error:  # noqa: BLE001 - any error of user code is reported

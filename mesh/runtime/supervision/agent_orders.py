@@ -52,7 +52,7 @@ class HostOrder:
     saved_bytes_max: int = SAVED_BYTES_MAX  #: Limit of one snapshot, and of a result inside `Ended`.
     arguments_ms_max: int = 60_000  #: Time limit for ObjectRefs among the arguments.
     restore_ms_max: int = 30_000  #: Time limit of the user's restorer.
-    wants_address: bool = False  #: Others have to reach the object; the answer then holds its `address` (`Hosted.address`).
+    needs_address: bool = False  #: Others have to reach the object; the answer then holds its `address` (`Hosted.address`).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,9 +72,9 @@ class Archive:
         """Write a batch to the journal before any of it is carried out."""
         self._file.append(version, events, decisions)
 
-    def wants_snapshot(self) -> bool:
+    def needs_snapshot(self) -> bool:
         """Return whether the journal is long enough for a snapshot."""
-        return self._file.wants_snapshot()
+        return self._file.needs_snapshot()
 
     def snapshot(self, memory: Memory) -> None:
         """Replace the journal so far by a snapshot of the whole state."""

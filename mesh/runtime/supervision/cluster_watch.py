@@ -64,7 +64,7 @@ class ClusterWatch:
             await asyncio.sleep(WATCH_S)
             try:
                 await self.look()
-                if self._loop.wants_tick():
+                if self._loop.needs_tick():
                     self._loop.send(Ticked(at_ms=self._loop.clock.now_ms()))
             except Exception:
                 log.exception("the check of the cluster failed")

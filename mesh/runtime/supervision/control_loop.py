@@ -145,7 +145,7 @@ class ControlLoop:
 
     def _keep_short(self) -> None:
         """Replace a long journal by a snapshot. When the snapshot cannot be written, the journal continues."""
-        if self._archive.wants_snapshot():
+        if self._archive.needs_snapshot():
             self._snapshot()
 
     def _snapshot(self) -> None:
@@ -190,7 +190,7 @@ class ControlLoop:
                 self.works.forget(gone)
         self.wake(task)
 
-    def wants_tick(self) -> bool:
+    def needs_tick(self) -> bool:
         """Return whether time matters: a task waits, room is held, or a group is idle."""
         state = self.scheduler.state
         idles = any(record.idle_since_ms is not None for record in state.groups.records.values())

@@ -98,7 +98,7 @@ class JobDesk:
         self._rounds = JobRounds(loop, policy_of, Chance(seed), may_grow=settings.may_grow)
         self._changed: dict[TaskId, None] = {}  #: Tasks of members to reconcile, oldest first.
         self._gone: list[NodeName] = []
-        self._wants_round = True
+        self._needs_round = True
         self._is_due = asyncio.Event()
         self.on_report: Callable[[ReportJob], None] = lambda _: None
 
@@ -109,7 +109,7 @@ class JobDesk:
         if spec.job not in self._loop.jobs.jobs:
             self._works.submit_job(spec.job, work)
         decisions = self._send(JobSubmitted(at_ms=self._now_ms(), spec=spec))
-        self._wants_round = True
+        self._needs_round = True
         self._is_due.set()
         refused = next((reported for reported in decisions if isinstance(reported, RefuseJob)), None)
         return RequestRefused(reason=refused.reason, detail=refused.detail) if refused is not None else None
@@ -154,8 +154,8 @@ class JobDesk:
                 self._changed[task] = None
             if isinstance(fact, NodeLeft):
                 self._gone.append(fact.node)
-            self._wants_round = self._wants_round or isinstance(fact, _ROOM_CAME)
-        if self._changed or self._gone or (self._wants_round and self._rounds.wants_places()):
+            self._needs_round = self._needs_round or isinstance(fact, _ROOM_CAME)
+        if self._changed or self._gone or (self._needs_round and self._rounds.needs_places()):
             self._is_due.set()
 
     def recover(self) -> None:
@@ -172,7 +172,7 @@ class JobDesk:
             try:
                 await asyncio.wait_for(self._is_due.wait(), pause_s)
             except asyncio.TimeoutError:
-                self._wants_round = True
+                self._needs_round = True
             self._is_due.clear()
             try:
                 self.turn()
@@ -193,8 +193,8 @@ class JobDesk:
         wakes_ms = self._loop.jobs.wakes_ms()
         if wakes_ms is not None and wakes_ms <= self._now_ms():
             self._send(JobsTicked(at_ms=self._now_ms()))
-        if self._wants_round and self._rounds.wants_places():
-            self._wants_round = False
+        if self._needs_round and self._rounds.needs_places():
+            self._needs_round = False
             for event in self._rounds.run():
                 self._send(event)
         self._keep_places()
@@ -218,7 +218,7 @@ class JobDesk:
         """Return the time until work is due without a change; None: never."""
         now_ms = self._now_ms()
         until_ms = [wakes_ms] if (wakes_ms := self._loop.jobs.wakes_ms()) is not None else []
-        if self._rounds.wants_places():
+        if self._rounds.needs_places():
             until_ms.append(self._rounds.last_ms + int(self._settings.period_s * 1000))
         until_ms += [row.submitted_ms + self._settings.room_wait_ms for _, row in self._that_wait()]
         return max(0.0, (min(until_ms) - now_ms) / 1000) + 0.001 if until_ms else None

@@ -32,7 +32,7 @@ class JobRounds:
         self._may_grow = may_grow
         self.last_ms = 0  #: Time of the last round, on the mesh's clock.
 
-    def wants_places(self) -> bool:
+    def needs_places(self) -> bool:
         """Return whether a member waits for a place."""
         return any(snapshot.unplaced for snapshot in self._loop.jobs.snapshot())
 

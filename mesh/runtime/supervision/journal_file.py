@@ -148,7 +148,7 @@ class JournalFile:
             os.fsync(self._file)
             self._synced = written
 
-    def wants_snapshot(self) -> bool:
+    def needs_snapshot(self) -> bool:
         """Return whether the journal is long enough to be replaced by a snapshot."""
         return self._lines >= self._lines_max or self._size >= self._bytes_max
 

@@ -201,7 +201,7 @@ class TaskWorks:
             self._jobs[work.job] = cloudpickle.loads(content)
         order = self._jobs[work.job].orders[work.role]
         environment = {**order.environment, **work.environment}
-        return replace(order, task=task, environment=environment, wants_address=work.is_leader)
+        return replace(order, task=task, environment=environment, needs_address=work.is_leader)
 
 
 def job_folder(job: JobId) -> TaskId:

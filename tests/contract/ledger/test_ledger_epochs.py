@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from two_teams import A100, ACME, LAB, SHOP, aim, ask, gpu, gpus, record
 
-from federation.errors import EpochChanged, ForgedReceipt, HoldingsWanted, LedgerLearning
+from federation.errors import EpochChanged, ForgedReceipt, HoldingsRequired, LedgerLearning
 from federation.leases import Aim, Beat, Lease
 from federation.manual_mesh import ManualMesh
 from mesh.ids import MeshId
@@ -52,7 +52,7 @@ def test_work_goes_on_while_the_ledger_learns(ledger, west, store):
     assert west.response.learn_ms > 0
     west.release(LAB, A100, gpu(1))
     assert gpus(ledger, LAB) == 1
-    with pytest.raises(HoldingsWanted):
+    with pytest.raises(HoldingsRequired):
         west.beat()
     west.number += 1
     for _ in range(4):

@@ -50,18 +50,18 @@ def test_a_name_that_would_shift_the_fields_of_a_row_is_refused_wherever_it_stan
     before = ledger.snapshot().leases
     about = {"tenant": LAB, "flavor": A100} | ({} if part == "resource" else {part: name})
     amounts = ResourceSet({name: 10_000}) if part == "resource" else ONE_GPU
-    want = QuotaDemand(**about, slot=amounts, slots=4, version=west.lease(LAB, A100).version)
+    demand = QuotaDemand(**about, slot=amounts, slots=4, version=west.lease(LAB, A100).version)
     claim = replace(west.lease(LAB, A100), **about, held=amounts)
     for say in (
-        lambda: ledger.acquire(west.session, (want,)),
-        lambda: west.beat(wants=(want,)),
+        lambda: ledger.acquire(west.session, (demand,)),
+        lambda: west.beat(demands=(demand,)),
         lambda: west.beat(claims=(claim,)),
         lambda: ledger.release(west.session, (Kept(**about, version=1, amounts=amounts),)),
     ):
         with pytest.raises((UnfitName, LinkRefused, ForgedReceipt)):
             say()
     seen = ledger.snapshot()
-    assert (seen.leases, seen.wants, ledger.audit()) == (before, (), ())
+    assert (seen.leases, seen.demands, ledger.audit()) == (before, (), ())
 
 
 def test_fewer_slots_are_granted_than_wanted_when_the_tree_has_less(ledger, west):
@@ -146,15 +146,15 @@ def test_wanting_no_slot_is_an_error(west):
 
 
 def test_more_wants_than_others_should_wait_for_are_refused_whole(ledger, west):
-    want = QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU)
+    demand = QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU)
     with pytest.raises(BatchTooLarge):
-        ledger.acquire(west.session, (want,) * (ROWS_MAX + 1))
+        ledger.acquire(west.session, (demand,) * (ROWS_MAX + 1))
     assert gpus(ledger, LAB) == 0
 
 
 def test_many_wants_are_answered_in_order_each_after_the_one_before(ledger, west):
-    wants = [QuotaDemand(tenant=tenant, flavor=A100, slot=ONE_GPU, slots=slots) for tenant, slots in ((LAB, 6), (SHOP, 3), (ACME, 1))]
-    acquired = ledger.acquire(west.session, tuple(wants))
+    demands = [QuotaDemand(tenant=tenant, flavor=A100, slot=ONE_GPU, slots=slots) for tenant, slots in ((LAB, 6), (SHOP, 3), (ACME, 1))]
+    acquired = ledger.acquire(west.session, tuple(demands))
     assert [answer.slots if isinstance(answer, Granted) else answer.reason for answer in acquired.answers] == [
         6,
         2,

@@ -18,9 +18,9 @@ def test_tokens_only_rise(west, east):
 
 
 def test_a_question_that_is_carried_out_twice_grants_once(ledger, west):
-    want = QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU, slots=2)
-    ledger.acquire(west.session, (want,))
-    again = ledger.acquire(west.session, (want,))
+    demand = QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU, slots=2)
+    ledger.acquire(west.session, (demand,))
+    again = ledger.acquire(west.session, (demand,))
     assert again.answers == (LookAgain(),)
     assert [lease.held for lease in again.response.leases] == [gpu(2)]
     assert gpus(ledger, LAB) == 2

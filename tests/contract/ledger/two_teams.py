@@ -36,8 +36,8 @@ def gpu(count) -> ResourceSet:
     return ResourceSet.of({"gpu": count})
 
 
-def ask(mesh, want=1, tenant=LAB, *, slot=ONE_GPU, flavor=A100, priority=0):
-    return mesh.acquire(tenant, flavor, slot, want, priority)
+def ask(mesh, demand=1, tenant=LAB, *, slot=ONE_GPU, flavor=A100, priority=0):
+    return mesh.acquire(tenant, flavor, slot, demand, priority)
 
 
 def gpus(ledger, tenant) -> int:

@@ -47,7 +47,7 @@ def ended(name):
 
 
 def asked(decisions):
-    return [(each.workload, each.pool, each.want) for each in decisions if isinstance(each, AcquireLease)]
+    return [(each.workload, each.pool, each.demand) for each in decisions if isinstance(each, AcquireLease)]
 
 
 def explained(decisions):
@@ -75,7 +75,7 @@ def running(scheduler, name, **reported):
 
 def test_an_offer_reserves_room_and_asks_for_the_lease_that_pays_for_it():
     scheduler = mesh()
-    wanted = AcquireLease(workload="s", tenant="acme", pool="general", flavor="standard", slot=cpu(1), want=3)
+    wanted = AcquireLease(workload="s", tenant="acme", pool="general", flavor="standard", slot=cpu(1), demand=3)
     assert scheduler.handle(offer("s", width=3)) == [wanted]
     assert scheduler.workloads["s"].state is WorkloadState.RESERVED
     assert scheduler.ledger.pools["general"].free == cpu(1)
@@ -210,7 +210,7 @@ def test_an_end_gives_lease_and_room_back_and_lets_the_next_one_in():
     scheduler.handle(offer("next"))
     assert scheduler.handle(ended("s")) == [
         ReleaseLease(workload="s"),
-        AcquireLease(workload="next", tenant="acme", pool="general", flavor="standard", slot=cpu(1), want=1),
+        AcquireLease(workload="next", tenant="acme", pool="general", flavor="standard", slot=cpu(1), demand=1),
     ]
     assert "s" not in scheduler.workloads
 

@@ -6,7 +6,7 @@ import pytest
 
 from federation.child.child_session import ChildSession
 from federation.child.lease_accounting import LeaseAccounting
-from federation.child.wanting import OpenDemand
+from federation.child.quota_demand import OpenDemand
 from federation.errors import StoreUnavailable, UnfitName
 from federation.leases import Lease, LedgerResponse, Pays, QuotaDemand, Session
 from federation.snapshot import MeshRecord
@@ -29,7 +29,7 @@ class Listener:
         self.beats.append(beat)
         if self.is_mute:
             raise StoreUnavailable("no answer")
-        if any(want.tenant == self.unfit for want in beat.wants or ()):
+        if any(demand.tenant == self.unfit for demand in beat.demands or ()):
             raise UnfitName(self.unfit)
         return LedgerResponse(leases=self.leases)
 
@@ -44,7 +44,7 @@ class Wanting:
     def as_reported(self):
         return EAST
 
-    def wants(self):
+    def demands(self):
         return self.demands
 
     def pays(self):
@@ -52,7 +52,7 @@ class Wanting:
 
 
 def demand(number, since_ms=0, beyond=0):
-    return OpenDemand(want=QuotaDemand(tenant=f"t{number:05}", flavor="standard", slot=CPU), since_ms=since_ms, beyond=beyond)
+    return OpenDemand(demand=QuotaDemand(tenant=f"t{number:05}", flavor="standard", slot=CPU), since_ms=since_ms, beyond=beyond)
 
 
 def begun():
@@ -70,14 +70,14 @@ def test_wants_are_told_once_with_how_long_they_have_waited_then():
     child_state = Wanting(demand(1, since_ms=300), demand(2, since_ms=1_000))
     child_session.renew(ledger, child_state, 1_000)
     child_session.renew(ledger, child_state, 2_000)
-    assert [[want.waited_ms for want in ledger.beats[0].wants], ledger.beats[1].wants] == [[700, 0], None]
+    assert [[demand.waited_ms for demand in ledger.beats[0].demands], ledger.beats[1].demands] == [[700, 0], None]
 
 
 def test_wants_are_told_anew_when_the_oldest_work_behind_one_is_another_and_not_when_a_long_queue_grows():
     ledger, child_session = begun()
     for now in (Wanting(demand(1, beyond=5)), Wanting(demand(1, beyond=6)), Wanting(demand(1, since_ms=3, beyond=6))):
         child_session.renew(ledger, now, 1_000)
-    assert [beat.wants is None for beat in ledger.beats] == [False, True, False]
+    assert [beat.demands is None for beat in ledger.beats] == [False, True, False]
 
 
 def test_wants_are_told_anew_after_a_lease_was_told_since_the_ledger_wants_less_for_one_that_grew():
@@ -87,14 +87,14 @@ def test_wants_are_told_anew_after_a_lease_was_told_since_the_ledger_wants_less_
     ledger.leases = ()
     child_session.renew(ledger, Wanting(demand(1)), 0)
     child_session.renew(ledger, Wanting(demand(1)), 0)
-    assert [beat.wants is None for beat in ledger.beats] == [False, False, True]
+    assert [beat.demands is None for beat in ledger.beats] == [False, False, True]
 
 
 def test_a_want_that_the_ledger_cannot_hear_does_not_keep_the_heartbeat_from_being_answered():
     ledger, child_session = begun()
     ledger.unfit = "t00001"
     child_session.renew(ledger, Wanting(demand(1), demand(2)), 0)
-    assert [beat.wants for beat in ledger.beats] == [response(demand(1), demand(2)), ()]
+    assert [beat.demands for beat in ledger.beats] == [response(demand(1), demand(2)), ()]
 
 
 def test_wants_whose_telling_was_not_answered_are_told_anew_though_they_are_as_before():
@@ -105,7 +105,7 @@ def test_wants_whose_telling_was_not_answered_are_told_anew_though_they_are_as_b
     ledger.is_mute = False
     child_session.renew(ledger, Wanting(), 0)  # As before the first: but the ledger may have heard that.
     child_session.renew(ledger, Wanting(), 0)
-    assert [beat.wants for beat in ledger.beats] == [response(demand(1)), (), None]
+    assert [beat.demands for beat in ledger.beats] == [response(demand(1)), (), None]
 
 
 def test_what_a_lease_pays_for_is_told_when_the_ledger_knows_something_else_and_until_it_has_answered():

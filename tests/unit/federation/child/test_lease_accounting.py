@@ -108,5 +108,5 @@ def test_it_says_that_it_obeys_only_when_it_does(accounting):
 
 
 def test_who_asks_names_the_version_that_was_seen(accounting):
-    assert accounting.want(KEY, CPU, 2, 0).version == 1
-    assert accounting.want((TenantPath("other"), KEY[1]), CPU, 2, 0).version == 0
+    assert accounting.demand(KEY, CPU, 2, 0).version == 1
+    assert accounting.demand((TenantPath("other"), KEY[1]), CPU, 2, 0).version == 0

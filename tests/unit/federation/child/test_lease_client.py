@@ -127,7 +127,7 @@ def test_what_was_granted_in_part_is_not_wanted_for_ever():
     federation.beat()
     assert federation.held() == 2
     federation.beat()
-    assert federation.store.snapshot().wants == ()
+    assert federation.store.snapshot().demands == ()
 
 
 def test_a_stage_that_the_idle_lease_covers_asks_nobody(busy):
@@ -145,11 +145,11 @@ def test_what_lies_idle_goes_back_at_once_when_another_mesh_wants_it():
     federation.beat()
     federation.work()
     west = federation.store.join(MeshRecord(mesh="west", labels={}, pools=(), cluster="c2"))
-    want = QuotaDemand(tenant="acme", flavor="standard", slot=CPU)
-    (refused,) = federation.store.acquire(west, (want,)).answers
+    demand = QuotaDemand(tenant="acme", flavor="standard", slot=CPU)
+    (refused,) = federation.store.acquire(west, (demand,)).answers
     assert refused.reason is Reason.QUOTA_EXHAUSTED
     federation.mail()
-    (granted,) = federation.store.acquire(west, (want,)).answers
+    (granted,) = federation.store.acquire(west, (demand,)).answers
     assert granted.slots == 1
 
 
@@ -186,11 +186,11 @@ def test_wants_are_withdrawn_when_nothing_waits_any_more():
     federation.submit("s")
     federation.submit("t")
     federation.beat()
-    assert [want.mesh for want in federation.store.snapshot().wants] == ["east"]
+    assert [demand.mesh for demand in federation.store.snapshot().demands] == ["east"]
     federation.store.cancel("t")
     federation.mail()
     federation.beat(2)
-    assert federation.store.snapshot().wants == ()
+    assert federation.store.snapshot().demands == ()
 
 
 def test_a_ledger_that_does_not_answer_is_asked_once_and_not_for_every_queued_stage():
@@ -220,7 +220,7 @@ def test_equal_stages_that_wait_for_quota_cost_one_question_at_a_look():
     federation.store.cancel("t0")
     federation.beat()
     assert len(questions) == 2
-    assert [want.tenant for want in federation.store.snapshot().wants] == ["acme"]
+    assert [demand.tenant for demand in federation.store.snapshot().demands] == ["acme"]
 
 
 def test_a_lease_is_as_urgent_as_the_most_urgent_stage_that_it_pays_for_and_a_want_as_its_own_stage():
@@ -233,7 +233,7 @@ def test_a_lease_is_as_urgent_as_the_most_urgent_stage_that_it_pays_for_and_a_wa
     federation.beat(2)
     assert federation.running() == {"urgent", "small"}
     assert [lease.priority for lease in federation.store.snapshot().leases] == [7]
-    assert [want.priority for want in federation.store.snapshot().wants] == [2]
+    assert [demand.priority for demand in federation.store.snapshot().demands] == [2]
 
 
 def test_only_what_is_missing_is_asked_for_on_top_of_what_lies_idle():
@@ -274,7 +274,7 @@ def three_told(monkeypatch):
     for module in (
         "federation.child.lease_accounting",
         "federation.child.lease_client",
-        "federation.child.wanting",
+        "federation.child.quota_demand",
         "federation.store.memory_sessions",
     ):
         monkeypatch.setattr(f"{module}.ROWS_SENT_MAX", 3)

@@ -42,7 +42,7 @@ def test_a_stage_that_nobody_gives_way_to_hides_no_other(fair_sharing: bool, pri
     world.go(5_000)
     assert world.west.runs() == {"small0", "small1"}
     assert len(world.east.runs("b")) == 2
-    assert world.wants() == [("acme/own", 3, 1, priority)]
+    assert world.demands() == [("acme/own", 3, 1, priority)]
 
 
 def test_what_explain_promises_a_small_stage_beside_a_hopeless_one_comes_true():
@@ -92,7 +92,7 @@ def test_a_want_is_as_old_as_the_oldest_stage_that_waits_however_long_others_hav
         world.go(2_000)
     world.submit("east", "own", ["last"])
     world.go(HEARTBEAT_MS)
-    assert all(want.waiting_ms < 20_000 for want in world.store.snapshot().wants)
+    assert all(demand.waiting_ms < 20_000 for demand in world.store.snapshot().demands)
 
 
 @pytest.mark.parametrize(("before", "now", "runs"), [(9, 0, {"o"}), (0, 9, set())], ids=["less urgent work follows", "more urgent does"])
@@ -117,4 +117,4 @@ def test_nobody_stops_for_what_was_granted_since_the_mesh_told_its_wants():
     world.submit("west", "own", stages("p", 5), priority=1)
     world.go(10_000)
     assert (len(world.west.runs()), len(world.east.runs())) == (20, 20)
-    assert world.wants() == []
+    assert world.demands() == []

@@ -99,9 +99,9 @@ class TwoChildren:
                 self._seat.tick()
                 self._plan_in_ms = PLAN_MS
 
-    def wants(self) -> list[tuple[str, int, int, int]]:
+    def demands(self) -> list[tuple[str, int, int, int]]:
         """As the ledger has them: tenant, CPUs of a slot, slots, priority."""
-        return [(one.tenant, one.slot["cpu"] // 10_000, one.slots, one.priority) for one in self.store.snapshot().wants]
+        return [(one.tenant, one.slot["cpu"] // 10_000, one.slots, one.priority) for one in self.store.snapshot().demands]
 
 
 def stages(of: str, count: int) -> list[str]:

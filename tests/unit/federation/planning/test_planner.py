@@ -37,12 +37,12 @@ def holding(tenant: str, gpus: int, *, mesh: str = "east", **more: object) -> Ho
     return Holding(mesh=mesh, tenant=tenant, flavor="a100", target={"gpu": gpus}, **more)  # type: ignore[arg-type]
 
 
-def want(tenant: str, slots: int, *, mesh: str = "west", gpus: int = 1, **more: object) -> PlannerDemand:
+def demand(tenant: str, slots: int, *, mesh: str = "west", gpus: int = 1, **more: object) -> PlannerDemand:
     return PlannerDemand(mesh=mesh, tenant=tenant, flavor="a100", slot={"gpu": gpus}, slots=slots, **more)  # type: ignore[arg-type]
 
 
-def decide(tree: QuotaForest, holdings: tuple[Holding, ...] = (), wants: tuple[PlannerDemand, ...] = (), **more: object) -> Plan:
-    return plan(tree, holdings, wants, now_ms=NOW_MS, **more)  # type: ignore[arg-type]
+def decide(tree: QuotaForest, holdings: tuple[Holding, ...] = (), demands: tuple[PlannerDemand, ...] = (), **more: object) -> Plan:
+    return plan(tree, holdings, demands, now_ms=NOW_MS, **more)  # type: ignore[arg-type]
 
 
 def gpus_of(targets: tuple[Target, ...]) -> dict[str, int]:
@@ -50,7 +50,7 @@ def gpus_of(targets: tuple[Target, ...]) -> dict[str, int]:
 
 
 def test_what_is_free_is_given():
-    answer = decide(company(vision=4, nlp=4), (), (want("vision", 3),))
+    answer = decide(company(vision=4, nlp=4), (), (demand("vision", 3),))
     assert gpus_of(answer.raised) == {"vision": 3}
     assert answer.raised[0].reason is Reason.QUOTA_FREE
     assert answer.lowered == answer.unmet == ()
@@ -58,31 +58,31 @@ def test_what_is_free_is_given():
 
 def test_a_tenant_that_stands_alone_gets_no_more_than_it_has():
     tree = forest(alone=(None, Quota(nominal=3), 1))
-    answer = decide(tree, (holding("alone", 1),), (want("alone", 4),))
+    answer = decide(tree, (holding("alone", 1),), (demand("alone", 4),))
     assert (gpus_of(answer.raised), [unmet.slots for unmet in answer.unmet]) == ({"alone": 2}, [2])
-    several = (want("alone", 1), want("alone", 3, mesh="north"))
+    several = (demand("alone", 1), demand("alone", 3, mesh="north"))
     assert sum(target.amounts["gpu"] for target in decide(tree, (), several).raised) == 3
 
 
 def test_a_tenants_own_quota_is_given_before_anybody_borrows():
-    answer = decide(company(vision=2, nlp=2, batch=0), (), (want("batch", 4, priority=9), want("vision", 2), want("nlp", 1)))
+    answer = decide(company(vision=2, nlp=2, batch=0), (), (demand("batch", 4, priority=9), demand("vision", 2), demand("nlp", 1)))
     assert gpus_of(answer.raised) == {"vision": 2, "nlp": 1, "batch": 1}
-    assert [(unmet.want.tenant, unmet.slots, unmet.reason) for unmet in answer.unmet] == [("batch", 3, Reason.QUOTA_EXHAUSTED)]
+    assert [(unmet.demand.tenant, unmet.slots, unmet.reason) for unmet in answer.unmet] == [("batch", 3, Reason.QUOTA_EXHAUSTED)]
 
 
 def test_what_may_be_borrowed_is_shared_by_weight():
     tree = forest(acme=(None, Quota(nominal=12), 1), heavy=("acme", Quota(), 2), light=("acme", Quota(), 1))
-    answer = decide(tree, (), (want("light", 12), want("heavy", 12)))
+    answer = decide(tree, (), (demand("light", 12), demand("heavy", 12)))
     assert gpus_of(answer.raised) == {"heavy": 8, "light": 4}
 
 
 def test_the_more_urgent_borrows_first():
     tree = forest(acme=(None, Quota(nominal=3), 1), a=("acme", Quota(), 1), b=("acme", Quota(), 1))
-    assert gpus_of(decide(tree, (), (want("a", 3), want("b", 3, priority=5))).raised) == {"b": 3}
+    assert gpus_of(decide(tree, (), (demand("a", 3), demand("b", 3, priority=5))).raised) == {"b": 3}
 
 
 def test_a_tenant_reclaims_its_own_from_a_borrower_on_another_mesh():
-    answer = decide(company(vision=4, batch=0), (holding("batch", 4),), (want("vision", 3),))
+    answer = decide(company(vision=4, batch=0), (holding("batch", 4),), (demand("vision", 3),))
     assert gpus_of(answer.lowered) == {"batch": 1}
     assert gpus_of(answer.raised) == {"vision": 3}
     assert [target.reason for target in (*answer.lowered, *answer.raised)] == [Reason.QUOTA_RECLAIMED, Reason.QUOTA_FREED]
@@ -90,23 +90,23 @@ def test_a_tenant_reclaims_its_own_from_a_borrower_on_another_mesh():
 
 def test_nobody_gives_way_for_slots_whose_room_on_the_mesh_another_gets():
     tree = company(vision=2, nlp=2, batch=0)
-    wants = want("vision", 2, since_ms=1, room={"gpu": 3}), want("nlp", 2, since_ms=2, room={"gpu": 3})
-    answer = decide(tree, (holding("batch", 4),), wants)
+    demands = demand("vision", 2, since_ms=1, room={"gpu": 3}), demand("nlp", 2, since_ms=2, room={"gpu": 3})
+    answer = decide(tree, (holding("batch", 4),), demands)
     assert (gpus_of(answer.raised), gpus_of(answer.lowered)) == ({"vision": 2, "nlp": 1}, {"batch": 1})
-    assert [(unmet.want.tenant, unmet.slots, unmet.reason) for unmet in answer.unmet] == [("nlp", 1, Reason.CAPACITY_BUSY)]
+    assert [(unmet.demand.tenant, unmet.slots, unmet.reason) for unmet in answer.unmet] == [("nlp", 1, Reason.CAPACITY_BUSY)]
 
 
 def test_who_gets_the_last_room_of_a_mesh_goes_by_shares_and_not_by_who_has_waited_longer():
     tree = forest(acme=(None, Quota(nominal=6), 1), hog=("acme", Quota(), 1), calm=("acme", Quota(), 1))
-    wants = want("hog", 2, since_ms=1, room={"gpu": 2}), want("calm", 2, since_ms=2, room={"gpu": 2})
-    answer = decide(tree, (holding("hog", 4),), wants)
+    demands = demand("hog", 2, since_ms=1, room={"gpu": 2}), demand("calm", 2, since_ms=2, room={"gpu": 2})
+    answer = decide(tree, (holding("hog", 4),), demands)
     assert gpus_of(answer.raised) == {"calm": 2}
 
 
 def test_nobody_is_brought_below_its_own_quota():
-    answer = decide(company(vision=4, batch=3), (holding("batch", 7),), (want("vision", 4),))
+    answer = decide(company(vision=4, batch=3), (holding("batch", 7),), (demand("vision", 4),))
     assert gpus_of(answer.lowered) == {"batch": 3}
-    assert decide(company(vision=4, batch=3), (holding("batch", 3), holding("vision", 4)), (want("vision", 1),)).lowered == ()
+    assert decide(company(vision=4, batch=3), (holding("batch", 3), holding("vision", 4)), (demand("vision", 1),)).lowered == ()
 
 
 @pytest.mark.parametrize(
@@ -128,14 +128,14 @@ def test_the_borrower_that_gives_way_is(first: dict[str, int], second: dict[str,
     first, second = {"gpus": 2, **first}, {"gpus": 2, **second}
     tree = company(vision=first["gpus"] + second["gpus"], first=0, second=0)
     answer = decide(
-        tree, (holding("first", first.pop("gpus"), **first), holding("second", second.pop("gpus"), **second)), (want("vision", 1),)
+        tree, (holding("first", first.pop("gpus"), **first), holding("second", second.pop("gpus"), **second)), (demand("vision", 1),)
     )
     assert list(gpus_of(answer.lowered)) == [gives]
 
 
 def test_who_has_given_way_is_asked_again_only_when_nobody_else_has_borrowed_more():
     held = (holding("a", 2, token=3), holding("a", 2, mesh="north", token=2), holding("b", 3, token=1))
-    answer = decide(company(vision=7, a=0, b=0), held, (want("vision", 3),))
+    answer = decide(company(vision=7, a=0, b=0), held, (demand("vision", 3),))
     assert {(target.tenant, target.mesh): target.amounts for target in answer.lowered} == {("a", "east"): {}, ("b", "east"): {"gpu": 2}}
 
 
@@ -148,7 +148,7 @@ def test_the_nearest_borrower_gives_way_first():
         near=("research", Quota(), 1),
         far=("sales", Quota(nominal=0), 1),
     )
-    answer = decide(tree, (holding("near", 2, priority=9), holding("far", 2)), (want("vision", 3),))
+    answer = decide(tree, (holding("near", 2, priority=9), holding("far", 2)), (demand("vision", 3),))
     assert gpus_of(answer.lowered) == {"near": 0, "far": 1}
 
 
@@ -158,24 +158,24 @@ def test_an_attempt_that_comes_to_nothing_takes_nobody_out_of_the_round():
         holding("batch", 2, mesh="east", token=2),
         holding("batch", 2, mesh="north", token=1),
     )
-    gang = want("vision", 4, slots_min=4, priority=9)
-    answer = decide(company(vision=6, batch=2, silent=0), held, (gang, want("vision", 1, mesh="north", is_crowded=True)))
+    gang = demand("vision", 4, slots_min=4, priority=9)
+    answer = decide(company(vision=6, batch=2, silent=0), held, (gang, demand("vision", 1, mesh="north", is_crowded=True)))
     assert [(target.mesh, target.amounts) for target in answer.lowered] == [("north", {"gpu": 1})]
-    assert [unmet.want for unmet in answer.unmet] == [gang]
+    assert [unmet.demand for unmet in answer.unmet] == [gang]
 
 
 def test_who_gives_and_gets_a_part_of_it_back_in_the_same_round_is_told_that_it_gives():
     tree = forest(acme=(None, Quota(), 1), owner=("acme", Quota(nominal=4), 1), guest=("acme", Quota(nominal=2), 1))
-    (lowered,) = decide(tree, (holding("guest", 6, mesh="west"),), (want("owner", 4, priority=1), want("guest", 1, priority=3))).lowered
+    (lowered,) = decide(tree, (holding("guest", 6, mesh="west"),), (demand("owner", 4, priority=1), demand("guest", 1, priority=3))).lowered
     assert (lowered.tenant, lowered.reason) == ("guest", Reason.QUOTA_RECLAIMED)
 
 
 def test_a_young_lease_is_left_alone():
     young = holding("batch", 4, since_ms=NOW_MS - 1_000)
-    answer = decide(company(vision=4, batch=0), (young,), (want("vision", 1),))
+    answer = decide(company(vision=4, batch=0), (young,), (demand("vision", 1),))
     assert answer.lowered == ()
     assert answer.unmet[0].reason is Reason.QUOTA_EXHAUSTED
-    assert gpus_of(decide(company(vision=4, batch=0), (young,), (want("vision", 1),), rules=Rules(min_run_ms=1_000)).lowered) == {
+    assert gpus_of(decide(company(vision=4, batch=0), (young,), (demand("vision", 1),), rules=Rules(min_run_ms=1_000)).lowered) == {
         "batch": 3
     }
 
@@ -187,13 +187,13 @@ _NOT_YET = " yet: candidates are within their `min_run`"
     ("claim", "reason", "nobody"),
     [
         pytest.param(
-            want("vision", 1),
+            demand("vision", 1),
             Reason.QUOTA_EXHAUSTED,
             "vision has 0 gpu of a100 left, and no work may be preempted for it",
             id="where quota is missing",
         ),
         pytest.param(
-            want("vision", 1, mesh="east", is_crowded=True),
+            demand("vision", 1, mesh="east", is_crowded=True),
             Reason.CAPACITY_BUSY,
             "mesh east is full, and no work there may be preempted for vision",
             id="where the mesh is full",
@@ -219,20 +219,20 @@ def test_who_waits_for_a_young_lease_is_told_that_it_is_not_asked_yet(claim: Pla
 def test_to_tell_of_young_leases_changes_nothing_of_the_plan():
     tree, rules = company(vision=4, nlp=4, batch=0), Rules(min_run_ms=60_000)
     held = tuple(holding("batch", 1, mesh=f"m{index}", since_ms=NOW_MS - index * 20_000, token=index) for index in range(8))
-    wants = (want("vision", 6), want("nlp", 2, is_crowded=True), want("nlp", 3, mesh="m7", is_crowded=True))
-    plain, telling = (decide(tree, held, wants, rules=rules, tells_young=tells) for tells in (False, True))
+    demands = (demand("vision", 6), demand("nlp", 2, is_crowded=True), demand("nlp", 3, mesh="m7", is_crowded=True))
+    plain, telling = (decide(tree, held, demands, rules=rules, tells_young=tells) for tells in (False, True))
     assert plain.lowered
     assert (telling.lowered, telling.raised) == (plain.lowered, plain.raised)
-    assert [(one.want, one.slots, one.reason) for one in telling.unmet] == [(one.want, one.slots, one.reason) for one in plain.unmet]
+    assert [(one.demand, one.slots, one.reason) for one in telling.unmet] == [(one.demand, one.slots, one.reason) for one in plain.unmet]
 
 
 def test_a_tenants_own_minimum_run_time_counts_instead_of_the_one_of_all():
     held = (holding("batch", 4, since_ms=NOW_MS - 70_000),)
     longer, shorter = {"batch": QueueSettings(min_run_ms=80_000)}, {"batch": QueueSettings(min_run_ms=10_000)}
-    assert gpus_of(decide(company(vision=4, batch=0), held, (want("vision", 1),)).lowered) == {"batch": 3}
-    assert decide(company(vision=4, batch=0), held, (want("vision", 1),), settings=longer).lowered == ()
+    assert gpus_of(decide(company(vision=4, batch=0), held, (demand("vision", 1),)).lowered) == {"batch": 3}
+    assert decide(company(vision=4, batch=0), held, (demand("vision", 1),), settings=longer).lowered == ()
     young = (holding("batch", 4, since_ms=NOW_MS - 20_000),)
-    assert gpus_of(decide(company(vision=4, batch=0), young, (want("vision", 1),), settings=shorter).lowered) == {"batch": 3}
+    assert gpus_of(decide(company(vision=4, batch=0), young, (demand("vision", 1),), settings=shorter).lowered) == {"batch": 3}
 
 
 @pytest.mark.parametrize(
@@ -247,14 +247,14 @@ def test_a_tenants_own_minimum_run_time_counts_instead_of_the_one_of_all():
 def test_a_tenant_reclaims_as_it_says(reclaim: PreemptionMode, priority: int, lowered: dict[str, int]):
     settings = {"vision": QueueSettings(policies=Policies(reclaim=reclaim))}
     held = (holding("batch", 4, priority=2),)
-    answer = decide(company(vision=4, batch=0), held, (want("vision", 1, priority=priority),), settings=settings)
+    answer = decide(company(vision=4, batch=0), held, (demand("vision", 1, priority=priority),), settings=settings)
     assert gpus_of(answer.lowered) == lowered
 
 
 def test_urgent_work_of_the_same_tenant_takes_from_the_tenants_other_meshes():
-    answer = decide(company(vision=4), (holding("vision", 4, priority=1),), (want("vision", 1, priority=5),))
+    answer = decide(company(vision=4), (holding("vision", 4, priority=1),), (demand("vision", 1, priority=5),))
     assert [(target.mesh, target.amounts) for target in (*answer.lowered, *answer.raised)] == [("east", {"gpu": 3}), ("west", {"gpu": 1})]
-    assert decide(company(vision=4), (holding("vision", 4, priority=5),), (want("vision", 1, priority=5),)).lowered == ()
+    assert decide(company(vision=4), (holding("vision", 4, priority=5),), (demand("vision", 1, priority=5),)).lowered == ()
 
 
 @pytest.mark.parametrize(
@@ -267,15 +267,15 @@ def test_urgent_work_of_the_same_tenant_takes_from_the_tenants_other_meshes():
 def test_work_of_the_same_tenant_is_moved_to_where_it_is_more_urgent_as_its_tenant_says(within, lowered):
     settings = {"vision": QueueSettings(policies=Policies(within_queue=within))}
     held = (holding("vision", 4, priority=1),)
-    assert gpus_of(decide(company(vision=4), held, (want("vision", 1, priority=5),), settings=settings).lowered) == lowered
+    assert gpus_of(decide(company(vision=4), held, (demand("vision", 1, priority=5),), settings=settings).lowered) == lowered
 
 
 def test_borrowers_share_what_is_borrowed_and_stop_when_they_are_even():
     tree = company(idle=8, a=0, b=0)
-    answer = decide(tree, (holding("a", 8),), (want("b", 8),))
+    answer = decide(tree, (holding("a", 8),), (demand("b", 8),))
     assert (gpus_of(answer.lowered), gpus_of(answer.raised)) == ({"a": 4}, {"b": 4})
     even = (holding("a", 4), holding("b", 4))
-    assert decide(tree, even, (want("a", 4), want("b", 4, mesh="east"))).lowered == ()
+    assert decide(tree, even, (demand("a", 4), demand("b", 4, mesh="east"))).lowered == ()
 
 
 def used(tree: QuotaForest, **parts: int) -> PastUse:
@@ -294,15 +294,15 @@ def used(tree: QuotaForest, **parts: int) -> PastUse:
 )
 def test_where_the_past_counts(rules: Rules, raised: dict[str, int]):
     tree = company(idle=5, calm=0, new=0)
-    wants = (want("new", 4), want("calm", 4, mesh="east", since_ms=5))
-    answer = decide(tree, (holding("calm", 1),), wants, rules=rules, past=used(tree, calm=1, new=2))
+    demands = (demand("new", 4), demand("calm", 4, mesh="east", since_ms=5))
+    answer = decide(tree, (holding("calm", 1),), demands, rules=rules, past=used(tree, calm=1, new=2))
     assert gpus_of(answer.raised) == raised
 
 
 def test_where_the_past_counts_the_one_with_less_of_it_goes_first_and_priority_before_both():
     tree = company(idle=1, calm=0, hog=0)
-    past, first = used(tree, hog=500, calm=200), want("hog", 1)
-    for other, gets in ((want("calm", 1, since_ms=5), "calm"), (want("calm", 1, priority=-1), "hog")):
+    past, first = used(tree, hog=500, calm=200), demand("hog", 1)
+    for other, gets in ((demand("calm", 1, since_ms=5), "calm"), (demand("calm", 1, priority=-1), "hog")):
         assert gpus_of(decide(tree, (), (first, other), past=past).raised) == {gets: 1}
         assert gpus_of(decide(tree, (), (first, other)).raised) == {"hog": 1}
 
@@ -311,12 +311,12 @@ def test_in_the_contest_of_groups_a_group_stands_for_its_tenant_with_the_least_p
     groups = {name: ("acme", Quota(), 1) for name in ("one", "two")}
     teams = {name: (group, Quota(), 1) for name, group in (("a", "one"), ("b", "one"), ("c", "two"), ("d", "two"))}
     tree = forest(acme=(None, Quota(nominal=2), 1), **groups, **teams)
-    wants = tuple(want(name, 1) for name in "abcd")
-    assert gpus_of(decide(tree, (), wants, past=used(tree, a=400, b=300, c=100, d=900)).raised) == {"c": 1, "b": 1}
+    demands = tuple(demand(name, 1) for name in "abcd")
+    assert gpus_of(decide(tree, (), demands, past=used(tree, a=400, b=300, c=100, d=900)).raised) == {"c": 1, "b": 1}
 
 
 def test_without_fair_sharing_borrowers_keep_what_they_have():
-    assert decide(company(idle=8, a=0, b=0), (holding("a", 8),), (want("b", 8),), rules=Rules(fair_sharing=False)).lowered == ()
+    assert decide(company(idle=8, a=0, b=0), (holding("a", 8),), (demand("b", 8),), rules=Rules(fair_sharing=False)).lowered == ()
 
 
 def borrows(who: str = "vision", most: int | None = None, reclaim: PreemptionMode = PreemptionMode.ANY) -> dict[str, QueueSettings]:
@@ -335,7 +335,7 @@ def borrows(who: str = "vision", most: int | None = None, reclaim: PreemptionMod
 )
 def test_without_fair_sharing_an_urgent_borrower_takes_from_borrowers(priority: int, most: int | None, lowered: dict[str, int]):
     tree, held = company(idle=4, vision=0, batch=0), (holding("batch", 4, priority=2),)
-    answer = decide(tree, held, (want("vision", 1, priority=priority),), rules=BY_PRIORITY, settings=borrows(most=most))
+    answer = decide(tree, held, (demand("vision", 1, priority=priority),), rules=BY_PRIORITY, settings=borrows(most=most))
     assert gpus_of(answer.lowered) == lowered
     assert gpus_of(answer.raised) == ({"vision": 1} if lowered else {})
 
@@ -351,14 +351,14 @@ def test_without_fair_sharing_an_urgent_borrower_takes_from_borrowers(priority: 
 )
 def test_a_borrower_takes_from_nobody_by_priority(settings: dict[str, QueueSettings], rules: Rules):
     held = (holding("batch", 2), holding("vision", 2, priority=5))
-    answer = decide(company(idle=4, vision=0, batch=0), held, (want("vision", 1, priority=5),), rules=rules, settings=settings)
+    answer = decide(company(idle=4, vision=0, batch=0), held, (demand("vision", 1, priority=5),), rules=rules, settings=settings)
     assert answer.lowered == ()
 
 
 def test_an_urgent_borrower_takes_the_least_urgent_first_and_only_what_is_borrowed():
     held = (holding("a", 3, priority=1), holding("b", 3, priority=0), holding("c", 2, priority=4))
     tree = company(idle=4, vision=0, a=2, b=2, c=0)
-    answer = decide(tree, held, (want("vision", 9, priority=5),), rules=BY_PRIORITY, settings=borrows(most=3))
+    answer = decide(tree, held, (demand("vision", 9, priority=5),), rules=BY_PRIORITY, settings=borrows(most=3))
     assert gpus_of(answer.lowered) == {"a": 2, "b": 2}
 
 
@@ -370,20 +370,20 @@ def test_an_urgent_borrower_leaves_every_subtree_its_own():
         vision=("research", Quota(), 1),
         batch=("sales", Quota(), 1),
     )
-    answer = decide(tree, (holding("batch", 6),), (want("vision", 6, priority=5),), rules=BY_PRIORITY, settings=borrows())
+    answer = decide(tree, (holding("batch", 6),), (demand("vision", 6, priority=5),), rules=BY_PRIORITY, settings=borrows())
     assert gpus_of(answer.lowered) == {"batch": 3}
 
 
 def test_what_is_its_own_a_tenant_takes_back_from_any_work_also_where_it_borrows_by_priority_only():
     tree, held = company(vision=4, batch=0), (holding("batch", 4, priority=9),)
-    answer = decide(tree, held, (want("vision", 4),), rules=BY_PRIORITY, settings=borrows())
+    answer = decide(tree, held, (demand("vision", 4),), rules=BY_PRIORITY, settings=borrows())
     assert gpus_of(answer.lowered) == {"batch": 0}
 
 
 def test_a_gang_gets_all_or_nothing():
     tree = company(vision=4)
-    assert decide(tree, (holding("vision", 2),), (want("vision", 3, slots_min=3),)).raised == ()
-    assert gpus_of(decide(tree, (holding("vision", 1),), (want("vision", 3, slots_min=3),)).raised) == {"vision": 3}
+    assert decide(tree, (holding("vision", 2),), (demand("vision", 3, slots_min=3),)).raised == ()
+    assert gpus_of(decide(tree, (holding("vision", 1),), (demand("vision", 3, slots_min=3),)).raised) == {"vision": 3}
 
 
 @pytest.mark.parametrize(
@@ -407,7 +407,7 @@ def test_a_lease_gives_of_each_resource_what_is_short_of_it(held: dict[str, int]
 
 def test_what_can_never_be_is_told_from_what_cannot_be_now():
     tree = forest(acme=(None, Quota(), 1), vision=("acme", Quota(nominal=2), 1))
-    assert decide(tree, (), (want("vision", 1, gpus=3),)).unmet[0].reason is Reason.QUOTA_TOO_SMALL
+    assert decide(tree, (), (demand("vision", 1, gpus=3),)).unmet[0].reason is Reason.QUOTA_TOO_SMALL
 
 
 @pytest.mark.parametrize(
@@ -416,7 +416,7 @@ def test_what_can_never_be_is_told_from_what_cannot_be_now():
     ids=["hold", "drain"],
 )
 def test_a_tenant_that_is_held_gets_nothing_new_and_one_that_is_drained_gives_all_back(stop: Stop, left: int | None, reason: Reason):
-    answer = decide(company(vision=4), (holding("vision", 2),), (want("vision", 1),), settings={"vision": QueueSettings(stop=stop)})
+    answer = decide(company(vision=4), (holding("vision", 2),), (demand("vision", 1),), settings={"vision": QueueSettings(stop=stop)})
     assert gpus_of(answer.lowered).get("vision") == left
     assert answer.raised == ()
     assert answer.unmet[0].reason is reason
@@ -424,7 +424,7 @@ def test_a_tenant_that_is_held_gets_nothing_new_and_one_that_is_drained_gives_al
 
 def test_an_urgent_claimant_takes_what_it_needs_at_once_from_several():
     tree = company(vision=6, a=0, b=0, c=0)
-    answer = decide(tree, (holding("a", 2), holding("b", 2), holding("c", 2)), (want("vision", 6, slots_min=6),), rules=MESH)
+    answer = decide(tree, (holding("a", 2), holding("b", 2), holding("c", 2)), (demand("vision", 6, slots_min=6),), rules=MESH)
     assert gpus_of(answer.lowered) == {"a": 0, "b": 0, "c": 0}
     assert gpus_of(answer.raised) == {"vision": 6}
 
@@ -452,43 +452,43 @@ def test_a_cut_of_one_resource_takes_nothing_of_the_others():
 @pytest.mark.parametrize("meshes", [1, 2, 5])
 def test_after_a_cut_who_is_entitled_gets_its_own_back_together_with_what_is_too_much(meshes: int):
     held = tuple(holding("batch", 10 // meshes, mesh=f"mesh{number}") for number in range(meshes))
-    answer = decide(company(vision=3, batch=3), held, (want("vision", 2),))
+    answer = decide(company(vision=3, batch=3), held, (demand("vision", 2),))
     assert gpus_of(answer.raised) == {"vision": 2}
     assert sum(10 // meshes - target.amounts.get("gpu", 0) for target in answer.lowered) == 6
 
 
 def test_after_a_cut_nobody_is_brought_below_its_own_for_what_others_hold_too_much():
     held = (holding("silent", 7, is_fixed=True), holding("batch", 4))
-    answer = decide(company(vision=3, batch=3, silent=0), held, (want("vision", 2),))
+    answer = decide(company(vision=3, batch=3, silent=0), held, (demand("vision", 2),))
     assert (answer.lowered, answer.raised) == ((), ())
 
 
 def test_where_the_mesh_is_full_only_what_gives_way_there_helps():
     tree = company(vision=2, a=0, b=0, free=4)
     held = (holding("a", 2, mesh="west", token=1), holding("b", 1, mesh="east", token=2))
-    assert gpus_of(decide(tree, held, (want("vision", 1),)).raised) == {"vision": 1}  # There is quota, and room.
-    crowded = decide(tree, held, (want("vision", 1, is_crowded=True),))
+    assert gpus_of(decide(tree, held, (demand("vision", 1),)).raised) == {"vision": 1}  # There is quota, and room.
+    crowded = decide(tree, held, (demand("vision", 1, is_crowded=True),))
     assert gpus_of(crowded.lowered) == {"a": 1}
     assert gpus_of(crowded.raised) == {"vision": 1}
 
 
 @pytest.mark.parametrize("held", [5, 7, 8])
 def test_on_a_mesh_without_room_for_a_slot_others_give_what_is_missing_of_it(held: int):
-    crowded = want("vision", 1, gpus=4, is_crowded=True, free={"gpu": 8 - held})
+    crowded = demand("vision", 1, gpus=4, is_crowded=True, free={"gpu": 8 - held})
     answer = decide(company(vision=4, batch=4), (holding("batch", held, mesh="west"),), (crowded,))
     assert (gpus_of(answer.lowered), gpus_of(answer.raised)) == ({"batch": 4}, {"vision": 4})
 
 
 def test_the_room_that_a_mesh_has_left_is_promised_once():
     held = (holding("batch", 7, mesh="west"),)
-    wants = tuple(want(name, 1, gpus=2, is_crowded=True, free={"gpu": 1}) for name in ("nlp", "vision"))
-    answer = decide(company(vision=8, nlp=8, batch=0), held, wants)
+    demands = tuple(demand(name, 1, gpus=2, is_crowded=True, free={"gpu": 1}) for name in ("nlp", "vision"))
+    answer = decide(company(vision=8, nlp=8, batch=0), held, demands)
     assert (gpus_of(answer.lowered), gpus_of(answer.raised)) == ({"batch": 4}, {"nlp": 2, "vision": 2})
 
 
 def test_quota_that_is_missing_beside_the_room_of_a_full_mesh_comes_from_wherever_it_was_borrowed():
     held = (holding("batch", 3, mesh="west", token=1), holding("batch", 5, mesh="east", token=9))
-    crowded = want("vision", 1, gpus=4, is_crowded=True, free={"gpu": 3})
+    crowded = demand("vision", 1, gpus=4, is_crowded=True, free={"gpu": 3})
     answer = decide(company(vision=4, batch=4), held, (crowded,))
     assert {target.mesh: target.amounts["gpu"] for target in answer.lowered} == {"west": 2, "east": 2}
     assert gpus_of(answer.raised) == {"vision": 4}
@@ -496,16 +496,16 @@ def test_quota_that_is_missing_beside_the_room_of_a_full_mesh_comes_from_whereve
 
 def test_nobody_on_a_full_mesh_gives_way_while_the_quota_that_is_missing_too_is_not_to_be_had():
     held = (holding("batch", 2, mesh="west"), holding("silent", 4, is_fixed=True))
-    crowded = want("vision", 1, gpus=2, is_crowded=True, free={"gpu": 1})
+    crowded = demand("vision", 1, gpus=2, is_crowded=True, free={"gpu": 1})
     answer = decide(company(vision=6, batch=0, silent=0), held, (crowded,))
     assert gpus_of(answer.lowered) == {"batch": 0}  # Of quota nothing is free, so both have to come back.
-    bigger = want("vision", 1, gpus=3, is_crowded=True, free={"gpu": 1})
+    bigger = demand("vision", 1, gpus=3, is_crowded=True, free={"gpu": 1})
     assert decide(company(vision=6, batch=0, silent=0), held, (bigger,)).lowered == ()
 
 
 def test_a_tenant_does_not_take_from_the_very_lease_that_is_to_grow():
     full = (holding("vision", 2, mesh="west"),)
-    answer = decide(company(vision=4), full, (want("vision", 1, priority=9, is_crowded=True),))
+    answer = decide(company(vision=4), full, (demand("vision", 1, priority=9, is_crowded=True),))
     assert (answer.lowered, answer.raised) == ((), ())
     assert answer.unmet[0].reason is Reason.CAPACITY_BUSY
 
@@ -513,59 +513,59 @@ def test_a_tenant_does_not_take_from_the_very_lease_that_is_to_grow():
 @pytest.mark.parametrize(("stop", "reason"), [(Stop.HOLD, Reason.TENANT_SUSPENDED), (Stop.DRAIN, Reason.TENANT_DRAINED)])
 def test_a_stop_holds_for_all_below_the_tenant(stop: Stop, reason: Reason):
     tree = forest(acme=(None, Quota(nominal=4), 1), lab=("acme", Quota(), 1), nlp=("lab", Quota(), 1), sales=("acme", Quota(), 1))
-    answer = decide(tree, (holding("nlp", 1),), (want("nlp", 1), want("sales", 1)), settings={"lab": QueueSettings(stop=stop)})
-    assert [(unmet.want.tenant, unmet.reason) for unmet in answer.unmet] == [("nlp", reason)]
+    answer = decide(tree, (holding("nlp", 1),), (demand("nlp", 1), demand("sales", 1)), settings={"lab": QueueSettings(stop=stop)})
+    assert [(unmet.demand.tenant, unmet.reason) for unmet in answer.unmet] == [("nlp", reason)]
     assert gpus_of(answer.raised) == {"sales": 1}
     assert gpus_of(answer.lowered) == ({"nlp": 0} if stop is Stop.DRAIN else {})
 
 
 def test_who_has_waited_longer_than_its_tenant_likes_goes_before_the_more_urgent():
     tree = forest(acme=(None, Quota(nominal=2), 1), old=("acme", Quota(), 1), new=("acme", Quota(), 1))
-    wants = (want("old", 1, gpus=2, since_ms=NOW_MS - 5_000), want("new", 2, priority=9, since_ms=NOW_MS))
-    assert gpus_of(decide(tree, (), wants).raised) == {"new": 2}
-    assert gpus_of(decide(tree, (), wants, settings={"old": QueueSettings(max_wait_ms=5_000)}).raised) == {"old": 2}
-    assert gpus_of(decide(tree, (), wants, settings={"old": QueueSettings(max_wait_ms=5_001)}).raised) == {"new": 2}
+    demands = (demand("old", 1, gpus=2, since_ms=NOW_MS - 5_000), demand("new", 2, priority=9, since_ms=NOW_MS))
+    assert gpus_of(decide(tree, (), demands).raised) == {"new": 2}
+    assert gpus_of(decide(tree, (), demands, settings={"old": QueueSettings(max_wait_ms=5_000)}).raised) == {"old": 2}
+    assert gpus_of(decide(tree, (), demands, settings={"old": QueueSettings(max_wait_ms=5_001)}).raised) == {"new": 2}
 
 
 def test_while_the_overdue_does_not_fit_the_room_that_it_lacks_is_promised_to_nobody():
     tree = forest(acme=(None, Quota(nominal=3), 1), old=("acme", Quota(), 1), new=("acme", Quota(), 1))
-    wants = (want("old", 1, gpus=2), want("new", 1))
+    demands = (demand("old", 1, gpus=2), demand("new", 1))
     held = (holding("new", 2, since_ms=NOW_MS),)
-    answer = decide(tree, held, wants, settings={"old": QueueSettings(max_wait_ms=1)})
+    answer = decide(tree, held, demands, settings={"old": QueueSettings(max_wait_ms=1)})
     assert (gpus_of(answer.raised), gpus_of(answer.lowered)) == ({}, {})
-    assert ("old", Reason.QUOTA_EXHAUSTED) in [(unmet.want.tenant, unmet.reason) for unmet in answer.unmet]
+    assert ("old", Reason.QUOTA_EXHAUSTED) in [(unmet.demand.tenant, unmet.reason) for unmet in answer.unmet]
 
 
 def test_what_could_never_be_held_keeps_nobody_waiting():
     tree = forest(acme=(None, Quota(nominal=3), 1), old=("acme", Quota(), 1), new=("acme", Quota(), 1))
-    answer = decide(tree, (), (want("old", 1, gpus=4), want("new", 1)), settings={"old": QueueSettings(max_wait_ms=1)})
+    answer = decide(tree, (), (demand("old", 1, gpus=4), demand("new", 1)), settings={"old": QueueSettings(max_wait_ms=1)})
     assert gpus_of(answer.raised) == {"new": 1}
 
 
 def test_who_is_overdue_on_a_full_mesh_goes_first_for_what_gives_way_there_and_keeps_no_quota_from_others():
     tree = forest(acme=(None, Quota(nominal=4), 1), old=("acme", Quota(), 1), new=("acme", Quota(), 1))
-    wants = (want("old", 1, mesh="west", is_crowded=True), want("new", 4, mesh="east"))
-    answer = decide(tree, (), wants, settings={"old": QueueSettings(max_wait_ms=1)})
+    demands = (demand("old", 1, mesh="west", is_crowded=True), demand("new", 4, mesh="east"))
+    answer = decide(tree, (), demands, settings={"old": QueueSettings(max_wait_ms=1)})
     assert gpus_of(answer.raised) == {"new": 4}
-    assert [(unmet.want.tenant, unmet.reason) for unmet in answer.unmet] == [("old", Reason.CAPACITY_BUSY)]
+    assert [(unmet.demand.tenant, unmet.reason) for unmet in answer.unmet] == [("old", Reason.CAPACITY_BUSY)]
 
 
 def test_an_urgent_want_that_nobody_gives_way_to_hides_no_other_of_its_lease():
     held = (holding("batch", 4),)
-    answer = decide(company(vision=2, batch=2), held, (want("vision", 1, gpus=3, priority=9), want("vision", 2)))
+    answer = decide(company(vision=2, batch=2), held, (demand("vision", 1, gpus=3, priority=9), demand("vision", 2)))
     assert (gpus_of(answer.lowered), gpus_of(answer.raised)) == ({"batch": 2}, {"vision": 2})
-    assert [(unmet.want.priority, unmet.slots, unmet.reason) for unmet in answer.unmet] == [(9, 1, Reason.QUOTA_EXHAUSTED)]
+    assert [(unmet.demand.priority, unmet.slots, unmet.reason) for unmet in answer.unmet] == [(9, 1, Reason.QUOTA_EXHAUSTED)]
 
 
 def test_all_that_a_tenant_owns_comes_back_in_one_round_whatever_it_is_wanted_for():
     held = tuple(holding("batch", 5, mesh=f"east{number}") for number in range(4))
-    wants = (want("vision", 7, priority=3), want("vision", 5), want("vision", 4, gpus=2))
-    answer = decide(company(vision=20, batch=0), held, wants)
+    demands = (demand("vision", 7, priority=3), demand("vision", 5), demand("vision", 4, gpus=2))
+    answer = decide(company(vision=20, batch=0), held, demands)
     assert (gpus_of(answer.raised), answer.unmet) == ({"vision": 20}, ())
 
 
 def test_room_that_was_thought_to_be_taken_and_is_not_needs_nobody_to_give_any():
-    thought_full = want("vision", 2, is_crowded=True, free={"gpu": 8})
+    thought_full = demand("vision", 2, is_crowded=True, free={"gpu": 8})
     assert gpus_of(decide(company(vision=4), (), (thought_full,)).raised) == {"vision": 2}
-    hopeless = decide(company(vision=1), (), (want("vision", 2, is_crowded=True, free={"gpu": 8}),))
+    hopeless = decide(company(vision=1), (), (demand("vision", 2, is_crowded=True, free={"gpu": 8}),))
     assert (gpus_of(hopeless.raised), [unmet.reason for unmet in hopeless.unmet]) == ({"vision": 1}, [Reason.QUOTA_EXHAUSTED])

@@ -57,16 +57,16 @@ class Mesh:
     def hear(self, response: LedgerResponse) -> None:
         self.leases.update({lease.tenant: lease for lease in response.leases})
 
-    def beat(self, *wants: QuotaDemand, acks: tuple[Kept, ...] = ()) -> None:
+    def beat(self, *demands: QuotaDemand, acks: tuple[Kept, ...] = ()) -> None:
         self.beats += 1
-        self.hear(self.store.heartbeat(self.session, self.record, Beat(number=self.beats, acks=acks, wants=wants)))
+        self.hear(self.store.heartbeat(self.session, self.record, Beat(number=self.beats, acks=acks, demands=demands)))
 
-    def want(self, tenant: TenantPath, slots: int, priority: int = 0) -> QuotaDemand:
+    def demand(self, tenant: TenantPath, slots: int, priority: int = 0) -> QuotaDemand:
         lease = self.leases.get(tenant)
         return QuotaDemand(tenant=tenant, flavor=A100, slot=GPU, slots=slots, priority=priority, version=lease.version if lease else 0)
 
     def acquire(self, tenant: TenantPath, slots: int, priority: int = 0) -> object:
-        acquired = self.store.acquire(self.session, (self.want(tenant, slots, priority),))
+        acquired = self.store.acquire(self.session, (self.demand(tenant, slots, priority),))
         self.hear(acquired.response)
         return acquired.answers[0]
 
@@ -109,7 +109,7 @@ def test_work_under_a_lease_that_is_taken_back_has_the_minimum_run_time_on_top(s
     for _ in range(10):  # The lease is old by now, whatever it pays for.
         clock.advance(10_000)
         east.beat()
-        west.beat(west.want(VISION, 1))
+        west.beat(west.demand(VISION, 1))
     seat.tick()
     east.beat()
     assert east.leases[BATCH].target["gpu"] == 3 * GPU["gpu"]
@@ -125,7 +125,7 @@ def test_what_a_drained_tenant_was_given_time_for_it_gives_up_at_once(store, clo
     for _ in range(10):
         clock.advance(10_000)
         east.beat()
-        west.beat(west.want(VISION, 4))
+        west.beat(west.demand(VISION, 4))
     seat.tick()
     east.beat()
     assert (east.leases[BATCH].target["gpu"], east.leases[BATCH].shrink_ms) == (0, 2 * TTL_MS + 90_000)
@@ -143,7 +143,7 @@ def test_a_cut_by_choice_waits_for_nobody(store, clock):
     seat = PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=orders)
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     east.acquire(BATCH, 4)
-    west.beat(west.want(VISION, 1))
+    west.beat(west.demand(VISION, 1))
     less = Tenant(path=BATCH, parent=ACME, quotas={(A100, "gpu"): Quota(nominal=0, borrowing_limit=GPU["gpu"])})
     store.configure(TenantTree([TREE.tenant(ACME), TREE.tenant(VISION), less]))
     seat.tick()
@@ -162,10 +162,10 @@ def test_what_was_borrowed_on_one_mesh_is_reclaimed_for_its_owner_on_another(sto
 
     east.beat()
     assert (east.held(BATCH), east.leases[BATCH].target["gpu"]) == (4, GPU["gpu"])
-    west.beat(west.want(VISION, 3))
+    west.beat(west.demand(VISION, 3))
     assert west.held(VISION) == 0  # Nothing is free before the borrower has let go.
     east.beat(acks=east.obey())
-    west.beat(west.want(VISION, 3))
+    west.beat(west.demand(VISION, 3))
     assert (east.held(BATCH), west.held(VISION)) == (1, 3)
     assert seat.tick() is None or not seat.tick().lowered  # Nothing is left to do.
 
@@ -204,7 +204,7 @@ def test_what_is_freed_for_the_owner_cannot_be_taken_by_others(store: MemoryStor
     east.beat()
     east.beat(acks=east.obey())
     assert north.acquire(BATCH, 4).reason is Reason.QUOTA_EXHAUSTED
-    west.beat(west.want(VISION, 4))
+    west.beat(west.demand(VISION, 4))
     assert (west.held(VISION), north.held(BATCH)) == (4, 0)
 
 
@@ -350,7 +350,7 @@ def test_a_target_that_the_ledger_refuses_is_named_and_costs_no_other_its_own(cl
     own = {(A100, "gpu"): Quota(nominal=GPU["gpu"])}
     store.configure(TenantTree([TREE.tenants[ACME], *(Tenant(path=path, parent=ACME, quotas=own) for path in teams)]))
     east = Mesh(store, MeshId("east"), gpus=len(teams))
-    east.beat(*(east.want(path, 1) for path in teams))
+    east.beat(*(east.demand(path, 1) for path in teams))
     with capture_logs() as response:
         PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=AT_ONCE).tick()
     east.beat()
@@ -383,8 +383,8 @@ def test_weights_that_are_published_anew_count_from_the_next_plan(store: MemoryS
     store.configure(TenantTree([*TREE.tenants.values(), more]))
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     orders.publish(StandingOrders(weights={BATCH: Fraction(3)}))
-    east.beat(east.want(BATCH, 4))
-    west.beat(west.want(more.path, 4))
+    east.beat(east.demand(BATCH, 4))
+    west.beat(west.demand(more.path, 4))
     answer = seat.tick()
     assert answer is not None
     assert {target.tenant: target.amounts["gpu"] // GPU["gpu"] for target in answer.raised} == {BATCH: 3, more.path: 1}

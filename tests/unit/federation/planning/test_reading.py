@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from federation.planning.reading import wants_of
-from federation.snapshot import FederationSnapshot, LeaseView, MeshRecord, MeshView, PoolRecord, WantView
+from federation.planning.reading import demands_of
+from federation.snapshot import DemandView, FederationSnapshot, LeaseView, MeshRecord, MeshView, PoolRecord
 from federation.tenants import Tenant, TenantTree
 from mesh.resources import NOTHING, ResourceSet
 
@@ -14,16 +14,16 @@ def cpu(count):
     return ResourceSet.of({"cpu": count})
 
 
-def want(slots=1, slot=1, priority=0, waiting_ms=0, tenant=LAB, beyond=0):
+def demand(slots=1, slot=1, priority=0, waiting_ms=0, tenant=LAB, beyond=0):
     about = {"slots": slots, "priority": priority, "waiting_ms": waiting_ms, "beyond": beyond}
-    return WantView(mesh=HERE, tenant=tenant, flavor="red", slot=cpu(slot), **about)
+    return DemandView(mesh=HERE, tenant=tenant, flavor="red", slot=cpu(slot), **about)
 
 
 def lease(held, target, tenant=LAB, mesh=HERE):
     return LeaseView(lease="x", tenant=tenant, mesh=mesh, flavor="red", amounts=cpu(held), target=cpu(target), token=1)
 
 
-def parts(*wants, leases=(), pools=((64, 0),), cluster_answers=True):
+def parts(*demands, leases=(), pools=((64, 0),), cluster_answers=True):
     """Pools as (capacity, used)."""
     records = tuple(PoolRecord(pool=f"p{at}", flavor="red", capacity=cpu(has), used=cpu(used)) for at, (has, used) in enumerate(pools))
     record = MeshRecord(mesh=HERE, labels={}, pools=records, cluster="c", cluster_answers=cluster_answers)
@@ -32,60 +32,60 @@ def parts(*wants, leases=(), pools=((64, 0),), cluster_answers=True):
         tree=TenantTree([Tenant(path=LAB, parent=None), Tenant(path="shop", parent=None)]),
         meshes=(MeshView(record=record, incarnation=1, alive=True, heartbeat_age_ms=0),),
         leases=leases,
-        wants=wants,
+        demands=demands,
     )
-    return wants_of(snapshot)
+    return demands_of(snapshot)
 
 
-def read(*wants, **about):
+def read(*demands, **about):
     """As (CPUs of a slot, slots, priority, has room, CPUs free)."""
-    found = parts(*wants, **about)
+    found = parts(*demands, **about)
     return [(one.slot["cpu"] // 10_000, one.slots, one.priority, not one.is_crowded, one.free.get("cpu", 0) // 10_000) for one in found]
 
 
 def test_what_ison_its_way_to_a_lease_comes_off_its_wants_once_the_most_urgent_first():
-    assert read(want(5, priority=1), want(5, priority=9), leases=(lease(2, 9),)) == [(1, 3, 1, True, 0)]
+    assert read(demand(5, priority=1), demand(5, priority=9), leases=(lease(2, 9),)) == [(1, 3, 1, True, 0)]
 
 
 def test_what_is_too_little_for_the_most_urgent_ison_its_way_to_the_next():
-    assert read(want(1, slot=4, priority=9), want(5), leases=(lease(0, 3),)) == [(4, 1, 9, True, 0), (1, 2, 0, True, 0)]
+    assert read(demand(1, slot=4, priority=9), demand(5), leases=(lease(0, 3),)) == [(4, 1, 9, True, 0), (1, 2, 0, True, 0)]
 
 
 def test_of_equally_urgent_wants_the_oldest_comes_first():
-    wants = want(1, slot=2, waiting_ms=5), want(1, slot=3, waiting_ms=7)
-    assert read(*wants, leases=(lease(0, 3),)) == [(2, 1, 0, True, 0)]
+    demands = demand(1, slot=2, waiting_ms=5), demand(1, slot=3, waiting_ms=7)
+    assert read(*demands, leases=(lease(0, 3),)) == [(2, 1, 0, True, 0)]
 
 
 def test_what_there_is_no_room_for_is_a_want_of_its_own_that_knows_all_that_is_free():
-    assert read(want(20), pools=((24, 16),)) == [(1, 8, 0, True, 0), (1, 12, 0, False, 8)]
+    assert read(demand(20), pools=((24, 16),)) == [(1, 8, 0, True, 0), (1, 12, 0, False, 8)]
 
 
 def test_room_is_counted_once_for_all_wants_of_a_tenant_and_which_tenant_gets_it_is_not_decided_here():
-    found = read(want(6, priority=1), want(6, priority=9), pools=((8, 0),))
+    found = read(demand(6, priority=1), demand(6, priority=9), pools=((8, 0),))
     assert found == [(1, 6, 9, True, 0), (1, 2, 1, True, 0), (1, 4, 1, False, 8)]
-    rivals = parts(want(6, priority=1), want(6, priority=9, tenant="shop"), pools=((8, 0),), leases=(lease(0, 1, tenant="other"),))
+    rivals = parts(demand(6, priority=1), demand(6, priority=9, tenant="shop"), pools=((8, 0),), leases=(lease(0, 1, tenant="other"),))
     assert [(one.tenant, one.slots, one.room) for one in rivals] == [("shop", 6, {"cpu": 70_000}), (LAB, 6, {"cpu": 70_000})]
 
 
 def test_room_that_is_promised_to_others_is_none():
-    assert read(want(6), leases=(lease(0, 5, tenant="shop"),), pools=((8, 0),)) == [(1, 3, 0, True, 0), (1, 3, 0, False, 3)]
+    assert read(demand(6), leases=(lease(0, 5, tenant="shop"),), pools=((8, 0),)) == [(1, 3, 0, True, 0), (1, 3, 0, False, 3)]
 
 
 def test_a_slot_has_to_fit_into_one_pool():
-    assert read(want(3, slot=3), pools=((4, 0), (8, 4))) == [(3, 2, 0, True, 0), (3, 1, 0, False, 4)]
+    assert read(demand(3, slot=3), pools=((4, 0), (8, 4))) == [(3, 2, 0, True, 0), (3, 1, 0, False, 4)]
 
 
 def test_what_waits_beyond_is_told_with_one_part_only():
-    assert [one.beyond for one in parts(want(20, beyond=7), pools=((24, 16),))] == [0, 7]
-    assert [one.beyond for one in parts(want(8, beyond=7), pools=((24, 16),))] == [7]
+    assert [one.beyond for one in parts(demand(20, beyond=7), pools=((24, 16),))] == [0, 7]
+    assert [one.beyond for one in parts(demand(8, beyond=7), pools=((24, 16),))] == [7]
 
 
 def test_what_is_held_by_nobody_is_noton_its_way():
-    assert read(want(2), leases=(LeaseView(lease="x", tenant=LAB, mesh=HERE, flavor="red", amounts=NOTHING, token=1),)) == [
+    assert read(demand(2), leases=(LeaseView(lease="x", tenant=LAB, mesh=HERE, flavor="red", amounts=NOTHING, token=1),)) == [
         (1, 2, 0, True, 0)
     ]
 
 
 def test_for_a_mesh_that_can_start_nothing_nobody_gives_way():
-    assert read(want(), cluster_answers=True) == [(1, 1, 0, True, 0)]
-    assert read(want(), cluster_answers=False) == []
+    assert read(demand(), cluster_answers=True) == [(1, 1, 0, True, 0)]
+    assert read(demand(), cluster_answers=False) == []

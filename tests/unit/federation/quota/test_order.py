@@ -19,9 +19,9 @@ def test_what_a_head_asks_nothing_of_does_not_make_it_a_borrower():
         "y": QuotaNode(parent="all", blue=0, weight=Fraction(100)),
     }
     snapshot = snapshot_of([runs(work("x0", "x", 1), key=BLUE)], replace(KUEUE, fair_sharing=True), **tree)
-    wants = {"x": {RED: 4, BLUE: 0}, "y": {RED: 4}}
+    demands = {"x": {RED: 4, BLUE: 0}, "y": {RED: 4}}
     heads = [
         Nomination(workload=work(name, name, 4), assignment=Assignment(sets=(), amounts=amounts, mode=Mode.FIT))
-        for name, amounts in wants.items()
+        for name, amounts in demands.items()
     ]
     assert [one.workload.queue for one in FairOrder(snapshot, heads, PastUse(half_life_ms=0))] == ["x", "y"]

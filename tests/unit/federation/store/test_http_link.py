@@ -243,9 +243,9 @@ def test_a_session_goes_without_what_its_join_was_told(link, roots):
 
 
 def test_more_wants_than_a_heartbeat_tells_are_not_even_sent(link, roots):
-    want = QuotaDemand(tenant=TenantPath("acme"), flavor=FlavorName("cpu"), slot=ResourceSet.of({"cpu": 1}))
+    demand = QuotaDemand(tenant=TenantPath("acme"), flavor=FlavorName("cpu"), slot=ResourceSet.of({"cpu": 1}))
     with pytest.raises(BatchTooLarge):
-        HttpLedger(link).heartbeat(SESSION, RECORD, Beat(number=1, wants=(want,) * (ROWS_SENT_MAX + 1)))
+        HttpLedger(link).heartbeat(SESSION, RECORD, Beat(number=1, demands=(demand,) * (ROWS_SENT_MAX + 1)))
     assert roots.asked == []
 
 

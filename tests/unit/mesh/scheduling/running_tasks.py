@@ -18,7 +18,7 @@ def runs(task="t", **facts):
     return Candidate(task=task, resources=ResourceSet.of(amounts), **kept)
 
 
-def wants(priority=9.0, **facts):
+def demand(priority=9.0, **facts):
     return Preemptor(**({"task": "new", "label": "", "pool": "p", "priority": priority} | facts))
 
 
@@ -27,12 +27,12 @@ def cpu(count):
 
 
 def verdict_on(candidate, preemptor=None, rules=RULES, **more):
-    return evaluate(preemptor or wants(), [candidate], rules, NOW_MS, **more)[0].verdict
+    return evaluate(preemptor or demand(), [candidate], rules, NOW_MS, **more)[0].verdict
 
 
 def choose(candidates, *, wanted=1, short=NOTHING, free=None, rules=RULES, preemptor=None, **more):
     """Dry run and plan; every row without anything free, unless told otherwise."""
-    preemptor = preemptor or wants()
+    preemptor = preemptor or demand()
     free = {row: {"cpu": 10_000 * free.get(row, 0)} for row in {*free, *(one.row for one in candidates)}} if free is not None else None
     by_row = free if free is not None else {one.row: {} for one in candidates}
     wanted = wanted if isinstance(wanted, ResourceSet) else cpu(wanted)

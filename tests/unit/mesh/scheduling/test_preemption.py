@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from running_tasks import NOW_MS, RULES, choose, runs, verdict_on, victims, wants
+from running_tasks import NOW_MS, RULES, choose, demand, runs, verdict_on, victims
 
 from mesh.reasons import Reason
 from mesh.scheduling.preemption import (
@@ -122,7 +122,7 @@ def test_a_score_that_is_no_number_never_preempts():
 
 
 def test_the_dry_run_tells_of_every_candidate_in_words():
-    reported = evaluate(wants(), [runs("a"), runs("b", priority=9.0), runs("c", pool="q")], RULES, NOW_MS)
+    reported = evaluate(demand(), [runs("a"), runs("b", priority=9.0), runs("c", pool="q")], RULES, NOW_MS)
     assert [(one.candidate.task, one.is_eligible) for one in reported] == [("a", True), ("b", False), ("c", False)]
     assert [one.words for one in reported] == [
         "its score is 8.000",
@@ -178,5 +178,5 @@ def test_a_thousand_candidates_are_scored_once_each():
     """The peer asked another process about each, 2.5 s for a thousand; here nobody is asked."""
     asked = []
     crowd = [runs(f"t{place}", row=place % 50, priority=float(place % 7)) for place in range(1_000)]
-    scored = evaluate(wants(), crowd, RULES, NOW_MS, scorer=lambda *facts: asked.append(facts) or score(*facts))
+    scored = evaluate(demand(), crowd, RULES, NOW_MS, scorer=lambda *facts: asked.append(facts) or score(*facts))
     assert len(asked) == len(scored) == 1_000

@@ -96,10 +96,10 @@ def test_s28_a_new_node_gets_all_infeasible_tasks_that_it_could_hold_and_one_rea
 
 def test_s28_a_node_that_grew_gets_what_was_infeasible_before():
     table = table_of(new=some(cpu=1))
-    wants = task("a", some(licence=2))
-    assert spill_over([wants], [], table, NEW) == ()
+    demand = task("a", some(licence=2))
+    assert spill_over([demand], [], table, NEW) == ()
     table.update_resource(NEW, "licence", 30_000)
-    assert spill_over([wants], [], table, NEW) == ("a",)
+    assert spill_over([demand], [], table, NEW) == ("a",)
 
 
 def test_s28_a_spilled_load_is_seen_by_the_next_schedule():

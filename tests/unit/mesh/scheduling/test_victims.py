@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from running_tasks import NOW_MS, RULES, choose, cpu, runs, verdict_on, victims, wants
+from running_tasks import NOW_MS, RULES, choose, cpu, demand, runs, verdict_on, victims
 
 from mesh.nodes import NodeTable
 from mesh.reasons import Reason
@@ -101,8 +101,8 @@ def test_room_and_quota_may_come_from_different_nodes():
         pool="p",
         pool_short=cpu(1),
         free_by_row={0: {}},
-        scored=evaluate(wants(), [runs("room", pool="q", row=0), runs("quota", row=1)], rules, NOW_MS),
-        preemptor=wants(),
+        scored=evaluate(demand(), [runs("room", pool="q", row=0), runs("quota", row=1)], rules, NOW_MS),
+        preemptor=demand(),
         rules=rules,
     )
     assert victims(only_row_0) == {"room", "quota"}

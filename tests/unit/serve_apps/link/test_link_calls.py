@@ -50,7 +50,7 @@ SESSION = Session(mesh=EAST, incarnation=5, ttl_ms=1_000, epoch=1, ledger="l")
 WANT = QuotaDemand(tenant=TenantPath("acme"), flavor=CPU, slot=ONE)
 LEASE = Lease(tenant=TenantPath("acme"), mesh=EAST, flavor=CPU, held=ONE, target=ONE, token=7, version=8)
 CLAIMED = Claim(stage=StageId("s"), mesh=EAST, incarnation=5, token=9)
-BEAT = Beat(number=1, acks=(Kept(tenant=TenantPath("acme"), flavor=CPU, version=8, amounts=ONE),), wants=(WANT,), claims=(LEASE,))
+BEAT = Beat(number=1, acks=(Kept(tenant=TenantPath("acme"), flavor=CPU, version=8, amounts=ONE),), demands=(WANT,), claims=(LEASE,))
 FAILED = NodeFailed(
     stage=StageId("s"), node="n", attempt=1, started_ms=1, finished_ms=2,
     failure=Failure(reason=Reason.USER_ERROR, type_name="ValueError", message="m" * 40_000, traceback="t" * 40_000),
@@ -59,7 +59,7 @@ FAILED = NodeFailed(
 SAID = [
     (JOIN, Join(record=RECORD, seen=3)),
     (HEARTBEAT, Heartbeat(session=SESSION, record=RECORD, beat=BEAT)),
-    (ACQUIRE, Acquire(session=SESSION, wants=(WANT, replace(WANT, slots=0)))),
+    (ACQUIRE, Acquire(session=SESSION, demands=(WANT, replace(WANT, slots=0)))),
     (CLAIM, ClaimStage(session=SESSION, stage=StageId("s"), lease=LEASE)),
     (CLAIM, ClaimStage(session=SESSION, stage=StageId("s"), lease=None)),
     (REPORT, Report(claim=CLAIMED, batch=1, messages=(FAILED,))),
@@ -181,7 +181,7 @@ def test_no_other_cursor_than_one_of_a_mailbox_is_taken(cursor):
 
 def test_no_version_is_negative():
     for verb, asked in (
-        (ACQUIRE, Acquire(session=SESSION, wants=(replace(WANT, version=-1),))),
+        (ACQUIRE, Acquire(session=SESSION, demands=(replace(WANT, version=-1),))),
         (RELEASE, Release(session=SESSION, parts=(Kept(tenant=TenantPath("acme"), flavor=CPU, version=-1, amounts=ONE),))),
     ):
         with pytest.raises(MalformedCall, match="version"):
@@ -191,12 +191,12 @@ def test_no_version_is_negative():
 @pytest.mark.parametrize("name", ["a|b", "a\nb", "\x00", "a\u2029b"])
 @pytest.mark.parametrize("changed", ["tenant", "flavor", "slot"])
 def test_names_that_no_row_could_hold_are_refused_before_any_script(changed, name):
-    want = replace(WANT, **{changed: ResourceSet({name: 1}) if changed == "slot" else name})
+    demand = replace(WANT, **{changed: ResourceSet({name: 1}) if changed == "slot" else name})
     for verb, asked in (
-        (ACQUIRE, Acquire(session=SESSION, wants=(want,))),
-        (HEARTBEAT, Heartbeat(session=SESSION, record=RECORD, beat=replace(BEAT, wants=(want,)))),
+        (ACQUIRE, Acquire(session=SESSION, demands=(demand,))),
+        (HEARTBEAT, Heartbeat(session=SESSION, record=RECORD, beat=replace(BEAT, demands=(demand,)))),
     ):
-        with pytest.raises(MalformedCall, match=r"wants\.0|is a control character"):
+        with pytest.raises(MalformedCall, match=r"demands\.0|is a control character"):
             read_call(verb, encode(asked), EAST)
 
 

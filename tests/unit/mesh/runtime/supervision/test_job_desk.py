@@ -258,7 +258,7 @@ def test_s38_a_round_that_finds_nothing_new_writes_nothing_down(scene):
     size = sum(file.stat().st_size for file in (scene.folder / "journal").iterdir())
     for _ in range(5):
         scene.clock.ms += 1_000
-        scene.desk._wants_round = True
+        scene.desk._needs_round = True
         scene.turn()
     assert sum(file.stat().st_size for file in (scene.folder / "journal").iterdir()) == size
     assert scene.job.reason is not None

@@ -81,14 +81,14 @@ def test_a_snapshot_stands_for_all_before_it(tmp_path: Path):
 def test_a_journal_that_has_grown_asks_for_a_snapshot(tmp_path: Path):
     with JournalFile(tmp_path, lines_max=3) as journal:
         append_all(journal, 1, 2)
-        assert not journal.wants_snapshot()
+        assert not journal.needs_snapshot()
         append_all(journal, 3)
-        assert journal.wants_snapshot()
+        assert journal.needs_snapshot()
         journal.snapshot(b"")
-        assert not journal.wants_snapshot()
+        assert not journal.needs_snapshot()
     with JournalFile(tmp_path / "bytes", bytes_max=60) as journal:
         append_all(journal, 1)
-        assert journal.wants_snapshot()
+        assert journal.needs_snapshot()
 
 
 def test_lines_of_an_earlier_process_count_too(tmp_path: Path):
@@ -96,7 +96,7 @@ def test_lines_of_an_earlier_process_count_too(tmp_path: Path):
         append_all(journal, 1, 2)
     with JournalFile(tmp_path, lines_max=3) as journal:
         append_all(journal, 3)
-        assert journal.wants_snapshot()
+        assert journal.needs_snapshot()
 
 
 def test_a_line_that_was_cut_at_any_byte_is_gone_and_the_next_follows_the_last_whole_one(tmp_path: Path):

@@ -8,25 +8,25 @@ from federation.leases import ROWS_SENT_MAX, WAITED_MS_MAX, Pays, QuotaDemand
 
 
 def response(ledger):
-    return [(want.tenant, want.slot["gpu"] // 10_000, want.slots, want.priority) for want in ledger.snapshot().wants]
+    return [(demand.tenant, demand.slot["gpu"] // 10_000, demand.slots, demand.priority) for demand in ledger.snapshot().demands]
 
 
 @pytest.mark.every_form
 def test_what_was_not_granted_is_wanted_until_it_is_granted_or_withdrawn(ledger, west, east, store):
     ask(west, 6)
     ask(east, 5, SHOP, priority=3)
-    (want,) = ledger.snapshot().wants
-    assert (want.mesh, want.tenant, want.slot, want.slots, want.priority) == ("east", SHOP, ONE_GPU, 3, 3)
-    assert west.beat().others_want
-    assert not east.beat().others_want
+    (demand,) = ledger.snapshot().demands
+    assert (demand.mesh, demand.tenant, demand.slot, demand.slots, demand.priority) == ("east", SHOP, ONE_GPU, 3, 3)
+    assert west.beat().others_wait
+    assert not east.beat().others_wait
     store.advance(1_000)
-    assert ledger.snapshot().wants[0].waiting_ms >= 1_000
+    assert ledger.snapshot().demands[0].waiting_ms >= 1_000
     west.release(LAB, A100, gpu(3))
     assert ask(east, 3, SHOP, priority=3).slots == 3
-    assert ledger.snapshot().wants == ()
+    assert ledger.snapshot().demands == ()
     ask(east, 9, SHOP)
-    east.beat(wants=())
-    assert ledger.snapshot().wants == ()
+    east.beat(demands=())
+    assert ledger.snapshot().demands == ()
 
 
 def test_work_of_each_priority_and_size_is_wanted_beside_the_other(ledger, west, east):
@@ -39,20 +39,20 @@ def test_work_of_each_priority_and_size_is_wanted_beside_the_other(ledger, west,
 
 def test_a_question_for_one_of_many_alike_takes_nothing_off_what_the_mesh_has_told_but_what_it_is_granted(ledger, west, east):
     ask(west, 7)
-    east.beat(wants=(QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU, slots=20, beyond=7),))
+    east.beat(demands=(QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU, slots=20, beyond=7),))
     assert ask(east, 2, SHOP).slots == 1
     assert response(ledger) == [(SHOP, 1, 19, 0)]
     ask(east, 1, SHOP)
     assert response(ledger) == [(SHOP, 1, 19, 0)]
-    assert ledger.snapshot().wants[0].beyond == 7
+    assert ledger.snapshot().demands[0].beyond == 7
     ask(east, 25, SHOP)
     assert response(ledger) == [(SHOP, 1, 25, 0)]
 
 
 def test_the_mesh_says_for_how_long_its_oldest_work_has_waited_and_is_believed_a_week(ledger, west, store):
     def waits(waited_ms):
-        west.beat(wants=(QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU, waited_ms=waited_ms),))
-        return ledger.snapshot().wants[0].waiting_ms // 10_000
+        west.beat(demands=(QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU, waited_ms=waited_ms),))
+        return ledger.snapshot().demands[0].waiting_ms // 10_000
 
     assert waits(None) == 0
     assert waits(90_000) == 9
@@ -64,16 +64,16 @@ def test_the_mesh_says_for_how_long_its_oldest_work_has_waited_and_is_believed_a
 
 def test_who_asks_later_makes_a_want_no_younger(ledger, west, east):
     ask(west, 8)
-    east.beat(wants=(QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU, waited_ms=90_000),))
-    want = QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU, waited_ms=1_000)
-    ledger.acquire(east.session, (want,))
-    assert ledger.snapshot().wants[0].waiting_ms // 10_000 == 9
+    east.beat(demands=(QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU, waited_ms=90_000),))
+    demand = QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU, waited_ms=1_000)
+    ledger.acquire(east.session, (demand,))
+    assert ledger.snapshot().demands[0].waiting_ms // 10_000 == 9
 
 
 def test_what_a_lease_grows_by_is_wanted_no_more_of_that_the_most_urgent_first_then_the_oldest(ledger, west, east):
     big = {"tenant": SHOP, "flavor": A100, "slot": gpu(3)}
     small = {"tenant": SHOP, "flavor": A100, "slot": ONE_GPU}
-    wants = (
+    demands = (
         QuotaDemand(**big, priority=9),
         QuotaDemand(**small, slots=1, priority=1),
         QuotaDemand(**small, slots=20, waited_ms=5_000),
@@ -81,9 +81,9 @@ def test_what_a_lease_grows_by_is_wanted_no_more_of_that_the_most_urgent_first_t
         QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU, slots=2),
     )
     ask(west, 2)
-    west.beat(wants=())
+    west.beat(demands=())
     aim(ledger, ("east", SHOP, 6))
-    east.beat(wants=wants)
+    east.beat(demands=demands)
     assert {(lease.amounts["gpu"] // 10_000, lease.priority) for lease in ledger.snapshot().leases if lease.mesh == "east"} == {(6, 9)}
     assert sorted(response(ledger)) == [(LAB, 1, 2, 0), (SHOP, 1, 20, 0)]
     aim(ledger, ("east", SHOP, 5))
@@ -96,20 +96,20 @@ def test_what_a_lease_grows_by_is_wanted_no_more_of_that_the_most_urgent_first_t
 
 def test_a_mesh_has_no_more_wants_than_it_may_tell(ledger, west, east):
     ask(west, 8)
-    wants = tuple(QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU, priority=number) for number in range(ROWS_SENT_MAX))
-    east.beat(wants=wants)
+    demands = tuple(QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU, priority=number) for number in range(ROWS_SENT_MAX))
+    east.beat(demands=demands)
     ask(east, 1, SHOP, priority=-1)
-    assert len(ledger.snapshot().wants) == ROWS_SENT_MAX
-    east.beat(wants=wants[1:])
+    assert len(ledger.snapshot().demands) == ROWS_SENT_MAX
+    east.beat(demands=demands[1:])
     ask(east, 1, SHOP, priority=-1)
-    assert {want.priority for want in ledger.snapshot().wants} == {-1, *range(1, ROWS_SENT_MAX)}
+    assert {demand.priority for demand in ledger.snapshot().demands} == {-1, *range(1, ROWS_SENT_MAX)}
 
 
 def test_a_lease_is_as_urgent_as_the_most_urgent_work_that_it_pays_for(ledger, west):
     def grow(priority, pays_for):
         (lease,) = ledger.snapshot().leases
-        want = QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU, priority=priority, version=lease.version, pays_for=pays_for)
-        ledger.acquire(west.session, (want,))
+        demand = QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU, priority=priority, version=lease.version, pays_for=pays_for)
+        ledger.acquire(west.session, (demand,))
         return ledger.snapshot().leases[0].priority
 
     ask(west, 1, priority=4)
@@ -119,13 +119,13 @@ def test_a_lease_is_as_urgent_as_the_most_urgent_work_that_it_pays_for(ledger, w
 
 
 def test_a_heartbeat_tells_all_that_a_mesh_wants(ledger, west):
-    west.beat(wants=(QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU, slots=2), QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU)))
+    west.beat(demands=(QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU, slots=2), QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU)))
     west.beat()
-    assert [(want.tenant, want.slots) for want in ledger.snapshot().wants] == [(LAB, 2), (SHOP, 1)]
-    west.beat(wants=(QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU),))
-    assert [want.tenant for want in ledger.snapshot().wants] == [SHOP]
+    assert [(demand.tenant, demand.slots) for demand in ledger.snapshot().demands] == [(LAB, 2), (SHOP, 1)]
+    west.beat(demands=(QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU),))
+    assert [demand.tenant for demand in ledger.snapshot().demands] == [SHOP]
     west.leave()
-    assert ledger.snapshot().wants == ()
+    assert ledger.snapshot().demands == ()
 
 
 def test_a_mesh_tells_that_a_lease_pays_for_more_or_for_less_urgent_work_and_that_is_no_news_to_itself(ledger, west, east):
@@ -148,7 +148,7 @@ def test_a_mesh_tells_that_a_lease_pays_for_more_or_for_less_urgent_work_and_tha
 def test_what_a_beat_tells_of_a_lease_counts_before_what_it_grows_by(ledger, west):
     ask(west, 2, priority=4)
     aim(ledger, ("west", LAB, 3))
-    west.beat(wants=(QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU, priority=2),), pays=(Pays(tenant=LAB, flavor=A100, priority=-1),))
+    west.beat(demands=(QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU, priority=2),), pays=(Pays(tenant=LAB, flavor=A100, priority=-1),))
     assert [lease.priority for lease in ledger.snapshot().leases] == [2]
 
 

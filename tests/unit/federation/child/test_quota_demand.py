@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from federation.child import wanting
+from federation.child import quota_demand
 from federation.child.lease_accounting import LeaseAccounting
-from federation.child.wanting import wanted
+from federation.child.quota_demand import wanted
 from federation.leases import Lease, LedgerResponse
 from mesh.admission import StageAdmission
 from mesh.admission_decisions import AcquireLease
@@ -31,12 +31,12 @@ def demands(*response, cpus=4, reason=Reason.QUOTA_EXHAUSTED, rules=NEVER_PREEMP
 
 
 def waiting(*response, **about):
-    return [(one.want.slot, one.want.slots, one.want.priority) for one in demands(*response, **about)]
+    return [(one.demand.slot, one.demand.slots, one.demand.priority) for one in demands(*response, **about)]
 
 
 def test_stages_that_are_alike_are_one_want_for_the_slots_of_all_and_as_old_as_the_oldest():
     found = demands(("a", 1, 0), ("b", 1, 0), ("c", 1, 0))
-    assert [(one.want.slots, one.since_ms, one.as_row(5_000).waited_ms) for one in found] == [(3, 0, 5_000)]
+    assert [(one.demand.slots, one.since_ms, one.as_row(5_000).waited_ms) for one in found] == [(3, 0, 5_000)]
 
 
 def test_stages_that_differ_in_size_or_priority_are_wants_beside_each_other_the_most_urgent_first():
@@ -49,7 +49,7 @@ def test_a_stage_without_room_on_the_mesh_hides_no_other():
 
 def test_no_more_is_wanted_than_the_mesh_could_hold_and_the_rest_is_counted():
     (found,) = demands(*((f"s{number}", 1, 0) for number in range(9)), cpus=4)
-    assert (found.want.slots, found.beyond, found.as_row(0).beyond) == (4, 5, 5)
+    assert (found.demand.slots, found.beyond, found.as_row(0).beyond) == (4, 5, 5)
     assert found == demands(*((f"s{number}", 1, 0) for number in range(8)), cpus=4)[0]
 
 
@@ -60,10 +60,10 @@ def test_of_the_first_slot_only_what_does_not_lie_idle_is_wanted():
 
 
 def test_of_more_wants_than_a_heartbeat_may_tell_each_lease_has_its_most_urgent_told_before_any_has_two(monkeypatch):
-    monkeypatch.setattr(wanting, "ROWS_SENT_MAX", 3)
+    monkeypatch.setattr(quota_demand, "ROWS_SENT_MAX", 3)
     one_tenant = [("a1", 1, 9), ("a2", 2, 8), ("a3", 3, 7)]
     found = demands(*one_tenant, ("b", 1, 0), tenant=lambda place: "acme/b" if place == len(one_tenant) else "acme/a")
-    assert [(one.want.tenant, one.want.priority) for one in found] == [("acme/a", 9), ("acme/a", 8), ("acme/b", 0)]
+    assert [(one.demand.tenant, one.demand.priority) for one in found] == [("acme/a", 9), ("acme/a", 8), ("acme/b", 0)]
 
 
 def test_what_more_quota_would_not_help_is_not_wanted():

@@ -26,13 +26,13 @@ _MAY_LIFT = (Reason.QUOTA_EXHAUSTED, Reason.CAPACITY_BUSY)
 class OpenDemand:
     """A want and its start of waiting. Two demands are equal if the ledger need not receive the second."""
 
-    want: QuotaDemand  #: Without the fields that change at each moment.
+    demand: QuotaDemand  #: Without the fields that change at each moment.
     since_ms: int  #: When the oldest stage behind it began to wait, on the mesh's own clock.
     beyond: int = field(default=0, compare=False)  #: Not compared: a longer queue changes nothing while it exceeds the mesh.
 
     def as_row(self, now_ms: int) -> QuotaDemand:
         """Return the want as the ledger receives it now."""
-        return replace(self.want, waited_ms=max(0, now_ms - self.since_ms), beyond=self.beyond)
+        return replace(self.demand, waited_ms=max(0, now_ms - self.since_ms), beyond=self.beyond)
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ def wanted(admission: StageAdmission, accounting: LeaseAccounting) -> tuple[Open
 
 def _within_row_limit(by_lease: dict[LeaseKey, list[OpenDemand]]) -> Iterable[OpenDemand]:
     """Return the demand in the order of the leases, the most urgent of each first."""
-    placed = [(place, -one.want.priority, key) for key, some in sorted(by_lease.items()) for place, one in enumerate(some)]
+    placed = [(place, -one.demand.priority, key) for key, some in sorted(by_lease.items()) for place, one in enumerate(some)]
     response = placed if len(placed) <= ROWS_SENT_MAX else sorted(placed)[:ROWS_SENT_MAX]
     return (by_lease[key][place] for key, place in sorted((key, place) for place, _, key in response))
 
@@ -88,8 +88,8 @@ def _demands(alike: _Alike, key: LeaseKey, reason: Reason, admission: StageAdmis
     beyond = alike.slots - slots
     for slot, some in parts:
         if some > 0:
-            want = QuotaDemand(tenant=key[0], flavor=key[1], slot=slot, slots=some, priority=offer.priority)
-            yield OpenDemand(want=want, since_ms=alike.since_ms, beyond=beyond)
+            demand = QuotaDemand(tenant=key[0], flavor=key[1], slot=slot, slots=some, priority=offer.priority)
+            yield OpenDemand(demand=demand, since_ms=alike.since_ms, beyond=beyond)
             beyond = 0
 
 

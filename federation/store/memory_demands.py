@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from federation.leases import ROWS_SENT_MAX, WAITED_MS_MAX, QuotaDemand
-from federation.snapshot import WantView
-from federation.store.lease_rows import want_field
+from federation.snapshot import DemandView
+from federation.store.lease_rows import demand_field
 from federation.store.memory_rows import LeaseKey
 from mesh.ids import FlavorName, MeshId
 
@@ -15,59 +15,61 @@ _SAME_MS = 1_000  #: Smaller differences are not written.
 
 
 @dataclass(slots=True, kw_only=True)
-class Wanted:
+class OpenQuotaDemand:
     """Recorded want of a mesh: slots of one size and priority, for one lease."""
 
-    want: QuotaDemand
+    demand: QuotaDemand
     slots: int
     since: int  #: On the lease clock.
     beyond: int
 
 
 @dataclass(slots=True)
-class MemoryWants:
+class MemoryDemands:
     """Wants of all meshes, by the field that the scripts use. Times are on the lease clock, ms."""
 
-    _rows: dict[MeshId, dict[str, Wanted]] = field(default_factory=dict)
+    _rows: dict[MeshId, dict[str, OpenQuotaDemand]] = field(default_factory=dict)
 
-    def of(self, mesh: MeshId) -> dict[str, Wanted]:
+    def of(self, mesh: MeshId) -> dict[str, OpenQuotaDemand]:
         """Return the wants of one mesh, by field."""
         return self._rows.get(mesh, {})
 
-    def wanting(self) -> Iterator[MeshId]:
+    def waiting_leases(self) -> Iterator[MeshId]:
         """Return the meshes that want anything, by name."""
         return (mesh for mesh, rows in sorted(self._rows.items()) if rows)
 
     def flavors_of(self, mesh: MeshId) -> set[FlavorName]:
         """Return the flavors that the mesh wants."""
-        return {row.want.flavor for row in self.of(mesh).values()}
+        return {row.demand.flavor for row in self.of(mesh).values()}
 
     def drop(self, mesh: MeshId) -> None:
         """Drop all wants of the mesh."""
         self._rows.pop(mesh, None)
 
-    def replace(self, mesh: MeshId, wants: Iterable[QuotaDemand], now: int) -> None:
+    def replace(self, mesh: MeshId, demands: Iterable[QuotaDemand], now: int) -> None:
         """Replace the wants of the mesh."""
         before = self.of(mesh)
-        response = {want_field(want): want for want in wants}
+        response = {demand_field(demand): demand for demand in demands}
         self._rows[mesh] = {
-            name: Wanted(want=want, slots=want.slots, since=_since(want, before.get(name), now), beyond=want.beyond)
-            for name, want in response.items()
-            if want.slots > 0
+            name: OpenQuotaDemand(demand=demand, slots=demand.slots, since=_since(demand, before.get(name), now), beyond=demand.beyond)
+            for name, demand in response.items()
+            if demand.slots > 0
         }
 
-    def settle(self, mesh: MeshId, want: QuotaDemand, granted: int, missing: int, now: int) -> bool:
+    def settle(self, mesh: MeshId, demand: QuotaDemand, granted: int, missing: int, now: int) -> bool:
         """Update a want after `acquire`: remove granted slots, record missing ones. Return whether the want was unknown."""
         rows = self._rows.setdefault(mesh, {})
-        name = want_field(want)
+        name = demand_field(demand)
         before = rows.get(name)
         if before is None and (missing == 0 or len(rows) >= ROWS_SENT_MAX):
             return False
         slots = max(before.slots - granted if before is not None else 0, missing)
         if slots:
             beyond = before.beyond if before is not None else 0
-            since = _since(want, before, now)  # The oldest work behind the want counts.
-            rows[name] = Wanted(want=want, slots=slots, since=min(since, before.since) if before is not None else since, beyond=beyond)
+            since = _since(demand, before, now)  # The oldest work behind the want counts.
+            rows[name] = OpenQuotaDemand(
+                demand=demand, slots=slots, since=min(since, before.since) if before is not None else since, beyond=beyond
+            )
         else:
             del rows[name]
         return before is None
@@ -77,40 +79,40 @@ class MemoryWants:
         if none was.
         """
         rows = self.of(mesh)
-        found = [(-row.want.priority, row.since, name) for name, row in rows.items() if (row.want.tenant, row.want.flavor) == key]
+        found = [(-row.demand.priority, row.since, name) for name, row in rows.items() if (row.demand.tenant, row.demand.flavor) == key]
         most = None
         for behind, _, name in sorted(found):
             row = rows[name]
-            met = min([row.slots, *(grown.get(resource, 0) // units for resource, units in row.want.slot.items())])
+            met = min([row.slots, *(grown.get(resource, 0) // units for resource, units in row.demand.slot.items())])
             if met <= 0:
                 continue
             most = -behind if most is None else most
-            for resource, units in row.want.slot.items():
+            for resource, units in row.demand.slot.items():
                 grown[resource] -= met * units
             row.slots -= met
             if not row.slots:
                 del rows[name]
         return most
 
-    def views(self, now: int) -> Iterator[WantView]:
+    def views(self, now: int) -> Iterator[DemandView]:
         for mesh, rows in sorted(self._rows.items()):
             for _, row in sorted(rows.items()):
-                want = row.want
-                yield WantView(
+                demand = row.demand
+                yield DemandView(
                     mesh=mesh,
-                    tenant=want.tenant,
-                    flavor=want.flavor,
-                    slot=want.slot,
+                    tenant=demand.tenant,
+                    flavor=demand.flavor,
+                    slot=demand.slot,
                     slots=row.slots,
-                    priority=want.priority,
+                    priority=demand.priority,
                     waiting_ms=max(0, now - row.since),
                     beyond=row.beyond,
                 )
 
 
-def _since(want: QuotaDemand, before: Wanted | None, now: int) -> int:
+def _since(demand: QuotaDemand, before: OpenQuotaDemand | None, now: int) -> int:
     """Return since when the want waits, from the report and the record."""
-    since = None if want.waited_ms is None else now - min(want.waited_ms, WAITED_MS_MAX)
+    since = None if demand.waited_ms is None else now - min(demand.waited_ms, WAITED_MS_MAX)
     if before is not None and (since is None or abs(since - before.since) < _SAME_MS):
         return before.since
     return now if since is None else since
