@@ -85,7 +85,7 @@ class _Asking(ManualMesh):
     def renew(self) -> None:
         """Send a heartbeat if one is due."""
         if time.monotonic() - self._renewed > RENEW_S:
-            self.beat()
+            self.heartbeat()
             self._renewed = time.monotonic()
 
 
@@ -109,7 +109,7 @@ def _called(mesh: _Asking, scripts: Scripts) -> Sample:
     ended = time.perf_counter()
     if reply[0] != b"OK" or reply[-1] != b"GRANTED|1":  # A refused call could be fast as well.
         raise ValueError(f"the script answered {reply}")
-    mesh.beat()  # Reports the granted lease.
+    mesh.heartbeat()  # Reports the granted lease.
     mesh.release(TENANT, FLAVOR)
     return {WALL: (ended - begun) * 1000}
 

@@ -18,7 +18,7 @@ import redis
 from rich.table import Table
 
 from benchmarks.measuring import WALL, Sample, Series, in_turns
-from federation.leases import ROWS_MAX, Acquired, Beat, Kept, LeaseTerms, LedgerResponse, QuotaDemand
+from federation.leases import ROWS_MAX, Acquired, HeartbeatReport, Kept, LeaseTerms, LedgerResponse, QuotaDemand
 from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord
 from federation.store.keys import Keys
@@ -104,7 +104,7 @@ def _spent(call: Callable[[], object], calls: int) -> Sample:
 def _beat(mesh: ManualMesh) -> None:
     """Send a heartbeat without reports. Work of the mesh on the response is not counted, as with the other calls."""
     mesh.number += 1
-    mesh.ledger.heartbeat(mesh.session, mesh.record, Beat(number=mesh.number))
+    mesh.ledger.heartbeat(mesh.session, mesh.record, HeartbeatReport(number=mesh.number))
 
 
 def _grow(ledger: RedisLedger, mesh: ManualMesh, tenants: list[TenantPath]) -> Sample:

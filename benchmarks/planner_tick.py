@@ -152,7 +152,7 @@ def _measure(client: redis.Redis, tenants: int, active: int, turns: int) -> Iter
         _demand(meshes, teams, turn)
         moving.append(_ticked(client, seat, clocked))
         for mesh in meshes:
-            mesh.beat(demands=())
+            mesh.heartbeat(demands=())
     for what, ticks in ((_NOTHING_NEW, still), (_SOMETHING_NEW, moving[1:] or moving)):  # No lease has grown before the first kind of tick.
         yield _found(tenants, what, first_ms, ticks)
 
@@ -206,7 +206,7 @@ def _demand(meshes: list[ManualMesh], teams: list[tuple[TenantPath, FlavorName]]
         team, flavor = teams[place % len(teams)]
         asking.setdefault(place % len(teams) % MESHES, []).append(QuotaDemand(tenant=team, flavor=flavor, slot=_SLOT))
     for number, demands in asking.items():
-        meshes[number].beat(demands=tuple(demands))
+        meshes[number].heartbeat(demands=tuple(demands))
 
 
 def _tenants(count: int) -> Iterator[Tenant]:

@@ -14,7 +14,7 @@ FederationError
 ├── LeaseLost                 a claim under a lease that is not held, or was revoked
 ├── EpochChanged              the ledger may have lost writes: repeat the call with all leases held; work goes on
 ├── HoldingsRequired            the ledger recovers: the heartbeat must report all leases held
-├── StaleBeat                 a later heartbeat has overtaken this one
+├── StaleHeartbeat                 a later heartbeat has overtaken this one
 ├── LedgerLearning            the ledger recovers and does not know all leases yet: no claims and no plans for now
 ├── LedgerUninitialised       the server holds no ledger
 ├── LedgerMissing             the server holds no ledger, but held one before
@@ -114,7 +114,7 @@ class HoldingsRequired(FederationError):
     """The ledger recovers: the heartbeat must report all leases that the mesh holds."""
 
 
-class StaleBeat(FederationError):
+class StaleHeartbeat(FederationError):
     """A later heartbeat has overtaken this one; it changed nothing."""
 
 

@@ -152,7 +152,7 @@ class Pays:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beat:
+class HeartbeatReport:
     """Content of a heartbeat beside the mesh's record."""
 
     number: int  #: Counts up from 1 per session. A repeated number gets the same response and changes nothing.
@@ -344,13 +344,13 @@ class LeaseLedger(Protocol):
             LedgerLearning: The ledger's record of that session may be older than grants to others.
         """
 
-    def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> LedgerResponse:
+    def heartbeat(self, session: Session, record: MeshRecord, heartbeat_report: HeartbeatReport) -> LedgerResponse:
         """Renew the session and store the mesh's record, acknowledgements and wants; and its leases, if the ledger recovers. Leases grow
         to targets that a plan has raised, the most urgent first, and wants shrink by as much.
 
         Raises:
             SessionLost: Swept, superseded by another join, or unknown.
-            StaleBeat: The ledger has accepted a later heartbeat.
+            StaleHeartbeat: The ledger has accepted a later heartbeat.
             HoldingsRequired: The ledger recovers, and the heartbeat has no claims.
             ForgedReceipt: The root has not signed a claimed lease.
             UnfitName: As for `acquire`, in a want or a claim.

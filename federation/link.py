@@ -34,12 +34,12 @@ from federation.errors import (
     SessionLost,
     SessionSuperseded,
     SessionUnknown,
-    StaleBeat,
     StaleFence,
+    StaleHeartbeat,
     TooManyClaims,
     UnfitName,
 )
-from federation.leases import Acquired, Beat, Kept, Lease, LedgerResponse, QuotaDemand, Session
+from federation.leases import Acquired, HeartbeatReport, Kept, Lease, LedgerResponse, QuotaDemand, Session
 from federation.snapshot import MeshRecord
 from mesh.errors import AmountError, MeshError
 from mesh.ids import MeshId, NodeId, StageId
@@ -74,7 +74,7 @@ R = TypeVar("R")
 class Budget(Enum):
     """Rate limit class of a verb: each mesh has a limit per second and class, and each class has its own threads."""
 
-    BEAT = "beat"
+    HEARTBEAT_REPORT = "heartbeat_report"
     """Keeps sessions alive; no other class can use up its limit."""
     CALL = "call"
     """Calls that return at once."""
@@ -109,7 +109,7 @@ class Join:
 class Heartbeat:
     session: Session
     record: MeshRecord
-    beat: Beat
+    heartbeat_report: HeartbeatReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,11 +220,19 @@ class LinkTerms:
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 TERMS: Verb[AskTerms, LinkTerms] = Verb(name="terms", port="", method="", asked=AskTerms, answered=LinkTerms)
-JOIN: Verb[Join, Session] = Verb(name="join", port="ledger", method="join", asked=Join, answered=Session, budget=Budget.BEAT)
+JOIN: Verb[Join, Session] = Verb(name="join", port="ledger", method="join", asked=Join, answered=Session, budget=Budget.HEARTBEAT_REPORT)
 HEARTBEAT: Verb[Heartbeat, LedgerResponse] = Verb(
-    name="heartbeat", port="ledger", method="heartbeat", asked=Heartbeat, answered=LedgerResponse, budget=Budget.BEAT, limit_ms=1_000
+    name="heartbeat",
+    port="ledger",
+    method="heartbeat",
+    asked=Heartbeat,
+    answered=LedgerResponse,
+    budget=Budget.HEARTBEAT_REPORT,
+    limit_ms=1_000,
 )
-LEAVE: Verb[Leave, None] = Verb(name="leave", port="ledger", method="leave", asked=Leave, answered=type(None), budget=Budget.BEAT)
+LEAVE: Verb[Leave, None] = Verb(
+    name="leave", port="ledger", method="leave", asked=Leave, answered=type(None), budget=Budget.HEARTBEAT_REPORT
+)
 ACQUIRE: Verb[Acquire, Acquired] = Verb(name="acquire", port="ledger", method="acquire", asked=Acquire, answered=Acquired)
 RELEASE: Verb[Release, LedgerResponse] = Verb(name="release", port="ledger", method="release", asked=Release, answered=LedgerResponse)
 QUEUED: Verb[Queued, tuple[StageId, ...]] = Verb(name="queued", port="queue", method="queued", asked=Queued, answered=tuple[StageId, ...])
@@ -296,7 +304,7 @@ CODES: dict[str, type[MeshError]] = {
     "lease_lost": LeaseLost,
     "epoch_changed": EpochChanged,
     "holdings_wanted": HoldingsRequired,
-    "stale_beat": StaleBeat,
+    "stale_beat": StaleHeartbeat,
     "stale_fence": StaleFence,
     "earlier_reports_lost": EarlierReportsLost,
     "ledger_learning": LedgerLearning,

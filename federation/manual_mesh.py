@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from federation.errors import EpochChanged
-from federation.leases import Beat, Granted, Kept, Lease, LeaseLedger, LeaseRefused, LedgerResponse, LookAgain, Pays, QuotaDemand
+from federation.leases import Granted, HeartbeatReport, Kept, Lease, LeaseLedger, LeaseRefused, LedgerResponse, LookAgain, Pays, QuotaDemand
 from federation.snapshot import MeshRecord
 from mesh.ids import FlavorName, TenantPath
 from mesh.resources import NOTHING, ResourceSet
@@ -56,13 +56,13 @@ class ManualMesh:
         lease = self.lease(tenant, flavor)
         kept = Kept(tenant=tenant, flavor=flavor, version=lease.version, amounts=lease.spendable)
         self._forget_given_back(kept)
-        return self.beat(acks=(kept,))
+        return self.heartbeat(acks=(kept,))
 
     def _forget_given_back(self, kept: Kept) -> None:
         if not kept.amounts:
             self.leases.pop((kept.tenant, kept.flavor), None)
 
-    def beat(
+    def heartbeat(
         self,
         *,
         acks: tuple[Kept, ...] = (),
@@ -72,16 +72,16 @@ class ManualMesh:
     ) -> LedgerResponse:
         """Send the next heartbeat."""
         self.number += 1
-        beat = Beat(number=self.number, acks=acks, demands=demands, claims=claims, pays=pays)
-        return self._take_in(self.ledger.heartbeat(self.session, self.record, beat))
+        heartbeat_report = HeartbeatReport(number=self.number, acks=acks, demands=demands, claims=claims, pays=pays)
+        return self._take_in(self.ledger.heartbeat(self.session, self.record, heartbeat_report))
 
     def claim_all(self) -> LedgerResponse:
         """Report all leases, as a mesh does after an epoch change: under the new epoch."""
         try:
-            return self.beat(claims=tuple(self.leases.values()))
+            return self.heartbeat(claims=tuple(self.leases.values()))
         except EpochChanged as changed:
             self.session = replace(self.session, epoch=changed.epoch)
-            return self.beat(claims=tuple(self.leases.values()))
+            return self.heartbeat(claims=tuple(self.leases.values()))
 
     def leave(self) -> None:
         """End the session."""

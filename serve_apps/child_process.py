@@ -85,7 +85,7 @@ def run(settings: ChildSettings, notify: Callable[..., None] = report_ready) -> 
         heartbeat_ms=settings.heartbeat_ms,
     )
     threading.Thread(target=_read_mail, args=(ports.queue, record.mesh, work.put, stop), name="mail", daemon=True).start()
-    child.beat()
+    child.heartbeat()
     warnings = broken_promises(record.pools, (node.total for node in look_at_nodes(settings.node_labels)))
     notify(mesh=record.mesh, cluster=record.cluster, pid=os.getpid(), warnings=warnings)
     while not stop.is_set() and ray.is_initialized():
@@ -127,14 +127,14 @@ def _work(child: ChildMesh, work: queue.SimpleQueue[Work]) -> None:
     try:
         item = work.get(timeout=max(0.001, child.due_in_ms() / 1000))
     except queue.Empty:
-        child.beat()
+        child.heartbeat()
         return
     if isinstance(item, HostReport):
         child.take_report(item)
     else:
         child.take_mail(item)
     if child.due_in_ms() == 0:
-        child.beat()
+        child.heartbeat()
 
 
 def _read_mail(stages: StageQueue, mesh: MeshId, put: Callable[[Work], None], stop: threading.Event) -> None:

@@ -17,7 +17,7 @@ from dag.store.memory import MemoryEventFeed, MemoryRunStore
 from federation.api_keys import KeyRing
 from federation.blobs import BlobStore
 from federation.dispatch import Claim, ClaimedStage, ClaimStanding, HeldClaim, Mail, QueuedStage, StageQueue
-from federation.leases import Acquired, Beat, Kept, Lease, LeaseLedger, LedgerResponse, QuotaDemand, Session
+from federation.leases import Acquired, HeartbeatReport, Kept, Lease, LeaseLedger, LedgerResponse, QuotaDemand, Session
 from federation.receipts import ReceiptKeys
 from federation.snapshot import MeshRecord
 from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpStageQueue
@@ -158,8 +158,8 @@ class LinkedLedger:
     def join(self, record: MeshRecord, *, adopt: int = 0, seen: int = 0) -> Session:
         return self._of(record.mesh).join(record, adopt=adopt, seen=seen)
 
-    def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> LedgerResponse:
-        return self._of(session.mesh).heartbeat(session, record, beat)
+    def heartbeat(self, session: Session, record: MeshRecord, heartbeat_report: HeartbeatReport) -> LedgerResponse:
+        return self._of(session.mesh).heartbeat(session, record, heartbeat_report)
 
     def leave(self, session: Session) -> None:
         self._of(session.mesh).leave(session)

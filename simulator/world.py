@@ -162,7 +162,7 @@ class World:
         for deliver in (*deliveries[:place], partial(mesh.child.take_mail, letters), *deliveries[place:]):
             deliver()
         if mesh.child.due_in_ms() == 0:
-            mesh.child.beat()
+            mesh.child.heartbeat()
 
     def _boot(self, mesh: SimulatedMesh) -> None:
         if mesh.host is None:
@@ -180,7 +180,7 @@ class World:
             clock=self.clock,
             heartbeat_ms=HEARTBEAT_MS,
         )
-        mesh.child.beat()
+        mesh.child.heartbeat()
         for report in reports:
             mesh.child.take_report(report)
 

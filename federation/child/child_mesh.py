@@ -1,6 +1,7 @@
 """A child mesh: joins the ledger, claims stages from its queue, runs them and reports their status.
 
-One thread calls `beat` when it is due and passes in notifications and host reports; nothing here blocks. The scheduler decides within
+One thread calls `heartbeat_report` when it is due and passes in notifications and host reports; nothing here blocks. The scheduler decides
+within
 the mesh's pools, the host runs the stages, and the lease of the tenant pays for each stage. This file holds the session: how it
 begins and is renewed, what comes in, and what becomes void at its end. The rest is elsewhere:
 
@@ -63,9 +64,9 @@ from mesh.resources import ResourceSet
 log = structlog.get_logger(__name__)
 
 #: Heartbeats between two reconciliations of the claims with the store, in case a notification was lost.
-BEATS_PER_COMPARISON = 5
+HEARTBEATS_PER_COMPARISON = 5
 #: Heartbeats for which a lease may lie idle while nobody else wants quota.
-IDLE_BEATS = 2
+IDLE_HEARTBEATS = 2
 
 
 class ChildMesh:
@@ -74,7 +75,7 @@ class ChildMesh:
     Args:
         record: Record of the mesh; each heartbeat fills in the use of its pools.
         host: Has to report through `take_report`, on the thread that calls everything else.
-        heartbeat_ms: Interval between calls of `beat`, before jitter.
+        heartbeat_ms: Interval between calls of `heartbeat_report`, before jitter.
     """
 
     def __init__(
@@ -136,10 +137,10 @@ class ChildMesh:
     # -- the session ---------------------------------------------------------------------------------------------------
 
     def due_in_ms(self) -> int:
-        """Return in how many milliseconds `beat` is due."""
+        """Return in how many milliseconds `heartbeat_report` is due."""
         return self._child_session.due_in_ms(self._clock.monotonic_ms())
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """Renew the session or begin one, send pending reports, and process the queue."""
         self._child_state.can_start = self._host.is_ready()
         self._host.read_clock()
@@ -164,16 +165,16 @@ class ChildMesh:
             self._look_at_the_clock(sent_ms)
             return
         self._beats += 1
-        self._is_comparing |= self._beats % BEATS_PER_COMPARISON == 0
+        self._is_comparing |= self._beats % HEARTBEATS_PER_COMPARISON == 0
         self._reporter.ask_again()
         self._work()
         self._look_at_the_clock(self._clock.monotonic_ms())
 
     def _interval_ms(self) -> int:
-        session, beat = self._child_session.session, self._begun
+        session, heartbeat_report = self._child_session.session, self._begun
         self._begun += 1
         ttl_ms = session.ttl_ms if session is not None else None
-        return interval_ms(self._record.mesh, beat, heartbeat_ms=self._heartbeat_ms, ttl_ms=ttl_ms)
+        return interval_ms(self._record.mesh, heartbeat_report, heartbeat_ms=self._heartbeat_ms, ttl_ms=ttl_ms)
 
     def _work(self) -> None:
         """Run the steps of a beat until the next heartbeat is due.
@@ -213,8 +214,8 @@ class ChildMesh:
 
     def _renew(self, sent_ms: int) -> None:
         epoch = self._child_session.held().epoch
-        response, beat = self._child_session.renew(self._ledger, self._child_state, self._clock.monotonic_ms())
-        self._lease_client.take_in(response, [(ack.tenant, ack.flavor) for ack in beat.acks])
+        response, heartbeat_report = self._child_session.renew(self._ledger, self._child_state, self._clock.monotonic_ms())
+        self._lease_client.take_in(response, [(ack.tenant, ack.flavor) for ack in heartbeat_report.acks])
         if self._child_session.held().epoch != epoch:
             self._decision_queue.report_again()
             self._reporter.report_again()
@@ -413,4 +414,4 @@ class ChildMesh:
         self._lease_client.offer(0)
 
     def _give_back_idle(self) -> None:
-        self._lease_client.offer(0 if self._child_session.response.others_wait else IDLE_BEATS * soonest_ms(self._heartbeat_ms))
+        self._lease_client.offer(0 if self._child_session.response.others_wait else IDLE_HEARTBEATS * soonest_ms(self._heartbeat_ms))

@@ -13,7 +13,7 @@ from federation.child.child_state import ChildState
 from federation.child.deadlines import Deadlines, Permission
 from federation.child.quota_demand import OpenDemand
 from federation.errors import EpochChanged, HoldingsRequired, SessionLost, UnfitName
-from federation.leases import ROWS_MAX, Beat, LeaseLedger, LedgerResponse, Session
+from federation.leases import ROWS_MAX, HeartbeatReport, LeaseLedger, LedgerResponse, Session
 from mesh.errors import AmountError
 
 log = structlog.get_logger(__name__)
@@ -65,7 +65,7 @@ class ChildSession:
         """End the session; `seen` stays."""
         self.session, self.response, self.demands = None, LedgerResponse(), ()
 
-    def renew(self, ledger: LeaseLedger, child_state: ChildState, now_ms: int) -> tuple[LedgerResponse, Beat]:
+    def renew(self, ledger: LeaseLedger, child_state: ChildState, now_ms: int) -> tuple[LedgerResponse, HeartbeatReport]:
         """Send a heartbeat; send a second one at once if the ledger needs all holdings. Return the response and the heartbeat.
 
         Raises:
@@ -75,34 +75,37 @@ class ChildSession:
         self.number += 1
         record, accounting, wanted = child_state.as_reported(), child_state.accounting, child_state.demands()
         demands = tuple(demand.as_row(now_ms) for demand in wanted) if wanted != self.demands else None
-        beat = Beat(number=self.number, acks=accounting.acks()[:ROWS_MAX], demands=demands, pays=child_state.pays())
+        heartbeat_report = HeartbeatReport(number=self.number, acks=accounting.acks()[:ROWS_MAX], demands=demands, pays=child_state.pays())
         if self.response.learn_ms:
-            beat = replace(beat, claims=accounting.claims())
-        if beat.demands is not None:
+            heartbeat_report = replace(heartbeat_report, claims=accounting.claims())
+        if heartbeat_report.demands is not None:
             self.demands = None  # The ledger's record is unknown until it responds; a stale demand there would take quota from others.
         try:
-            response = ledger.heartbeat(session, record, beat)
+            response = ledger.heartbeat(session, record, heartbeat_report)
         except (UnfitName, AmountError) as refused:
-            if not beat.demands:
+            if not heartbeat_report.demands:
                 raise
             log.warning("the heartbeat omits the quota demand", mesh=session.mesh, error=str(refused), remedy="cancel the stage")
-            beat = replace(beat, demands=())  # One invalid name must not cost the session and all its work.
-            response = ledger.heartbeat(session, record, beat)
-            accounting.note_reported(beat.pays)
-            return response, beat
+            heartbeat_report = replace(heartbeat_report, demands=())  # One invalid name must not cost the session and all its work.
+            response = ledger.heartbeat(session, record, heartbeat_report)
+            accounting.note_reported(heartbeat_report.pays)
+            return response, heartbeat_report
         except (EpochChanged, HoldingsRequired) as learns:
             if isinstance(learns, EpochChanged):
                 log.warning("the ledger has begun another epoch", mesh=session.mesh, epoch=learns.epoch, learns_for_ms=learns.learn_ms)
                 session = self.session = replace(session, epoch=learns.epoch)
             wanted = child_state.demands()
-            beat, self.demands = replace(beat, claims=accounting.claims(), demands=tuple(demand.as_row(now_ms) for demand in wanted)), None
-            response = ledger.heartbeat(session, record, beat)
-        accounting.note_reported(beat.pays)
+            heartbeat_report, self.demands = (
+                replace(heartbeat_report, claims=accounting.claims(), demands=tuple(demand.as_row(now_ms) for demand in wanted)),
+                None,
+            )
+            response = ledger.heartbeat(session, record, heartbeat_report)
+        accounting.note_reported(heartbeat_report.pays)
         if response.leases:
             self.demands = None  # The ledger drops the granted part of the demand; the mesh keeps it until it starts a stage on it.
-        elif beat.demands is not None:
+        elif heartbeat_report.demands is not None:
             self.demands = wanted
-        return response, beat
+        return response, heartbeat_report
 
     def take_in(self, response: LedgerResponse) -> None:
         """Apply the part of a ledger's response that concerns the session."""

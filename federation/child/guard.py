@@ -26,7 +26,7 @@ from federation.errors import (
     LedgerLearning,
     LedgerUninitialised,
     SessionLost,
-    StaleBeat,
+    StaleHeartbeat,
     StoreUnavailable,
     TooManyClaims,
     UnfitName,
@@ -40,9 +40,9 @@ log = structlog.get_logger(__name__)
 #: Errors that no retry resolves.
 NEVER = (BatchTooLarge, CallRejected, UnfitName, AmountError)
 #: Errors that only a heartbeat resolves: it reports all holdings to a ledger that has begun an epoch or is being initialised again.
-BEAT_FIRST = (EpochChanged, LedgerUninitialised)
+HEARTBEAT_FIRST = (EpochChanged, LedgerUninitialised)
 #: Errors that pass: a later beat retries the call.
-NOT_NOW = (StoreUnavailable, *BEAT_FIRST, LedgerLearning, LeaseLost, TooManyClaims)
+NOT_NOW = (StoreUnavailable, *HEARTBEAT_FIRST, LedgerLearning, LeaseLost, TooManyClaims)
 #: Errors of contradictory local state: the mesh gives up its session.
 _BROKEN = (IllegalTransition, LedgerError)
 #: Steps between two checks whether a heartbeat is due.
@@ -79,9 +79,9 @@ class Guard:
 
     def note(self, gone: MeshError) -> None:
         """Log a failed call, and block further calls until the next heartbeat if the store did not respond."""
-        if isinstance(gone, BEAT_FIRST):
+        if isinstance(gone, HEARTBEAT_FIRST):
             self.child_session.hurry()
-        self.child_session.is_cut_off |= isinstance(gone, (StoreUnavailable, *BEAT_FIRST)) and not isinstance(gone, CallRejected)
+        self.child_session.is_cut_off |= isinstance(gone, (StoreUnavailable, *HEARTBEAT_FIRST)) and not isinstance(gone, CallRejected)
         if isinstance(gone, NOT_NOW):
             log.warning("the store does not respond", mesh=self.mesh, error=str(gone))
         else:
@@ -96,7 +96,7 @@ class Guard:
 
 def will_pass(error: MeshError) -> bool:
     """Return whether the error passes without anyone's action."""
-    return isinstance(error, (*NOT_NOW, HoldingsRequired, StaleBeat)) and not isinstance(error, LedgerUninitialised)
+    return isinstance(error, (*NOT_NOW, HoldingsRequired, StaleHeartbeat)) and not isinstance(error, LedgerUninitialised)
 
 
 def remedy_of(error: MeshError) -> str:

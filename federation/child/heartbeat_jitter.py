@@ -26,7 +26,7 @@ def soonest_ms(heartbeat_ms: int) -> int:
     return heartbeat_ms * 4 // 5
 
 
-def interval_ms(mesh: MeshId, beat: int, *, heartbeat_ms: int, ttl_ms: int | None) -> int:
+def interval_ms(mesh: MeshId, heartbeat_report: int, *, heartbeat_ms: int, ttl_ms: int | None) -> int:
     """Return the interval from the sending of this heartbeat to the next one, in milliseconds.
 
     Args:
@@ -35,13 +35,13 @@ def interval_ms(mesh: MeshId, beat: int, *, heartbeat_ms: int, ttl_ms: int | Non
         ttl_ms: Time to live of the session; None without a session.
     """
     first_ms, latest_ms = soonest_ms(heartbeat_ms), heartbeat_ms * 6 // 5
-    if beat == 0:
+    if heartbeat_report == 0:
         first_ms, latest_ms = heartbeat_ms // 5, heartbeat_ms
     if ttl_ms is not None:  # If one heartbeat is lost, the next still comes before admission pauses.
         latest_ms = min(latest_ms, max(heartbeat_ms, Deadlines.of(ttl_ms).no_admission_ms // 2))
-    return first_ms + (latest_ms - first_ms) * _step(mesh, beat) // _STEPS
+    return first_ms + (latest_ms - first_ms) * _step(mesh, heartbeat_report) // _STEPS
 
 
-def _step(mesh: MeshId, beat: int) -> int:
+def _step(mesh: MeshId, heartbeat_report: int) -> int:
     """Return an evenly distributed step from 0 to `_STEPS`, both inclusive."""
-    return int.from_bytes(hashlib.sha256(f"{mesh}|{beat}".encode()).digest()[:8], "big") % (_STEPS + 1)
+    return int.from_bytes(hashlib.sha256(f"{mesh}|{heartbeat_report}".encode()).digest()[:8], "big") % (_STEPS + 1)

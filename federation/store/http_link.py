@@ -18,7 +18,7 @@ import httpx
 
 from federation.dispatch import Claim, ClaimedStage, ClaimStanding, HeldClaim, Mail, QueuedStage
 from federation.errors import BatchTooLarge, CallRejected, LinkRefused, StoreUnavailable
-from federation.leases import ROWS_SENT_MAX, Acquired, Beat, Kept, Lease, LedgerResponse, QuotaDemand, Session
+from federation.leases import ROWS_SENT_MAX, Acquired, HeartbeatReport, Kept, Lease, LedgerResponse, QuotaDemand, Session
 from federation.link import (
     ACQUIRE,
     BLOB_BYTES_MAX,
@@ -254,11 +254,11 @@ class HttpLedger:
         self._link.speak_for(session)
         return session
 
-    def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> LedgerResponse:
-        for rows in (beat.demands or (), beat.claims or (), beat.pays):
+    def heartbeat(self, session: Session, record: MeshRecord, heartbeat_report: HeartbeatReport) -> LedgerResponse:
+        for rows in (heartbeat_report.demands or (), heartbeat_report.claims or (), heartbeat_report.pays):
             if len(rows) > ROWS_SENT_MAX:
                 raise BatchTooLarge(f"{counted(len(rows), 'row')} in one call; send at most {ROWS_SENT_MAX}")
-        return self._link.call(HEARTBEAT, Heartbeat(session=_bare(session), record=record, beat=beat))
+        return self._link.call(HEARTBEAT, Heartbeat(session=_bare(session), record=record, heartbeat_report=heartbeat_report))
 
     def leave(self, session: Session) -> None:
         self._link.call(LEAVE, Leave(session=_bare(session)))

@@ -24,7 +24,7 @@ class Seat:
     ttl_ms: int
     expires: int = 0  #: 0: swept.
     heartbeat: int = 0
-    beat: int = 0
+    heartbeat_number: int = 0
     successor_of: int = 0  #: Incarnation of the session that this one has recovered; 0: none.
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from federation.errors import HoldingsRequired, LedgerLearning, QuotaExceeded, StaleBeat, TreeChanged
-from federation.leases import ROWS_MAX, ROWS_SENT_MAX, Beat, Configured, Kept, Lease, LedgerResponse, Pays, Session
+from federation.errors import HoldingsRequired, LedgerLearning, QuotaExceeded, StaleHeartbeat, TreeChanged
+from federation.leases import ROWS_MAX, ROWS_SENT_MAX, Configured, HeartbeatReport, Kept, Lease, LedgerResponse, Pays, Session
 from federation.moving import moved
 from federation.snapshot import MeshRecord
 from federation.store.lease_rows import EARLIER, refuse_unfit
@@ -90,7 +90,7 @@ class MemorySessions(MemoryBook):
         if self._learn_left():
             raise LedgerLearning(f"the ledger recovers for another {self._learn_left()} ms; no session can be recovered until then")
         before = self._seats.get(mesh)
-        is_repeat = before is not None and before.beat == 0 and before.successor_of == adopt
+        is_repeat = before is not None and before.heartbeat_number == 0 and before.successor_of == adopt
         named = before.incarnation if is_repeat and before is not None else adopt
         self._seat_of(Session(mesh=mesh, incarnation=named, ttl_ms=0), live=True)
 
@@ -116,36 +116,36 @@ class MemorySessions(MemoryBook):
         seat.expires = self._lt + seat.ttl_ms
         self._due[seat.record.mesh] = seat.expires + self._terms.grace_ms
 
-    def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> LedgerResponse:
-        _check_beat(beat)
+    def heartbeat(self, session: Session, record: MeshRecord, heartbeat_report: HeartbeatReport) -> LedgerResponse:
+        _check_heartbeat(heartbeat_report)
         with self._changed:
             self._admit(session)
             is_known = session.mesh in self._seats  # By the ledger's record, not by the mesh's word.
-            if not is_known and session.incarnation and self._learn_left() and beat.claims is not None:
+            if not is_known and session.incarnation and self._learn_left() and heartbeat_report.claims is not None:
                 self._seats[session.mesh] = Seat(
                     record=record, incarnation=session.incarnation, ttl_ms=self._terms.ttl_ms, expires=max(1, self._lt)
                 )
             seat = self._seat_of(session)
-            if beat.number < seat.beat:
-                raise StaleBeat(f"mesh {session.mesh}: a later heartbeat was accepted")
-            if beat.number == seat.beat:
+            if heartbeat_report.number < seat.heartbeat_number:
+                raise StaleHeartbeat(f"mesh {session.mesh}: a later heartbeat was accepted")
+            if heartbeat_report.number == seat.heartbeat_number:
                 return self._response(session)
             if self._learn_left():
-                if beat.claims is None:
+                if heartbeat_report.claims is None:
                     raise HoldingsRequired(f"mesh {session.mesh}: the ledger recovers; report all leases held")
                 seen = max(self._mark_before_loss(session.mesh), session.incarnation if is_known else 0)
-                self._reconcile(session.mesh, beat.claims, seen)
-            freed = [self._obey(session.mesh, ack) for ack in beat.acks]
-            for pays in beat.pays:
+                self._reconcile(session.mesh, heartbeat_report.claims, seen)
+            freed = [self._obey(session.mesh, ack) for ack in heartbeat_report.acks]
+            for pays in heartbeat_report.pays:
                 self._note_pays(session.mesh, pays)
-            if beat.demands is not None:
-                self._demands.replace(session.mesh, beat.demands, self._lt)
+            if heartbeat_report.demands is not None:
+                self._demands.replace(session.mesh, heartbeat_report.demands, self._lt)
             if session.mesh in self._growing and not self._learn_left():
                 self._grow(session.mesh)
-            seat.beat, seat.record = beat.number, record
+            seat.heartbeat_number, seat.record = heartbeat_report.number, record
             self._renew(seat)
             if any(freed):
-                self._wake_waiting({ack.flavor for ack in beat.acks})
+                self._wake_waiting({ack.flavor for ack in heartbeat_report.acks})
             return self._response(session)
 
     def _reconcile(self, mesh: MeshId, claims: tuple[Lease, ...], seen: int) -> None:
@@ -225,11 +225,11 @@ class MemorySessions(MemoryBook):
         del self._seats[mesh]
 
 
-def _check_beat(beat: Beat) -> None:
-    bounded(beat.acks, ROWS_MAX)
-    for demand in bounded(beat.demands or (), ROWS_SENT_MAX):
+def _check_heartbeat(heartbeat_report: HeartbeatReport) -> None:
+    bounded(heartbeat_report.acks, ROWS_MAX)
+    for demand in bounded(heartbeat_report.demands or (), ROWS_SENT_MAX):
         refuse_unfit(demand.tenant, demand.flavor, demand.slot)
-    for pays in bounded(beat.pays, ROWS_SENT_MAX):
+    for pays in bounded(heartbeat_report.pays, ROWS_SENT_MAX):
         refuse_unfit(pays.tenant, pays.flavor)
-    for claim in bounded(beat.claims or (), ROWS_SENT_MAX):
+    for claim in bounded(heartbeat_report.claims or (), ROWS_SENT_MAX):
         refuse_unfit(claim.tenant, claim.flavor, claim.held)

@@ -27,10 +27,10 @@ from federation.leases import (
     ROWS_SENT_MAX,
     Acquired,
     Aim,
-    Beat,
     Chapter,
     Configured,
     Granted,
+    HeartbeatReport,
     Kept,
     Lease,
     LeaseRefused,
@@ -186,23 +186,23 @@ class RedisLedger:
         response = self._response(session, reply)
         return replace(session, mark=response.mark, response=response)
 
-    def heartbeat(self, session: Session, record: MeshRecord, beat: Beat) -> LedgerResponse:
-        about = self._packed_of(record), beat.number
-        if not beat.acks and not beat.pays and beat.demands is None and beat.claims is None:
+    def heartbeat(self, session: Session, record: MeshRecord, heartbeat_report: HeartbeatReport) -> LedgerResponse:
+        about = self._packed_of(record), heartbeat_report.number
+        if not heartbeat_report.acks and not heartbeat_report.pays and heartbeat_report.demands is None and heartbeat_report.claims is None:
             reply = self._call_for(session, "renew", *about)
             if reply[0] != b"LOOK":
                 return _nothing_new(*reply[1:5])
         updates: dict[str, object] = {}
-        if beat.acks:
+        if heartbeat_report.acks:
             updates["acks"] = [
-                [part.tenant, part.flavor, part.version, dict(part.amounts.items())] for part in _bounded(beat.acks, ROWS_MAX)
+                [part.tenant, part.flavor, part.version, dict(part.amounts.items())] for part in _bounded(heartbeat_report.acks, ROWS_MAX)
             ]
-        if beat.demands is not None:
-            updates["demands"] = [demand_row(demand) for demand in _bounded(beat.demands, ROWS_SENT_MAX)]
-        if beat.claims is not None:
-            updates["claims"] = [self._claim_row(session, lease) for lease in _bounded(beat.claims, ROWS_SENT_MAX)]
-        if beat.pays:
-            updates["pays"] = [pays_row(pays) for pays in _bounded(beat.pays, ROWS_SENT_MAX)]
+        if heartbeat_report.demands is not None:
+            updates["demands"] = [demand_row(demand) for demand in _bounded(heartbeat_report.demands, ROWS_SENT_MAX)]
+        if heartbeat_report.claims is not None:
+            updates["claims"] = [self._claim_row(session, lease) for lease in _bounded(heartbeat_report.claims, ROWS_SENT_MAX)]
+        if heartbeat_report.pays:
+            updates["pays"] = [pays_row(pays) for pays in _bounded(heartbeat_report.pays, ROWS_SENT_MAX)]
         return self._copied(self._response(session, self._call_for(session, "heartbeat", *about, json.dumps(updates) if updates else "")))
 
     def _packed_of(self, record: MeshRecord) -> bytes:

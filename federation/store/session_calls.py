@@ -11,7 +11,7 @@ from federation.errors import (
     SessionExpired,
     SessionSuperseded,
     SessionUnknown,
-    StaleBeat,
+    StaleHeartbeat,
 )
 from federation.leases import Session
 from mesh.ids import MeshId
@@ -22,7 +22,7 @@ _NAMED: dict[bytes, tuple[type[FederationError], str]] = {
     b"UNKNOWN": (SessionUnknown, "it has no session; join"),
     b"FENCED": (SessionSuperseded, "it has joined again since; only its latest session may call"),
     b"EXPIRED": (SessionExpired, "its session has expired; join again"),
-    b"STALE": (StaleBeat, "a later heartbeat was accepted"),
+    b"STALE": (StaleHeartbeat, "a later heartbeat was accepted"),
     b"HOLDINGS": (HoldingsRequired, "the ledger recovers; report all leases held"),
 }
 

@@ -65,7 +65,7 @@ T = TypeVar("T")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 #: Threads of a replica, by kind.
-THREADS = {Budget.BEAT: 16, Budget.CALL: 32, Budget.MAIL: 64}
+THREADS = {Budget.HEARTBEAT_REPORT: 16, Budget.CALL: 32, Budget.MAIL: 64}
 #: Threads that check keys, and those for unknown keys from addresses with too many wrong keys.
 DOOR_THREADS, SIDE_DOOR_THREADS = 16, 4
 #: Most good keys that are remembered.
@@ -74,7 +74,7 @@ GOOD_MAX = 4_096
 CALLS_PER_S, CALLS_BURST = 200.0, 500
 MAILS_PER_S, MAILS_BURST = 20.0, 40
 #: Heartbeats of a mesh per heartbeat interval, and the least per second: after an epoch or a lost session there are several.
-BEATS_PER_BEAT, BEATS_PER_S_MIN = 4, 5.0
+HEARTBEATS_PER_ROUND, BEATS_PER_S_MIN = 4, 5.0
 #: Polling interval for notifications when every notification thread is in use.
 LOOK_S = 0.25
 #: How long a mesh's claim on a run is cached: looking it up reads all claims of the mesh.
@@ -100,10 +100,10 @@ class LinkDesk:
     """
 
     def __init__(self, heartbeat_ms: int) -> None:
-        beats_per_s = max(BEATS_PER_S_MIN, BEATS_PER_BEAT * 1_000 / heartbeat_ms)
+        beats_per_s = max(BEATS_PER_S_MIN, HEARTBEATS_PER_ROUND * 1_000 / heartbeat_ms)
         self._threads = {budget: CapacityLimiter(count) for budget, count in THREADS.items()}
         self._budgets = {
-            Budget.BEAT: CallBudget(calls_per_s=beats_per_s, burst=math.ceil(4 * beats_per_s)),
+            Budget.HEARTBEAT_REPORT: CallBudget(calls_per_s=beats_per_s, burst=math.ceil(4 * beats_per_s)),
             Budget.CALL: CallBudget(calls_per_s=CALLS_PER_S, burst=CALLS_BURST),
             Budget.MAIL: CallBudget(calls_per_s=MAILS_PER_S, burst=MAILS_BURST),
         }

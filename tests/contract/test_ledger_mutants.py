@@ -14,7 +14,7 @@ from ledger_stores import Store, redis_store
 
 from federation.dispatch import HeldClaim, digest_of
 from federation.errors import EarlierReportsLost, FederationError, StaleFence
-from federation.leases import Aim, Beat, Granted, Kept, LeaseRefused, QuotaDemand
+from federation.leases import Aim, Granted, HeartbeatReport, Kept, LeaseRefused, QuotaDemand
 from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord
 from federation.store import redis_scripts
@@ -80,7 +80,7 @@ def what_is_renewed_is_kept_however_early_a_look_at_it_was_noted(store: Store) -
     west = mesh(store)
     take(west, 2)
     pass_time(store, store.ttl_ms - 150_000)
-    west.beat()
+    west.heartbeat()
     pass_time(store, store.ttl_ms)
     assert held(store) == 2
 
@@ -102,7 +102,7 @@ def a_claim_from_before_the_loss_is_not_heard_after_it(store: Store) -> None:
     west.leases.clear()
     west.claim_all()
     east.claim_all()
-    assert is_refused(lambda: store.ledger.heartbeat(late, west.record, Beat(number=9, claims=claims)))
+    assert is_refused(lambda: store.ledger.heartbeat(late, west.record, HeartbeatReport(number=9, claims=claims)))
     assert held(store) == 0
 
 
@@ -112,7 +112,7 @@ def giving_way_is_heard_about_the_present_version_only(store: Store) -> None:
     before = west.lease(LAB, RED).version
     take(west, 3)
     plan(store, "west", 1)
-    west.beat(acks=(Kept(tenant=LAB, flavor=RED, version=before, amounts=CPU),))
+    west.heartbeat(acks=(Kept(tenant=LAB, flavor=RED, version=before, amounts=CPU),))
     assert held(store) == 4
 
 
@@ -128,9 +128,9 @@ def giving_back_is_heard_about_the_present_version_only(store: Store) -> None:
 def a_heartbeat_that_was_overtaken_renews_nothing(store: Store) -> None:
     west = mesh(store)
     for _ in range(3):
-        west.beat()
+        west.heartbeat()
     pass_time(store, store.ttl_ms)
-    assert is_refused(lambda: store.ledger.heartbeat(west.session, west.record, Beat(number=1)))
+    assert is_refused(lambda: store.ledger.heartbeat(west.session, west.record, HeartbeatReport(number=1)))
 
 
 def a_clock_that_leaps_takes_nothing(store: Store) -> None:
@@ -158,7 +158,7 @@ def after_the_clock_was_set_back_nothing_is_granted_for_a_while(store: Store) ->
 def an_unknown_token_tells_of_lost_writes(store: Store) -> None:
     west = mesh(store)
     ahead = replace(west.session, mark=west.session.incarnation + 30_000_000)
-    assert is_refused(lambda: store.ledger.heartbeat(ahead, west.record, Beat(number=1)))
+    assert is_refused(lambda: store.ledger.heartbeat(ahead, west.record, HeartbeatReport(number=1)))
 
 
 def what_was_seen_given_back_comes_back_by_no_old_receipt(store: Store) -> None:
@@ -205,7 +205,7 @@ def what_is_set_aside_by_plan_is_granted_to_nobody_else(store: Store) -> None:
 def an_earlier_session_says_nothing(store: Store) -> None:
     west = mesh(store)
     mesh(store)
-    assert is_refused(west.beat)
+    assert is_refused(west.heartbeat_report)
 
 
 def a_claim_under_another_token_reports_nothing(store: Store) -> None:

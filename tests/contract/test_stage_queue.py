@@ -259,7 +259,7 @@ def test_a_session_that_has_run_out_may_not_claim(store, west):
     store.advance(store.ttl_ms + 1)
     with pytest.raises(SessionLost):
         take(store, west, ONE)
-    west.beat()
+    west.heartbeat()
     assert take(store, west, ONE) is not None
 
 
@@ -763,7 +763,7 @@ def test_room_that_may_have_come_sends_meshes_that_wait_for_it_to_look_again(sto
     cursor, idle = store.queue.mail(WEST, "", 0)[0], store.queue.mail(MeshId("idle"), "", 0)[0]
     if cause == "sweep":
         store.advance(store.ttl_ms + store.grace_ms + 1)
-        west.beat()
+        west.heartbeat()
     cases = {
         "release": lambda: east.release(LAB, CPU),
         "leave": east.leave,
@@ -979,7 +979,7 @@ def test_of_however_many_claims_the_oldest_and_the_youngest_are_told(store, west
         assert store.queue.claim(west.session, stage, None) is not None
         if number == 0:
             store.advance(300_000)
-            west.beat()
+            west.heartbeat()
     ages = store.queue.ages()[WEST]
     assert ages.claimed_ms == pytest.approx(300_000, abs=100_000)
     assert ages.claimed_ms_min == pytest.approx(0, abs=100_000)

@@ -101,7 +101,7 @@ class Load:
                 seen = max(seen, lease.token, lease.version)
                 self._note(lease.token, f"lease of session {hand.session.incarnation} of {name}")
                 hand.release(LAB, FLAVOR)
-            hand.beat()
+            hand.heartbeat()
             with self._lock:
                 self.done += 3
         return seen
@@ -210,7 +210,7 @@ def test_fault_30_the_replicas_are_gone(make_watched: Callable[..., Watched], ro
 def refused(hand: ManualMesh) -> str:
     """What the ledger says to a heartbeat that it does not take; empty when it takes it."""
     try:
-        hand.beat()
+        hand.heartbeat()
     except StoreUnavailable as gone:
         return str(gone)
     return ""

@@ -19,7 +19,7 @@ from patience import eventually
 
 from federation.dispatch import Claim
 from federation.errors import BatchTooLarge, QuotaExceeded, SessionLost, StaleFence, TenantCycle
-from federation.leases import ROWS_SENT_MAX, Beat, Lease
+from federation.leases import ROWS_SENT_MAX, HeartbeatReport, Lease
 from federation.manual_mesh import ManualMesh
 from federation.store.keys import Keys
 from federation.store.redis_client import connect
@@ -167,7 +167,7 @@ def test_fault_39_a_borrower_does_not_give_way(make_bed: Callable[..., Bed], row
     bed.submit("west", 2, tenant="lab/b")
 
     def is_served() -> bool:
-        borrower.beat()  # Alive and well, it just does not obey.
+        borrower.heartbeat()  # Alive and well, it just does not obey.
         return bed.runs("west") == 2
 
     eventually(is_served, PATIENCE_S)
@@ -226,7 +226,7 @@ def test_fault_40_a_thousand_meshes_return_at_once(server: Server, row: Row) -> 
 def beat_and_measure(hand: ManualMesh) -> float:
     """Raises SessionLost when the ledger has given the mesh up."""
     since = time.monotonic()
-    hand.beat()
+    hand.heartbeat()
     return time.monotonic() - since
 
 
@@ -236,7 +236,7 @@ def another_beats(ledger: RedisLedger, taken_s: list[float]) -> Iterator[ManualM
     other, over = ManualMesh(ledger, record_of("other", 1)), threading.Event()
     failed: list[SessionLost] = []
 
-    def beat() -> None:
+    def heartbeat_report() -> None:
         while not over.wait(0.01):
             try:
                 since = time.monotonic()
@@ -246,7 +246,7 @@ def another_beats(ledger: RedisLedger, taken_s: list[float]) -> Iterator[ManualM
                 failed.append(lost)
                 return
 
-    thread = threading.Thread(target=beat)
+    thread = threading.Thread(target=heartbeat_report)
     thread.start()
     try:
         yield other
@@ -269,9 +269,9 @@ def test_fault_41_a_hundred_meshes_claim_a_thousand_leases_each(server: Server, 
         for hand in hands:
             token = hand.session.incarnation + 1  # Granted in this session, and lost.
             leases = tuple(lease_named(hand.record.mesh, name, token) for name in names)
-            hand.beat(claims=leases)
+            hand.heartbeat(claims=leases)
             with pytest.raises(BatchTooLarge):
-                ledger.heartbeat(hand.session, hand.record, Beat(number=2, claims=(*leases, leases[0])))
+                ledger.heartbeat(hand.session, hand.record, HeartbeatReport(number=2, claims=(*leases, leases[0])))
     assert len(taken_s) >= CHILDREN // 10  # It had its turn between the others.
     assert verbs(counted) == CHILDREN + len(taken_s) + 1, counted  # One call each, and none for what is too much.
     assert counted.total() <= LEASE_COMMANDS_MAX * CHILDREN * ROWS_SENT_MAX, counted

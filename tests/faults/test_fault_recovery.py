@@ -164,7 +164,9 @@ def wait_until(check: Callable[[], Any]) -> None:
 
 def test_fault_01_a_child_that_is_back_in_time_goes_on_at_a_brief_lease(brief: Federation, tmp_path: Path, row: Row) -> None:
     """Whether it is back in time is the machine's; whether it goes on then, and that no attempt runs twice, is ours."""
-    beat_ms = max(interval_ms(MeshId("east"), beat, heartbeat_ms=BRIEF_BEAT_MS, ttl_ms=BRIEF_MS) for beat in range(100))
+    beat_ms = max(
+        interval_ms(MeshId("east"), heartbeat_report, heartbeat_ms=BRIEF_BEAT_MS, ttl_ms=BRIEF_MS) for heartbeat_report in range(100)
+    )
     bound_s = (Deadlines.of(BRIEF_MS).stop_ms - beat_ms) / 1000
     went_on = in_time = 0
     for turn in range(RESTARTS):

@@ -16,7 +16,7 @@ from faults.table import Row
 from patience import eventually
 
 from federation.errors import PlannerSuperseded, StoreUnavailable
-from federation.leases import Aim, Beat, QuotaDemand
+from federation.leases import Aim, HeartbeatReport, QuotaDemand
 from federation.manual_mesh import ManualMesh
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_scripts import load_scripts
@@ -47,15 +47,15 @@ def test_fault_12_the_reply_is_lost_after_the_script_has_run(bed: Bed, row: Row)
         answer = hand.ledger.acquire(hand.session, (demand,))
         assert [lease.held for lease in answer.response.leases] == [SLOT]
         assert bed.held("hand") == 1
-        beat, beats = Beat(number=1, demands=()), bed.beats("hand")
+        heartbeat_report, beats = HeartbeatReport(number=1, demands=()), bed.beats("hand")
         eventually(lambda: is_heard(hasty), PATIENCE_S)
         proxy.weather.drop_replies = True
         with pytest.raises(StoreUnavailable):
-            hasty.heartbeat(hand.session, hand.record, beat)
+            hasty.heartbeat(hand.session, hand.record, heartbeat_report)
         eventually(lambda: bed.beats("hand") > beats, PATIENCE_S)
         proxy.weather.drop_replies = False
         proxy.cut()
-        assert hand.ledger.heartbeat(hand.session, hand.record, beat).leases == answer.response.leases
+        assert hand.ledger.heartbeat(hand.session, hand.record, heartbeat_report).leases == answer.response.leases
         hand.leave()
     finally:
         proxy.close()

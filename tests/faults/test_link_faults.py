@@ -19,8 +19,8 @@ from patience import eventually
 from proxy import Proxy
 
 from federation.dispatch import STAGE_MESSAGES
-from federation.errors import StaleBeat, StoreUnavailable
-from federation.leases import Beat, Granted, Kept, Lease, LookAgain, QuotaDemand, Session
+from federation.errors import StaleHeartbeat, StoreUnavailable
+from federation.leases import Granted, HeartbeatReport, Kept, Lease, LookAgain, QuotaDemand, Session
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.http_link import HttpLedger, HttpLink, HttpStageQueue
 from federation.store.keys import Keys
@@ -113,10 +113,10 @@ def test_a_heartbeat_that_was_cut_short_gets_the_answer_that_the_first_one_had_c
     ledger = HttpLedger(replicas.link("heartbeat"))
     session = ledger.join(RECORD)
     wanted = replace(WANT, slots=2)
-    response = ledger.heartbeat(session, RECORD, Beat(number=1, demands=(wanted,)))
-    assert response == ledger.heartbeat(session, RECORD, Beat(number=1, demands=(wanted,)))
-    with pytest.raises(StaleBeat):
-        ledger.heartbeat(session, RECORD, Beat(number=0))
+    response = ledger.heartbeat(session, RECORD, HeartbeatReport(number=1, demands=(wanted,)))
+    assert response == ledger.heartbeat(session, RECORD, HeartbeatReport(number=1, demands=(wanted,)))
+    with pytest.raises(StaleHeartbeat):
+        ledger.heartbeat(session, RECORD, HeartbeatReport(number=0))
     assert [view.slots for view in replicas.ledger.snapshot().demands] == [2]
 
 
@@ -132,7 +132,7 @@ def test_slots_whose_granting_was_cut_short_are_granted_once_and_told(replicas):
 def test_a_join_that_was_cut_short_leaves_one_session(replicas):
     ledger = HttpLedger(replicas.link("join"))
     session = ledger.join(RECORD)
-    ledger.heartbeat(session, RECORD, Beat(number=1))
+    ledger.heartbeat(session, RECORD, HeartbeatReport(number=1))
     assert [view.incarnation for view in replicas.ledger.snapshot().meshes] == [session.incarnation]
 
 
@@ -217,8 +217,8 @@ def test_what_arrives_twice_is_done_once(wires):
     assert isinstance(acquired.answers[0], (Granted, LookAgain))
     (lease,) = acquired.response.leases
     session = replace(session, mark=acquired.response.mark)
-    ledger.heartbeat(session, RECORD, Beat(number=1, demands=(WANT,)))
-    ledger.heartbeat(session, RECORD, Beat(number=2))
+    ledger.heartbeat(session, RECORD, HeartbeatReport(number=1, demands=(WANT,)))
+    ledger.heartbeat(session, RECORD, HeartbeatReport(number=2))
     wires.store.submit(EAST, SPEC)
     taken = stages.claim(session, SPEC.stage, lease)
     assert taken is not None
@@ -234,11 +234,11 @@ def test_what_arrives_twice_is_done_once(wires):
 def test_a_heartbeat_that_a_later_one_has_overtaken_changes_nothing(wires):
     session = HttpLedger(wires.good).join(RECORD)
     wires.proxy.weather.hold_requests = True
-    late = Late(lambda: HttpLedger(wires.bad).heartbeat(session, RECORD, Beat(number=1, demands=(WANT,))))
+    late = Late(lambda: HttpLedger(wires.bad).heartbeat(session, RECORD, HeartbeatReport(number=1, demands=(WANT,))))
     eventually(lambda: wires.proxy.requests > 0)
-    HttpLedger(wires.good).heartbeat(session, RECORD, Beat(number=2, demands=()))
+    HttpLedger(wires.good).heartbeat(session, RECORD, HeartbeatReport(number=2, demands=()))
     wires.proxy.weather.hold_requests = False
-    assert isinstance(late.error(), StaleBeat)
+    assert isinstance(late.error(), StaleHeartbeat)
     assert wires.store.snapshot().demands == ()
 
 
@@ -259,10 +259,10 @@ def test_an_answer_that_got_lost_is_had_by_asking_again(wires):
     session = ledger.join(RECORD)
     wires.proxy.weather.drop_replies = True
     with pytest.raises(StoreUnavailable):
-        HttpLedger(wires.hasty).heartbeat(session, RECORD, Beat(number=1, demands=(WANT,)))
+        HttpLedger(wires.hasty).heartbeat(session, RECORD, HeartbeatReport(number=1, demands=(WANT,)))
     eventually(lambda: [view.slots for view in wires.store.snapshot().demands] == [3])
     wires.proxy.weather.drop_replies = False
-    assert ledger.heartbeat(session, RECORD, Beat(number=1, demands=(WANT,))).epoch == session.epoch
+    assert ledger.heartbeat(session, RECORD, HeartbeatReport(number=1, demands=(WANT,))).epoch == session.epoch
 
 
 @pytest.mark.parametrize("fault", ["refuse", "drop_requests"])
@@ -270,8 +270,8 @@ def test_a_way_that_is_closed_is_a_store_that_does_not_answer(wires, fault):
     session = HttpLedger(wires.good).join(RECORD)
     setattr(wires.proxy.weather, fault, True)
     with pytest.raises(StoreUnavailable):
-        HttpLedger(wires.hasty).heartbeat(session, RECORD, Beat(number=1))
-    HttpLedger(wires.good).heartbeat(session, RECORD, Beat(number=1))
+        HttpLedger(wires.hasty).heartbeat(session, RECORD, HeartbeatReport(number=1))
+    HttpLedger(wires.good).heartbeat(session, RECORD, HeartbeatReport(number=1))
 
 
 class Late:

@@ -49,7 +49,7 @@ class Hours:
         for tenant in tenants:
             self.mesh.release(tenant, RED)
         self.seat.tick()
-        self.mesh.beat()
+        self.mesh.heartbeat()
 
     def minutes(self, count: int, *tenants: TenantPath) -> dict[TenantPath, int]:
         """Minutes of slots that each of them had."""

@@ -41,7 +41,7 @@ def test_what_is_granted_anew_after_a_leap_its_holder_has_stopped_to_use(
     store.configure(TREE)
     silent = ManualMesh(store, record("silent"))
     assert isinstance(silent.acquire(ACME, STANDARD, CPU), Granted)
-    silent.beat()
+    silent.heartbeat()
     over_ms, step_ms = Deadlines.of(ttl_ms).over_ms, max(1, min(terms.max_step_ms, ttl_ms // steps))
     true_ms, leapt = 0, False
     while true_ms + step_ms < over_ms:  # All the time during which the silent mesh may still use what it holds.

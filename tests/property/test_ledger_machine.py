@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from federation.auditing import mismatches
 from federation.dispatch import STAGE_MESSAGES, Claim, ClaimedStage, HeldClaim, digest_of
 from federation.errors import QuotaExceeded, SessionLost
-from federation.leases import Aim, Beat, LeaseTerms, Pays, QuotaDemand, Session
+from federation.leases import Aim, HeartbeatReport, LeaseTerms, Pays, QuotaDemand, Session
 from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord
 from federation.store.keys import Keys
@@ -165,7 +165,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert comparable(replies[0]) == comparable(replies[1])
         if isinstance(replies[0], SessionLost):
             self.stop(mesh)
-        elif verb in ("beat", "claim_all", "obey") and not isinstance(replies[0], MeshError):
+        elif verb in ("heartbeat_report", "claim_all", "obey") and not isinstance(replies[0], MeshError):
             twins.good_until_ms = before_ms + TTL_MS
         self.note_tokens(mesh)
         return replies
@@ -242,11 +242,11 @@ class LedgerMachine(RuleBasedStateMachine):
         self.hands(mesh, "obey", *data.draw(st.sampled_from(keys)))
 
     @rule(mesh=meshes, response=st.none() | wants_told, pays=pays_told)
-    def beat(self, mesh, response, pays):
+    def heartbeat(self, mesh, response, pays):
         twins = self.twins[mesh]
-        beats = tuple(Beat(number=hand.number + 1, claims=tuple(hand.leases.values())) for hand in twins.hands)
+        beats = tuple(HeartbeatReport(number=hand.number + 1, claims=tuple(hand.leases.values())) for hand in twins.hands)
         twins.sent.append((self.sessions(mesh), "heartbeat", beats))
-        self.hands(mesh, "beat", demands=response, pays=pays)
+        self.hands(mesh, "heartbeat_report", demands=response, pays=pays)
 
     @rule(mesh=meshes)
     def tell_all(self, mesh):

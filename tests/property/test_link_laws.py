@@ -33,7 +33,9 @@ FIT = NAMES.filter(is_fit_name)
 PRINTABLE = NAMES.filter(is_printable)
 TOKENS = st.integers(0, AMOUNT_MAX)
 AMOUNTS = st.dictionaries(FIT, TOKENS, max_size=3).map(ResourceSet)
-KEYS = st.sampled_from(["record", "mesh", "session", "beat", "demands", "claims", "limit", "cursor", "seen", "labels", "messages"])
+KEYS = st.sampled_from(
+    ["record", "mesh", "session", "heartbeat_report", "demands", "claims", "limit", "cursor", "seen", "labels", "messages"]
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS | NAMES, inner, max_size=4),

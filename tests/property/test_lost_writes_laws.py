@@ -70,7 +70,7 @@ class World:
             clock=self.clock,
             heartbeat_ms=HEARTBEAT_MS,
         )
-        child.beat()
+        child.heartbeat()
         return [name, child, host, reports, self.store.mail(name, "", 0)[0]]
 
     def submit(self, zones):
@@ -96,7 +96,7 @@ class World:
         for mesh in self.meshes:
             _, child, host, reports, _ = mesh
             if child.due_in_ms() == 0:
-                child.beat()
+                child.heartbeat()
             mesh[4], letters = self.store.mail(mesh[0], mesh[4], 0)
             child.take_mail(letters)
             host.advance()

@@ -17,19 +17,19 @@
 -- Reply     {'OK', epoch, ms of recovery, mark, '1' when others wait for quota, leases}, see lib_lease; as in lib_caller;
 --           {'UNKNOWN'} | {'FENCED'} | {'EXPIRED'} | {'STALE'} | {'HOLDINGS'}: report all leases held
 
-local record, beat, updates = ARGV[6], tonumber(ARGV[7]), ARGV[8] ~= '' and cjson.decode(ARGV[8]) or {}
+local record, heartbeat_number, updates = ARGV[6], tonumber(ARGV[7]), ARGV[8] ~= '' and cjson.decode(ARGV[8]) or {}
 
 local is_known = SESSION ~= nil -- By the ledger's record, not by the mesh's word.
 if not SESSION and INCARNATION ~= '0' and learn_left() > 0 and updates.claims then -- The ledger has lost the session itself.
-  SESSION = { mesh = MESH, incarnation = INCARNATION, expires = math.max(1, LT), beat = 0, ttl_ms = rare('ttl_ms') }
+  SESSION = { mesh = MESH, incarnation = INCARNATION, expires = math.max(1, LT), heartbeat_number = 0, ttl_ms = rare('ttl_ms') }
 end
 local lost = why_lost(SESSION, INCARNATION, false)
 if lost then
   return { lost }
 end
-if beat < SESSION.beat then
+if heartbeat_number < SESSION.heartbeat_number then
   return { 'STALE' }
-elseif beat == SESSION.beat then
+elseif heartbeat_number == SESSION.heartbeat_number then
   return response_since(MESH, SEEN)
 end
 if learn_left() > 0 and not updates.claims then
@@ -134,7 +134,7 @@ if GROWS and learn_left() == 0 then
   end
 end
 
-SESSION.beat = beat
+SESSION.heartbeat_number = heartbeat_number
 renew(SESSION)
 redis.call('HSET', MESHES, MESH, record)
 if #LEASE_ORDER > 0 then

@@ -26,7 +26,7 @@ if is_heir then
   if learn_left() > 0 then
     return { 'LEARN', text(learn_left()) }
   end
-  local is_repeat = earlier and earlier.beat == 0 and redis.call('HGET', MARKS, mesh .. '|heir') == adopted
+  local is_repeat = earlier and earlier.heartbeat_number == 0 and redis.call('HGET', MARKS, mesh .. '|heir') == adopted
   local lost = why_lost(earlier, is_repeat and earlier.incarnation or adopted, true)
   if lost then
     return { lost }
@@ -54,7 +54,7 @@ if not is_heir and earlier and earlier.expires > 0 then
   end
 end
 drop_demands(mesh)
-local session = { mesh = mesh, incarnation = text(next_token()), beat = 0, ttl_ms = rare('ttl_ms') }
+local session = { mesh = mesh, incarnation = text(next_token()), heartbeat_number = 0, ttl_ms = rare('ttl_ms') }
 if is_heir then
   hand_over_stages(session)
   redis.call('HSET', MARKS, mesh .. '|heir', adopted)

@@ -1,5 +1,5 @@
 -- needs: keys, clock
--- Sessions of meshes. A row in SESSIONS is '<incarnation>|<expires>|<heartbeat>|<beat>|<ttl_ms>', the two times in LT. `expires` is 0
+-- Sessions of meshes. A row in SESSIONS is '<incarnation>|<expires>|<heartbeat>|<heartbeat_number>|<ttl_ms>', the two times in LT. `expires` is 0
 -- after a sweep, so the mesh stays visible for a day. Incarnations stay text: Lua never computes with them. One heartbeat
 -- renews the session and all its leases.
 --
@@ -14,21 +14,21 @@ local function session_of(mesh)
   if not packed then
     return nil
   end
-  local incarnation, expires, heartbeat, beat, ttl_ms = string.match(packed, '^(%d+)|(%d+)|(%d+)|(%d+)|(%d+)$')
+  local incarnation, expires, heartbeat, heartbeat_number, ttl_ms = string.match(packed, '^(%d+)|(%d+)|(%d+)|(%d+)|(%d+)$')
   return {
     mesh = mesh,
     is_known = true, -- And so in DUE.
     incarnation = incarnation,
     expires = tonumber(expires),
     heartbeat = tonumber(heartbeat),
-    beat = tonumber(beat),
+    heartbeat_number = tonumber(heartbeat_number),
     ttl_ms = tonumber(ttl_ms),
   }
 end
 
 local function write_session(session)
   redis.call('HSET', SESSIONS, session.mesh, session.incarnation .. '|' .. text(session.expires) .. '|' .. text(session.heartbeat)
-    .. '|' .. text(session.beat) .. '|' .. text(session.ttl_ms))
+    .. '|' .. text(session.heartbeat_number) .. '|' .. text(session.ttl_ms))
 end
 
 -- Return when the session's leases may be reclaimed.

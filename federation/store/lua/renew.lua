@@ -10,12 +10,12 @@
 -- Reply     {'OK', epoch, '0', mark, '1' when others wait for quota, ''}, as heartbeat.lua's; as in lib_caller;
 --           {'LOOK'} when heartbeat.lua must run: nothing was renewed
 
-local record, beat = ARGV[6], tonumber(ARGV[7])
+local record, heartbeat_number = ARGV[6], tonumber(ARGV[7])
 
-if why_lost(SESSION, INCARNATION, false) or beat <= SESSION.beat or learn_left() > 0 or SEEN ~= MARK_BEFORE or GROWS then
+if why_lost(SESSION, INCARNATION, false) or heartbeat_number <= SESSION.heartbeat_number or learn_left() > 0 or SEEN ~= MARK_BEFORE or GROWS then
   return { 'LOOK' }
 end
-SESSION.beat = beat
+SESSION.heartbeat_number = heartbeat_number
 renew(SESSION)
 if redis.call('HGET', MESHES, MESH) ~= record then -- Rarely true: an unwritten record needs no copy to replicas and disk.
   redis.call('HSET', MESHES, MESH, record)

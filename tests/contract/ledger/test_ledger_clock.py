@@ -18,7 +18,7 @@ def test_a_clock_that_leaps_ahead_ends_no_session(careful):
     for _ in range(2):
         careful.advance(3_600_000)
         assert careful.ledger.sweep().meshes == ()
-    west.beat()
+    west.heartbeat()
     assert gpus(careful.ledger, LAB) == 2
 
 
@@ -27,7 +27,7 @@ def test_a_second_leap_within_one_time_to_live_counts_for_nothing(careful):
     for _ in range(1_000):
         careful.advance(3_000)
         careful.ledger.sweep()
-    west.beat()
+    west.heartbeat()
     assert [view.alive for view in careful.ledger.snapshot().meshes] == [True]
 
 

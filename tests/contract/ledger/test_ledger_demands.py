@@ -17,15 +17,15 @@ def test_what_was_not_granted_is_wanted_until_it_is_granted_or_withdrawn(ledger,
     ask(east, 5, SHOP, priority=3)
     (demand,) = ledger.snapshot().demands
     assert (demand.mesh, demand.tenant, demand.slot, demand.slots, demand.priority) == ("east", SHOP, ONE_GPU, 3, 3)
-    assert west.beat().others_wait
-    assert not east.beat().others_wait
+    assert west.heartbeat().others_wait
+    assert not east.heartbeat().others_wait
     store.advance(1_000)
     assert ledger.snapshot().demands[0].waiting_ms >= 1_000
     west.release(LAB, A100, gpu(3))
     assert ask(east, 3, SHOP, priority=3).slots == 3
     assert ledger.snapshot().demands == ()
     ask(east, 9, SHOP)
-    east.beat(demands=())
+    east.heartbeat(demands=())
     assert ledger.snapshot().demands == ()
 
 
@@ -39,7 +39,7 @@ def test_work_of_each_priority_and_size_is_wanted_beside_the_other(ledger, west,
 
 def test_a_question_for_one_of_many_alike_takes_nothing_off_what_the_mesh_has_told_but_what_it_is_granted(ledger, west, east):
     ask(west, 7)
-    east.beat(demands=(QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU, slots=20, beyond=7),))
+    east.heartbeat(demands=(QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU, slots=20, beyond=7),))
     assert ask(east, 2, SHOP).slots == 1
     assert response(ledger) == [(SHOP, 1, 19, 0)]
     ask(east, 1, SHOP)
@@ -51,7 +51,7 @@ def test_a_question_for_one_of_many_alike_takes_nothing_off_what_the_mesh_has_to
 
 def test_the_mesh_says_for_how_long_its_oldest_work_has_waited_and_is_believed_a_week(ledger, west, store):
     def waits(waited_ms):
-        west.beat(demands=(QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU, waited_ms=waited_ms),))
+        west.heartbeat(demands=(QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU, waited_ms=waited_ms),))
         return ledger.snapshot().demands[0].waiting_ms // 10_000
 
     assert waits(None) == 0
@@ -64,7 +64,7 @@ def test_the_mesh_says_for_how_long_its_oldest_work_has_waited_and_is_believed_a
 
 def test_who_asks_later_makes_a_want_no_younger(ledger, west, east):
     ask(west, 8)
-    east.beat(demands=(QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU, waited_ms=90_000),))
+    east.heartbeat(demands=(QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU, waited_ms=90_000),))
     demand = QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU, waited_ms=1_000)
     ledger.acquire(east.session, (demand,))
     assert ledger.snapshot().demands[0].waiting_ms // 10_000 == 9
@@ -81,26 +81,26 @@ def test_what_a_lease_grows_by_is_wanted_no_more_of_that_the_most_urgent_first_t
         QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU, slots=2),
     )
     ask(west, 2)
-    west.beat(demands=())
+    west.heartbeat(demands=())
     aim(ledger, ("east", SHOP, 6))
-    east.beat(demands=demands)
+    east.heartbeat(demands=demands)
     assert {(lease.amounts["gpu"] // 10_000, lease.priority) for lease in ledger.snapshot().leases if lease.mesh == "east"} == {(6, 9)}
     assert sorted(response(ledger)) == [(LAB, 1, 2, 0), (SHOP, 1, 20, 0)]
     aim(ledger, ("east", SHOP, 5))
-    east.beat()
+    east.heartbeat()
     east.obey(SHOP, A100)
     aim(ledger, ("east", SHOP, 6))
-    east.beat()
+    east.heartbeat()
     assert sorted(response(ledger)) == [(LAB, 1, 2, 0), (SHOP, 1, 19, 0)]
 
 
 def test_a_mesh_has_no_more_wants_than_it_may_tell(ledger, west, east):
     ask(west, 8)
     demands = tuple(QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU, priority=number) for number in range(ROWS_SENT_MAX))
-    east.beat(demands=demands)
+    east.heartbeat(demands=demands)
     ask(east, 1, SHOP, priority=-1)
     assert len(ledger.snapshot().demands) == ROWS_SENT_MAX
-    east.beat(demands=demands[1:])
+    east.heartbeat(demands=demands[1:])
     ask(east, 1, SHOP, priority=-1)
     assert {demand.priority for demand in ledger.snapshot().demands} == {-1, *range(1, ROWS_SENT_MAX)}
 
@@ -119,10 +119,12 @@ def test_a_lease_is_as_urgent_as_the_most_urgent_work_that_it_pays_for(ledger, w
 
 
 def test_a_heartbeat_tells_all_that_a_mesh_wants(ledger, west):
-    west.beat(demands=(QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU, slots=2), QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU)))
-    west.beat()
+    west.heartbeat(
+        demands=(QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU, slots=2), QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU))
+    )
+    west.heartbeat()
     assert [(demand.tenant, demand.slots) for demand in ledger.snapshot().demands] == [(LAB, 2), (SHOP, 1)]
-    west.beat(demands=(QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU),))
+    west.heartbeat(demands=(QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU),))
     assert [demand.tenant for demand in ledger.snapshot().demands] == [SHOP]
     west.leave()
     assert ledger.snapshot().demands == ()
@@ -130,7 +132,7 @@ def test_a_heartbeat_tells_all_that_a_mesh_wants(ledger, west):
 
 def test_a_mesh_tells_that_a_lease_pays_for_more_or_for_less_urgent_work_and_that_is_no_news_to_itself(ledger, west, east):
     def send(*pays):
-        response = west.beat(pays=tuple(Pays(tenant=tenant, flavor=A100, priority=priority) for tenant, priority in pays))
+        response = west.heartbeat(pays=tuple(Pays(tenant=tenant, flavor=A100, priority=priority) for tenant, priority in pays))
         assert response.leases == ()
         return {lease.tenant: (lease.priority, lease.version) for lease in ledger.snapshot().leases}
 
@@ -148,10 +150,12 @@ def test_a_mesh_tells_that_a_lease_pays_for_more_or_for_less_urgent_work_and_tha
 def test_what_a_beat_tells_of_a_lease_counts_before_what_it_grows_by(ledger, west):
     ask(west, 2, priority=4)
     aim(ledger, ("west", LAB, 3))
-    west.beat(demands=(QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU, priority=2),), pays=(Pays(tenant=LAB, flavor=A100, priority=-1),))
+    west.heartbeat(
+        demands=(QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU, priority=2),), pays=(Pays(tenant=LAB, flavor=A100, priority=-1),)
+    )
     assert [lease.priority for lease in ledger.snapshot().leases] == [2]
 
 
 def test_a_mesh_tells_of_no_more_leases_than_it_may_hold(ledger, west):
     with pytest.raises(BatchTooLarge):
-        west.beat(pays=(Pays(tenant=LAB, flavor=A100, priority=1),) * (ROWS_SENT_MAX + 1))
+        west.heartbeat(pays=(Pays(tenant=LAB, flavor=A100, priority=1),) * (ROWS_SENT_MAX + 1))

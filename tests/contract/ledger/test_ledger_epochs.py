@@ -6,7 +6,7 @@ import pytest
 from two_teams import A100, ACME, LAB, SHOP, aim, ask, gpu, gpus, record
 
 from federation.errors import EpochChanged, ForgedReceipt, HoldingsRequired, LedgerLearning
-from federation.leases import Aim, Beat, Lease
+from federation.leases import Aim, HeartbeatReport, Lease
 from federation.manual_mesh import ManualMesh
 from mesh.ids import MeshId
 from mesh.reasons import Reason
@@ -22,7 +22,7 @@ def learning(store, ledger, *meshes):
 def test_after_a_restart_no_call_of_the_earlier_epoch_is_carried_out(ledger, west, store):
     ask(west, 2)
     store.restart()
-    for late in (lambda: west.beat(claims=()), lambda: ask(west), lambda: west.release(LAB, A100)):
+    for late in (lambda: west.heartbeat(claims=()), lambda: ask(west), lambda: west.release(LAB, A100)):
         with pytest.raises(EpochChanged) as changed:
             late()
     assert changed.value.epoch > west.session.epoch
@@ -53,7 +53,7 @@ def test_work_goes_on_while_the_ledger_learns(ledger, west, store):
     west.release(LAB, A100, gpu(1))
     assert gpus(ledger, LAB) == 1
     with pytest.raises(HoldingsRequired):
-        west.beat()
+        west.heartbeat()
     west.number += 1
     for _ in range(4):
         store.advance(store.ttl_ms // 2)
@@ -81,7 +81,7 @@ def test_a_lease_whose_plan_was_lost_is_told_anew_to_a_mesh_that_has_obeyed_the_
     kept = store.keep()
     planner = ledger.elect("p", store.ttl_ms)
     ledger.plan_apply(planner, ledger.snapshot().version, (Aim(mesh=MeshId("west"), tenant=LAB, flavor=A100, target=gpu(2)),))
-    west.beat()
+    west.heartbeat()
     planned = west.lease(LAB, A100)
     assert (planned.held, planned.target) == (gpu(3), gpu(2))
     store.lose(kept)
@@ -213,10 +213,10 @@ def test_a_token_that_the_ledger_has_not_given_out_proves_lost_writes(ledger, we
     ahead = replace(west.session, mark=west.session.incarnation + 30_000_000)
     if store.believes_tokens:
         with pytest.raises(EpochChanged):
-            ledger.heartbeat(ahead, record(), Beat(number=1))
+            ledger.heartbeat(ahead, record(), HeartbeatReport(number=1))
         assert ledger.snapshot().learn_ms > 0
     else:
-        ledger.heartbeat(ahead, record(), Beat(number=1))
+        ledger.heartbeat(ahead, record(), HeartbeatReport(number=1))
         ManualMesh(ledger, record(), seen=ahead.mark)
         assert ledger.snapshot().learn_ms == 0
 
@@ -225,7 +225,7 @@ def test_a_clock_that_is_set_back_begins_an_epoch(ledger, west, store):
     ask(west, 2)
     store.advance(-60_000)
     with pytest.raises(EpochChanged):
-        west.beat()
+        west.heartbeat()
     west.claim_all()
     assert ask(west).reason is Reason.LEDGER_RECOVERING
 
@@ -237,5 +237,5 @@ def test_a_claim_that_the_root_has_not_signed_is_refused(ledger, west, store):
     if west.lease(LAB, A100).receipt:
         larger = replace(west.lease(LAB, A100), held=gpu(8))
         with pytest.raises(ForgedReceipt):
-            west.beat(claims=(larger,))
+            west.heartbeat(claims=(larger,))
     assert gpus(ledger, LAB) == 1

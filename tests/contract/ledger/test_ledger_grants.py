@@ -54,8 +54,8 @@ def test_a_name_that_would_shift_the_fields_of_a_row_is_refused_wherever_it_stan
     claim = replace(west.lease(LAB, A100), **about, held=amounts)
     for say in (
         lambda: ledger.acquire(west.session, (demand,)),
-        lambda: west.beat(demands=(demand,)),
-        lambda: west.beat(claims=(claim,)),
+        lambda: west.heartbeat(demands=(demand,)),
+        lambda: west.heartbeat(claims=(claim,)),
         lambda: ledger.release(west.session, (Kept(**about, version=1, amounts=amounts),)),
     ):
         with pytest.raises((UnfitName, LinkRefused, ForgedReceipt)):

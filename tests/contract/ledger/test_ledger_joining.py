@@ -15,7 +15,7 @@ def test_a_second_join_fences_the_first_session_and_leaves_its_leases_to_run_out
     ask(west, 3)
     again = ManualMesh(ledger, record("west"))
     assert again.session.incarnation > west.session.incarnation
-    for late in (west.beat, lambda: ask(west), lambda: west.release(LAB, A100)):
+    for late in (west.heartbeat_report, lambda: ask(west), lambda: west.release(LAB, A100)):
         with pytest.raises(SessionSuperseded):
             late()
     west.leave()
@@ -24,7 +24,7 @@ def test_a_second_join_fences_the_first_session_and_leaves_its_leases_to_run_out
     assert [lease.incarnation for lease in ledger.snapshot().leases] == [west.session.incarnation]
     ask(again)
     store.advance(store.ttl_ms)
-    again.beat()
+    again.heartbeat()
     store.advance(store.grace_ms + 1)
     assert ledger.sweep().leases == 1
     assert gpus(ledger, LAB) == 1
@@ -54,7 +54,7 @@ def test_a_new_agent_takes_over_the_leases_of_the_session_that_it_names(ledger, 
 
 def test_the_session_that_was_gone_on_with_may_not_speak_any_more(ledger, west):
     ManualMesh(ledger, record("west"), adopt=west.session.incarnation)
-    for late in (west.beat, lambda: ask(west), lambda: west.release(LAB, A100)):
+    for late in (west.heartbeat_report, lambda: ask(west), lambda: west.release(LAB, A100)):
         with pytest.raises(SessionSuperseded):
             late()
 
@@ -79,8 +79,8 @@ def test_an_heir_whose_first_answer_was_lost_may_ask_again_until_it_has_spoken(l
     assert second.session.incarnation > first.session.incarnation
     assert second.lease(LAB, A100).held == gpu(2)
     with pytest.raises(SessionSuperseded):
-        first.beat()
-    second.beat()
+        first.heartbeat()
+    second.heartbeat()
     with pytest.raises(SessionSuperseded):
         ledger.join(record("west"), adopt=west.session.incarnation)
 

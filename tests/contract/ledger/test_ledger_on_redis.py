@@ -97,8 +97,8 @@ def test_a_server_without_memory_left_grants_nothing_and_still_renews_and_takes_
     ):
         with pytest.raises(StoreUnavailable, match="cannot serve now"):
             grows()
-    west.beat()
-    west.beat(demands=())
+    west.heartbeat()
+    west.heartbeat(demands=())
     west.release(LAB, A100, gpu(1))
     assert gpus(ledger, LAB) == 1
     assert ledger.elect("planner", 1_000) is not None

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from two_teams import ACME, LAB, SHOP, ask, gpu, gpus, record
 
-from federation.errors import ForeignLedger, SessionExpired, SessionLost, SessionUnknown, StaleBeat
-from federation.leases import Beat, Session
+from federation.errors import ForeignLedger, SessionExpired, SessionLost, SessionUnknown, StaleHeartbeat
+from federation.leases import HeartbeatReport, Session
 from federation.manual_mesh import ManualMesh
 from mesh.ids import MeshId
 
@@ -18,13 +18,13 @@ def test_a_session_tells_its_time_to_live(west, store):
 def test_a_session_never_known_is_unknown(ledger, west):
     stranger = replace(west.session, mesh=MeshId("nowhere"))
     with pytest.raises(SessionUnknown):
-        ledger.heartbeat(stranger, record("nowhere"), Beat(number=1))
+        ledger.heartbeat(stranger, record("nowhere"), HeartbeatReport(number=1))
     ledger.leave(stranger)
 
 
 def test_a_session_speaks_to_the_ledger_that_it_joined_and_to_no_other(ledger, west):
     with pytest.raises(ForeignLedger):
-        ledger.heartbeat(replace(west.session, ledger="another"), record(), Beat(number=1))
+        ledger.heartbeat(replace(west.session, ledger="another"), record(), HeartbeatReport(number=1))
 
 
 def test_a_session_that_has_run_out_may_not_acquire(ledger, west, store):
@@ -38,7 +38,7 @@ def test_a_late_heartbeat_before_the_sweep_brings_the_session_back(ledger, west,
     ask(west, 2)
     store.advance(store.ttl_ms + 1)
     assert ledger.sweep().meshes == ()
-    west.beat()
+    west.heartbeat()
     assert ask(west).slots == 1
     assert gpus(ledger, LAB) == 3
 
@@ -63,7 +63,7 @@ def test_a_sweep_takes_back_everything_of_the_overdue_and_nothing_of_the_others(
     assert (swept.meshes, swept.leases, swept.is_more_due) == (("west",), 2, False)
     assert (gpus(ledger, LAB), gpus(ledger, SHOP), gpus(ledger, ACME)) == (2, 0, 2)
     with pytest.raises(SessionLost):
-        west.beat()
+        west.heartbeat()
     assert ledger.sweep().meshes == ()
 
 
@@ -104,7 +104,7 @@ def test_a_mesh_that_has_not_come_back_for_a_day_is_forgotten_and_what_it_held_i
             ManualMesh(ledger, record("east"))
     assert [view.record.mesh for view in ledger.snapshot().meshes] == ["east"]
     with pytest.raises(SessionUnknown):
-        west.beat()
+        west.heartbeat()
     store.restart()
     west.claim_all()  # The ledger learns, so it hears whom it does not know; what is claimed it has itself seen given back.
     assert gpus(ledger, ACME) == 0
@@ -113,24 +113,24 @@ def test_a_mesh_that_has_not_come_back_for_a_day_is_forgotten_and_what_it_held_i
 def test_a_session_never_given_out_by_anybody_is_of_no_use(ledger):
     made_up = Session(mesh=MeshId("west"), incarnation=7, ttl_ms=1)
     with pytest.raises(ForeignLedger):
-        ledger.heartbeat(made_up, record(), Beat(number=1))
+        ledger.heartbeat(made_up, record(), HeartbeatReport(number=1))
 
 
 def test_a_heartbeat_that_a_later_one_has_overtaken_is_stale(ledger, west, store):
     late = replace(west.session)
-    west.beat()
-    west.beat()
+    west.heartbeat()
+    west.heartbeat()
     store.advance(store.ttl_ms - 1)
-    with pytest.raises(StaleBeat):
-        ledger.heartbeat(late, record(), Beat(number=1))
+    with pytest.raises(StaleHeartbeat):
+        ledger.heartbeat(late, record(), HeartbeatReport(number=1))
     store.advance(2)
     assert [view.alive for view in ledger.snapshot().meshes] == [False]
 
 
 def test_the_same_heartbeat_again_is_answered_and_renews_nothing(ledger, west, store):
-    west.beat()
+    west.heartbeat()
     store.advance(store.ttl_ms - 1)
-    ledger.heartbeat(west.session, record(), Beat(number=1))
+    ledger.heartbeat(west.session, record(), HeartbeatReport(number=1))
     store.advance(2)
     assert [view.alive for view in ledger.snapshot().meshes] == [False]
 
@@ -142,7 +142,7 @@ def test_a_heartbeat_tells_each_change_until_it_was_seen(ledger, west):
     unseen = west.session
     for _ in range(2):
         west.number += 1
-        response = ledger.heartbeat(unseen, record(), Beat(number=west.number))
+        response = ledger.heartbeat(unseen, record(), HeartbeatReport(number=west.number))
         assert [(lease.tenant, lease.target) for lease in response.leases] == [(LAB, gpu(0))]
-    assert west.beat().leases != ()
-    assert west.beat().leases == ()
+    assert west.heartbeat().leases != ()
+    assert west.heartbeat().leases == ()

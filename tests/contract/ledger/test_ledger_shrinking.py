@@ -15,7 +15,7 @@ def test_what_a_plan_lowers_stays_charged_until_the_mesh_says_that_it_obeys(ledg
     ask(west, 4)
     aim(ledger, ("west", LAB, 1))
     assert gpus(ledger, LAB) == 4
-    assert [(lease.held, lease.target, lease.shrink_ms is not None) for lease in west.beat().leases] == [(gpu(4), gpu(1), True)]
+    assert [(lease.held, lease.target, lease.shrink_ms is not None) for lease in west.heartbeat().leases] == [(gpu(4), gpu(1), True)]
     west.obey(LAB, A100)
     assert (gpus(ledger, LAB), west.lease(LAB, A100).held) == (1, gpu(1))
 
@@ -45,7 +45,7 @@ def test_a_plan_tells_by_mail_only_whom_it_takes_something_from(ledger, west, ea
 def test_a_plan_moves_a_lease_by_no_more_than_it_meant_to_whatever_has_happened_since(ledger, west, seen, planned, now, target):
     aim(ledger, ("west", LAB, now))
     aim(ledger, ("west", LAB, planned, seen))
-    west.beat()
+    west.heartbeat()
     assert west.lease(LAB, A100).target == gpu(target)
 
 
@@ -55,22 +55,22 @@ def test_a_word_of_obedience_about_an_older_version_is_not_heard(ledger, west):
     ask(west, 3)
     aim(ledger, ("west", LAB, 1))
     stale = Kept(tenant=LAB, flavor=A100, version=before.version, amounts=gpu(1))
-    west.beat(acks=(stale,))
+    west.heartbeat(acks=(stale,))
     assert gpus(ledger, LAB) == 4
 
 
 def test_a_word_of_obedience_that_does_not_reach_the_target_is_not_heard(ledger, west):
     ask(west, 4)
     aim(ledger, ("west", LAB, 1))
-    west.beat()
-    west.beat(acks=(Kept(tenant=LAB, flavor=A100, version=west.lease(LAB, A100).version, amounts=gpu(2)),))
+    west.heartbeat()
+    west.heartbeat(acks=(Kept(tenant=LAB, flavor=A100, version=west.lease(LAB, A100).version, amounts=gpu(2)),))
     assert gpus(ledger, LAB) == 4
 
 
 def test_a_lease_that_shrinks_is_granted_nothing(ledger, west):
     ask(west, 2)
     aim(ledger, ("west", LAB, 1))
-    west.beat()
+    west.heartbeat()
     assert ask(west).reason is Reason.QUOTA_EXHAUSTED
 
 
@@ -78,7 +78,7 @@ def test_who_does_not_obey_loses_what_is_above_the_target_after_its_time(ledger,
     ask(west, 4)
     aim(ledger, ("west", LAB, 1))
     store.advance(store.ttl_ms)
-    west.beat()
+    west.heartbeat()
     assert west.lease(LAB, A100).shrink_ms == 0
     store.advance(store.grace_ms - 60_000)
     assert ledger.sweep().leases == 0
@@ -90,17 +90,17 @@ def test_who_does_not_obey_loses_what_is_above_the_target_after_its_time(ledger,
 def test_a_plan_may_leave_what_runs_more_time_to_give_way(ledger, west, store):
     ask(west, 4)
     aim(ledger, ("west", LAB, 1), wait_ms=3 * store.ttl_ms)
-    west.beat()
+    west.heartbeat()
     assert 4 * store.ttl_ms < west.lease(LAB, A100).shrink_ms <= 5 * store.ttl_ms
     assert ask(west).reason is Reason.QUOTA_EXHAUSTED, "of what is above the target nothing new is begun"
     for _ in range(9):
         store.advance(store.ttl_ms // 2)
-        west.beat()
+        west.heartbeat()
     store.advance(store.grace_ms)
-    west.beat()
+    west.heartbeat()
     assert ledger.sweep().leases == 0
     store.advance(store.ttl_ms)
-    west.beat()
+    west.heartbeat()
     assert ledger.sweep().leases == 1
     assert gpus(ledger, LAB) == 1
 
@@ -115,10 +115,10 @@ def test_a_time_to_give_way_is_made_shorter_and_never_longer(ledger, west, store
         aim(ledger, ("west", LAB, 2), wait_ms=0)
     else:
         aim(ledger, ("west", LAB, 1))
-    west.beat()
+    west.heartbeat()
     assert west.lease(LAB, A100).shrink_ms <= store.ttl_ms
     aim(ledger, ("west", LAB, 0), wait_ms=3 * store.ttl_ms)
-    west.beat()
+    west.heartbeat()
     assert west.lease(LAB, A100).shrink_ms <= store.ttl_ms
 
 
@@ -126,10 +126,10 @@ def test_a_time_to_give_way_is_made_shorter_and_never_longer(ledger, west, store
 def test_who_gets_a_part_back_has_no_less_time_to_give_up_the_rest(ledger, west, store, wait_ttls):
     ask(west, 4)
     aim(ledger, ("west", LAB, 1), wait_ms=wait_ttls * store.ttl_ms)
-    west.beat()
+    west.heartbeat()
     before = west.lease(LAB, A100).shrink_ms
     aim(ledger, ("west", LAB, 3))
-    west.beat()
+    west.heartbeat()
     lease = west.lease(LAB, A100)
     assert (lease.held["gpu"], lease.target["gpu"]) == (40_000, 30_000)
     assert before - store.ttl_ms // 2 <= lease.shrink_ms <= before
@@ -138,12 +138,12 @@ def test_who_gets_a_part_back_has_no_less_time_to_give_up_the_rest(ledger, west,
 def test_what_one_gives_up_for_another_by_plan_is_taken_by_nobody_else(ledger, west, east):
     ask(west, 8)
     aim(ledger, ("west", LAB, 5), ("east", SHOP, 3))
-    west.beat()
+    west.heartbeat()
     west.obey(LAB, A100)
     assert gpus(ledger, ACME) == 5
     other = ManualMesh(ledger, record("other"))
     assert ask(other, 9, SHOP).reason is Reason.QUOTA_EXHAUSTED
-    assert [(lease.tenant, lease.held) for lease in east.beat().leases] == [(SHOP, gpu(3))]
+    assert [(lease.tenant, lease.held) for lease in east.heartbeat().leases] == [(SHOP, gpu(3))]
     assert gpus(ledger, ACME) == 8
 
 
@@ -151,22 +151,22 @@ def test_what_one_gives_up_for_another_by_plan_is_taken_by_nobody_else(ledger, w
 def test_a_planned_lease_grows_as_room_comes(ledger, west, east):
     ask(west, 8)
     aim(ledger, ("west", LAB, 4), ("east", SHOP, 4))
-    assert [lease.held for lease in east.beat().leases] == [gpu(0)]
-    west.beat()
+    assert [lease.held for lease in east.heartbeat().leases] == [gpu(0)]
+    west.heartbeat()
     west.release(LAB, A100, gpu(6))
-    assert [lease.held for lease in east.beat().leases] == [gpu(2)]
+    assert [lease.held for lease in east.heartbeat().leases] == [gpu(2)]
     west.release(LAB, A100, gpu(4))
-    assert [lease.held for lease in east.beat().leases] == [gpu(4)]
-    assert east.beat().leases == ()
+    assert [lease.held for lease in east.heartbeat().leases] == [gpu(4)]
+    assert east.heartbeat().leases == ()
 
 
 def test_a_lease_that_grows_by_plan_is_as_urgent_as_what_is_wanted_of_it(ledger, west, east):
     ask(west, 8, priority=1)
     ask(east, 2, SHOP, priority=5)
     aim(ledger, ("west", LAB, 4), ("east", SHOP, 4))
-    west.beat()
+    west.heartbeat()
     west.release(LAB, A100, gpu(4))
-    east.beat()
+    east.heartbeat()
     assert {lease.tenant: lease.priority for lease in ledger.snapshot().leases} == {LAB: 1, SHOP: 5}
 
 
@@ -204,10 +204,10 @@ def test_revoking_aims_at_nothing_and_hard_changes_the_token(ledger, west, east)
     ask(east)
     before = west.lease(LAB, A100)
     assert ledger.revoke(mesh=MeshId("west")) == 1
-    west.beat()
+    west.heartbeat()
     assert (west.lease(LAB, A100).target, west.lease(LAB, A100).token) == (gpu(0), before.token)
     assert ledger.revoke(tenant=LAB, flavor=A100, hard=True) == 2
-    west.beat()
+    west.heartbeat()
     assert west.lease(LAB, A100).token > before.token
     assert gpus(ledger, LAB) == 2
     west.obey(LAB, A100)

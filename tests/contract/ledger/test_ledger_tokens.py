@@ -6,7 +6,7 @@ import pytest
 from two_teams import A100, LAB, ONE_GPU, ask, gpu, gpus, record
 
 from federation.errors import FutureToken
-from federation.leases import Beat, LookAgain, QuotaDemand
+from federation.leases import HeartbeatReport, LookAgain, QuotaDemand
 from federation.manual_mesh import ManualMesh
 
 
@@ -37,11 +37,11 @@ def test_a_lease_that_was_given_back_whole_gets_a_new_token(west):
 def test_a_token_from_the_future_is_refused_so_that_nobody_burns_the_space(ledger, west, store):
     if not store.believes_tokens:
         west.session = replace(west.session, mark=2**53 - 1)
-        west.beat()
+        west.heartbeat()
         ask(west)
         assert ManualMesh(ledger, record(), seen=2**53 - 1).session.incarnation < 2**52
         return
     with pytest.raises(FutureToken):
-        ledger.heartbeat(replace(west.session, mark=2**53 - 1), record(), Beat(number=1))
+        ledger.heartbeat(replace(west.session, mark=2**53 - 1), record(), HeartbeatReport(number=1))
     with pytest.raises(FutureToken):
         ledger.join(record(), seen=2**53 - 1)

@@ -34,7 +34,7 @@ def test_what_a_tenant_keeps_is_its_own_whatever_deficit_a_cut_has_left_above_it
     store.ledger.configure(tree(lab=0, shop=4, shop_lends=1))
     assert ask(east, 2, SHOP) == Granted(slots=2)
     aim(store.ledger, ("east", SHOP, 3))
-    east.beat()
+    east.heartbeat()
     assert east.lease(SHOP, A100).held == gpu(3)
     assert ask(east, 1, SHOP).available == 0
     with pytest.raises(QuotaExceeded):

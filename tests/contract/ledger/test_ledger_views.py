@@ -16,7 +16,7 @@ def test_the_snapshot_gives_back_the_tree_the_records_and_the_leases(ledger, wes
     ask(west, 2, priority=4)
     west.record = replace(record(), cluster_answers=False, tenants=("acme",))
     store.advance(5_000)
-    west.beat()
+    west.heartbeat()
     store.advance(30_000)
     snapshot = ledger.snapshot()
     assert snapshot.tree == tree()
@@ -39,7 +39,7 @@ def test_the_story_of_a_lease_tells_every_change_of_it(ledger, west, east):
     ask(west, 2)
     ask(east, 1, SHOP)
     ledger.revoke(mesh=MeshId("west"))
-    west.beat()
+    west.heartbeat()
     west.obey(LAB, A100)
     assert [(chapter.verb, chapter.lease.held) for chapter in ledger.story(mesh=MeshId("west"))] == [
         ("grant", gpu(2)),

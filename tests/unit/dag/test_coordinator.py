@@ -446,7 +446,7 @@ def test_what_waits_for_a_mesh_whose_cluster_is_gone_goes_elsewhere_and_what_it_
     assert root.waiting("east") == ["two.1"]
     east = root.sessions["east"]
     east.record = replace(east.record, cluster_answers=False)
-    east.beat()
+    east.heartbeat()
     root.coordinator.tick()
     assert (root.waiting("east"), root.waiting("west")) == ([], ["two.2"])
     assert root.record("one").stages["one.1"].state is not StageState.LOST
@@ -469,7 +469,7 @@ def test_what_waits_for_a_mesh_is_taken_back_when_it_closes(root, reported, reas
     root.store.configure(TenantTree([*root.store.snapshot().tree.tenants.values(), Tenant(path="other", parent=None)]))
     east = root.sessions["east"]
     east.record = replace(east.record, **reported)
-    east.beat()
+    east.heartbeat()
     root.coordinator.tick()
     assert (root.waiting("east"), root.states(), root.record().nodes["a"].reason) == ([], {"a": "BLOCKED"}, reason)
     stage = root.record().stages["r.1"]
@@ -899,7 +899,7 @@ def test_a_tick_sends_what_failed_when_it_has_waited_and_not_before(root):
     root.coordinator.tick()
     assert root.waiting("east") == []
     root.clock.advance(wait_ms)
-    root.sessions["east"].beat()
+    root.sessions["east"].heartbeat()
     root.coordinator.tick()
     assert root.waiting("east") == ["r.2"]
 
@@ -909,7 +909,7 @@ def test_poison_becomes_a_dead_letter_and_the_run_of_a_neighbour_succeeds(root):
     root.coordinator.step(0)
     for _ in range(RETRY_RULES.kills_max):
         root.clock.advance(max(0, root.record("bad").nodes["a"].not_before_ms - root.clock.now_ms))
-        root.sessions["east"].beat()
+        root.sessions["east"].heartbeat()
         root.coordinator.tick()
         fail(root, "east", Reason.WORKER_LOST)
     root.submit("good", a="")
@@ -995,11 +995,11 @@ def test_outside_of_its_windows_a_tenant_starts_nothing_and_inside_it_does(root)
     root.coordinator.step(0)
     assert (root.waiting("east"), reason_of(root)) == ([], Reason.OUTSIDE_WINDOW)
     root.clock.advance(5_000)
-    root.sessions["east"].beat()
+    root.sessions["east"].heartbeat()
     root.coordinator.tick()
     assert root.waiting("east") == ["r.1"]
     root.clock.advance(10_000)
-    root.sessions["east"].beat()
+    root.sessions["east"].heartbeat()
     root.coordinator.tick()
     assert (root.waiting("east"), reason_of(root)) == ([], Reason.OUTSIDE_WINDOW)
 
@@ -1099,7 +1099,7 @@ def test_work_that_waits_longer_than_its_tenant_likes_ends_with_the_reason(root,
     root.coordinator.step(0)
     for _ in range(3):
         root.clock.advance(2_000)
-        root.sessions["east"].beat()
+        root.sessions["east"].heartbeat()
         root.coordinator.tick()
         root.coordinator.step(0)
     assert (root.record().state, root.record().reason) == (RunState.FAILED, Reason.WAITED_TOO_LONG)
@@ -1121,7 +1121,7 @@ def test_work_waits_on(root, settings):
     root.coordinator.step(0)
     for _ in range(3):
         root.clock.advance(2_000)
-        root.sessions["east"].beat()
+        root.sessions["east"].heartbeat()
         root.coordinator.tick()
     assert root.waiting("east") == ["r.1"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 
-from federation.child.child_mesh import IDLE_BEATS, ChildMesh
+from federation.child.child_mesh import IDLE_HEARTBEATS, ChildMesh
 from federation.dispatch import STAGE_MESSAGES
 from federation.errors import StoreUnavailable
 from federation.snapshot import MeshRecord, PoolRecord
@@ -92,11 +92,11 @@ class Federation:
         )
         self.store.submit("east", spec)
 
-    def beat(self, times=1):
+    def heartbeat(self, times=1):
         """What the loop does: time passes, mail and reports come in, and the child beats when it is due."""
         for _ in range(times):
             self.clock.advance(self.child.due_in_ms())
-            self.child.beat()
+            self.child.heartbeat()
             assert violations(self.child._child_state.admission) == []
 
     def mail(self):
@@ -151,7 +151,7 @@ def all_is_free(federation):
     """Nothing runs, is paid for, or is known of; and what lies idle is given back after a while."""
     child = federation.child
     is_free = not federation.running() and not federation.paid() and not child._child_state.admission.workloads and not child._reporter
-    federation.beat(IDLE_BEATS + 1)
+    federation.heartbeat(IDLE_HEARTBEATS + 1)
     return is_free and federation.held() == 0 and federation.store.audit() == ()
 
 

@@ -9,7 +9,7 @@ from child_bed import Federation
 @pytest.fixture
 def joined():
     federation = Federation()
-    federation.beat()
+    federation.heartbeat()
     return federation
 
 
@@ -18,6 +18,6 @@ def busy():
     """Stage `s` runs."""
     federation = Federation()
     federation.submit("s", "a:", "b: a")
-    federation.beat()
+    federation.heartbeat()
     federation.words()
     return federation

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from federation.child.child_mesh import BEATS_PER_COMPARISON, ChildMesh
+from federation.child.child_mesh import HEARTBEATS_PER_COMPARISON, ChildMesh
 from federation.dispatch import STAGE_MESSAGES
 from federation.errors import StoreUnavailable
 from federation.leases import Aim
@@ -52,7 +52,7 @@ class World:
         self.reports = []
         self.host = SimulatedHost(self.reports.append, self.clock, lambda _task: (duration_ms, False))
         self.begin(cpus)
-        self.child.beat()
+        self.child.heartbeat()
 
     def begin(self, cpus=4):
         """The process of the child dies, another one starts; what the first had not told is gone with it."""
@@ -73,7 +73,7 @@ class World:
         """As `begin`, and the new one's first beat, so long after the last."""
         self.begin(cpus)
         self.clock.advance(after_ms)
-        self.child.beat()
+        self.child.heartbeat()
         assert violations(self.child._child_state.admission) == []
 
     def submit(self, name="s", *tasks, priority=0, preemption=NEVER_PREEMPTS):
@@ -87,13 +87,13 @@ class World:
     def run(self, name="s", *tasks):
         """A stage that runs; what was told so far is forgotten."""
         self.submit(name, *tasks)
-        self.beat()
+        self.heartbeat()
         self.advance(0)
         self.words()
 
-    def beat(self):
+    def heartbeat(self):
         self.clock.advance(self.child.due_in_ms())
-        self.child.beat()
+        self.child.heartbeat()
 
     def advance(self, by_ms=DURATION_MS):
         """Time passes and the host does what is due."""
@@ -145,9 +145,9 @@ def test_a_stage_goes_on_under_the_new_session_and_its_end_is_told_once(world):
     assert (set(world.child._child_state.running), world.held(), world.claims()) == ({"s"}, 1, 1)
     world.work()
     assert world.words() == ["node_started", "node_succeeded", "stage_ended"]
-    world.beat()
-    world.beat()
-    world.beat()
+    world.heartbeat()
+    world.heartbeat()
+    world.heartbeat()
     assert (world.claims(), world.held(), world.store.audit(), world.host.find().stages) == (0, 0, (), ())
 
 
@@ -158,7 +158,7 @@ def test_what_goes_on_keeps_its_room_and_its_share_of_the_lease():
     world.restart(cpus=1)
     assert set(world.child._child_state.running) == {"s"}
     world.work()
-    world.child.beat()
+    world.child.heartbeat()
     assert set(world.child._child_state.running) == {"t"}
 
 
@@ -171,7 +171,7 @@ def test_news_that_the_dead_one_took_and_did_not_tell_are_told_by_the_next(world
 
 def test_news_that_the_dead_one_told_and_the_host_does_not_know_of_are_not_told_again(world):
     world.submit("t", "a:", "b: a")
-    world.beat()
+    world.heartbeat()
     world.words()
     confirm, world.host.confirm = world.host.confirm, lambda _stage, _number: None
     world.work()
@@ -188,7 +188,7 @@ def test_a_start_that_was_not_told_is_told_by_the_next():
     world = World()
     world.submit()
     world.deaf.down = {"report"}
-    world.beat()
+    world.heartbeat()
     world.deaf.down = set()
     world.restart()
     world.work()
@@ -212,9 +212,9 @@ def test_what_is_stopped_by_the_next_is_paid_for_until_it_has_stopped():
     world.submit("t")
     world.restart()
     assert (set(world.host._stages), world.held()) == ({"s"}, 1)
-    world.beat()
-    world.beat()
-    world.beat()
+    world.heartbeat()
+    world.heartbeat()
+    world.heartbeat()
     assert (set(world.host._stages), world.held()) == ({"s"}, 1)  # Idle it is not, and nobody starts in its place.
     world.work()
     assert (set(world.child._child_state.running), world.held()) == ({"t"}, 1)
@@ -231,7 +231,7 @@ def test_what_goes_on_is_not_stopped_for_what_is_being_stopped():
     running = world.child._child_state.running
     assert (running["s"].is_preempted, world.host._stages["t"].cancelled) == (False, True)
     world.work()
-    world.beat()
+    world.heartbeat()
     assert (set(running), world.held()) == ({"s"}, 1)
 
 
@@ -239,13 +239,13 @@ def test_what_goes_on_is_not_stopped_for_what_is_being_stopped():
 def test_what_goes_on_has_its_own_minimum_run_time_anew_when_quota_is_wanted_back(min_run_ms):
     world = World(duration_ms=100 * TTL_MS)
     world.submit(preemption=PreemptionPolicy(min_run_ms=min_run_ms))
-    world.beat()
+    world.heartbeat()
     world.restart()
     began_ms = world.clock.monotonic_ms()
     aim = Aim(mesh="east", tenant="acme", flavor="standard", target=NOTHING, wait_ms=20 * TTL_MS)
     world.store.plan_apply(world.store.elect("p", 60_000), world.store.snapshot().version, (aim,))
     while not world.child._child_state.running["s"].is_preempted:
-        world.beat()
+        world.heartbeat()
     assert world.clock.monotonic_ms() - began_ms == min_run_ms
 
 
@@ -312,7 +312,7 @@ def test_a_session_that_has_run_out_is_not_gone_on_with(world):
     assert (world.child._child_state.running, world.host.is_empty) == ({}, True)
     assert world.words() == ["stage_lost"]
     world.submit("t")
-    world.beat()
+    world.heartbeat()
     assert set(world.child._child_state.running) == {"t"}
 
 
@@ -327,10 +327,10 @@ def test_a_store_that_does_not_answer_is_asked_again_and_the_work_waits(world):
     world.deaf.down = {"join"}
     world.restart()
     world.deaf.down = {"claims_of"}  # This join was taken in.
-    world.beat()
+    world.heartbeat()
     assert world.child._child_state.running == {}
     world.deaf.down = set()
-    world.beat()
+    world.heartbeat()
     assert (set(world.child._child_state.running), world.incarnation() > before) == ({"s"}, True)
     world.work()
     assert world.words()[-1] == "stage_ended"
@@ -339,16 +339,16 @@ def test_a_store_that_does_not_answer_is_asked_again_and_the_work_waits(world):
 def test_one_heir_after_another_keeps_the_work_proved(world):
     for _ in range(3):
         world.restart()
-    world.beat()
+    world.heartbeat()
     world.work()
     assert world.words()[-1] == "stage_ended"
 
 
 def test_only_a_process_that_never_had_a_session_goes_on(world):
     world.store.join(world.child._record)  # Somebody else speaks for the mesh now.
-    world.child.beat()
+    world.child.heartbeat()
     assert world.host.is_empty
-    world.beat()
+    world.heartbeat()
     assert world.words() == ["stage_lost"]
 
 
@@ -357,8 +357,8 @@ def test_values_of_runs_that_ended_while_nobody_listened_go(world):
     world.store.forget("r", ())
     world.restart()
     assert not world.host.is_empty
-    for _ in range(BEATS_PER_COMPARISON):
-        world.beat()
+    for _ in range(HEARTBEATS_PER_COMPARISON):
+        world.heartbeat()
     assert world.host.is_empty
 
 

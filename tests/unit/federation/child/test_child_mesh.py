@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from child_bed import CPU, GRACE_MS, HEARTBEAT_MS, TTL_MS, Federation, all_is_free, slow, stored
 
-from federation.child.child_mesh import BEATS_PER_COMPARISON
+from federation.child.child_mesh import HEARTBEATS_PER_COMPARISON
 from federation.child.heartbeat_jitter import interval_ms
 from federation.dispatch import Mail, MailKind
 from federation.errors import BatchTooLarge
@@ -30,10 +30,12 @@ def test_the_first_beat_joins_and_the_next_is_due_within_a_heartbeat(joined):
 def test_heartbeats_are_due_sooner_or_later_than_the_file_says_and_never_twice_in_the_same_step(joined):
     intervals = []
     for _ in range(6):
-        joined.beat()
+        joined.heartbeat()
         intervals.append(joined.child.due_in_ms())
     assert len(set(intervals)) == len(intervals)
-    assert intervals == [interval_ms("east", beat, heartbeat_ms=HEARTBEAT_MS, ttl_ms=TTL_MS) for beat in range(1, 7)]
+    assert intervals == [
+        interval_ms("east", heartbeat_report, heartbeat_ms=HEARTBEAT_MS, ttl_ms=TTL_MS) for heartbeat_report in range(1, 7)
+    ]
 
 
 def test_a_queued_stage_is_claimed_run_reported_and_its_lease_given_back(joined):
@@ -48,7 +50,7 @@ def test_a_queued_stage_is_claimed_run_reported_and_its_lease_given_back(joined)
 
 
 def test_a_heartbeat_tells_what_is_in_use(busy):
-    busy.beat()
+    busy.heartbeat()
     assert busy.view().record.pools[0].used == CPU
 
 
@@ -56,7 +58,7 @@ def test_an_end_lets_the_next_stage_in_at_once():
     federation = Federation(quota=1)
     federation.submit("s")
     federation.submit("t")
-    federation.beat()
+    federation.heartbeat()
     assert federation.running() == {"s"}
     federation.words()
     federation.work()
@@ -87,7 +89,7 @@ def test_room_that_may_have_come_is_looked_for_without_reading_the_queue_again()
     other = ManualMesh(federation.store, replace(federation.record, mesh="west"))
     other.acquire("acme", "standard", CPU)
     federation.submit("s")
-    federation.beat()
+    federation.heartbeat()
     federation.mail()
     assert federation.running() == set()
     federation.flaky.down.add("queued")
@@ -119,25 +121,25 @@ def crowded(monkeypatch):
 
 
 def test_however_much_one_tenant_has_queued_the_others_are_seen(crowded):
-    crowded.beat()
+    crowded.heartbeat()
     assert crowded.running() == {"g0", "p"}
 
 
 def test_a_stage_that_has_gone_from_a_long_queue_is_dropped_and_the_rest_is_not_asked_about_again(crowded):
-    crowded.beat()
+    crowded.heartbeat()
     questions = slow(crowded, "heads_of", 0)
     crowded.store.cancel("g3")
     crowded.submit("late", tenant="poor")
-    crowded.beat()
+    crowded.heartbeat()
     assert set(crowded.child._child_state.admission.workloads) == {"g0", "g1", "g2", "g4", "g5", "g6", "p", "late"}
     assert questions == [("east", ("late",))]
 
 
 def test_a_heartbeat_goes_before_the_rest_of_a_long_queue_which_comes_with_the_next(crowded):
     questions = slow(crowded, "heads_of", TTL_MS // 4)
-    crowded.beat()
+    crowded.heartbeat()
     assert (len(questions), crowded.child.due_in_ms()) == (1, 0)
-    crowded.beat(4)
+    crowded.heartbeat(4)
     assert crowded.running() == {"g0", "p"}
     assert crowded.view().alive
 
@@ -157,9 +159,9 @@ def test_a_stage_that_was_cancelled_while_it_waited_is_dropped():
     federation = Federation(quota=1)
     federation.submit("s")
     federation.submit("t")
-    federation.beat()
+    federation.heartbeat()
     federation.store.cancel("t")
-    federation.beat()
+    federation.heartbeat()
     assert set(federation.child._child_state.admission.workloads) == {"s"}
 
 
@@ -169,16 +171,16 @@ def test_a_stage_that_was_cancelled_while_it_waited_is_dropped():
 @pytest.mark.parametrize("method", ["queued", "heads_of", "claims_of", "inputs_of", "explain"])
 def test_the_mesh_goes_on_when_a_question_is_not_answered(method):
     federation = Federation(quota=1)
-    federation.beat()
+    federation.heartbeat()
     federation.flaky.down = {method}
     federation.submit("s", "a: x")
     federation.submit("t")
     federation.mail()
     federation.store.deliver("s", "x", stored(federation.store, "seven"))
     federation.mail()
-    federation.beat(BEATS_PER_COMPARISON)
+    federation.heartbeat(HEARTBEATS_PER_COMPARISON)
     federation.flaky.down = set()
-    federation.beat(BEATS_PER_COMPARISON)
+    federation.heartbeat(HEARTBEATS_PER_COMPARISON)
     federation.work()
     federation.mail()
     federation.work()
@@ -193,7 +195,7 @@ def test_without_an_answer_the_session_lasts_99_hundredths_of_its_time_on_the_ow
     renewed_ms = busy.clock.now_ms
     while busy.running():
         assert busy.clock.now_ms - renewed_ms < 0.99 * TTL_MS
-        busy.beat()
+        busy.heartbeat()
     assert busy.clock.now_ms - renewed_ms == 0.99 * TTL_MS
     assert busy.host.is_empty
     assert (busy.paid(), busy.held()) == (set(), 1)  # The ledger outlasts the holder.
@@ -201,19 +203,19 @@ def test_without_an_answer_the_session_lasts_99_hundredths_of_its_time_on_the_ow
 
 def test_after_the_loss_the_mesh_joins_again_as_soon_as_the_ledger_answers(busy):
     busy.flaky.down = {"heartbeat", "join"}
-    busy.beat(20)
+    busy.heartbeat(20)
     assert busy.running() == set()
     busy.flaky.down = set()
     busy.submit("t")
-    busy.beat()
+    busy.heartbeat()
     assert busy.running() == {"t"}
     assert ("s", "stage_lost") in busy.words()
     assert busy.paid() == {"t"}
     assert busy.held() == 2  # What the earlier session held stays charged until its own time is over.
     busy.clock.advance(TTL_MS)
-    busy.beat()
+    busy.heartbeat()
     busy.clock.advance(GRACE_MS)
-    busy.beat()
+    busy.heartbeat()
     busy.store.sweep()
     assert busy.held() == 1
 
@@ -221,9 +223,9 @@ def test_after_the_loss_the_mesh_joins_again_as_soon_as_the_ledger_answers(busy)
 def test_a_session_that_the_ledger_has_ended_stops_all_work_and_begins_another(busy):
     earlier = busy.view().incarnation
     busy.store.join(busy.view().record)  # Somebody else speaks for the mesh now.
-    busy.child.beat()
+    busy.child.heartbeat()
     assert (busy.running(), busy.host.is_empty, busy.child.due_in_ms()) == (set(), True, 0)
-    busy.beat()
+    busy.heartbeat()
     assert busy.view().alive
     assert busy.view().incarnation > earlier
 
@@ -232,18 +234,18 @@ def test_a_child_that_slept_longer_than_its_session_lives_stops_all_work_before_
     earlier = busy.view().incarnation
     busy.clock.advance(TTL_MS)
     busy.flaky.down = {"heartbeat", "join"}
-    busy.child.beat()
+    busy.child.heartbeat()
     assert (busy.running(), busy.host.is_empty) == (set(), True)
     busy.flaky.down = set()
-    busy.beat()
+    busy.heartbeat()
     assert busy.view().incarnation > earlier
 
 
 def test_a_heartbeat_in_time_after_a_silence_keeps_the_session(busy):
     busy.flaky.down = {"heartbeat"}
-    busy.beat(2)
+    busy.heartbeat(2)
     busy.flaky.down = set()
-    busy.beat()
+    busy.heartbeat()
     busy.work()
     busy.work()
     assert busy.words()[-1] == ("s", "stage_ended")
@@ -254,9 +256,9 @@ def test_a_heartbeat_that_has_more_to_tell_than_the_ledger_hears_is_one_without_
         raise BatchTooLarge("1001 rows in one call; send at most 1000")
 
     busy.flaky.before["heartbeat"] = too_large
-    busy.beat()
+    busy.heartbeat()
     assert (busy.running(), busy.child._child_session.session is not None) == ({"s"}, True)
-    busy.beat()
+    busy.heartbeat()
     busy.work()
     busy.work()
     assert busy.words()[-1] == ("s", "stage_ended")
@@ -265,9 +267,9 @@ def test_a_heartbeat_that_has_more_to_tell_than_the_ledger_hears_is_one_without_
 def test_a_ledger_that_does_not_answer_the_first_join_is_asked_again():
     federation = Federation()
     federation.flaky.down = {"join"}
-    federation.beat(9)
+    federation.heartbeat(9)
     federation.flaky.down = set()
-    federation.beat()
+    federation.heartbeat()
     assert federation.view().alive
 
 
@@ -276,7 +278,7 @@ def test_a_session_that_is_lost_in_the_middle_of_the_work_stops_everything(busy)
     busy.flaky.before["acquire"] = lambda: busy.store.join(busy.record)
     busy.mail()
     assert (busy.running(), busy.host.is_empty, busy.child.due_in_ms()) == (set(), True, 0)
-    busy.beat()
+    busy.heartbeat()
     assert busy.running() == {"t"}
 
 
@@ -291,11 +293,11 @@ def test_a_stage_that_waits_for_ray_is_counted_until_a_node_begins(busy):
     waiting = StageWaiting(stage="s", reason=Reason.WAITING_FOR_GROUP, detail="held by others")
     busy.child.take_report(HostReport(stage="s", number=1, messages=(waiting,)))
     assert busy.words() == [("s", "stage_waiting")]
-    busy.beat()
+    busy.heartbeat()
     assert busy.view().record.waiting_for_ray == 1
     begun = NodeStarted(stage="s", node="a", attempt=1, started_ms=1)
     busy.child.take_report(HostReport(stage="s", number=2, messages=(begun,)))
-    busy.beat()
+    busy.heartbeat()
     assert busy.view().record.waiting_for_ray == 0
 
 
@@ -316,7 +318,7 @@ def test_a_ledger_that_has_lost_a_lease_is_told_of_it_and_the_work_goes_on(busy)
     for lost in (busy.store._rows, busy.store._usage, busy.store._aims, busy.store._marks):
         lost.clear()
     busy.store.restart()
-    busy.beat()
+    busy.heartbeat()
     assert (busy.running(), busy.held(), busy.store.audit()) == ({"s"}, 1, ())
     busy.work()
     busy.work()

@@ -25,11 +25,11 @@ class Listener:
         self.unfit = ""  #: A tenant that it does not want to hear of.
         self.leases = ()  #: What it tells.
 
-    def heartbeat(self, _session, _record, beat):
-        self.beats.append(beat)
+    def heartbeat(self, _session, _record, heartbeat_report):
+        self.beats.append(heartbeat_report)
         if self.is_mute:
             raise StoreUnavailable("no answer")
-        if any(demand.tenant == self.unfit for demand in beat.demands or ()):
+        if any(demand.tenant == self.unfit for demand in heartbeat_report.demands or ()):
             raise UnfitName(self.unfit)
         return LedgerResponse(leases=self.leases)
 
@@ -77,7 +77,7 @@ def test_wants_are_told_anew_when_the_oldest_work_behind_one_is_another_and_not_
     ledger, child_session = begun()
     for now in (Wanting(demand(1, beyond=5)), Wanting(demand(1, beyond=6)), Wanting(demand(1, since_ms=3, beyond=6))):
         child_session.renew(ledger, now, 1_000)
-    assert [beat.demands is None for beat in ledger.beats] == [False, True, False]
+    assert [heartbeat_report.demands is None for heartbeat_report in ledger.beats] == [False, True, False]
 
 
 def test_wants_are_told_anew_after_a_lease_was_told_since_the_ledger_wants_less_for_one_that_grew():
@@ -87,14 +87,14 @@ def test_wants_are_told_anew_after_a_lease_was_told_since_the_ledger_wants_less_
     ledger.leases = ()
     child_session.renew(ledger, Wanting(demand(1)), 0)
     child_session.renew(ledger, Wanting(demand(1)), 0)
-    assert [beat.demands is None for beat in ledger.beats] == [False, False, True]
+    assert [heartbeat_report.demands is None for heartbeat_report in ledger.beats] == [False, False, True]
 
 
 def test_a_want_that_the_ledger_cannot_hear_does_not_keep_the_heartbeat_from_being_answered():
     ledger, child_session = begun()
     ledger.unfit = "t00001"
     child_session.renew(ledger, Wanting(demand(1), demand(2)), 0)
-    assert [beat.demands for beat in ledger.beats] == [response(demand(1), demand(2)), ()]
+    assert [heartbeat_report.demands for heartbeat_report in ledger.beats] == [response(demand(1), demand(2)), ()]
 
 
 def test_wants_whose_telling_was_not_answered_are_told_anew_though_they_are_as_before():
@@ -105,7 +105,7 @@ def test_wants_whose_telling_was_not_answered_are_told_anew_though_they_are_as_b
     ledger.is_mute = False
     child_session.renew(ledger, Wanting(), 0)  # As before the first: but the ledger may have heard that.
     child_session.renew(ledger, Wanting(), 0)
-    assert [beat.demands for beat in ledger.beats] == [response(demand(1)), (), None]
+    assert [heartbeat_report.demands for heartbeat_report in ledger.beats] == [response(demand(1)), (), None]
 
 
 def test_what_a_lease_pays_for_is_told_when_the_ledger_knows_something_else_and_until_it_has_answered():
@@ -122,7 +122,7 @@ def test_what_a_lease_pays_for_is_told_when_the_ledger_knows_something_else_and_
     child_session.renew(ledger, child_state, 0)
     child_session.renew(ledger, child_state, 0)
     known = (Pays(tenant="t1", flavor="standard", priority=7),)
-    assert [beat.pays for beat in ledger.beats] == [known, known, ()]
+    assert [heartbeat_report.pays for heartbeat_report in ledger.beats] == [known, known, ()]
     (claim,) = child_state.accounting.claims()
     assert claim.priority == 7
     child_state.accounting.put_back("s", 0)

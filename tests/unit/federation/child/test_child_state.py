@@ -20,7 +20,7 @@ def test_a_lease_is_waited_for_while_a_stage_of_its_tenant_does_not_run(busy):
     child_state = busy.child._child_state
     assert not child_state.is_waited_for(("acme", "standard"))
     busy.submit("late", slot=CPU.times(9))
-    busy.beat()
+    busy.heartbeat()
     assert child_state.is_waited_for(("acme", "standard"))
     assert not child_state.is_waited_for(("other", "standard"))
 
@@ -28,7 +28,7 @@ def test_a_lease_is_waited_for_while_a_stage_of_its_tenant_does_not_run(busy):
 def test_the_record_that_is_told_has_what_is_in_use():
     federation = Federation()
     federation.submit("s", slot=CPU.times(3))
-    federation.beat()
+    federation.heartbeat()
     assert [kept.used for kept in federation.child._child_state.as_reported().pools] == [CPU.times(3)]
 
 

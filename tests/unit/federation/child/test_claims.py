@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from child_bed import GRACE_MS, HEARTBEAT_MS, TTL_MS, Federation, all_is_free, slow, stored
 
-from federation.child.child_mesh import BEATS_PER_COMPARISON, IDLE_BEATS
+from federation.child.child_mesh import HEARTBEATS_PER_COMPARISON, IDLE_HEARTBEATS
 from federation.child.heartbeat_jitter import soonest_ms
 from federation.child.sent_reports import KEPT_MS
 from federation.errors import TooManyClaims
@@ -55,7 +55,7 @@ def test_a_heartbeat_goes_before_the_rest_of_the_inputs(joined):
         joined.store.deliver(name, "x", stored(joined.store, "seven"))
     joined.mail()
     assert questions == [("s",)]
-    joined.beat(3)
+    joined.heartbeat(3)
     assert questions == [("s",), ("t",), ("u",)]
     assert joined.view().alive
 
@@ -67,7 +67,7 @@ def test_inputs_that_could_not_be_had_are_asked_for_again_after_the_next_heartbe
     joined.flaky.down = {"inputs_of"}
     joined.mail()
     joined.flaky.down = set()
-    joined.beat()
+    joined.heartbeat()
     assert joined.child._child_state.running["s"].delivered == {"x"}
 
 
@@ -78,11 +78,11 @@ def test_a_heartbeat_goes_before_the_rest_of_a_comparison(joined):
     for name in "stu":
         joined.store.deliver(name, "x", stored(joined.store, "seven"))
     reads = slow(joined, "get", TTL_MS // 4)
-    joined.beat(BEATS_PER_COMPARISON - 2)
+    joined.heartbeat(HEARTBEATS_PER_COMPARISON - 2)
     assert reads == []
-    joined.beat()
+    joined.heartbeat()
     assert len(reads) == 1
-    joined.beat(2 * len("stu"))
+    joined.heartbeat(2 * len("stu"))
     assert len(reads) == len("stu")
 
 
@@ -90,7 +90,7 @@ def test_an_input_whose_letter_went_astray_is_found_by_comparing(joined):
     joined.submit("s", "a: x")
     joined.mail()
     joined.store.deliver("s", "x", stored(joined.store, "seven"))
-    joined.beat(BEATS_PER_COMPARISON)
+    joined.heartbeat(HEARTBEATS_PER_COMPARISON)
     joined.work()
     assert ("s", "node_succeeded") in joined.words()
 
@@ -108,14 +108,14 @@ def test_a_withheld_input_drops_what_waits_for_it(joined):
 def test_inputs_that_came_before_the_claim_are_handed_over_with_the_start(joined):
     joined.submit("s", "a: x")
     joined.store.deliver("s", "x", stored(joined.store, "seven"))
-    joined.beat()
+    joined.heartbeat()
     joined.work()
     assert ("s", "node_succeeded") in joined.words()
 
 
 def test_a_cancel_whose_letter_went_astray_is_found_by_comparing(busy):
     busy.store.cancel("s")
-    busy.beat(BEATS_PER_COMPARISON)
+    busy.heartbeat(HEARTBEATS_PER_COMPARISON)
     busy.work()
     assert busy.words()[-1] == ("s", "stage_ended")
 
@@ -123,7 +123,7 @@ def test_a_cancel_whose_letter_went_astray_is_found_by_comparing(busy):
 def test_a_stage_that_was_cancelled_between_lease_and_claim_gives_the_lease_back(joined):
     joined.submit("s")
     joined.flaky.before["claim"] = lambda: joined.store.cancel("s")
-    joined.beat()
+    joined.heartbeat()
     assert joined.words() == [("s", "stage_ended")]
     assert all_is_free(joined)
 
@@ -131,7 +131,7 @@ def test_a_stage_that_was_cancelled_between_lease_and_claim_gives_the_lease_back
 def test_a_stage_that_was_cancelled_between_claim_and_start_is_stopped(joined):
     joined.submit("s")
     joined.flaky.before["get"] = lambda: joined.store.cancel("s")
-    joined.beat()
+    joined.heartbeat()
     joined.mail()
     joined.work()
     assert [kind for _, kind in joined.words()][-1] == "stage_ended"
@@ -148,7 +148,7 @@ def test_a_claim_of_which_nothing_runs_is_given_back(joined, method):
     joined.mail()
     assert (joined.running(), joined.view().claimed) == (set(), 1)
     joined.flaky.mute = set()
-    joined.beat(BEATS_PER_COMPARISON)
+    joined.heartbeat(HEARTBEATS_PER_COMPARISON)
     assert joined.view().claimed == 0
     assert joined.words()[-1] == ("s", "stage_lost")
     assert joined.response[-1].reason is Reason.LEDGER_UNREACHABLE
@@ -173,7 +173,7 @@ def test_a_claim_that_was_not_taken_in_is_made_again(joined):
     joined.mail()
     assert joined.paid() == set()
     joined.flaky.down = set()
-    joined.beat()
+    joined.heartbeat()
     assert joined.running() == {"s"}
 
 
@@ -185,7 +185,7 @@ def test_a_claim_that_is_refused_because_too_much_is_claimed_is_made_again(joine
     joined.submit("s")
     joined.mail()
     assert (joined.running(), joined.paid()) == (set(), set())
-    joined.beat()
+    joined.heartbeat()
     assert joined.running() == {"s"}
 
 
@@ -195,34 +195,34 @@ def test_a_claim_whose_run_was_forgotten_while_it_is_given_back_is_let_go(joined
     joined.mail()
     joined.flaky.mute = set()
     joined.flaky.before["report"] = lambda: joined.store.forget("r", ())
-    joined.beat(BEATS_PER_COMPARISON)
+    joined.heartbeat(HEARTBEATS_PER_COMPARISON)
     assert all_is_free(joined)
     assert joined.view().alive
 
 
 def test_values_of_a_run_whose_end_nobody_told_are_let_go_by_comparing(joined):
     joined.submit("s")
-    joined.beat()
+    joined.heartbeat()
     joined.work()
     joined.store.forget("r", ())
     assert joined.host.held() == {"r": "s"}
-    joined.beat(BEATS_PER_COMPARISON)
+    joined.heartbeat(HEARTBEATS_PER_COMPARISON)
     assert joined.host.is_empty
     assert joined.host.held() == {}
 
 
 def test_values_of_a_run_that_goes_on_are_kept_when_its_stages_here_have_ended(joined):
     joined.submit("s")
-    joined.beat()
+    joined.heartbeat()
     joined.work()
-    joined.beat(2 * BEATS_PER_COMPARISON)
+    joined.heartbeat(2 * HEARTBEATS_PER_COMPARISON)
     assert not joined.host.is_empty
     assert joined.host.held() == {"r": "s"}
 
 
 def test_while_the_ledger_learns_no_values_are_let_go(joined):
     joined.submit("s")
-    joined.beat()
+    joined.heartbeat()
     joined.work()
     before = joined.store.copied()
     joined.store.forget("r", ())
@@ -232,19 +232,19 @@ def test_while_the_ledger_learns_no_values_are_let_go(joined):
     while joined.store.snapshot().learn_ms:
         beats += 1
         joined.child._is_comparing = True
-        joined.beat()
+        joined.heartbeat()
         assert joined.host.held() == {"r": "s"} or not joined.child._child_session.response.learn_ms
     assert beats > 1
-    joined.beat(BEATS_PER_COMPARISON)
+    joined.heartbeat(HEARTBEATS_PER_COMPARISON)
     assert joined.host.held() == {}
 
 
 def with_an_end():
     """A federation whose stage `s` has ended, and its store as it was before."""
     federation = Federation()
-    federation.beat()
+    federation.heartbeat()
     federation.submit("s")
-    federation.beat()
+    federation.heartbeat()
     before = federation.store.copied()
     federation.work()
     return federation, before
@@ -255,7 +255,7 @@ def test_a_claim_whose_end_the_store_has_lost_is_ended_again():
     federation.words()
     federation.store.lose_writes(before)
     federation.words()
-    federation.beat(BEATS_PER_COMPARISON + 1)
+    federation.heartbeat(HEARTBEATS_PER_COMPARISON + 1)
     assert federation.words() == [("s", "node_started"), ("s", "node_succeeded"), ("s", "stage_ended")]
     assert federation.held() == 0
 
@@ -274,10 +274,10 @@ def test_an_end_that_was_lost_is_told_again_though_the_loss_is_found_by_comparin
 def test_a_claim_whose_end_was_told_too_long_ago_to_be_told_again_is_given_back():
     federation, before = with_an_end()
     federation.words()
-    federation.beat(math.ceil(KEPT_MS / soonest_ms(HEARTBEAT_MS)))
+    federation.heartbeat(math.ceil(KEPT_MS / soonest_ms(HEARTBEAT_MS)))
     federation.store.lose_writes(before)
     federation.words()
-    federation.beat(BEATS_PER_COMPARISON + 1)
+    federation.heartbeat(HEARTBEATS_PER_COMPARISON + 1)
     assert federation.words() == [("s", "stage_lost")]
     assert federation.response[-1].reason is Reason.LEDGER_UNREACHABLE
 
@@ -296,10 +296,10 @@ def test_a_stage_whose_claim_the_store_has_lost_goes_on_under_its_old_token(join
     joined.work()
     assert [kind for _, kind in joined.words()] == ["stage_started", "node_started", "node_succeeded", "node_started"]
     joined.store.lose_writes(before)
-    joined.beat()
+    joined.heartbeat()
     assert [held.claim for held in joined.store.claims_of(joined.child._child_session.held())] == [claim]
     assert [kind for _, kind in joined.words()] == ["stage_started", "node_started", "node_succeeded", "node_started"]
-    joined.beat(BEATS_PER_COMPARISON)
+    joined.heartbeat(HEARTBEATS_PER_COMPARISON)
     assert (joined.running(), joined.host._stages["s"].cancelled) == ({"s"}, False)
     joined.work()
     assert [kind for _, kind in joined.words()] == ["node_succeeded", "stage_ended"]
@@ -311,14 +311,14 @@ def test_a_stage_that_has_ended_under_a_claim_that_the_store_has_lost_does_not_r
     before = joined.store.copied()
     joined.mail()
     joined.work()
-    joined.beat(IDLE_BEATS + 1)
+    joined.heartbeat(IDLE_HEARTBEATS + 1)
     assert joined.held() == 0  # What paid for it is given back.
     joined.words()
     joined.store.lose_writes(before)
     joined.words()
-    joined.beat()
+    joined.heartbeat()
     assert [kind for _, kind in joined.words()] == ["stage_started", "node_started", "node_succeeded", "stage_ended"]
-    joined.beat(math.ceil((TTL_MS + GRACE_MS) / HEARTBEAT_MS) + 1)
+    joined.heartbeat(math.ceil((TTL_MS + GRACE_MS) / HEARTBEAT_MS) + 1)
     assert joined.words() == []
     assert all_is_free(joined)
 
@@ -332,7 +332,7 @@ def test_a_report_that_is_refused_for_want_of_the_claim_is_told_when_that_is_mad
     joined.words()
     joined.work()  # Before any heartbeat has told of the new epoch.
     assert joined.words() == []
-    joined.beat()
+    joined.heartbeat()
     response = ["stage_started", "node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
     assert [kind for _, kind in joined.words()] == response
     assert all_is_free(joined)
@@ -345,14 +345,14 @@ def test_a_claim_on_a_stage_that_is_submitted_again_while_the_ledger_learns_is_m
     joined.mail()
     joined.work()
     joined.store.lose_writes(before)
-    joined.beat()
+    joined.heartbeat()
     joined.words()
     if has_ended:
         joined.work()
         assert joined.running() == set()
     assert joined.words() == []
     joined.submit("s", "a:", "b: a")
-    joined.beat()
+    joined.heartbeat()
     joined.work()
     response = ["stage_started", "node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
     assert [kind for _, kind in joined.words()] == response
@@ -364,9 +364,9 @@ def test_a_stage_that_nobody_submits_again_stops_when_learning_is_over(joined):
     joined.submit("s", "a:", "b: a")
     joined.mail()
     joined.store.lose_writes(before)
-    joined.beat()
+    joined.heartbeat()
     assert not joined.host._stages["s"].cancelled
-    joined.beat(math.ceil((TTL_MS + GRACE_MS) / HEARTBEAT_MS) + 1)
+    joined.heartbeat(math.ceil((TTL_MS + GRACE_MS) / HEARTBEAT_MS) + 1)
     assert joined.host._stages["s"].cancelled
     joined.work()
     assert joined.words() == []
@@ -380,7 +380,7 @@ def test_a_stage_of_which_something_was_told_too_long_ago_is_not_claimed_again(j
     joined.child._reporter._response.drop_old(joined.clock.monotonic_ms() + KEPT_MS)
     joined.clock.advance(1)
     joined.store.lose_writes(before)
-    joined.beat()
+    joined.heartbeat()
     assert joined.host._stages["s"].cancelled
 
 
@@ -392,7 +392,7 @@ def test_a_stage_that_was_cancelled_meanwhile_stops(joined):
     joined.store.lose_writes(before)
     joined.store.cancel("s")
     joined.words()
-    joined.beat()
+    joined.heartbeat()
     assert joined.host._stages["s"].cancelled
     joined.work()
     assert (joined.running(), joined.words()) == (set(), [])
@@ -414,24 +414,24 @@ def test_another_claim_on_the_stage_stands_and_the_lost_one_stops(joined):
     assert session.incarnation == claimed.claim.incarnation
     joined.words()
     joined.child._reporter.report_again()
-    joined.beat()
+    joined.heartbeat()
     assert (lost.is_disowned, joined.host._stages["s"].cancelled) == (True, True)
     assert joined.words() == []
 
 
 def test_a_claim_that_is_no_older_than_the_epoch_is_not_made_again_and_its_stage_does_not_run_on():
     federation = Federation()
-    federation.beat()
+    federation.heartbeat()
     federation.submit("s")
     before = federation.store.copied()
-    federation.beat()
+    federation.heartbeat()
     assert federation.running() == {"s"}
     federation.store.lose_writes(before)  # In the same moment: its token may be given out again.
     assert federation.held() == 0
-    federation.beat(BEATS_PER_COMPARISON)
+    federation.heartbeat(HEARTBEATS_PER_COMPARISON)
     federation.work()
     assert federation.view().claimed == len(federation.running()) == 0  # Nothing new begins while the ledger learns.
-    federation.beat(math.ceil((TTL_MS + GRACE_MS) / HEARTBEAT_MS))
+    federation.heartbeat(math.ceil((TTL_MS + GRACE_MS) / HEARTBEAT_MS))
     assert federation.running() == federation.paid() == {"s"}
     assert federation.view().claimed == 1
 
@@ -445,7 +445,7 @@ def test_however_many_claims_are_in_doubt_no_call_asks_about_too_many(joined, mo
     joined.words()
     asked = slow(joined, "resume", 0)
     joined.store.restart()
-    joined.beat()
+    joined.heartbeat()
     assert [len(claims) for _, claims in asked] == [2, 1]
     assert joined.running() == set("stu")
 
@@ -457,7 +457,7 @@ def test_what_an_earlier_process_has_told_is_not_asked_for_as_if_it_could_be_tol
     running.is_whole = False
     asked = slow(joined, "resume", 0)
     joined.store.restart()
-    joined.beat()
+    joined.heartbeat()
     ((_, (held,)),) = asked
     assert (held.is_whole, held.has_ended, held.lease) == (False, False, running.paid_by)
 
@@ -479,12 +479,12 @@ def test_nothing_is_claimed_while_what_the_mesh_runs_on_is_gone_and_the_root_hea
     joined.mail()
     assert (joined.view().claimed, joined.running()) == (0, set())
     assert joined.child.due_in_ms() == 0
-    joined.beat()
+    joined.heartbeat()
     assert not joined.view().record.cluster_answers
-    joined.beat(3)
+    joined.heartbeat(3)
     assert (joined.view().claimed, joined.held()) == (0, 0)
     joined.host.is_there = True
-    joined.beat(2)
+    joined.heartbeat(2)
     assert joined.view().record.cluster_answers
     assert joined.running() == {"s1"}
 
@@ -501,10 +501,10 @@ def test_of_many_that_could_start_one_finds_out_that_what_the_mesh_runs_on_is_go
 def test_what_runs_when_the_control_service_goes_away_ends_as_ever_and_nothing_follows_it(joined):
     joined.submit("s1", slot=ResourceSet.of({"cpu": 4}))
     joined.submit("s2", slot=ResourceSet.of({"cpu": 4}))
-    joined.beat()
+    joined.heartbeat()
     assert joined.running() == {"s1"}
     joined.host.is_there = False
     joined.work()
     assert ("s1", "stage_ended") in joined.words()
-    joined.beat(2)
+    joined.heartbeat(2)
     assert (joined.running(), joined.view().claimed) == (set(), 0)

@@ -17,10 +17,10 @@ def test_an_explanation_that_is_not_taken_in_holds_up_nobody_else_and_comes_late
     federation.flaky.down = {"explain"}
     federation.submit("huge", slot=ResourceSet.of({"cpu": 9}))
     federation.submit("s")
-    federation.beat()
+    federation.heartbeat()
     assert federation.running() == {"s"}
     federation.flaky.down = set()
-    federation.beat()
+    federation.heartbeat()
     assert ("huge", "stage_waiting") in federation.words()
 
 
@@ -31,7 +31,7 @@ def test_a_stage_is_explained_once_for_each_reason_however_often_the_words_chang
     for number in range(20):
         federation.submit(f"s{number}", slot=two if number % 3 else CPU)
     for _ in range(12):
-        federation.beat()
+        federation.heartbeat()
         federation.work()
         federation.mail()
     reasons = [(stage, reason) for _, stages, reason, _ in words for stage in stages]
@@ -45,13 +45,13 @@ def test_a_stage_that_comes_back_to_the_queue_is_explained_anew():
     federation = Federation(quota=1)
     federation.submit("s")
     federation.submit("t")
-    federation.beat()
+    federation.heartbeat()
     words = slow(federation, "explain", 0)
     federation.flaky.down = {"claim"}
     federation.work()  # It is the turn of `t`, and its claim is not answered.
     federation.submit("urgent", priority=9)
     federation.flaky.down = set()
-    federation.beat()
+    federation.heartbeat()
     assert federation.running() == {"urgent"}
     assert [(stages, reason) for _, stages, reason, _ in words] == [(("t",), Reason.QUOTA_EXHAUSTED)]
 
@@ -59,30 +59,30 @@ def test_a_stage_that_comes_back_to_the_queue_is_explained_anew():
 def test_a_store_that_has_lost_why_a_stage_waits_is_told_again():
     federation = Federation(quota=1)
     federation.submit("s")
-    federation.beat()
+    federation.heartbeat()
     federation.submit("t")
     federation.submit("huge", slot=ResourceSet.of({"cpu": 9}))
     before = federation.store.copied()
-    federation.beat()
+    federation.heartbeat()
     reasons = {stage.stage: stage.reason for stage in federation.store.waiting("east")}
     assert reasons == {"t": Reason.QUOTA_EXHAUSTED, "huge": Reason.CAPACITY_TOO_SMALL}
     federation.store.lose_writes(before)
     assert {stage.reason for stage in federation.store.waiting("east")} == {Reason.WAITING_IN_QUEUE}
-    federation.beat(8)  # At first the ledger learns, and grants nothing.
+    federation.heartbeat(8)  # At first the ledger learns, and grants nothing.
     assert {stage.stage: stage.reason for stage in federation.store.waiting("east")} == reasons
 
 
 def test_a_heartbeat_goes_before_the_rest_of_a_look_that_takes_long():
     federation = Federation(quota=1)
     federation.submit("s")
-    federation.beat()
+    federation.heartbeat()
     questions = slow(federation, "acquire", 50)
     for number in range(60):  # Sixty kinds: each has to be asked for.
         federation.submit(f"t{number}", slot=ResourceSet({"cpu": 1_000 + number}))
-    federation.beat()
+    federation.heartbeat()
     assert 0 < len(questions) < 30
     assert federation.child.due_in_ms() == 0
-    federation.beat(6)
+    federation.heartbeat(6)
     assert {
         stage
         for stage in federation.child._child_state.admission.workloads
@@ -94,24 +94,24 @@ def test_a_heartbeat_goes_before_the_rest_of_a_look_that_takes_long():
 def test_a_heartbeat_goes_before_what_is_told_to_those_who_wait():
     federation = Federation(quota=1)
     federation.submit("s")
-    federation.beat()
+    federation.heartbeat()
     words = slow(federation, "explain", 50)
     for number in range(60):  # Sixty kinds, each told something else.
         federation.submit(f"t{number}", slot=ResourceSet({"cpu": 50_000 + number}))
-    federation.beat()
+    federation.heartbeat()
     assert 0 < len(words) < 30
-    federation.beat(6)
+    federation.heartbeat(6)
     assert len(words) == 60
 
 
 def test_stages_that_wait_for_the_same_are_explained_together_and_not_too_many_at_once():
     federation = Federation(quota=1)
     federation.submit("s")
-    federation.beat()
+    federation.heartbeat()
     words = slow(federation, "explain", 0)
     for number in range(EXPLAINED_MAX + 7):
         federation.submit(f"t{number}")
-    federation.beat()
+    federation.heartbeat()
     assert [len(stages) for _, stages, _, _ in words] == [EXPLAINED_MAX, 7]
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from child_bed import TTL_MS, Federation, all_is_free
 
-from federation.child.child_mesh import BEATS_PER_COMPARISON
+from federation.child.child_mesh import HEARTBEATS_PER_COMPARISON
 from federation.child.guard import remedy_of, will_pass
 from federation.errors import BatchTooLarge, EpochChanged, ForgedReceipt, FutureToken, LedgerUninitialised, StoreUnavailable, UnfitName
 from mesh.errors import AmountError, IllegalTransition, RuntimeDoorError
@@ -36,25 +36,25 @@ ERRORS = (LedgerUninitialised, ForgedReceipt, FutureToken, UnfitName, AmountErro
 def test_no_answer_ends_the_process_and_afterwards_the_mesh_works_as_before(verb, error):
     federation = Federation(quota=1)
     if verb != "join":
-        federation.beat()
+        federation.heartbeat()
     federation.flaky.broken = {verb: error("what nobody has foreseen")}
     federation.submit("s", "a: x")
     federation.submit("t")
-    federation.beat()
+    federation.heartbeat()
     federation.store.deliver("s", "x", None)
     federation.mail()
-    federation.beat(BEATS_PER_COMPARISON)
+    federation.heartbeat(HEARTBEATS_PER_COMPARISON)
     federation.work()
-    federation.beat(BEATS_PER_COMPARISON)
+    federation.heartbeat(HEARTBEATS_PER_COMPARISON)
     federation.flaky.broken = {}
-    for _ in range(2 * BEATS_PER_COMPARISON):  # What an earlier session held is free again when its time is over.
-        federation.beat()
+    for _ in range(2 * HEARTBEATS_PER_COMPARISON):  # What an earlier session held is free again when its time is over.
+        federation.heartbeat()
         federation.store.sweep()
     federation.submit("u")
     for _ in range(6):
         federation.mail()
         federation.work()
-        federation.beat()
+        federation.heartbeat()
     assert ("u", "stage_ended") in federation.words()
     assert all_is_free(federation)
 
@@ -64,12 +64,12 @@ def test_after_a_call_that_is_not_answered_no_other_is_made_before_a_heartbeat_i
     busy.flaky.heard = calls.append
     busy.flaky.down = set(VERBS) - {"heartbeat"}
     busy.submit("t")
-    for beat in range(1, 6):
-        busy.beat()
+    for heartbeat_report in range(1, 6):
+        busy.heartbeat()
         busy.mail()
         busy.work()
-        assert calls.count("heartbeat") == beat
-        assert len(calls) == 2 * beat
+        assert calls.count("heartbeat") == heartbeat_report
+        assert len(calls) == 2 * heartbeat_report
     assert busy.view().alive
 
 
@@ -77,8 +77,8 @@ def test_work_that_is_never_answered_does_not_keep_the_rest_from_its_turn(busy):
     calls = []
     busy.flaky.heard = calls.append
     busy.flaky.down = {"queued"}
-    busy.beat(2 * BEATS_PER_COMPARISON)
-    assert calls.count("queued") == 2 * BEATS_PER_COMPARISON
+    busy.heartbeat(2 * HEARTBEATS_PER_COMPARISON)
+    assert calls.count("queued") == 2 * HEARTBEATS_PER_COMPARISON
     assert calls.count("claims_of") == 2
 
 
@@ -87,14 +87,14 @@ def test_calls_that_take_long_leave_a_heartbeat_its_time(busy):
     busy.flaky.heard = lambda verb: renewed.append(busy.clock.now_ms) if verb == "heartbeat" else busy.clock.advance(TTL_MS // 5)
     for number in range(30):
         busy.submit(f"t{number}", slot=busy.record.pools[0].capacity)
-    busy.beat(12)
+    busy.heartbeat(12)
     assert busy.running() == {"s"}
     assert max(later - earlier for earlier, later in pairwise(renewed)) < TTL_MS // 2
 
 
 def test_a_ledger_that_is_founded_anew_is_told_at_once_what_is_held(busy):
     busy.flaky.broken = {"queued": LedgerUninitialised("empty")}
-    busy.beat()
+    busy.heartbeat()
     assert busy.child.due_in_ms() == 0
     assert busy.running() == {"s"}
 

@@ -14,20 +14,20 @@ MESHES = [f"mesh-{number}" for number in range(200)]
 names = st.text(min_size=1, max_size=20)
 
 
-def interval(mesh, beat, heartbeat_ms=HEARTBEAT_MS, ttl_ms=TTL_MS):
-    return interval_ms(mesh, beat, heartbeat_ms=heartbeat_ms, ttl_ms=ttl_ms)
+def interval(mesh, heartbeat_report, heartbeat_ms=HEARTBEAT_MS, ttl_ms=TTL_MS):
+    return interval_ms(mesh, heartbeat_report, heartbeat_ms=heartbeat_ms, ttl_ms=ttl_ms)
 
 
 @given(names, st.integers(1, 10**9), st.integers(50, 100_000), st.integers(200, 3_600_000))
-def test_a_beat_is_a_fifth_sooner_or_later_at_most(mesh, beat, heartbeat_ms, ttl_ms):
-    assert heartbeat_ms * 4 // 5 <= interval(mesh, beat, heartbeat_ms, ttl_ms) <= heartbeat_ms * 6 // 5
+def test_a_beat_is_a_fifth_sooner_or_later_at_most(mesh, heartbeat_report, heartbeat_ms, ttl_ms):
+    assert heartbeat_ms * 4 // 5 <= interval(mesh, heartbeat_report, heartbeat_ms, ttl_ms) <= heartbeat_ms * 6 // 5
 
 
 @given(names, st.integers(0, 10**9), st.integers(200, 3_600_000), st.data())
-def test_where_two_intervals_fit_before_a_deadline_two_beats_do_and_where_one_does_one_does(mesh, beat, ttl_ms, data):
+def test_where_two_intervals_fit_before_a_deadline_two_beats_do_and_where_one_does_one_does(mesh, heartbeat_report, ttl_ms, data):
     heartbeat_ms = data.draw(st.integers(1, max(1, (ttl_ms - 1) // 2)))
     deadlines = Deadlines.of(ttl_ms)
-    once_ms, again_ms = (interval(mesh, number, heartbeat_ms, ttl_ms) for number in (beat, beat + 1))
+    once_ms, again_ms = (interval(mesh, number, heartbeat_ms, ttl_ms) for number in (heartbeat_report, heartbeat_report + 1))
     for deadline_ms in (deadlines.no_admission_ms, deadlines.stop_ms, deadlines.over_ms):
         assert once_ms <= max(heartbeat_ms, deadline_ms)
         if 2 * heartbeat_ms <= deadline_ms:
@@ -44,15 +44,17 @@ def test_meshes_that_begin_together_are_spread_over_an_interval_with_their_secon
 
 @pytest.mark.parametrize("ttl_ms", [TTL_MS, None])
 def test_no_two_meshes_keep_step(ttl_ms):
-    paces = {tuple(interval(mesh, beat, ttl_ms=ttl_ms) for beat in range(1, 6)) for mesh in MESHES}
+    paces = {tuple(interval(mesh, heartbeat_report, ttl_ms=ttl_ms) for heartbeat_report in range(1, 6)) for mesh in MESHES}
     assert len(paces) == len(MESHES)
 
 
 def test_the_same_beat_of_the_same_mesh_is_due_at_the_same_moment_whoever_asks():
-    assert [interval("east", beat) for beat in range(4)] == [interval("east", beat) for beat in range(4)]
+    assert [interval("east", heartbeat_report) for heartbeat_report in range(4)] == [
+        interval("east", heartbeat_report) for heartbeat_report in range(4)
+    ]
 
 
 def test_on_average_a_mesh_beats_as_often_as_the_file_says():
     beats = 5_000
-    total_ms = sum(interval("east", beat) for beat in range(1, beats + 1))
+    total_ms = sum(interval("east", heartbeat_report) for heartbeat_report in range(1, beats + 1))
     assert abs(total_ms / beats - HEARTBEAT_MS) < HEARTBEAT_MS / 50

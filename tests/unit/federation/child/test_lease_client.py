@@ -7,7 +7,7 @@ import math
 import pytest
 from child_bed import CPU, DURATION_MS, GRACE_MS, HEARTBEAT_MS, TTL_MS, Federation, all_is_free, pool, slow
 
-from federation.child.child_mesh import IDLE_BEATS
+from federation.child.child_mesh import IDLE_HEARTBEATS
 from federation.errors import StoreUnavailable
 from federation.leases import Aim, QuotaDemand
 from federation.snapshot import MeshRecord
@@ -20,7 +20,7 @@ def test_a_stage_that_waits_for_quota_says_so_once_and_starts_when_quota_comes()
     federation = Federation(quota=1)
     federation.submit("s")
     federation.submit("t")
-    federation.beat(3)
+    federation.heartbeat(3)
     assert federation.words() == [("s", "stage_started"), ("t", "stage_waiting")]
     assert (federation.response[1].reason, federation.response[1].detail) == (
         Reason.QUOTA_EXHAUSTED,
@@ -30,7 +30,7 @@ def test_a_stage_that_waits_for_quota_says_so_once_and_starts_when_quota_comes()
 
 def test_a_stage_of_a_tenant_that_is_gone_waits_and_says_so(joined):
     joined.submit("s", tenant="ghost")
-    joined.beat()
+    joined.heartbeat()
     assert joined.words() == [("s", "stage_waiting")]
     assert joined.response[0].reason is Reason.TENANT_UNKNOWN
     assert joined.response[0].detail.startswith(
@@ -44,13 +44,13 @@ def test_a_release_that_was_not_answered_is_made_again_and_what_was_offered_is_n
     busy.work()
     busy.work()
     (busy.flaky.mute if mute else busy.flaky.down).add("release")
-    busy.beat(IDLE_BEATS + 1)
+    busy.heartbeat(IDLE_HEARTBEATS + 1)
     busy.flaky.down.add("acquire")
     busy.submit("t")
     busy.mail()
     assert (busy.running(), busy.paid()) == (set(), set())
     busy.flaky.mute, busy.flaky.down = set(), set()
-    busy.beat()
+    busy.heartbeat()
     assert (busy.running(), busy.held()) == ({"t"}, 1)
 
 
@@ -61,7 +61,7 @@ def test_a_lease_that_was_not_answered_is_asked_for_again(joined, mute):
     joined.mail()
     joined.flaky.mute, joined.flaky.down = set(), set()
     assert joined.running() == set()
-    joined.beat()
+    joined.heartbeat()
     assert joined.running() == {"s"}
 
 
@@ -70,7 +70,7 @@ def test_a_stage_whose_lease_cannot_be_asked_for_says_so_when_something_is_answe
     joined.submit("s")
     joined.mail()
     assert joined.words() == []
-    joined.beat(2)
+    joined.heartbeat(2)
     assert joined.words() == [("s", "stage_waiting")]
     assert joined.response[0].reason is Reason.LEDGER_UNREACHABLE
 
@@ -82,7 +82,7 @@ def test_a_lease_that_was_granted_without_an_answer_is_given_back_when_its_stage
     assert joined.held() == 1
     joined.flaky.mute = set()
     joined.store.cancel("s")
-    joined.beat()
+    joined.heartbeat()
     assert all_is_free(joined)
 
 
@@ -90,9 +90,9 @@ def test_a_lease_that_was_granted_without_an_answer_never_pays_for_another_flavo
     federation = Federation(pool("general", 1), pool("spot", 1, flavor="cheap"))
     federation.submit("s")
     federation.flaky.mute = {"acquire"}
-    federation.beat()
+    federation.heartbeat()
     federation.flaky.mute = set()
-    federation.beat()
+    federation.heartbeat()
     (payer,) = [federation.child._child_state.accounting.payer(stage) for stage in federation.paid()]
     used = {kept.spec.flavor for kept in federation.child._child_state.admission.ledger.pools.values() if kept.used}
     assert used == {payer.flavor}
@@ -102,10 +102,10 @@ def test_a_lease_that_was_granted_without_an_answer_does_not_take_more_room_than
     federation = Federation()
     federation.submit("wide", "a:", "b:", "c:", width=3)
     federation.flaky.mute = {"acquire"}
-    federation.beat()
+    federation.heartbeat()
     federation.submit("first", slot=ResourceSet.of({"cpu": 2}), priority=1)
     federation.flaky.mute = set()
-    federation.beat()
+    federation.heartbeat()
     (account,) = federation.child._child_state.accounting._accounts.values()
     assert account.spent == {"first": ResourceSet.of({"cpu": 2}), "wide": ResourceSet.of({"cpu": 2})}
     assert federation.held() == 4
@@ -114,19 +114,19 @@ def test_a_lease_that_was_granted_without_an_answer_does_not_take_more_room_than
 def test_nothing_new_is_asked_of_a_ledger_that_learns_and_its_stages_say_so(joined):
     joined.store.restart()
     joined.submit("s")
-    joined.beat()
+    joined.heartbeat()
     assert joined.words() == [("s", "stage_waiting")]
     assert joined.response[0].reason is Reason.LEDGER_RECOVERING
-    joined.beat(math.ceil((TTL_MS + GRACE_MS) / HEARTBEAT_MS) + 1)
+    joined.heartbeat(math.ceil((TTL_MS + GRACE_MS) / HEARTBEAT_MS) + 1)
     assert joined.running() == {"s"}
 
 
 def test_what_was_granted_in_part_is_not_wanted_for_ever():
     federation = Federation(quota=2)
     federation.submit("s", "a:", "b:", "c:", width=3)
-    federation.beat()
+    federation.heartbeat()
     assert federation.held() == 2
-    federation.beat()
+    federation.heartbeat()
     assert federation.store.snapshot().demands == ()
 
 
@@ -142,7 +142,7 @@ def test_a_stage_that_the_idle_lease_covers_asks_nobody(busy):
 def test_what_lies_idle_goes_back_at_once_when_another_mesh_wants_it():
     federation = Federation(quota=1)
     federation.submit("s")
-    federation.beat()
+    federation.heartbeat()
     federation.work()
     west = federation.store.join(MeshRecord(mesh="west", labels={}, pools=(), cluster="c2"))
     demand = QuotaDemand(tenant="acme", flavor="standard", slot=CPU)
@@ -160,7 +160,7 @@ def test_a_target_that_nobody_waits_for_any_more_falls_with_what_lies_idle(busy)
     )
     tree = TenantTree([Tenant(path="acme", parent=None, quotas={("standard", "cpu"): Quota(nominal=20_000)})])
     store.configure(tree)  # Four are out of reach now.
-    busy.beat()
+    busy.heartbeat()
     busy.work()
     busy.work()
     assert all_is_free(busy)
@@ -173,7 +173,7 @@ def test_what_another_tenant_left_idle_here_is_given_back_to_make_room():
     lent = [Tenant(path=path, parent="acme") for path in ("acme/a", "acme/b")]
     federation.store.configure(TenantTree([Tenant(path="acme", parent=None, quotas=both), *lent]))
     federation.submit("s", tenant="acme/a")
-    federation.beat()
+    federation.heartbeat()
     federation.work()
     federation.submit("t", tenant="acme/b")
     federation.mail()
@@ -185,17 +185,17 @@ def test_wants_are_withdrawn_when_nothing_waits_any_more():
     federation = Federation(quota=1)
     federation.submit("s")
     federation.submit("t")
-    federation.beat()
+    federation.heartbeat()
     assert [demand.mesh for demand in federation.store.snapshot().demands] == ["east"]
     federation.store.cancel("t")
     federation.mail()
-    federation.beat(2)
+    federation.heartbeat(2)
     assert federation.store.snapshot().demands == ()
 
 
 def test_a_ledger_that_does_not_answer_is_asked_once_and_not_for_every_queued_stage():
     federation = Federation()
-    federation.beat()
+    federation.heartbeat()
     asked = []
 
     def away(*args, **_named):
@@ -212,13 +212,13 @@ def test_a_ledger_that_does_not_answer_is_asked_once_and_not_for_every_queued_st
 def test_equal_stages_that_wait_for_quota_cost_one_question_at_a_look():
     federation = Federation(quota=1)
     federation.submit("s")
-    federation.beat()
+    federation.heartbeat()
     questions = slow(federation, "acquire", 0)
     for number in range(60):
         federation.submit(f"t{number}")
-    federation.beat()
+    federation.heartbeat()
     federation.store.cancel("t0")
-    federation.beat()
+    federation.heartbeat()
     assert len(questions) == 2
     assert [demand.tenant for demand in federation.store.snapshot().demands] == ["acme"]
 
@@ -226,11 +226,11 @@ def test_equal_stages_that_wait_for_quota_cost_one_question_at_a_look():
 def test_a_lease_is_as_urgent_as_the_most_urgent_stage_that_it_pays_for_and_a_want_as_its_own_stage():
     federation = Federation(quota=2)
     federation.submit("urgent", priority=7)
-    federation.beat()
+    federation.heartbeat()
     federation.submit("small", priority=-3)
-    federation.beat()
+    federation.heartbeat()
     federation.submit("late", priority=2)
-    federation.beat(2)
+    federation.heartbeat(2)
     assert federation.running() == {"urgent", "small"}
     assert [lease.priority for lease in federation.store.snapshot().leases] == [7]
     assert [demand.priority for demand in federation.store.snapshot().demands] == [2]
@@ -241,7 +241,7 @@ def test_only_what_is_missing_is_asked_for_on_top_of_what_lies_idle():
     federation.host._behaviour = lambda task: (DURATION_MS if task.node == "short" else 10**9, False)
     federation.submit("long", "long:")
     federation.submit("short", "short:")
-    federation.beat()
+    federation.heartbeat()
     federation.submit("large", slot=ResourceSet.of({"cpu": 3}))  # Of four, the long one has one; the short one's is idle soon.
     federation.mail()
     assert federation.running() == {"long", "short"}
@@ -264,7 +264,7 @@ def crowd(count):
     federation.store.configure(tree_of(count))
     for number in range(count):
         federation.submit(f"s{number}", tenant=f"t{number}")
-    federation.beat()
+    federation.heartbeat()
     return federation
 
 
@@ -289,10 +289,10 @@ def test_no_more_leases_are_held_than_can_be_told_and_who_waits_for_one_says_so(
         Reason.LEASES_AT_LIMIT,
         "the mesh holds 3 leases, the maximum, and all of them are in use",
     )
-    federation.beat()
+    federation.heartbeat()
     assert federation.view().record.leases_full
     federation.store.restart()
-    federation.beat(3)
+    federation.heartbeat(3)
     assert (federation.running(), federation.held()) == ({"s0", "s1", "s2"}, 3)
 
 
@@ -301,7 +301,7 @@ def test_a_lease_that_lies_idle_is_given_back_for_the_one_that_is_needed():
     federation = crowd(4)
     federation.work()
     assert federation.running() == {"s3"}
-    federation.beat()
+    federation.heartbeat()
     assert not federation.view().record.leases_full
     assert [lease.tenant for lease in federation.store.snapshot().leases] == ["t1", "t2", "t3"]
 
@@ -321,7 +321,7 @@ def test_a_lease_is_not_taken_in_the_place_of_one_whose_return_was_not_answered(
     federation.mail()
     assert federation.running() == set()
     federation.flaky.mute, federation.flaky.down = set(), set()
-    federation.beat()
+    federation.heartbeat()
     assert (federation.running(), federation.held()) == ({"s3"}, 1)
 
 
@@ -333,9 +333,9 @@ def test_of_more_leases_than_can_be_told_those_that_pay_for_something_are():
     aims = tuple(Aim(mesh="east", tenant=f"t{number}", flavor="standard", target=CPU) for number in (3, 4))
     store.plan_apply(store.elect("p", 60_000), store.snapshot().version, aims)
     federation.flaky.down = {"release"}
-    federation.beat(2)
+    federation.heartbeat(2)
     assert len(store.snapshot().leases) == 5
     store.restart()
-    federation.beat(2)
+    federation.heartbeat(2)
     assert federation.running() == {"s0", "s1", "s2"}
     assert {lease.tenant for lease in store.snapshot().leases} == {"t0", "t1", "t2"}

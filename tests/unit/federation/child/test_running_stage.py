@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from child_bed import CPU, HEARTBEAT_MS, TTL_MS, Federation
 
-from federation.child.child_mesh import BEATS_PER_COMPARISON, IDLE_BEATS
+from federation.child.child_mesh import HEARTBEATS_PER_COMPARISON, IDLE_HEARTBEATS
 from federation.leases import Aim
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
@@ -14,50 +14,50 @@ from mesh.stage_preemption import PreemptionPolicy
 
 def test_work_goes_on_when_the_store_has_lost_the_plan_that_was_just_obeyed():
     federation = Federation()
-    federation.beat()
+    federation.heartbeat()
     federation.submit("s", priority=1)
     federation.submit("t")
-    federation.beat(2)
+    federation.heartbeat(2)
     before = federation.store.copied()
     aim = Aim(mesh="east", tenant="acme", flavor="standard", target=CPU)
     federation.store.plan_apply(federation.store.elect("p", 60_000), federation.store.snapshot().version, (aim,))
-    federation.beat()  # `t` is asked to stop.
+    federation.heartbeat()  # `t` is asked to stop.
     federation.clock.advance(0)
     federation.host.advance()
     while federation.reports:
         federation.child.take_report(federation.reports.pop(0))
     assert federation.running() == {"s"}
     federation.store.lose_writes(before)
-    federation.beat(2 * BEATS_PER_COMPARISON)
+    federation.heartbeat(2 * HEARTBEATS_PER_COMPARISON)
     assert not federation.child._child_state.running["s"].is_preempted
     assert (federation.running(), federation.paid(), federation.host._stages["s"].cancelled) == ({"s"}, {"s"}, False)
 
 
 def test_a_revoked_lease_is_given_up_its_stage_stops_and_waits_for_quota_again(busy):
     busy.store.revoke(tenant="acme")
-    busy.beat()
+    busy.heartbeat()
     assert busy.held() == 1  # Still charged: it is being stopped.
     busy.work()
     assert busy.words()[-1] == ("s", "stage_lost")
     assert busy.response[-1].reason is Reason.QUOTA_RECLAIMED
     assert not [message for message in busy.response if message.kind == "node_failed"]
-    busy.beat(2)
+    busy.heartbeat(2)
     assert (busy.running(), busy.held(), busy.store.audit()) == (set(), 0, ())
 
 
 def test_the_least_urgent_and_last_started_stage_gives_way_and_no_more_than_has_to():
     federation = Federation()
-    federation.beat()
+    federation.heartbeat()
     for name, priority in (("early", 0), ("late", 0), ("urgent", 5)):
         federation.submit(name, priority=priority)
         federation.mail()
     planner = federation.store.elect("me", 60_000)
     aim = Aim(mesh="east", tenant="acme", flavor="standard", target=ResourceSet.of({"cpu": 2}))
     federation.store.plan_apply(planner, federation.store.snapshot().version, (aim,))
-    federation.beat()
+    federation.heartbeat()
     federation.work(0)
     assert federation.running() == {"early", "urgent"}
-    federation.beat()
+    federation.heartbeat()
     assert federation.held() == 2
 
 
@@ -71,7 +71,7 @@ def taken_by_plan(federation, left, wait_ms=MIN_RUN_MS):
     target = ResourceSet.of({"cpu": left})
     federation.store.plan_apply(planner, version, (Aim(mesh="east", tenant="acme", flavor="standard", target=target, wait_ms=wait_ms),))
     federation.mail()
-    federation.beat()
+    federation.heartbeat()
 
 
 def pass_by(federation, span_ms):
@@ -80,7 +80,7 @@ def pass_by(federation, span_ms):
     while (left_ms := until_ms - federation.clock.monotonic_ms()) > 0:
         federation.clock.advance(min(left_ms, federation.child.due_in_ms()))
         if federation.child.due_in_ms() == 0:
-            federation.child.beat()
+            federation.child.heartbeat()
 
 
 def stopping(federation):
@@ -119,14 +119,14 @@ def test_what_comes_free_before_that_is_given_back_before_that(aged):
     taken_by_plan(aged, 0)
     aged.work(0)
     assert aged.running() == {"young"}
-    aged.beat(IDLE_BEATS + 1)
+    aged.heartbeat(IDLE_HEARTBEATS + 1)
     assert (aged.held(), aged.running(), stopping(aged)) == (1, {"young"}, set())
 
 
 def test_what_ends_before_it_is_old_enough_is_not_stopped_at_all(aged):
     taken_by_plan(aged, 0)
     aged.work()
-    aged.beat()
+    aged.heartbeat()
     assert ("young", "stage_ended") in aged.words()
     assert aged.held() == 0
 
@@ -141,7 +141,7 @@ def test_work_waits_no_longer_than_the_ledger_does(aged):
 def test_what_is_revoked_gives_way_at_once_however_young_it_is(aged):
     taken_by_plan(aged, 1)
     aged.store.revoke(tenant="acme")
-    aged.beat()
+    aged.heartbeat()
     assert stopping(aged) == {"old", "young"}
 
 
@@ -152,15 +152,15 @@ def test_what_is_taken_by_plan_is_heard_of_at_once_and_told_as_soon_as_it_has_st
     busy.store.plan_apply(planner, busy.store.snapshot().version, (aim,))
     before_ms = busy.clock.monotonic_ms()
     busy.mail()
-    busy.beat()
+    busy.heartbeat()
     busy.work(0)
-    busy.beat()
+    busy.heartbeat()
     assert (busy.held(), busy.clock.monotonic_ms() - before_ms) == (0, 0)
 
 
 def test_a_user_who_cancels_what_gives_way_gets_the_end_and_not_another_try(busy):
     busy.store.revoke(tenant="acme")
-    busy.beat()
+    busy.heartbeat()
     busy.store.cancel("s")
     busy.mail()
     busy.work()

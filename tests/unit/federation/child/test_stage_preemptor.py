@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from child_bed import HEARTBEAT_MS, Federation, pool
 
-from federation.child.child_mesh import IDLE_BEATS
+from federation.child.child_mesh import IDLE_HEARTBEATS
 from federation.dispatch import Mail, MailKind
 from mesh.messages import StageLost
 from mesh.reasons import Reason
@@ -22,7 +22,7 @@ def full_house(*pools, quota=2, ages_ms=(0, 0), **response):
     federation = Federation(*(pools or (pool("general", 2),)), quota=quota)
     for name, age_ms in zip("ab", ages_ms, strict=True):
         federation.submit(name, **response)
-        federation.beat()
+        federation.heartbeat()
         federation.clock.advance(age_ms)
     assert federation.running() == {"a", "b"}
     federation.words()
@@ -70,16 +70,16 @@ def test_an_urgent_stage_stops_a_less_urgent_one_of_its_tenant_and_starts_in_its
 def test_nobody_is_stopped_for(response, preemption):
     federation = full_house()
     federation.submit("urgent", preemption=preemption, **response)
-    federation.beat(2)
+    federation.heartbeat(2)
     assert stopping(federation) == set()
 
 
 def test_a_stage_that_was_too_young_is_stopped_when_it_has_run_long_enough():
     federation = full_house()
     federation.submit("urgent", priority=5, preemption=PreemptionPolicy(takes=True, min_run_ms=3 * HEARTBEAT_MS))
-    federation.beat()
+    federation.heartbeat()
     assert stopping(federation) == set()
-    federation.beat(2)
+    federation.heartbeat(2)
     assert len(stopping(federation)) == 1
 
 
@@ -118,7 +118,7 @@ def test_what_is_freed_is_neither_given_back_nor_taken_by_others_of_the_tenant()
     federation.child.take_report(federation.reports.pop(0))
     federation.submit("small", priority=9)
     federation.mail()
-    federation.beat(IDLE_BEATS + 1)
+    federation.heartbeat(IDLE_HEARTBEATS + 1)
     assert ("small", Reason.CAPACITY_RESERVED) in [
         (message.stage, message.reason) for message in (federation.words(), federation.response)[1] if message.kind == "stage_waiting"
     ]
@@ -152,7 +152,7 @@ def test_room_that_is_not_free_in_time_is_anybodys_again():
     federation.submit("small", priority=1)
     federation.mail()
     assert "small" not in federation.running()
-    federation.beat(2)
+    federation.heartbeat(2)
     assert "small" in federation.running()
 
 
@@ -162,11 +162,11 @@ def test_what_gave_way_runs_later_and_stops_nobody():
     federation.mail()
     federation.work(0)
     federation.submit("b again", preemption=TAKES)
-    federation.beat()
+    federation.heartbeat()
     assert federation.running() == {"a", "urgent"}
     assert stopping(federation) == set()
     federation.work()
-    federation.beat()
+    federation.heartbeat()
     assert federation.running() == {"b again"}
 
 
@@ -184,7 +184,7 @@ def test_in_strict_order_a_stage_says_that_it_stands_behind_and_starts_after_the
     in_order = PreemptionPolicy(in_order=True)
     federation = Federation(pool("general", 3))
     federation.submit("runs", slot=ResourceSet.of({"cpu": 2}), preemption=in_order)
-    federation.beat()
+    federation.heartbeat()
     federation.submit("large", slot=ResourceSet.of({"cpu": 3}), preemption=in_order)
     federation.submit("small", preemption=in_order)
     federation.mail()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from child_bed import CPU, DURATION_MS, GRACE_MS, TTL_MS, Federation, all_is_free, pool, slow
 
-from federation.child.child_mesh import BEATS_PER_COMPARISON
+from federation.child.child_mesh import HEARTBEATS_PER_COMPARISON
 from federation.errors import BatchTooLarge, CallRejected
 from federation.leases import Granted, LeaseRefused
 from federation.manual_mesh import ManualMesh
@@ -21,10 +21,10 @@ def test_what_cannot_be_told_is_kept_and_told_later_in_order(busy):
     busy.work()
     busy.work()
     assert busy.words() == []
-    busy.beat()
+    busy.heartbeat()
     assert busy.held() == 1
     busy.flaky.down = set()
-    busy.beat()
+    busy.heartbeat()
     assert [kind for _, kind in busy.words()] == ["node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
     assert all_is_free(busy)
 
@@ -33,7 +33,7 @@ def test_a_report_that_was_taken_in_without_an_answer_is_not_taken_in_twice(busy
     busy.flaky.mute = {"report"}
     busy.work()
     busy.flaky.mute = set()
-    busy.beat()
+    busy.heartbeat()
     busy.work()
     assert [kind for _, kind in busy.words()] == ["node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
 
@@ -44,7 +44,7 @@ def test_what_the_root_never_takes_ends_its_stage_as_lost_and_holds_up_nobody_el
         raise refusal
 
     busy.submit("t")
-    busy.beat()
+    busy.heartbeat()
     busy.words()
     busy.clock.advance(0)
     busy.host.advance()
@@ -69,7 +69,7 @@ def test_a_value_that_the_root_never_takes_ends_its_stage_as_lost(joined):
     task = TaskSpec(node="c", attempt=1, function="call:m:f", export=True)
     joined.store.submit("east", StageSpec(stage="t", run="r", tenant="acme", tasks=(task,), slot=CPU, width=1))
     joined.flaky.before["put"] = refuse
-    joined.beat()
+    joined.heartbeat()
     joined.work()
     assert joined.words()[-1] == ("t", "stage_lost")
     assert all_is_free(joined)
@@ -84,7 +84,7 @@ def test_a_stage_whose_loss_cannot_be_told_now_is_lost_later(busy):
     busy.work()
     busy.flaky.before["report"] = refuse
     busy.flaky.down = set()
-    busy.beat()
+    busy.heartbeat()
     assert busy.words() == [("s", "stage_lost")]
 
 
@@ -92,11 +92,11 @@ def test_blobs_are_kept_before_the_words_that_name_them_are_passed_on(busy):
     busy.flaky.down = {"put"}
     task = TaskSpec(node="c", attempt=1, function="call:m:f", export=True)
     busy.store.submit("east", StageSpec(stage="t", run="r", tenant="acme", tasks=(task,), slot=CPU, width=1))
-    busy.beat()
+    busy.heartbeat()
     busy.work()
     assert ("t", "node_succeeded") not in busy.words()
     busy.flaky.down = set()
-    busy.beat()
+    busy.heartbeat()
     assert ("t", "node_succeeded") in busy.words()
     (value,) = [message.stored for message in busy.response if message.stage == "t" and message.kind == "node_succeeded"]
     assert busy.store.get("r", (value.sha256,))
@@ -108,10 +108,10 @@ def test_a_start_that_could_not_be_told_keeps_nobody_else_from_starting(joined):
     joined.flaky.down = {"report"}
     joined.mail()
     assert joined.running() == {"s"}  # Nothing else is asked of a store that does not answer, until it has answered a heartbeat.
-    joined.beat(2)
+    joined.heartbeat(2)
     assert joined.running() == {"s", "t"}
     joined.flaky.down = set()
-    joined.beat()
+    joined.heartbeat()
     assert joined.words() == [("s", "stage_started"), ("t", "stage_started")]
 
 
@@ -122,9 +122,9 @@ def test_a_heartbeat_goes_before_the_rest_of_what_there_is_to_tell(busy):
     unreported = len(busy.child._reporter._unreported)
     reports = slow(busy, "report", TTL_MS // 4)
     busy.flaky.down = set()
-    busy.beat()
+    busy.heartbeat()
     assert (len(reports), busy.child.due_in_ms()) == (1, 0)
-    busy.beat(unreported)
+    busy.heartbeat(unreported)
     assert len(reports) == unreported - 1 == 3  # The last is not told: the room of the stage is free.
     assert busy.view().alive
 
@@ -134,7 +134,7 @@ def test_a_heartbeat_goes_before_the_rest_of_a_reports_values(busy):
     puts = slow(busy, "put", TTL_MS // 4)
     busy.child.take_report(HostReport(stage="s", number=1, messages=(), blobs=values))
     assert len(puts) == 1
-    busy.beat(5)
+    busy.heartbeat(5)
     assert [sha256 for _, sha256, _ in puts] == list(values)
 
 
@@ -144,7 +144,7 @@ def test_what_there_was_to_tell_under_a_lost_session_is_not_told_under_the_next(
     busy.clock.advance(TTL_MS + GRACE_MS + 1)
     busy.store.sweep()
     busy.flaky.down = set()
-    busy.beat(2)
+    busy.heartbeat(2)
     assert busy.words() == [("s", "stage_lost")]
     assert all_is_free(busy)
 
@@ -161,7 +161,7 @@ def test_what_a_stage_that_is_no_longer_ours_took_is_free_when_it_has_stopped_an
     federation = Federation(pool("general", 1), quota=1)
     west = ManualMesh(federation.store, MeshRecord(mesh="west", labels={}, pools=(), cluster="c2"))
     federation.submit("s", "a:", "b: a")
-    federation.beat()
+    federation.heartbeat()
     federation.clock.advance(0)
     federation.host.advance()
     federation.store.revoke(mesh="east", hard=True)
@@ -169,25 +169,25 @@ def test_what_a_stage_that_is_no_longer_ours_took_is_free_when_it_has_stopped_an
     federation.host.advance()  # The first task has ended and the second has begun.
     while federation.reports:
         federation.child.take_report(federation.reports.pop(0))  # Is refused: the claim is void.
-    federation.beat(2)
-    west.beat()
+    federation.heartbeat(2)
+    west.heartbeat()
     assert federation.host._stages["s"].cancelled
     assert (federation.held(), type(west.acquire("acme", "standard", CPU))) == (1, LeaseRefused)
     federation.work()
     assert (federation.running(), federation.paid()) == (set(), set())
-    federation.beat()
+    federation.heartbeat()
     assert isinstance(west.acquire("acme", "standard", CPU), Granted)
 
 
 def test_of_a_stage_whose_run_was_forgotten_nothing_is_told_and_nobody_starts_in_its_place_before_it_has_stopped():
     federation = Federation(pool("general", 1), quota=1)
     federation.submit("s")
-    federation.beat()
+    federation.heartbeat()
     federation.words()
     federation.store.forget("r", ())
     federation.store.release_id("r")
     federation.submit("t")
-    federation.beat(BEATS_PER_COMPARISON)
+    federation.heartbeat(HEARTBEATS_PER_COMPARISON)
     assert (federation.running(), set(federation.host._stages)) == ({"s"}, {"s"})
     federation.work(by_ms=0)
     assert federation.running() == {"t"}
@@ -217,12 +217,12 @@ def test_what_is_told_after_a_loss_does_not_hide_what_was_lost(busy):
 def test_values_that_the_store_has_lost_are_put_again(joined):
     task = TaskSpec(node="c", attempt=1, function="call:m:f", export=True)
     joined.store.submit("east", StageSpec(stage="t", run="r", tenant="acme", tasks=(task,), slot=CPU, width=1))
-    joined.beat()
+    joined.heartbeat()
     joined.words()
     before = joined.store.copied()
     joined.work()
     joined.store.lose_writes(before)
-    joined.beat(2)
+    joined.heartbeat(2)
     assert joined.words()[-1] == ("t", "stage_ended")
     (value,) = [message.stored for message in joined.response if message.kind == "node_succeeded"]
     assert joined.store.get("r", (value.sha256,))
@@ -232,7 +232,7 @@ def test_what_was_told_is_told_again_after_a_restart_and_taken_in_once(busy):
     busy.work()
     busy.words()
     busy.store.restart()
-    busy.beat(2)
+    busy.heartbeat(2)
     assert busy.words() == []
     busy.work()
     assert [kind for _, kind in busy.words()] == ["node_succeeded", "stage_ended"]
@@ -256,9 +256,9 @@ def test_a_heartbeat_goes_before_the_rest_of_what_is_told_again(busy):
     busy.store.lose_writes(before)
     busy.words()
     again = slow(busy, "report", TTL_MS // 4)
-    busy.beat()
+    busy.heartbeat()
     assert len(again) == 1
-    busy.beat(5)
+    busy.heartbeat(5)
     assert [kind for _, kind in busy.words()] == ["node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
     assert len(again) == 3
     assert busy.view().alive
@@ -269,7 +269,7 @@ def test_a_store_that_has_lost_nothing_is_told_nothing_again(busy):
     busy.words()
     again = slow(busy, "report", 0)
     busy.store.restart()
-    busy.beat(2)
+    busy.heartbeat(2)
     assert again == []
 
 
@@ -277,7 +277,7 @@ def test_under_a_lost_session_nothing_that_was_told_is_told_again(busy):
     busy.work()
     busy.clock.advance(TTL_MS + GRACE_MS + 1)
     busy.store.sweep()
-    busy.beat(2)
+    busy.heartbeat(2)
     again = slow(busy, "report", 0)
     busy.child._reporter.report_again()
     busy.child._reporter.report()

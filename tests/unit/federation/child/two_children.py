@@ -45,7 +45,7 @@ class Child:
     def work(self) -> None:
         """What its loop does at one moment."""
         if self.child.due_in_ms() == 0:
-            self.child.beat()
+            self.child.heartbeat()
         self._cursor, letters = self._world.store.mail(self._mesh, self._cursor, 0)
         self.child.take_mail(letters)
         for _ in range(3):

@@ -16,7 +16,7 @@ def full(store, cpus=2):
     mesh.acquire(VISION, STD, CPU, min(4, cpus))
     pool = replace(mesh.record.pools[0], used=CPU.times(min(4, cpus)))
     mesh.record = replace(mesh.record, pools=(pool,))
-    mesh.beat()
+    mesh.heartbeat()
 
 
 @pytest.mark.parametrize("cpus", [pytest.param(2, id="a full mesh"), pytest.param(9, id="a full lease")])

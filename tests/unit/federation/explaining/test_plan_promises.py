@@ -27,7 +27,7 @@ def decided(store, *, where, cpus=1):
     giver = east if where == EAST else joined(store, WEST)
     giver.acquire(BATCH, STD, CPU, 4)
     giver.record = replace(giver.record, pools=(replace(giver.record.pools[0], used=CPU.times(4)),))
-    giver.beat()
+    giver.heartbeat()
     store.plan_apply(store.elect("planner", 10_000), store.snapshot().version, (aim(where, BATCH, 4 - cpus), aim(EAST, VISION, cpus)))
     return giver
 
@@ -66,7 +66,7 @@ def test_a_start_by_what_is_given_is_told_before_any_stage_has_ended(store):
 
 def test_when_it_has_been_given_nobody_gives_any_more(store):
     giver = decided(store, where=EAST)
-    giver.beat()
+    giver.heartbeat()
     giver.obey(BATCH, STD)
     assert outlooks(store, east=[queued("r.1", VISION, reason=Reason.CAPACITY_BUSY)]).why("r.1").reason is not Reason.WAITING_FOR_VICTIMS
 
@@ -87,7 +87,7 @@ def test_on_a_full_mesh_those_who_give_elsewhere_make_no_room(store):
     decided(store, where=WEST)
     full = joined(store, EAST)
     full.record = replace(full.record, pools=(replace(full.record.pools[0], used=CPU.times(8)),))
-    full.beat()
+    full.heartbeat()
     store.plan_apply(store.elect("planner", 10_000), store.snapshot().version, (aim(EAST, VISION, 1),))
     one = outlooks(store, east=[queued("r.1", VISION, reason=Reason.CAPACITY_BUSY)]).of("r.1")
     assert (one.reason, reported(one)) == (Reason.QUOTA_EXHAUSTED, [])

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from federation.errors import QuotaExceeded
-from federation.leases import ROWS_MAX, Aim, Beat, Granted, Kept, Lease, LedgerResponse, QuotaDemand, Session
+from federation.leases import ROWS_MAX, Aim, Granted, HeartbeatReport, Kept, Lease, LedgerResponse, QuotaDemand, Session
 from federation.manual_mesh import ManualMesh
 from federation.planning.seat import PlannerSeat
 from federation.quota.policies import OnQuotaReduction, QueueSettings, Rules, StandingOrders, Stop
@@ -57,9 +57,9 @@ class Mesh:
     def hear(self, response: LedgerResponse) -> None:
         self.leases.update({lease.tenant: lease for lease in response.leases})
 
-    def beat(self, *demands: QuotaDemand, acks: tuple[Kept, ...] = ()) -> None:
+    def heartbeat(self, *demands: QuotaDemand, acks: tuple[Kept, ...] = ()) -> None:
         self.beats += 1
-        self.hear(self.store.heartbeat(self.session, self.record, Beat(number=self.beats, acks=acks, demands=demands)))
+        self.hear(self.store.heartbeat(self.session, self.record, HeartbeatReport(number=self.beats, acks=acks, demands=demands)))
 
     def demand(self, tenant: TenantPath, slots: int, priority: int = 0) -> QuotaDemand:
         lease = self.leases.get(tenant)
@@ -108,10 +108,10 @@ def test_work_under_a_lease_that_is_taken_back_has_the_minimum_run_time_on_top(s
     east.acquire(BATCH, 4)
     for _ in range(10):  # The lease is old by now, whatever it pays for.
         clock.advance(10_000)
-        east.beat()
-        west.beat(west.demand(VISION, 1))
+        east.heartbeat()
+        west.heartbeat(west.demand(VISION, 1))
     seat.tick()
-    east.beat()
+    east.heartbeat()
     assert east.leases[BATCH].target["gpu"] == 3 * GPU["gpu"]
     assert east.leases[BATCH].shrink_ms == 2 * TTL_MS + wait_ms
 
@@ -124,14 +124,14 @@ def test_what_a_drained_tenant_was_given_time_for_it_gives_up_at_once(store, clo
     east.acquire(BATCH, 4)
     for _ in range(10):
         clock.advance(10_000)
-        east.beat()
-        west.beat(west.demand(VISION, 4))
+        east.heartbeat()
+        west.heartbeat(west.demand(VISION, 4))
     seat.tick()
-    east.beat()
+    east.heartbeat()
     assert (east.leases[BATCH].target["gpu"], east.leases[BATCH].shrink_ms) == (0, 2 * TTL_MS + 90_000)
     orders.publish(StandingOrders(rules=long, settings={BATCH: QueueSettings(stop=Stop.DRAIN)}))
     seat.tick()
-    east.beat()
+    east.heartbeat()
     assert (east.leases[BATCH].target["gpu"], east.leases[BATCH].shrink_ms) == (0, TTL_MS)
 
 
@@ -143,11 +143,11 @@ def test_a_cut_by_choice_waits_for_nobody(store, clock):
     seat = PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=orders)
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     east.acquire(BATCH, 4)
-    west.beat(west.demand(VISION, 1))
+    west.heartbeat(west.demand(VISION, 1))
     less = Tenant(path=BATCH, parent=ACME, quotas={(A100, "gpu"): Quota(nominal=0, borrowing_limit=GPU["gpu"])})
     store.configure(TenantTree([TREE.tenant(ACME), TREE.tenant(VISION), less]))
     seat.tick()
-    east.beat()
+    east.heartbeat()
     assert (east.leases[BATCH].target["gpu"], east.leases[BATCH].shrink_ms) == (GPU["gpu"], TTL_MS)
 
 
@@ -160,12 +160,12 @@ def test_what_was_borrowed_on_one_mesh_is_reclaimed_for_its_owner_on_another(sto
     assert answer is not None
     assert [(target.mesh, target.tenant) for target in answer.lowered] == [("east", BATCH)]
 
-    east.beat()
+    east.heartbeat()
     assert (east.held(BATCH), east.leases[BATCH].target["gpu"]) == (4, GPU["gpu"])
-    west.beat(west.demand(VISION, 3))
+    west.heartbeat(west.demand(VISION, 3))
     assert west.held(VISION) == 0  # Nothing is free before the borrower has let go.
-    east.beat(acks=east.obey())
-    west.beat(west.demand(VISION, 3))
+    east.heartbeat(acks=east.obey())
+    west.heartbeat(west.demand(VISION, 3))
     assert (east.held(BATCH), west.held(VISION)) == (1, 3)
     assert seat.tick() is None or not seat.tick().lowered  # Nothing is left to do.
 
@@ -179,9 +179,9 @@ def test_what_was_promised_to_a_session_that_has_ended_is_promised_to_the_next_o
     again.acquire(VISION, 3)
     with capture_logs() as response:
         seat.tick()
-    east.beat()
-    east.beat(acks=east.obey())
-    again.beat()
+    east.heartbeat()
+    east.heartbeat(acks=east.obey())
+    again.heartbeat()
     assert (again.held(VISION), response) == (3, [])
 
 
@@ -201,10 +201,10 @@ def test_what_is_freed_for_the_owner_cannot_be_taken_by_others(store: MemoryStor
     east.acquire(BATCH, 4)
     west.acquire(VISION, 4)
     seat.tick()
-    east.beat()
-    east.beat(acks=east.obey())
+    east.heartbeat()
+    east.heartbeat(acks=east.obey())
     assert north.acquire(BATCH, 4).reason is Reason.QUOTA_EXHAUSTED
-    west.beat(west.demand(VISION, 4))
+    west.heartbeat(west.demand(VISION, 4))
     assert (west.held(VISION), north.held(BATCH)) == (4, 0)
 
 
@@ -245,7 +245,7 @@ def test_a_planner_that_finds_another_tree_in_force_drops_its_plan(store: Memory
 
     store.plan_apply = meanwhile  # type: ignore[method-assign]
     seat.tick()
-    east.beat()
+    east.heartbeat()
     assert east.leases[BATCH].target["gpu"] == 4 * GPU["gpu"]
 
 
@@ -350,10 +350,10 @@ def test_a_target_that_the_ledger_refuses_is_named_and_costs_no_other_its_own(cl
     own = {(A100, "gpu"): Quota(nominal=GPU["gpu"])}
     store.configure(TenantTree([TREE.tenants[ACME], *(Tenant(path=path, parent=ACME, quotas=own) for path in teams)]))
     east = Mesh(store, MeshId("east"), gpus=len(teams))
-    east.beat(*(east.demand(path, 1) for path in teams))
+    east.heartbeat(*(east.demand(path, 1) for path in teams))
     with capture_logs() as response:
         PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=AT_ONCE).tick()
-    east.beat()
+    east.heartbeat()
     assert {path for path in teams if east.held(path)} == {*teams} - {store.refuses}
     assert [(line["log_level"], line["tenant"]) for line in response] == [("warning", store.refuses)]
 
@@ -371,8 +371,8 @@ def test_a_tenant_that_is_drained_while_the_seat_is_held_gives_back_what_it_hold
     answer = seat.tick()
     assert answer is not None
     assert [(target.tenant, target.reason) for target in answer.lowered] == [(BATCH, Reason.TENANT_DRAINED)]
-    east.beat()
-    east.beat(acks=east.obey())
+    east.heartbeat()
+    east.heartbeat(acks=east.obey())
     assert [lease.tenant for lease in store.snapshot().leases] == [VISION]
 
 
@@ -383,8 +383,8 @@ def test_weights_that_are_published_anew_count_from_the_next_plan(store: MemoryS
     store.configure(TenantTree([*TREE.tenants.values(), more]))
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     orders.publish(StandingOrders(weights={BATCH: Fraction(3)}))
-    east.beat(east.demand(BATCH, 4))
-    west.beat(west.demand(more.path, 4))
+    east.heartbeat(east.demand(BATCH, 4))
+    west.heartbeat(west.demand(more.path, 4))
     answer = seat.tick()
     assert answer is not None
     assert {target.tenant: target.amounts["gpu"] // GPU["gpu"] for target in answer.raised} == {BATCH: 3, more.path: 1}

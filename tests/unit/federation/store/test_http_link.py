@@ -9,7 +9,7 @@ import pytest
 
 from federation.dispatch import Claim, MailKind
 from federation.errors import BatchTooLarge, CallRejected, EpochChanged, LinkRefused, SessionLost, StoreUnavailable
-from federation.leases import ROWS_SENT_MAX, Beat, QuotaDemand, Session
+from federation.leases import ROWS_SENT_MAX, HeartbeatReport, QuotaDemand, Session
 from federation.link import CODES, HEARTBEAT, LINK_PATH, MAIL, PROOF_HEADER, TERMS, AskTerms, LinkTerms, Report
 from federation.snapshot import MeshRecord
 from federation.store import http_link
@@ -201,9 +201,9 @@ def test_each_verb_waits_as_long_as_it_may_take(link, roots):
     HttpStageQueue(link, EAST).mail(EAST, "", 700)
     roots.answers[FIRST] = error("session_lost")
     with pytest.raises(SessionLost):
-        HttpLedger(link).heartbeat(SESSION, RECORD, Beat(number=1))
-    (mail, beat) = (request.extensions["timeout"]["read"] for _, request in roots.asked)
-    assert (mail, beat) == ((MAIL.limit_ms + 700) / 1000, HEARTBEAT.limit_ms / 1000)
+        HttpLedger(link).heartbeat(SESSION, RECORD, HeartbeatReport(number=1))
+    (mail, heartbeat_report) = (request.extensions["timeout"]["read"] for _, request in roots.asked)
+    assert (mail, heartbeat_report) == ((MAIL.limit_ms + 700) / 1000, HEARTBEAT.limit_ms / 1000)
 
 
 class Dripping(httpx.SyncByteStream):
@@ -245,7 +245,7 @@ def test_a_session_goes_without_what_its_join_was_told(link, roots):
 def test_more_wants_than_a_heartbeat_tells_are_not_even_sent(link, roots):
     demand = QuotaDemand(tenant=TenantPath("acme"), flavor=FlavorName("cpu"), slot=ResourceSet.of({"cpu": 1}))
     with pytest.raises(BatchTooLarge):
-        HttpLedger(link).heartbeat(SESSION, RECORD, Beat(number=1, demands=(demand,) * (ROWS_SENT_MAX + 1)))
+        HttpLedger(link).heartbeat(SESSION, RECORD, HeartbeatReport(number=1, demands=(demand,) * (ROWS_SENT_MAX + 1)))
     assert roots.asked == []
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from federation.dispatch import Claim
 from federation.errors import BatchTooLarge
-from federation.leases import Beat, Kept, Lease, QuotaDemand, Session
+from federation.leases import HeartbeatReport, Kept, Lease, QuotaDemand, Session
 from federation.link import (
     ACQUIRE,
     CLAIM,
@@ -50,7 +50,9 @@ SESSION = Session(mesh=EAST, incarnation=5, ttl_ms=1_000, epoch=1, ledger="l")
 WANT = QuotaDemand(tenant=TenantPath("acme"), flavor=CPU, slot=ONE)
 LEASE = Lease(tenant=TenantPath("acme"), mesh=EAST, flavor=CPU, held=ONE, target=ONE, token=7, version=8)
 CLAIMED = Claim(stage=StageId("s"), mesh=EAST, incarnation=5, token=9)
-BEAT = Beat(number=1, acks=(Kept(tenant=TenantPath("acme"), flavor=CPU, version=8, amounts=ONE),), demands=(WANT,), claims=(LEASE,))
+HEARTBEAT_REPORT = HeartbeatReport(
+    number=1, acks=(Kept(tenant=TenantPath("acme"), flavor=CPU, version=8, amounts=ONE),), demands=(WANT,), claims=(LEASE,)
+)
 FAILED = NodeFailed(
     stage=StageId("s"), node="n", attempt=1, started_ms=1, finished_ms=2,
     failure=Failure(reason=Reason.USER_ERROR, type_name="ValueError", message="m" * 40_000, traceback="t" * 40_000),
@@ -58,7 +60,7 @@ FAILED = NodeFailed(
 
 SAID = [
     (JOIN, Join(record=RECORD, seen=3)),
-    (HEARTBEAT, Heartbeat(session=SESSION, record=RECORD, beat=BEAT)),
+    (HEARTBEAT, Heartbeat(session=SESSION, record=RECORD, heartbeat_report=HEARTBEAT_REPORT)),
     (ACQUIRE, Acquire(session=SESSION, demands=(WANT, replace(WANT, slots=0)))),
     (CLAIM, ClaimStage(session=SESSION, stage=StageId("s"), lease=LEASE)),
     (CLAIM, ClaimStage(session=SESSION, stage=StageId("s"), lease=None)),
@@ -94,11 +96,19 @@ def test_every_verb_has_one_name_and_a_port_or_none_at_all():
     ("verb", "asked"),
     [
         pytest.param(JOIN, Join(record=replace(RECORD, mesh=WEST)), id="in its record"),
-        pytest.param(HEARTBEAT, Heartbeat(session=replace(SESSION, mesh=WEST), record=RECORD, beat=BEAT), id="in its session"),
-        pytest.param(HEARTBEAT, Heartbeat(session=SESSION, record=replace(RECORD, mesh=WEST), beat=BEAT), id="in the record of a beat"),
+        pytest.param(
+            HEARTBEAT, Heartbeat(session=replace(SESSION, mesh=WEST), record=RECORD, heartbeat_report=HEARTBEAT_REPORT), id="in its session"
+        ),
         pytest.param(
             HEARTBEAT,
-            Heartbeat(session=SESSION, record=RECORD, beat=replace(BEAT, claims=(LEASE, replace(LEASE, mesh=WEST)))),
+            Heartbeat(session=SESSION, record=replace(RECORD, mesh=WEST), heartbeat_report=HEARTBEAT_REPORT),
+            id="in the record of a beat",
+        ),
+        pytest.param(
+            HEARTBEAT,
+            Heartbeat(
+                session=SESSION, record=RECORD, heartbeat_report=replace(HEARTBEAT_REPORT, claims=(LEASE, replace(LEASE, mesh=WEST)))
+            ),
             id="in one of its leases",
         ),
         pytest.param(CLAIM, ClaimStage(session=SESSION, stage=StageId("s"), lease=replace(LEASE, mesh=WEST)), id="in the lease that pays"),
@@ -194,7 +204,7 @@ def test_names_that_no_row_could_hold_are_refused_before_any_script(changed, nam
     demand = replace(WANT, **{changed: ResourceSet({name: 1}) if changed == "slot" else name})
     for verb, asked in (
         (ACQUIRE, Acquire(session=SESSION, demands=(demand,))),
-        (HEARTBEAT, Heartbeat(session=SESSION, record=RECORD, beat=replace(BEAT, demands=(demand,)))),
+        (HEARTBEAT, Heartbeat(session=SESSION, record=RECORD, heartbeat_report=replace(HEARTBEAT_REPORT, demands=(demand,)))),
     ):
         with pytest.raises(MalformedCall, match=r"demands\.0|is a control character"):
             read_call(verb, encode(asked), EAST)

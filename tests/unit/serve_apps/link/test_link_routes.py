@@ -9,7 +9,7 @@ import pytest
 from dag.runs import RunRecord
 from federation.dispatch import Claim, MailKind
 from federation.errors import EpochChanged, LinkRefused, SessionSuperseded, SessionUnknown, StoreUnavailable
-from federation.leases import Beat
+from federation.leases import HeartbeatReport
 from federation.link import BLOB_BYTES_MAX, CALL_BYTES_MAX, CODES, LINK_PATH, PROOF_HEADER, SESSION_HEADER, VERBS, AskTerms
 from federation.receipts import ReceiptKeys
 from federation.roster import Roster
@@ -90,14 +90,14 @@ def test_what_the_roots_file_rules_out_is_refused_at_every_way_in(world):
         ledger.join(RECORD)
     session = ledger.join(fitting)
     with pytest.raises(LinkRefused, match=misfit):
-        ledger.heartbeat(session, RECORD, Beat(number=1))
+        ledger.heartbeat(session, RECORD, HeartbeatReport(number=1))
 
 
 def test_tenants_of_the_roots_file_hold_over_what_a_mesh_tells_at_join_and_later(world):
     fitting, ledger = replace(RECORD, labels={"zone": "e"}), strict(world)
     session = ledger.join(fitting)
     assert [view.record.tenants for view in world.store.snapshot().meshes] == [(RESEARCH,)]
-    ledger.heartbeat(session, fitting, Beat(number=1))
+    ledger.heartbeat(session, fitting, HeartbeatReport(number=1))
     assert [view.record.tenants for view in world.store.snapshot().meshes] == [(RESEARCH,)]
 
 
@@ -163,7 +163,7 @@ def test_a_revoked_key_is_refused_from_then_on(world):
     session = ledger.join(RECORD)
     world.keys.revoke(text[4:12])
     with pytest.raises(LinkRefused, match="revoked"):
-        ledger.heartbeat(session, RECORD, Beat(number=1))
+        ledger.heartbeat(session, RECORD, HeartbeatReport(number=1))
 
 
 def test_of_a_key_that_was_good_and_is_revoked_nothing_is_read(world):
@@ -193,7 +193,7 @@ def test_nobody_goes_on_with_the_work_of_another_mesh_and_of_his_own_only_with_i
         east.join(RECORD, adopt=first.incarnation - 1)
     heir = east.join(RECORD, adopt=first.incarnation)
     with pytest.raises(SessionSuperseded):
-        east.heartbeat(first, RECORD, Beat(number=1))
+        east.heartbeat(first, RECORD, HeartbeatReport(number=1))
     assert [view.incarnation for view in world.store.snapshot().meshes] == [heir.incarnation]
 
 
@@ -396,7 +396,7 @@ def test_heartbeats_have_a_budget_too(world):
 def test_a_session_that_nobody_knows_is_told_so(world):
     session = HttpLedger(link(world)).join(RECORD)
     with pytest.raises(SessionUnknown):
-        HttpLedger(link(world, WEST)).heartbeat(replace(session, mesh=WEST), replace(RECORD, mesh=WEST), Beat(number=1))
+        HttpLedger(link(world, WEST)).heartbeat(replace(session, mesh=WEST), replace(RECORD, mesh=WEST), HeartbeatReport(number=1))
 
 
 # ---- before anybody is let in
@@ -452,7 +452,7 @@ def test_a_mesh_that_was_told_a_token_the_ledger_has_lost_proves_it(signing):
     for name, value in before.items():
         setattr(signing.store, name, value)
     with pytest.raises(EpochChanged):
-        HttpLedger(mesh).heartbeat(session, RECORD, Beat(number=1))
+        HttpLedger(mesh).heartbeat(session, RECORD, HeartbeatReport(number=1))
     assert learns(signing)
 
 
@@ -465,7 +465,7 @@ def test_no_token_is_believed_without_the_roots_word_for_it(signing, proof):
     stranger = http(signing, text)
     stranger.headers[PROOF_HEADER] = proof.format(token=session.incarnation, ahead=ahead.mark, signature=signature)
     with pytest.raises(SessionSuperseded):
-        HttpLedger(HttpLink((ADDRESS,), "", http=stranger, patience=PATIENCE)).heartbeat(ahead, RECORD, Beat(number=1))
+        HttpLedger(HttpLink((ADDRESS,), "", http=stranger, patience=PATIENCE)).heartbeat(ahead, RECORD, HeartbeatReport(number=1))
     HttpLedger(HttpLink((ADDRESS,), "", http=stranger, patience=PATIENCE)).join(RECORD, seen=ahead.mark)
     assert not learns(signing)
 
@@ -486,7 +486,7 @@ def test_a_session_goes_on_over_many_calls_with_what_it_was_told(signing):
     ledger = HttpLedger(link(signing))
     session = ledger.join(RECORD)
     for number in range(1, 4):
-        response = ledger.heartbeat(session, RECORD, Beat(number=number))
+        response = ledger.heartbeat(session, RECORD, HeartbeatReport(number=number))
         session = replace(session, mark=response.mark)
     ledger.leave(session)
     assert signing.store.snapshot().meshes == ()

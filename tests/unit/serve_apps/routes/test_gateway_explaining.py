@@ -39,7 +39,7 @@ def world() -> GatewayWorld:
     coordinator.step(0)
     built.store.explain(mesh.session, (StageId("night.1"),), Reason.QUOTA_EXHAUSTED, "2 cpu short")
     coordinator.step(0)
-    mesh.beat(demands=(QuotaDemand(tenant=RESEARCH, flavor=STANDARD, slot=TWO_CPUS, slots=1),))
+    mesh.heartbeat(demands=(QuotaDemand(tenant=RESEARCH, flavor=STANDARD, slot=TWO_CPUS, slots=1),))
     return built
 
 
@@ -100,7 +100,7 @@ def test_a_run_that_no_mesh_has_a_lease_left_for_is_kept_back_and_one_in_a_queue
     coordinator.step(0)
     world.store.explain(mesh.session, (StageId("early.1"),), Reason.LEASES_AT_LIMIT, "all in use")
     mesh.record = replace(mesh.record, leases_full=True)
-    mesh.beat()
+    mesh.heartbeat()
     world.client(SALES).submit_spec(spec_of("a", id="late"))
     coordinator.step(0)
     view = get(world, f"/v1/queues/{ACME}", ACME)
@@ -155,7 +155,7 @@ def test_what_a_mesh_wants_and_the_planner_does_not_give_is_told_with_its_reason
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}))
     mesh = ManualMesh(world.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1", shared=True))
     mesh.acquire(RESEARCH, STANDARD, ONE_CPU, 6)
-    mesh.beat(demands=(QuotaDemand(tenant=SALES, flavor=STANDARD, slot=ONE_CPU, slots=2),))
+    mesh.heartbeat(demands=(QuotaDemand(tenant=SALES, flavor=STANDARD, slot=ONE_CPU, slots=2),))
     (unmet,) = get(world, f"/v1/queues/{SALES}", SALES)["unmet"]
     assert (unmet["mesh"], unmet["slots"], unmet["reason"]) == (EAST, 2, "QUOTA_EXHAUSTED")
     assert get(world, "/v1/queues", RIVAL)["unmet"] == []
@@ -253,7 +253,7 @@ def busy() -> GatewayWorld:
             coordinator.step(0)
         built.clock.advance(1)
     mesh.record = replace(mesh.record, pools=(replace(pool, used=TWO_CPUS),))
-    mesh.beat()
+    mesh.heartbeat()
     return built
 
 
