@@ -254,28 +254,30 @@ class Configured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Aim:
+class TargetUpdate:
     """Change of a lease's target by a plan."""
 
     mesh: MeshId
     tenant: TenantPath
     flavor: FlavorName
     target: ResourceSet
-    before: ResourceSet | None = None  #: Target when planned; later changes are merged, see `aimed`. None: overwrite.
+    before: ResourceSet | None = None  #: Target when planned; later changes are merged, see `merged_target`. None: overwrite.
     wait_ms: Annotated[int, Field(ge=0)] | None = None
     """How long running work above the target may go on before it is preempted. 0: preempt at once, even if an earlier plan granted a
     delay. None: preempt at once, but an earlier plan's delay stays.
     """
 
-    def from_now(self, now: Mapping[str, int]) -> "Aim":
+    def from_now(self, now: Mapping[str, int]) -> "TargetUpdate":
         """Return the change merged with the lease's present target."""
         if self.before is None:
             return self
         names = {*self.target, *self.before, *now}
-        return replace(self, target=ResourceSet({name: aimed(now.get(name, 0), self.before[name], self.target[name]) for name in names}))
+        return replace(
+            self, target=ResourceSet({name: merged_target(now.get(name, 0), self.before[name], self.target[name]) for name in names})
+        )
 
 
-def aimed(now: int, before: int, target: int) -> int:
+def merged_target(now: int, before: int, target: int) -> int:
     """Merge a plan's target for one resource with changes since the plan.
 
     The plan saw `before` and wants `target`; the lease is at `now`. A plan that raises a lease removes no later grant, and a plan that
@@ -393,7 +395,7 @@ class LeaseLedger(Protocol):
     def elect(self, name: str, ttl_ms: int) -> int | None:
         """Become the planner for `ttl_ms`, or renew it. Return the token for `plan_apply`; None while another planner leads."""
 
-    def plan_apply(self, planner: int, version: int, aims: tuple[Aim, ...]) -> int:
+    def plan_apply(self, planner: int, version: int, target_updates: tuple[TargetUpdate, ...]) -> int:
         """Set targets and return the number of the plan.
 
         A lowered lease must shrink within the time of its session. A raised lease grows by heartbeats, and no other lease is granted that

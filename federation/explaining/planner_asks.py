@@ -89,8 +89,8 @@ class PlannerAsks:
         )
 
     def _difference(self, target: Target, usual: Target | None) -> LeaseVictim:
-        aimed_at = next(dict(lease.target.items()) for lease in self._snapshot.leases if _key(lease) == _key(target))
-        before = usual.amounts if usual is not None else aimed_at
+        target_at = next(dict(lease.target.items()) for lease in self._snapshot.leases if _key(lease) == _key(target))
+        before = usual.amounts if usual is not None else target_at
         part = {name: units - target.amounts.get(name, 0) for name, units in before.items()}
         return LeaseVictim(
             mesh=target.mesh,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 import structlog
 
 from federation.errors import LedgerLearning, PlannerSuperseded, QuotaExceeded, SessionUnknown, TreeChanged
-from federation.leases import ROWS_MAX, Aim, LeaseLedger
+from federation.leases import ROWS_MAX, LeaseLedger, TargetUpdate
 from federation.planning.history import UsageHistory
 from federation.planning.planner import plan
 from federation.planning.reading import demands_of, holdings_of
@@ -73,28 +73,33 @@ class PlannerSeat:
         answer = self._plan(snapshot, in_force, past)
         try:
             # Lowered targets go first: the ledger checks growth against targets that are already lower.
-            for aims in _slices((*answer.lowered, *answer.raised), snapshot, in_force.filed):
-                self._apply(token, snapshot.version, aims)
+            for target_updates in _slices((*answer.lowered, *answer.raised), snapshot, in_force.filed):
+                self._apply(token, snapshot.version, target_updates)
         except (LedgerLearning, PlannerSuperseded, SessionUnknown, TreeChanged) as passed:
             log.info("the ledger has changed; the rest of the plan is dropped", planner=self._name, why=str(passed))
         return answer
 
-    def _apply(self, token: int, version: int, aims: tuple[Aim, ...]) -> None:
+    def _apply(self, token: int, version: int, target_updates: tuple[TargetUpdate, ...]) -> None:
         """Apply all targets except those that the ledger refuses, so that one tenant's target does not block the others round after round.
 
         A refused slice is halved, and its halves again, which finds the refused target in few calls.
         """
         try:
-            self._ledger.plan_apply(token, version, aims)
+            self._ledger.plan_apply(token, version, target_updates)
         except QuotaExceeded as refused:
-            if len(aims) == 1:
-                aim = aims[0]
-                about = {"mesh": aim.mesh, "tenant": aim.tenant, "flavor": aim.flavor, "target": str(aim.target)}
+            if len(target_updates) == 1:
+                target_update = target_updates[0]
+                about = {
+                    "mesh": target_update.mesh,
+                    "tenant": target_update.tenant,
+                    "flavor": target_update.flavor,
+                    "target": str(target_update.target),
+                }
                 log.warning("the ledger has no room for a target of the plan", planner=self._name, why=str(refused), **about)
                 return
-            middle = len(aims) // 2
-            self._apply(token, version, aims[:middle])
-            self._apply(token, version, aims[middle:])
+            middle = len(target_updates) // 2
+            self._apply(token, version, target_updates[:middle])
+            self._apply(token, version, target_updates[middle:])
 
     def _past(self, snapshot: FederationSnapshot, in_force: OrdersInForce) -> PastUse:
         """Return the past use up to now. Ticks without any lease are recorded as well, so that idle time counts as idle."""
@@ -125,14 +130,14 @@ class PlannerSeat:
         return self._forest[2]
 
 
-def _slices(targets: Iterable[Target], snapshot: FederationSnapshot, filed: StandingOrders) -> Iterator[tuple[Aim, ...]]:
+def _slices(targets: Iterable[Target], snapshot: FederationSnapshot, filed: StandingOrders) -> Iterator[tuple[TargetUpdate, ...]]:
     """Yield slices of targets, each target with its value in the snapshot, since meshes acquire and release during planning.
 
     Work within its minimum run time may continue after a reclaim until that time ends; other reductions wait for nothing.
     """
     before = {(lease.mesh, lease.tenant, lease.flavor): lease.target for lease in snapshot.leases if lease.incarnation is None}
-    aims = [
-        Aim(
+    target_updates = [
+        TargetUpdate(
             mesh=mesh,
             tenant=tenant,
             flavor=flavor,
@@ -142,4 +147,4 @@ def _slices(targets: Iterable[Target], snapshot: FederationSnapshot, filed: Stan
         )
         for mesh, tenant, flavor, amounts, reason in targets
     ]
-    return (tuple(aims[start : start + ROWS_MAX]) for start in range(0, len(aims), ROWS_MAX))
+    return (tuple(target_updates[start : start + ROWS_MAX]) for start in range(0, len(target_updates), ROWS_MAX))

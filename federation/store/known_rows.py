@@ -26,9 +26,9 @@ class _ChargedRows:
     """All charged use."""
 
     flat: list[bytes]  #: Raw rows.
-    nodes: dict[bytes, tuple[bytes, Charged, Charged]]  #: Per node its row, and the row's part of `held` and of `aimed`.
+    nodes: dict[bytes, tuple[bytes, Charged, Charged]]  #: Per node its row, and the row's part of `held` and of `targeted`.
     held: Charged
-    aimed: Charged
+    targeted: Charged
 
 
 class KnownRows:
@@ -36,7 +36,7 @@ class KnownRows:
 
     def __init__(self) -> None:
         self._holders: dict[bytes, tuple[list[bytes], dict[bytes, tuple[bytes, LeaseView]]]] = {}  #: Raw and parsed rows by holder.
-        self._charged = _ChargedRows(flat=[], nodes={}, held={}, aimed={})
+        self._charged = _ChargedRows(flat=[], nodes={}, held={}, targeted={})
         self._records: dict[bytes, MeshRecord] = {}
 
     def leases(self, holders: list[Any]) -> tuple[LeaseView, ...]:
@@ -53,7 +53,7 @@ class KnownRows:
         if known.flat != flat:
             known = _charged(flat, known.nodes)
             self._charged = known
-        return dict(known.held), known.aimed
+        return dict(known.held), known.targeted
 
     def meshes(self, rows: list[list[Any]]) -> tuple[MeshView, ...]:
         """Return the meshes by id."""
@@ -66,7 +66,7 @@ class KnownRows:
 def _charged(flat: list[bytes], before: dict[bytes, tuple[bytes, Charged, Charged]]) -> _ChargedRows:
     now: dict[bytes, tuple[bytes, Charged, Charged]] = {}
     held: Charged = {}
-    aimed: Charged = {}
+    targeted: Charged = {}
     for name, row in pairs(flat).items():
         known = before.get(name)
         if known is None or known[0] != row:
@@ -74,8 +74,8 @@ def _charged(flat: list[bytes], before: dict[bytes, tuple[bytes, Charged, Charge
             known = row, {key: units for key, units in charged.items() if units}, {key: 0 for key, units in charged.items() if not units}
         now[name] = known
         held.update(known[1])
-        aimed.update(known[2])
-    return _ChargedRows(flat=flat, nodes=now, held=held, aimed=aimed)
+        targeted.update(known[2])
+    return _ChargedRows(flat=flat, nodes=now, held=held, targeted=targeted)
 
 
 def _views(

@@ -100,7 +100,7 @@ class MemoryStore(MemoryLedger):
             self._tick()
             return FederationSnapshot(
                 at_ms=self._clock.wall_ms(),
-                tree=self._configured.with_vanished(self._vanished, {**self._usage, **self._aims}),
+                tree=self._configured.with_vanished(self._vanished, {**self._usage, **self._target_updates}),
                 usage=dict(self._usage),
                 meshes=tuple(self._view(seat) for _, seat in sorted(self._seats.items())),
                 leases=tuple(sorted(self._lease_views(), key=lambda view: view.token)),

@@ -53,7 +53,7 @@ class MemoryBook(ABC):
         self._vanished: dict[TenantPath, TenantPath | None] = {}
         self._tree = TenantTree()  #: The configured tree plus removed tenants that are still charged.
         self._usage: dict[tuple[TenantPath, FlavorName, str], int] = {}
-        self._aims: dict[tuple[TenantPath, FlavorName, str], int] = {}
+        self._target_updates: dict[tuple[TenantPath, FlavorName, str], int] = {}
         self._seats: dict[MeshId, Seat] = {}
         self._rows: dict[str, dict[LeaseKey, Row]] = {}
         self._due: dict[str, int] = {}
@@ -189,7 +189,7 @@ class MemoryBook(ABC):
     def _set(self, row: Row, resource: str, held: int, target: int) -> None:
         key: FlavorResource = (row.flavor, resource)
         self._tree.charge(self._usage, row.tenant, key, held - row.held.get(resource, 0))
-        self._tree.charge(self._aims, row.tenant, key, target - row.target.get(resource, 0))
+        self._tree.charge(self._target_updates, row.tenant, key, target - row.target.get(resource, 0))
         row.held[resource], row.target[resource] = held, target
 
     def _row_of(self, holder: str, key: LeaseKey) -> Row:

@@ -15,7 +15,6 @@ from federation.errors import LedgerLearning, PlannerSuperseded, QuotaExceeded, 
 from federation.leases import (
     ROWS_MAX,
     Acquired,
-    Aim,
     Chapter,
     Granted,
     Kept,
@@ -25,6 +24,7 @@ from federation.leases import (
     QuotaDemand,
     Session,
     Swept,
+    TargetUpdate,
 )
 from federation.snapshot import FederationSnapshot, LeaseView
 from federation.store.lease_rows import EARLIER, holder_of, refuse_unfit, view_of
@@ -79,7 +79,7 @@ class MemoryLedger(MemorySessions):
         held, target = row.held.get(resource, 0), row.target.get(resource, 0)
         if held > target:
             return 0
-        unplanned = max(0, target - held) + max(0, self._room(self._aims, row, resource))
+        unplanned = max(0, target - held) + max(0, self._room(self._target_updates, row, resource))
         return min(max(0, self._room(self._usage, row, resource)), unplanned)
 
     def _refusal(self, demand: QuotaDemand, free: dict[str, int]) -> LeaseRefused:
@@ -179,8 +179,8 @@ class MemoryLedger(MemorySessions):
             self._planner = (name, held[1] if held is not None else self._next_token(), self._lt + ttl_ms)
             return self._planner[1]
 
-    def plan_apply(self, planner: int, version: int, aims: tuple[Aim, ...]) -> int:
-        bounded(aims, ROWS_MAX)
+    def plan_apply(self, planner: int, version: int, target_updates: tuple[TargetUpdate, ...]) -> int:
+        bounded(target_updates, ROWS_MAX)
         with self._changed:
             self._tick()
             if self._planner is None or self._planner[1] != planner or self._planner[2] <= self._lt:
@@ -189,57 +189,57 @@ class MemoryLedger(MemorySessions):
                 raise TreeChanged(f"version {self._version} of the tenant tree is in force, not {version}; plan again")
             if self._learn_left():
                 raise LedgerLearning(f"the ledger recovers for another {self._learn_left()} ms; plan then")
-            aims = tuple([aim.from_now(self._aimed_at(aim)) for aim in aims])
-            self._check_plan(aims)
-            shrinking = {aim.mesh for aim in aims if self._aim(aim)}
+            target_updates = tuple([target_update.from_now(self._target_at(target_update)) for target_update in target_updates])
+            self._check_plan(target_updates)
+            shrinking = {target_update.mesh for target_update in target_updates if self._set_target(target_update)}
             for mesh in sorted(shrinking):
                 self._notify_of_plan(mesh)
             self._plans += 1
             return self._plans
 
-    def _check_plan(self, aims: tuple[Aim, ...]) -> None:
+    def _check_plan(self, target_updates: tuple[TargetUpdate, ...]) -> None:
         """Check that all targets stay within the limits, if all reductions come before all increases."""
-        sums = dict(self._aims)
-        raised: list[tuple[Aim, str, int]] = []
-        for aim in aims:
-            seat = self._seats.get(aim.mesh)
+        sums = dict(self._target_updates)
+        raised: list[tuple[TargetUpdate, str, int]] = []
+        for target_update in target_updates:
+            seat = self._seats.get(target_update.mesh)
             if seat is None or seat.expires == 0:
-                raise SessionUnknown(f"mesh {aim.mesh} has no session")
-            before = self._aimed_at(aim)
-            for resource in sorted({*aim.target, *before}):
-                by = aim.target[resource] - before.get(resource, 0)
+                raise SessionUnknown(f"mesh {target_update.mesh} has no session")
+            before = self._target_at(target_update)
+            for resource in sorted({*target_update.target, *before}):
+                by = target_update.target[resource] - before.get(resource, 0)
                 if by > 0:
-                    raised.append((aim, resource, by))
+                    raised.append((target_update, resource, by))
                 elif by < 0:
-                    self._tree.charge(sums, aim.tenant, (aim.flavor, resource), by)
-        for aim, resource, by in raised:
-            key = (aim.flavor, resource)
-            if aim.tenant not in self._tree.tenants or self._tree.available(sums, aim.tenant, key) < by:
-                raise QuotaExceeded(f"the targets exceed a limit at {aim.tenant}/{aim.flavor}/{resource}")
-            self._tree.charge(sums, aim.tenant, key, by)
+                    self._tree.charge(sums, target_update.tenant, (target_update.flavor, resource), by)
+        for target_update, resource, by in raised:
+            key = (target_update.flavor, resource)
+            if target_update.tenant not in self._tree.tenants or self._tree.available(sums, target_update.tenant, key) < by:
+                raise QuotaExceeded(f"the targets exceed a limit at {target_update.tenant}/{target_update.flavor}/{resource}")
+            self._tree.charge(sums, target_update.tenant, key, by)
 
-    def _aimed_at(self, aim: Aim) -> Mapping[str, int]:
+    def _target_at(self, target_update: TargetUpdate) -> Mapping[str, int]:
         """Return the lease's present target."""
-        row = self._rows.get(aim.mesh, {}).get((aim.tenant, aim.flavor))
+        row = self._rows.get(target_update.mesh, {}).get((target_update.tenant, target_update.flavor))
         return row.target if row is not None else {}
 
-    def _aim(self, aim: Aim) -> bool:
+    def _set_target(self, target_update: TargetUpdate) -> bool:
         """Set the target of a lease; return whether its mesh must give up part of it."""
-        row = self._row_of(aim.mesh, (aim.tenant, aim.flavor))
+        row = self._row_of(target_update.mesh, (target_update.tenant, target_update.flavor))
         before = {resource: units for resource, units in row.target.items() if units}
-        expires = self._seats[aim.mesh].expires
-        is_hurried = aim.wait_ms == 0 and row.cut > expires
-        if before == dict(aim.target.items()) and not is_hurried:
+        expires = self._seats[target_update.mesh].expires
+        is_hurried = target_update.wait_ms == 0 and row.cut > expires
+        if before == dict(target_update.target.items()) and not is_hurried:
             return False
-        is_lowered = any(aim.target[resource] < units for resource, units in before.items())
-        for resource in sorted({*row.target, *aim.target}):
-            self._set(row, resource, row.held.get(resource, 0), aim.target[resource])
-        latest = self._lt + 2 * self._terms.ttl_ms + aim.wait_ms if aim.wait_ms else expires
+        is_lowered = any(target_update.target[resource] < units for resource, units in before.items())
+        for resource in sorted({*row.target, *target_update.target}):
+            self._set(row, resource, row.held.get(resource, 0), target_update.target[resource])
+        latest = self._lt + 2 * self._terms.ttl_ms + target_update.wait_ms if target_update.wait_ms else expires
         # A lease that gets part of its target back keeps its former deadline for the rest.
         row.shrink_by(latest if is_lowered or is_hurried or not row.cut else row.cut)
         if row.grows:
-            self._growing.add(aim.mesh)
-        self._keep(aim.mesh, row, "plan")
+            self._growing.add(target_update.mesh)
+        self._keep(target_update.mesh, row, "plan")
         return row.shrinks
 
     def revoke(

@@ -43,12 +43,12 @@ class MemorySessions(MemoryBook):
                 vanished[path] = self._tree.tenant(path).parent
                 path = vanished[path]
         charged = TenantTree([*tree.tenants.values(), *(Tenant(path=path, parent=parent) for path, parent in vanished.items())])
-        usage, aims = charged.recompute(self._charges("held")), charged.recompute(self._charges("target"))
+        usage, target_updates = charged.recompute(self._charges("held")), charged.recompute(self._charges("target"))
         over = charged.over(usage)
         newly = set(over) - set(self._tree.over(self._usage))
         if is_strict and newly:
             raise QuotaExceeded(f"these nodes would be above their limits: {', '.join(sorted(newly))}")
-        self._configured, self._vanished, self._tree, self._usage, self._aims = tree, vanished, charged, usage, aims
+        self._configured, self._vanished, self._tree, self._usage, self._target_updates = tree, vanished, charged, usage, target_updates
         self._version += 1
         self._wake_all()
         return Configured(version=self._version, over=over)

@@ -61,30 +61,30 @@ class RedisDurability:
             return Durability.D0
         server = home_of(self._client, self._keys.touched)
         means = self._means(server)
-        aim = min(wanted, means.level, key=lambda level: level.value)
-        if aim is Durability.D0:
-            return aim
+        target_update = min(wanted, means.level, key=lambda level: level.value)
+        if target_update is Durability.D0:
+            return target_update
         if means.can_wait:
-            return self._synced(server, aim)
-        return self._copied(server, aim)
+            return self._synced(server, target_update)
+        return self._copied(server, target_update)
 
-    def _synced(self, server: redis.Redis, aim: Durability) -> Durability:
+    def _synced(self, server: redis.Redis, target_update: Durability) -> Durability:
         """Write a key and wait until this server's disk has it, and for D2 a replica's disk as well."""
         with redis_answers("wait for the disk"), server.pipeline(transaction=False) as calls:
             calls.set(self._keys.touched, 1)
-            calls.waitaof(1, int(aim is Durability.D2), self._wait_ms)
+            calls.waitaof(1, int(target_update is Durability.D2), self._wait_ms)
             _, (own, of_replicas) = calls.execute()
         if int(own) < 1:
             return Durability.D0
-        return aim if int(of_replicas) >= 1 else Durability.D1
+        return target_update if int(of_replicas) >= 1 else Durability.D1
 
-    def _copied(self, server: redis.Redis, aim: Durability) -> Durability:
+    def _copied(self, server: redis.Redis, target_update: Durability) -> Durability:
         """Write a key, which is on the disk when the server responds; for D2 wait until a replica has it."""
-        if aim is Durability.D2:
-            return aim if await_copy(server, self._keys, self._wait_ms) else Durability.D1
+        if target_update is Durability.D2:
+            return target_update if await_copy(server, self._keys, self._wait_ms) else Durability.D1
         with redis_answers("wait for the disk"):
             server.set(self._keys.touched, 1)
-        return aim
+        return target_update
 
     def _means(self, server: redis.Redis) -> _Means:
         settings = _settings(server)

@@ -26,7 +26,6 @@ from federation.leases import (
     ROWS_MAX,
     ROWS_SENT_MAX,
     Acquired,
-    Aim,
     Chapter,
     Configured,
     Granted,
@@ -40,6 +39,7 @@ from federation.leases import (
     QuotaDemand,
     Session,
     Swept,
+    TargetUpdate,
 )
 from federation.moving import moved
 from federation.receipts import ReceiptKeys
@@ -250,8 +250,8 @@ class RedisLedger:
         code, token = self._call("elect", name, ttl_ms)
         return int(token) if code == b"OK" else None
 
-    def plan_apply(self, planner: int, version: int, aims: tuple[Aim, ...]) -> int:
-        rows = [_aim_row(aim) for aim in _bounded(aims, ROWS_MAX)]
+    def plan_apply(self, planner: int, version: int, target_updates: tuple[TargetUpdate, ...]) -> int:
+        rows = [_target_row(target_update) for target_update in _bounded(target_updates, ROWS_MAX)]
         code, *rest = self._call("plan_apply", planner, version, json.dumps(rows))
         if code == b"PLANNER":
             raise PlannerSuperseded(f"planner {planner} is not the planner any more")
@@ -287,11 +287,11 @@ class RedisLedger:
                 break
         else:
             raise not_whole()
-        usage, aimed = self._rows.charged(use)
+        usage, targeted = self._rows.charged(use)
         vanished = gone_of(pairs(gone))
         return FederationSnapshot(
             at_ms=int(now_ms),
-            tree=self._tree.extended(configured, vanished, {**usage, **aimed}) if vanished else configured,
+            tree=self._tree.extended(configured, vanished, {**usage, **targeted}) if vanished else configured,
             usage=usage,
             meshes=self._rows.meshes(meshes),
             leases=self._rows.leases(leases),
@@ -368,10 +368,16 @@ def _nothing_new(epoch: bytes, learn_ms: bytes, mark: bytes, others_wait: bytes)
     return LedgerResponse(epoch=int(epoch), learn_ms=int(learn_ms), mark=int(mark), others_wait=others_wait == b"1")
 
 
-def _aim_row(aim: Aim) -> list[object]:
+def _target_row(target_update: TargetUpdate) -> list[object]:
     """Format for `lua/plan_apply.lua`."""
-    amounts = [dict(some.items()) for some in (aim.target, aim.before) if some is not None]
-    return [aim.mesh, aim.tenant, aim.flavor, -1 if aim.wait_ms is None else aim.wait_ms, *amounts]
+    amounts = [dict(some.items()) for some in (target_update.target, target_update.before) if some is not None]
+    return [
+        target_update.mesh,
+        target_update.tenant,
+        target_update.flavor,
+        -1 if target_update.wait_ms is None else target_update.wait_ms,
+        *amounts,
+    ]
 
 
 def _bounded(rows: tuple[Any, ...], most: int) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ from ledger_stores import Store, redis_store
 
 from federation.dispatch import HeldClaim, digest_of
 from federation.errors import EarlierReportsLost, FederationError, StaleFence
-from federation.leases import Aim, Granted, HeartbeatReport, Kept, LeaseRefused, QuotaDemand
+from federation.leases import Granted, HeartbeatReport, Kept, LeaseRefused, QuotaDemand, TargetUpdate
 from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord
 from federation.store import redis_scripts
@@ -63,8 +63,8 @@ def pass_time(store: Store, by_ms: int) -> None:
 def plan(store: Store, name: str, cpus: int) -> None:
     planner = store.ledger.elect("planner", 10**9)
     assert planner is not None
-    aim = Aim(mesh=MeshId(name), tenant=LAB, flavor=RED, target=ResourceSet.of({"cpu": cpus}))
-    store.ledger.plan_apply(planner, store.ledger.snapshot().version, (aim,))
+    target_update = TargetUpdate(mesh=MeshId(name), tenant=LAB, flavor=RED, target=ResourceSet.of({"cpu": cpus}))
+    store.ledger.plan_apply(planner, store.ledger.snapshot().version, (target_update,))
 
 
 # ---- scenarios

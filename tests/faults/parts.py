@@ -29,7 +29,7 @@ from faults.namespace import enter
 
 from federation.child.child_mesh import ChildMesh
 from federation.errors import StoreUnavailable
-from federation.leases import Aim, LeaseTerms
+from federation.leases import LeaseTerms, TargetUpdate
 from federation.planning.seat import PlannerSeat
 from federation.quota.policies import OnQuotaReduction, QueueSettings, Rules, StandingOrders
 from federation.snapshot import MeshRecord, PoolRecord
@@ -166,7 +166,7 @@ def root(url: str, name: str, ttl_ms: int = TERMS.ttl_ms) -> None:
         time.sleep(TICK_S)
 
 
-def planner(url: str, name: str, said: str, aims: list[list[Any]]) -> None:
+def planner(url: str, name: str, said: str, target_updates: list[list[Any]]) -> None:
     """Take the seat, say so, and when woken by SIGUSR1 apply a plan made before; how that went is written down."""
     woken = threading.Event()
     signal.signal(signal.SIGUSR1, lambda *_: woken.set())
@@ -178,7 +178,9 @@ def planner(url: str, name: str, said: str, aims: list[list[Any]]) -> None:
     pending.rename(said)
     while not woken.wait(0.05):
         pass
-    plan = tuple(Aim(mesh=MeshId(row[0]), tenant=row[1], flavor=FLAVOR, target=ResourceSet.of({"cpu": row[2]})) for row in aims)
+    plan = tuple(
+        TargetUpdate(mesh=MeshId(row[0]), tenant=row[1], flavor=FLAVOR, target=ResourceSet.of({"cpu": row[2]})) for row in target_updates
+    )
     try:
         Path(said).write_text(f"applied {ledger.plan_apply(token or 0, version, plan)}")
     except Exception as refused:  # noqa: BLE001  whatever it is, it is what the test looks at

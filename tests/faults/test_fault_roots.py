@@ -16,7 +16,7 @@ from faults.table import Row
 from patience import eventually
 
 from federation.errors import PlannerSuperseded, StoreUnavailable
-from federation.leases import Aim, HeartbeatReport, QuotaDemand
+from federation.leases import HeartbeatReport, QuotaDemand, TargetUpdate
 from federation.manual_mesh import ManualMesh
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_scripts import load_scripts
@@ -134,12 +134,12 @@ def test_fault_14_a_plan_of_the_one_that_does_not_have_the_seat(bed: Bed, row: R
     hand = ManualMesh(bed.ledger, record_of("hand", 2))
     first = eventually(lambda: bed.ledger.elect("first", STEADY_TTL_MS), PATIENCE_S)
     assert bed.ledger.elect("second", SEAT_MS) is None
-    aim = Aim(mesh=MeshId("hand"), tenant=LAB, flavor=FLAVOR, target=SLOT)
+    target_update = TargetUpdate(mesh=MeshId("hand"), tenant=LAB, flavor=FLAVOR, target=SLOT)
     version = bed.ledger.snapshot().version
     for forged in (first - 1, first + 1):
         with pytest.raises(PlannerSuperseded):
-            bed.ledger.plan_apply(forged, version, (aim,))
-    assert bed.ledger.plan_apply(first, version, (aim,))
+            bed.ledger.plan_apply(forged, version, (target_update,))
+    assert bed.ledger.plan_apply(first, version, (target_update,))
     hand.leave()
     row.held("refused: only the token that the ledger gave out plans")
 

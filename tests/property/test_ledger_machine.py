@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from federation.auditing import mismatches
 from federation.dispatch import STAGE_MESSAGES, Claim, ClaimedStage, HeldClaim, digest_of
 from federation.errors import QuotaExceeded, SessionLost
-from federation.leases import Aim, HeartbeatReport, LeaseTerms, Pays, QuotaDemand, Session
+from federation.leases import HeartbeatReport, LeaseTerms, Pays, QuotaDemand, Session, TargetUpdate
 from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord
 from federation.store.keys import Keys
@@ -264,15 +264,19 @@ class LedgerMachine(RuleBasedStateMachine):
     # -- planning ------------------------------------------------------------------------------------------------------
 
     @rule(
-        aims=st.lists(
-            st.tuples(meshes, tenants, amounts, st.sampled_from([0, 2 * STEP_MS])), min_size=1, max_size=3, unique_by=lambda aim: aim[:2]
+        target_updates=st.lists(
+            st.tuples(meshes, tenants, amounts, st.sampled_from([0, 2 * STEP_MS])),
+            min_size=1,
+            max_size=3,
+            unique_by=lambda target_update: target_update[:2],
         )
     )
-    def plan(self, aims):
+    def plan(self, target_updates):
         planners = self.both_differing("elect", "planner", 10**9)
         version = self.memory.snapshot().version
         made = tuple(
-            Aim(mesh=mesh, tenant=tenant, flavor=FLAVORS[0], target=target, wait_ms=wait_ms) for mesh, tenant, target, wait_ms in aims
+            TargetUpdate(mesh=mesh, tenant=tenant, flavor=FLAVORS[0], target=target, wait_ms=wait_ms)
+            for mesh, tenant, target, wait_ms in target_updates
         )
         replies = self.both("plan_apply", planners, version, Pair([made] * 2))
         assert isinstance(replies[0], (int, QuotaExceeded, MeshError))

@@ -136,13 +136,13 @@ end
 
 -- Set held and target of a lease for one resource; both sums of the tree follow.
 local function set_amounts(lease, resource, held, target)
-  local had, aimed = lease.held[resource], lease.target[resource]
+  local had, targeted = lease.held[resource], lease.target[resource]
   if not had then
     lease.resources[#lease.resources + 1] = resource
-    had, aimed = 0, 0
+    had, targeted = 0, 0
   end
   lease.held[resource], lease.target[resource] = held, target
-  charge(NODES[lease.field] or node_of(lease), resource, held - had, target - aimed)
+  charge(NODES[lease.field] or node_of(lease), resource, held - had, target - targeted)
 end
 
 -- Give a changed lease a new version, and a new row a new token.

@@ -254,8 +254,8 @@ local function packed_use(node)
     local held, target = row.held, row.target
     if held > 0 or target > 0 then
       local units = TEXTS[held] or text(held)
-      local aimed = target == held and units or text(target)
-      packed = packed and packed .. '|' .. resource .. '|' .. units .. '|' .. aimed or resource .. '|' .. units .. '|' .. aimed
+      local targeted = target == held and units or text(target)
+      packed = packed and packed .. '|' .. resource .. '|' .. units .. '|' .. targeted or resource .. '|' .. units .. '|' .. targeted
     end
   end
   return packed

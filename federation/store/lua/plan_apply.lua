@@ -25,8 +25,8 @@ elseif learn_left() > 0 then
   return { 'LEARN', text(learn_left()) }
 end
 
--- As `federation.leases.aimed`.
-local function aimed(now, before, units)
+-- As `federation.leases.targeted`.
+local function targeted(now, before, units)
   if units > before then
     return max(now, min(units, now + units - before))
   elseif units < before then
@@ -36,8 +36,8 @@ local function aimed(now, before, units)
 end
 
 local raised, growing, shrinking = {}, {}, {}
-for _, aim in ipairs(cjson.decode(ARGV[3])) do
-  local mesh, tenant, flavor, wait, target, seen = unpack(aim)
+for _, target_update in ipairs(cjson.decode(ARGV[3])) do
+  local mesh, tenant, flavor, wait, target, seen = unpack(target_update)
   local session = session_of(mesh)
   if not session or session.expires == 0 then
     return { 'UNKNOWN', mesh }
@@ -48,7 +48,7 @@ for _, aim in ipairs(cjson.decode(ARGV[3])) do
   end
   for resource, wanted in pairs(target) do
     local held, before = lease.held[resource] or 0, lease.target[resource] or 0
-    local units = seen and aimed(before, seen[resource] or 0, wanted) or wanted
+    local units = seen and targeted(before, seen[resource] or 0, wanted) or wanted
     if units > before then
       raised[#raised + 1] = { lease, resource, units }
     elseif units < before then

@@ -1,7 +1,7 @@
 """What every lease ledger promises of wants: what was not granted is remembered until it is granted or withdrawn."""
 
 import pytest
-from two_teams import A100, ACME, LAB, ONE_GPU, SHOP, aim, ask, gpu
+from two_teams import A100, ACME, LAB, ONE_GPU, SHOP, ask, gpu, target_update
 
 from federation.errors import BatchTooLarge
 from federation.leases import ROWS_SENT_MAX, WAITED_MS_MAX, Pays, QuotaDemand
@@ -82,14 +82,14 @@ def test_what_a_lease_grows_by_is_wanted_no_more_of_that_the_most_urgent_first_t
     )
     ask(west, 2)
     west.heartbeat(demands=())
-    aim(ledger, ("east", SHOP, 6))
+    target_update(ledger, ("east", SHOP, 6))
     east.heartbeat(demands=demands)
     assert {(lease.amounts["gpu"] // 10_000, lease.priority) for lease in ledger.snapshot().leases if lease.mesh == "east"} == {(6, 9)}
     assert sorted(response(ledger)) == [(LAB, 1, 2, 0), (SHOP, 1, 20, 0)]
-    aim(ledger, ("east", SHOP, 5))
+    target_update(ledger, ("east", SHOP, 5))
     east.heartbeat()
     east.obey(SHOP, A100)
-    aim(ledger, ("east", SHOP, 6))
+    target_update(ledger, ("east", SHOP, 6))
     east.heartbeat()
     assert sorted(response(ledger)) == [(LAB, 1, 2, 0), (SHOP, 1, 19, 0)]
 
@@ -149,7 +149,7 @@ def test_a_mesh_tells_that_a_lease_pays_for_more_or_for_less_urgent_work_and_tha
 
 def test_what_a_beat_tells_of_a_lease_counts_before_what_it_grows_by(ledger, west):
     ask(west, 2, priority=4)
-    aim(ledger, ("west", LAB, 3))
+    target_update(ledger, ("west", LAB, 3))
     west.heartbeat(
         demands=(QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU, priority=2),), pays=(Pays(tenant=LAB, flavor=A100, priority=-1),)
     )

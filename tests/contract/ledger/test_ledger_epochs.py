@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from two_teams import A100, ACME, LAB, SHOP, aim, ask, gpu, gpus, record
+from two_teams import A100, ACME, LAB, SHOP, ask, gpu, gpus, record, target_update
 
 from federation.errors import EpochChanged, ForgedReceipt, HoldingsRequired, LedgerLearning
-from federation.leases import Aim, HeartbeatReport, Lease
+from federation.leases import HeartbeatReport, Lease, TargetUpdate
 from federation.manual_mesh import ManualMesh
 from mesh.ids import MeshId
 from mesh.reasons import Reason
@@ -36,7 +36,7 @@ def test_a_ledger_that_learns_grants_nothing_and_takes_nothing_back(ledger, west
     learning(store, ledger, west)
     assert ask(west).reason is Reason.LEDGER_RECOVERING
     with pytest.raises(LedgerLearning):
-        aim(ledger, ("west", LAB, 3))
+        target_update(ledger, ("west", LAB, 3))
     store.advance(store.ttl_ms + store.grace_ms - 60_000)
     swept = ledger.sweep()
     assert (swept.meshes, swept.leases) == ((), 0)
@@ -80,7 +80,7 @@ def test_a_lease_whose_plan_was_lost_is_told_anew_to_a_mesh_that_has_obeyed_the_
     ask(west, 3)
     kept = store.keep()
     planner = ledger.elect("p", store.ttl_ms)
-    ledger.plan_apply(planner, ledger.snapshot().version, (Aim(mesh=MeshId("west"), tenant=LAB, flavor=A100, target=gpu(2)),))
+    ledger.plan_apply(planner, ledger.snapshot().version, (TargetUpdate(mesh=MeshId("west"), tenant=LAB, flavor=A100, target=gpu(2)),))
     west.heartbeat()
     planned = west.lease(LAB, A100)
     assert (planned.held, planned.target) == (gpu(3), gpu(2))

@@ -1,7 +1,7 @@
 """What every lease ledger promises to a mesh that joins again: its earlier session is fenced, or gone on with."""
 
 import pytest
-from two_teams import A100, LAB, SHOP, aim, ask, gpu, gpus, record
+from two_teams import A100, LAB, SHOP, ask, gpu, gpus, record, target_update
 
 from federation.dispatch import Mail, MailKind
 from federation.errors import LedgerLearning, SessionExpired, SessionSuperseded, SessionUnknown
@@ -32,7 +32,7 @@ def test_a_second_join_fences_the_first_session_and_leaves_its_leases_to_run_out
 
 def test_what_a_plan_had_promised_to_the_earlier_session_is_free_again(ledger, west, east, store):
     ask(west, 1)
-    aim(ledger, ("west", LAB, 8))
+    target_update(ledger, ("west", LAB, 8))
     assert ask(east, 1, SHOP).reason is Reason.QUOTA_EXHAUSTED
     cursor, _ = store.queue.mail(MeshId("east"), "", 0)
     ManualMesh(ledger, record("west"))

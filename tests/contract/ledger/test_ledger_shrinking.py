@@ -1,7 +1,7 @@
 """What every lease ledger promises of plans: a lease shrinks in two steps, and what it frees is for whom the plan says."""
 
 import pytest
-from two_teams import A100, ACME, LAB, SHOP, aim, ask, gpu, gpus, record
+from two_teams import A100, ACME, LAB, SHOP, ask, gpu, gpus, record, target_update
 
 from federation.dispatch import Mail, MailKind
 from federation.errors import PlannerSuperseded, QuotaExceeded, SessionUnknown, TreeChanged
@@ -13,7 +13,7 @@ from mesh.reasons import Reason
 
 def test_what_a_plan_lowers_stays_charged_until_the_mesh_says_that_it_obeys(ledger, west):
     ask(west, 4)
-    aim(ledger, ("west", LAB, 1))
+    target_update(ledger, ("west", LAB, 1))
     assert gpus(ledger, LAB) == 4
     assert [(lease.held, lease.target, lease.shrink_ms is not None) for lease in west.heartbeat().leases] == [(gpu(4), gpu(1), True)]
     west.obey(LAB, A100)
@@ -23,7 +23,7 @@ def test_what_a_plan_lowers_stays_charged_until_the_mesh_says_that_it_obeys(ledg
 def test_a_plan_tells_by_mail_only_whom_it_takes_something_from(ledger, west, east, store):
     ask(west, 4)
     cursors = {mesh: store.queue.mail(MeshId(mesh), "", 0)[0] for mesh in ("west", "east")}
-    aim(ledger, ("west", LAB, 1), ("east", SHOP, 2))
+    target_update(ledger, ("west", LAB, 1), ("east", SHOP, 2))
     letters = {mesh: store.queue.mail(MeshId(mesh), cursor, 0)[1] for mesh, cursor in cursors.items()}
     assert letters == {"west": (Mail(kind=MailKind.PLAN, subject=""),), "east": ()}
 
@@ -43,8 +43,8 @@ def test_a_plan_tells_by_mail_only_whom_it_takes_something_from(ledger, west, ea
     ],
 )
 def test_a_plan_moves_a_lease_by_no_more_than_it_meant_to_whatever_has_happened_since(ledger, west, seen, planned, now, target):
-    aim(ledger, ("west", LAB, now))
-    aim(ledger, ("west", LAB, planned, seen))
+    target_update(ledger, ("west", LAB, now))
+    target_update(ledger, ("west", LAB, planned, seen))
     west.heartbeat()
     assert west.lease(LAB, A100).target == gpu(target)
 
@@ -53,7 +53,7 @@ def test_a_word_of_obedience_about_an_older_version_is_not_heard(ledger, west):
     ask(west, 1)
     before = west.lease(LAB, A100)
     ask(west, 3)
-    aim(ledger, ("west", LAB, 1))
+    target_update(ledger, ("west", LAB, 1))
     stale = Kept(tenant=LAB, flavor=A100, version=before.version, amounts=gpu(1))
     west.heartbeat(acks=(stale,))
     assert gpus(ledger, LAB) == 4
@@ -61,7 +61,7 @@ def test_a_word_of_obedience_about_an_older_version_is_not_heard(ledger, west):
 
 def test_a_word_of_obedience_that_does_not_reach_the_target_is_not_heard(ledger, west):
     ask(west, 4)
-    aim(ledger, ("west", LAB, 1))
+    target_update(ledger, ("west", LAB, 1))
     west.heartbeat()
     west.heartbeat(acks=(Kept(tenant=LAB, flavor=A100, version=west.lease(LAB, A100).version, amounts=gpu(2)),))
     assert gpus(ledger, LAB) == 4
@@ -69,14 +69,14 @@ def test_a_word_of_obedience_that_does_not_reach_the_target_is_not_heard(ledger,
 
 def test_a_lease_that_shrinks_is_granted_nothing(ledger, west):
     ask(west, 2)
-    aim(ledger, ("west", LAB, 1))
+    target_update(ledger, ("west", LAB, 1))
     west.heartbeat()
     assert ask(west).reason is Reason.QUOTA_EXHAUSTED
 
 
 def test_who_does_not_obey_loses_what_is_above_the_target_after_its_time(ledger, west, store):
     ask(west, 4)
-    aim(ledger, ("west", LAB, 1))
+    target_update(ledger, ("west", LAB, 1))
     store.advance(store.ttl_ms)
     west.heartbeat()
     assert west.lease(LAB, A100).shrink_ms == 0
@@ -89,7 +89,7 @@ def test_who_does_not_obey_loses_what_is_above_the_target_after_its_time(ledger,
 
 def test_a_plan_may_leave_what_runs_more_time_to_give_way(ledger, west, store):
     ask(west, 4)
-    aim(ledger, ("west", LAB, 1), wait_ms=3 * store.ttl_ms)
+    target_update(ledger, ("west", LAB, 1), wait_ms=3 * store.ttl_ms)
     west.heartbeat()
     assert 4 * store.ttl_ms < west.lease(LAB, A100).shrink_ms <= 5 * store.ttl_ms
     assert ask(west).reason is Reason.QUOTA_EXHAUSTED, "of what is above the target nothing new is begun"
@@ -108,16 +108,16 @@ def test_a_plan_may_leave_what_runs_more_time_to_give_way(ledger, west, store):
 @pytest.mark.parametrize("how", ["another plan", "revoked", "the same again, at once"])
 def test_a_time_to_give_way_is_made_shorter_and_never_longer(ledger, west, store, how):
     ask(west, 4)
-    aim(ledger, ("west", LAB, 2), wait_ms=3 * store.ttl_ms)
+    target_update(ledger, ("west", LAB, 2), wait_ms=3 * store.ttl_ms)
     if how == "revoked":
         ledger.revoke(mesh=MeshId("west"))
     elif how == "the same again, at once":
-        aim(ledger, ("west", LAB, 2), wait_ms=0)
+        target_update(ledger, ("west", LAB, 2), wait_ms=0)
     else:
-        aim(ledger, ("west", LAB, 1))
+        target_update(ledger, ("west", LAB, 1))
     west.heartbeat()
     assert west.lease(LAB, A100).shrink_ms <= store.ttl_ms
-    aim(ledger, ("west", LAB, 0), wait_ms=3 * store.ttl_ms)
+    target_update(ledger, ("west", LAB, 0), wait_ms=3 * store.ttl_ms)
     west.heartbeat()
     assert west.lease(LAB, A100).shrink_ms <= store.ttl_ms
 
@@ -125,10 +125,10 @@ def test_a_time_to_give_way_is_made_shorter_and_never_longer(ledger, west, store
 @pytest.mark.parametrize("wait_ttls", [3, 0], ids=["a plan that waits", "a plan that does not"])
 def test_who_gets_a_part_back_has_no_less_time_to_give_up_the_rest(ledger, west, store, wait_ttls):
     ask(west, 4)
-    aim(ledger, ("west", LAB, 1), wait_ms=wait_ttls * store.ttl_ms)
+    target_update(ledger, ("west", LAB, 1), wait_ms=wait_ttls * store.ttl_ms)
     west.heartbeat()
     before = west.lease(LAB, A100).shrink_ms
-    aim(ledger, ("west", LAB, 3))
+    target_update(ledger, ("west", LAB, 3))
     west.heartbeat()
     lease = west.lease(LAB, A100)
     assert (lease.held["gpu"], lease.target["gpu"]) == (40_000, 30_000)
@@ -137,7 +137,7 @@ def test_who_gets_a_part_back_has_no_less_time_to_give_up_the_rest(ledger, west,
 
 def test_what_one_gives_up_for_another_by_plan_is_taken_by_nobody_else(ledger, west, east):
     ask(west, 8)
-    aim(ledger, ("west", LAB, 5), ("east", SHOP, 3))
+    target_update(ledger, ("west", LAB, 5), ("east", SHOP, 3))
     west.heartbeat()
     west.obey(LAB, A100)
     assert gpus(ledger, ACME) == 5
@@ -150,7 +150,7 @@ def test_what_one_gives_up_for_another_by_plan_is_taken_by_nobody_else(ledger, w
 @pytest.mark.every_form
 def test_a_planned_lease_grows_as_room_comes(ledger, west, east):
     ask(west, 8)
-    aim(ledger, ("west", LAB, 4), ("east", SHOP, 4))
+    target_update(ledger, ("west", LAB, 4), ("east", SHOP, 4))
     assert [lease.held for lease in east.heartbeat().leases] == [gpu(0)]
     west.heartbeat()
     west.release(LAB, A100, gpu(6))
@@ -163,7 +163,7 @@ def test_a_planned_lease_grows_as_room_comes(ledger, west, east):
 def test_a_lease_that_grows_by_plan_is_as_urgent_as_what_is_wanted_of_it(ledger, west, east):
     ask(west, 8, priority=1)
     ask(east, 2, SHOP, priority=5)
-    aim(ledger, ("west", LAB, 4), ("east", SHOP, 4))
+    target_update(ledger, ("west", LAB, 4), ("east", SHOP, 4))
     west.heartbeat()
     west.release(LAB, A100, gpu(4))
     east.heartbeat()
@@ -173,7 +173,7 @@ def test_a_lease_that_grows_by_plan_is_as_urgent_as_what_is_wanted_of_it(ledger,
 def test_a_plan_beyond_the_limits_changes_nothing(ledger, west, east):
     ask(west, 4)
     with pytest.raises(QuotaExceeded):
-        aim(ledger, ("west", LAB, 5), ("east", SHOP, 4))
+        target_update(ledger, ("west", LAB, 5), ("east", SHOP, 4))
     assert [lease.target for lease in ledger.snapshot().leases] == [gpu(4)]
     assert ask(east, 4).slots == 4
 
@@ -196,7 +196,7 @@ def test_only_the_elected_plans_and_only_for_the_tree_that_is_in_force(ledger, w
 
 def test_a_plan_for_a_mesh_without_a_session_is_refused(ledger):
     with pytest.raises(SessionUnknown):
-        aim(ledger, ("nowhere", LAB, 1))
+        target_update(ledger, ("nowhere", LAB, 1))
 
 
 def test_revoking_aims_at_nothing_and_hard_changes_the_token(ledger, west, east):

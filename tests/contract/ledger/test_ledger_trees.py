@@ -1,7 +1,7 @@
 """What every lease ledger promises of trees: a new one takes nothing from anybody, and no charge is lost over it."""
 
 import pytest
-from two_teams import A100, ACME, LAB, SHOP, aim, ask, gpu, gpus, record, tree
+from two_teams import A100, ACME, LAB, SHOP, ask, gpu, gpus, record, target_update, tree
 
 from federation.errors import QuotaExceeded, TenantCycle, TreeChanged, UnknownTenant
 from federation.leases import Granted, LeaseRefused
@@ -33,12 +33,12 @@ def test_what_a_tenant_keeps_is_its_own_whatever_deficit_a_cut_has_left_above_it
     ask(west, 4)
     store.ledger.configure(tree(lab=0, shop=4, shop_lends=1))
     assert ask(east, 2, SHOP) == Granted(slots=2)
-    aim(store.ledger, ("east", SHOP, 3))
+    target_update(store.ledger, ("east", SHOP, 3))
     east.heartbeat()
     assert east.lease(SHOP, A100).held == gpu(3)
     assert ask(east, 1, SHOP).available == 0
     with pytest.raises(QuotaExceeded):
-        aim(store.ledger, ("east", SHOP, 4))
+        target_update(store.ledger, ("east", SHOP, 4))
     assert (gpus(store.ledger, SHOP), gpus(store.ledger, ACME)) == (3, 4)
 
 
@@ -80,7 +80,7 @@ def test_a_vanished_tenant_keeps_its_row_while_it_is_charged(ledger, west):
 
 def test_a_tenant_that_was_promised_something_when_it_vanished_is_still_told(ledger, west):
     ask(west, 8, SHOP)
-    aim(ledger, ("west", SHOP, 6), ("west", LAB, 2))
+    target_update(ledger, ("west", SHOP, 6), ("west", LAB, 2))
     ledger.configure(TenantTree([Tenant(path=ACME, parent=None), Tenant(path=SHOP, parent=ACME)]))
     seen = ledger.snapshot()
     assert LAB in [lease.tenant for lease in seen.leases]

@@ -1,6 +1,6 @@
 """Two teams under one company, their quota of GPUs, and what tests do with it by hand."""
 
-from federation.leases import Aim, LeaseTerms
+from federation.leases import LeaseTerms, TargetUpdate
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
@@ -45,7 +45,7 @@ def gpus(ledger, tenant) -> int:
     return ledger.snapshot().usage.get((tenant, A100, "gpu"), 0) // 10_000
 
 
-def aim(ledger, *aims, wait_ms=None):
+def target_update(ledger, *target_updates, wait_ms=None):
     """Apply a plan of (mesh, tenant, whole GPUs) or of (mesh, tenant, whole GPUs, how many the plan saw)."""
     planner = ledger.elect("planner", 10**9)
     version = ledger.snapshot().version
@@ -53,7 +53,9 @@ def aim(ledger, *aims, wait_ms=None):
         planner,
         version,
         tuple(
-            Aim(mesh=MeshId(mesh), tenant=tenant, flavor=A100, target=gpu(count), before=gpu(seen[0]) if seen else None, wait_ms=wait_ms)
-            for mesh, tenant, count, *seen in aims
+            TargetUpdate(
+                mesh=MeshId(mesh), tenant=tenant, flavor=A100, target=gpu(count), before=gpu(seen[0]) if seen else None, wait_ms=wait_ms
+            )
+            for mesh, tenant, count, *seen in target_updates
         ),
     )

@@ -9,7 +9,7 @@ import pytest
 from federation.child.child_mesh import HEARTBEATS_PER_COMPARISON, ChildMesh
 from federation.dispatch import STAGE_MESSAGES
 from federation.errors import StoreUnavailable
-from federation.leases import Aim
+from federation.leases import TargetUpdate
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
@@ -225,8 +225,8 @@ def test_what_goes_on_is_not_stopped_for_what_is_being_stopped():
     world.run("s")
     world.run("t")
     planner = world.store.elect("p", 60_000)
-    aim = Aim(mesh="east", tenant="acme", flavor="standard", target=CPU)
-    world.store.plan_apply(planner, world.store.snapshot().version, (aim,))
+    target_update = TargetUpdate(mesh="east", tenant="acme", flavor="standard", target=CPU)
+    world.store.plan_apply(planner, world.store.snapshot().version, (target_update,))
     world.restart(cpus=1)
     running = world.child._child_state.running
     assert (running["s"].is_preempted, world.host._stages["t"].cancelled) == (False, True)
@@ -242,8 +242,8 @@ def test_what_goes_on_has_its_own_minimum_run_time_anew_when_quota_is_wanted_bac
     world.heartbeat()
     world.restart()
     began_ms = world.clock.monotonic_ms()
-    aim = Aim(mesh="east", tenant="acme", flavor="standard", target=NOTHING, wait_ms=20 * TTL_MS)
-    world.store.plan_apply(world.store.elect("p", 60_000), world.store.snapshot().version, (aim,))
+    target_update = TargetUpdate(mesh="east", tenant="acme", flavor="standard", target=NOTHING, wait_ms=20 * TTL_MS)
+    world.store.plan_apply(world.store.elect("p", 60_000), world.store.snapshot().version, (target_update,))
     while not world.child._child_state.running["s"].is_preempted:
         world.heartbeat()
     assert world.clock.monotonic_ms() - began_ms == min_run_ms

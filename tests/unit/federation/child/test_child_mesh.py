@@ -315,7 +315,7 @@ def test_leaving_before_joining_is_harmless():
 
 
 def test_a_ledger_that_has_lost_a_lease_is_told_of_it_and_the_work_goes_on(busy):
-    for lost in (busy.store._rows, busy.store._usage, busy.store._aims, busy.store._marks):
+    for lost in (busy.store._rows, busy.store._usage, busy.store._target_updates, busy.store._marks):
         lost.clear()
     busy.store.restart()
     busy.heartbeat()

@@ -14,9 +14,9 @@ NEVER_MS = 10**9
 
 def response(held, *, target=None, version=1) -> LedgerResponse:
     amounts = ResourceSet.of({"cpu": held})
-    aim = amounts if target is None else ResourceSet.of({"cpu": target})
+    target_update = amounts if target is None else ResourceSet.of({"cpu": target})
     return LedgerResponse(
-        leases=(Lease(tenant=KEY[0], mesh=MeshId("m"), flavor=KEY[1], held=amounts, target=aim, token=1, version=version),)
+        leases=(Lease(tenant=KEY[0], mesh=MeshId("m"), flavor=KEY[1], held=amounts, target=target_update, token=1, version=version),)
     )
 
 

@@ -9,7 +9,7 @@ from child_bed import CPU, DURATION_MS, GRACE_MS, HEARTBEAT_MS, TTL_MS, Federati
 
 from federation.child.child_mesh import IDLE_HEARTBEATS
 from federation.errors import StoreUnavailable
-from federation.leases import Aim, QuotaDemand
+from federation.leases import QuotaDemand, TargetUpdate
 from federation.snapshot import MeshRecord
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.reasons import Reason
@@ -156,7 +156,9 @@ def test_what_lies_idle_goes_back_at_once_when_another_mesh_wants_it():
 def test_a_target_that_nobody_waits_for_any_more_falls_with_what_lies_idle(busy):
     store = busy.store
     store.plan_apply(
-        store.elect("p", 60_000), store.snapshot().version, (Aim(mesh="east", tenant="acme", flavor="standard", target=CPU.times(4)),)
+        store.elect("p", 60_000),
+        store.snapshot().version,
+        (TargetUpdate(mesh="east", tenant="acme", flavor="standard", target=CPU.times(4)),),
     )
     tree = TenantTree([Tenant(path="acme", parent=None, quotas={("standard", "cpu"): Quota(nominal=20_000)})])
     store.configure(tree)  # Four are out of reach now.
@@ -330,8 +332,8 @@ def test_of_more_leases_than_can_be_told_those_that_pay_for_something_are():
     federation = crowd(3)
     store = federation.store
     store.configure(tree_of(5))
-    aims = tuple(Aim(mesh="east", tenant=f"t{number}", flavor="standard", target=CPU) for number in (3, 4))
-    store.plan_apply(store.elect("p", 60_000), store.snapshot().version, aims)
+    target_updates = tuple(TargetUpdate(mesh="east", tenant=f"t{number}", flavor="standard", target=CPU) for number in (3, 4))
+    store.plan_apply(store.elect("p", 60_000), store.snapshot().version, target_updates)
     federation.flaky.down = {"release"}
     federation.heartbeat(2)
     assert len(store.snapshot().leases) == 5

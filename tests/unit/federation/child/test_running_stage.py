@@ -6,7 +6,7 @@ import pytest
 from child_bed import CPU, HEARTBEAT_MS, TTL_MS, Federation
 
 from federation.child.child_mesh import HEARTBEATS_PER_COMPARISON, IDLE_HEARTBEATS
-from federation.leases import Aim
+from federation.leases import TargetUpdate
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.stage_preemption import PreemptionPolicy
@@ -19,8 +19,8 @@ def test_work_goes_on_when_the_store_has_lost_the_plan_that_was_just_obeyed():
     federation.submit("t")
     federation.heartbeat(2)
     before = federation.store.copied()
-    aim = Aim(mesh="east", tenant="acme", flavor="standard", target=CPU)
-    federation.store.plan_apply(federation.store.elect("p", 60_000), federation.store.snapshot().version, (aim,))
+    target_update = TargetUpdate(mesh="east", tenant="acme", flavor="standard", target=CPU)
+    federation.store.plan_apply(federation.store.elect("p", 60_000), federation.store.snapshot().version, (target_update,))
     federation.heartbeat()  # `t` is asked to stop.
     federation.clock.advance(0)
     federation.host.advance()
@@ -52,8 +52,8 @@ def test_the_least_urgent_and_last_started_stage_gives_way_and_no_more_than_has_
         federation.submit(name, priority=priority)
         federation.mail()
     planner = federation.store.elect("me", 60_000)
-    aim = Aim(mesh="east", tenant="acme", flavor="standard", target=ResourceSet.of({"cpu": 2}))
-    federation.store.plan_apply(planner, federation.store.snapshot().version, (aim,))
+    target_update = TargetUpdate(mesh="east", tenant="acme", flavor="standard", target=ResourceSet.of({"cpu": 2}))
+    federation.store.plan_apply(planner, federation.store.snapshot().version, (target_update,))
     federation.heartbeat()
     federation.work(0)
     assert federation.running() == {"early", "urgent"}
@@ -69,7 +69,9 @@ def taken_by_plan(federation, left, wait_ms=MIN_RUN_MS):
     """The planner leaves the lease so many CPUs, and the child has heard of it."""
     planner, version = federation.store.elect("me", 10**9), federation.store.snapshot().version
     target = ResourceSet.of({"cpu": left})
-    federation.store.plan_apply(planner, version, (Aim(mesh="east", tenant="acme", flavor="standard", target=target, wait_ms=wait_ms),))
+    federation.store.plan_apply(
+        planner, version, (TargetUpdate(mesh="east", tenant="acme", flavor="standard", target=target, wait_ms=wait_ms),)
+    )
     federation.mail()
     federation.heartbeat()
 
@@ -148,8 +150,8 @@ def test_what_is_revoked_gives_way_at_once_however_young_it_is(aged):
 def test_what_is_taken_by_plan_is_heard_of_at_once_and_told_as_soon_as_it_has_stopped(busy):
     busy.mail()
     planner = busy.store.elect("me", 60_000)
-    aim = Aim(mesh="east", tenant="acme", flavor="standard", target=ResourceSet())
-    busy.store.plan_apply(planner, busy.store.snapshot().version, (aim,))
+    target_update = TargetUpdate(mesh="east", tenant="acme", flavor="standard", target=ResourceSet())
+    busy.store.plan_apply(planner, busy.store.snapshot().version, (target_update,))
     before_ms = busy.clock.monotonic_ms()
     busy.mail()
     busy.heartbeat()

@@ -7,7 +7,7 @@ from outlook_bed import ACME, BATCH, CPU, EAST, NO_AGES, ORDERS, RUN_MS, STD, VI
 
 from federation.estimates import CostRules
 from federation.explaining.outlook import Outlooks
-from federation.leases import Aim
+from federation.leases import TargetUpdate
 from federation.quota.policies import Rules
 from federation.tenant_orders import OrdersInForce, TenantStop
 from mesh.reasons import Reason
@@ -16,8 +16,8 @@ MIN_RUN_MS = 1_500
 YOUNG = OrdersInForce(filed=replace(ORDERS.filed, rules=Rules(min_run_ms=MIN_RUN_MS)))
 
 
-def aim(mesh, tenant, cpus):
-    return Aim(mesh=mesh, tenant=tenant, flavor=STD, target=CPU.times(cpus))
+def target_update(mesh, tenant, cpus):
+    return TargetUpdate(mesh=mesh, tenant=tenant, flavor=STD, target=CPU.times(cpus))
 
 
 def decided(store, *, where, cpus=1):
@@ -28,7 +28,9 @@ def decided(store, *, where, cpus=1):
     giver.acquire(BATCH, STD, CPU, 4)
     giver.record = replace(giver.record, pools=(replace(giver.record.pools[0], used=CPU.times(4)),))
     giver.heartbeat()
-    store.plan_apply(store.elect("planner", 10_000), store.snapshot().version, (aim(where, BATCH, 4 - cpus), aim(EAST, VISION, cpus)))
+    store.plan_apply(
+        store.elect("planner", 10_000), store.snapshot().version, (target_update(where, BATCH, 4 - cpus), target_update(EAST, VISION, cpus))
+    )
     return giver
 
 
@@ -88,7 +90,7 @@ def test_on_a_full_mesh_those_who_give_elsewhere_make_no_room(store):
     full = joined(store, EAST)
     full.record = replace(full.record, pools=(replace(full.record.pools[0], used=CPU.times(8)),))
     full.heartbeat()
-    store.plan_apply(store.elect("planner", 10_000), store.snapshot().version, (aim(EAST, VISION, 1),))
+    store.plan_apply(store.elect("planner", 10_000), store.snapshot().version, (target_update(EAST, VISION, 1),))
     one = outlooks(store, east=[queued("r.1", VISION, reason=Reason.CAPACITY_BUSY)]).of("r.1")
     assert (one.reason, reported(one)) == (Reason.QUOTA_EXHAUSTED, [])
 

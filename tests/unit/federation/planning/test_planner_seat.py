@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from federation.errors import QuotaExceeded
-from federation.leases import ROWS_MAX, Aim, Granted, HeartbeatReport, Kept, Lease, LedgerResponse, QuotaDemand, Session
+from federation.leases import ROWS_MAX, Granted, HeartbeatReport, Kept, Lease, LedgerResponse, QuotaDemand, Session, TargetUpdate
 from federation.manual_mesh import ManualMesh
 from federation.planning.seat import PlannerSeat
 from federation.quota.policies import OnQuotaReduction, QueueSettings, Rules, StandingOrders, Stop
@@ -338,10 +338,10 @@ class TightStore(MemoryStore):
 
     refuses = TenantPath("acme/t3")
 
-    def plan_apply(self, planner: int, version: int, aims: tuple[Aim, ...]) -> int:
-        if any(aim.tenant == self.refuses for aim in aims):
+    def plan_apply(self, planner: int, version: int, target_updates: tuple[TargetUpdate, ...]) -> int:
+        if any(target_update.tenant == self.refuses for target_update in target_updates):
             raise QuotaExceeded(f"the targets exceed a limit at {self.refuses}")
-        return super().plan_apply(planner, version, aims)
+        return super().plan_apply(planner, version, target_updates)
 
 
 def test_a_target_that_the_ledger_refuses_is_named_and_costs_no_other_its_own(clock: ManualClock):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from federation.estimates import Pace
-from federation.leases import Aim, QuotaDemand
+from federation.leases import QuotaDemand, TargetUpdate
 from federation.manual_mesh import ManualMesh
 from federation.quota.policies import QueueSettings, Rules, StandingOrders, Stop
 from federation.registry import RegistryNote
@@ -498,8 +498,10 @@ def test_all_views_tell_that_others_give_way_once_the_planner_has_decided_so(sai
     built, mesh = scene(5)
     built.store.explain(mesh.session, (StageId("night.1"),), Reason(said), "as the mesh says")
     built.coordinator().step(0)
-    aims = [Aim(mesh=EAST, tenant=tenant, flavor=STANDARD, target=ONE_CPU.times(cpus)) for tenant, cpus in ((SALES, 3), (RESEARCH, 2))]
-    built.store.plan_apply(built.store.elect("planner", 10_000), built.store.snapshot().version, tuple(aims))
+    target_updates = [
+        TargetUpdate(mesh=EAST, tenant=tenant, flavor=STANDARD, target=ONE_CPU.times(cpus)) for tenant, cpus in ((SALES, 3), (RESEARCH, 2))
+    ]
+    built.store.plan_apply(built.store.elect("planner", 10_000), built.store.snapshot().version, tuple(target_updates))
     assert reasons_everywhere(built, "night", RESEARCH) == ({"WAITING_FOR_VICTIMS"}, {""})
     stage = get(built, "/v1/runs/night/stages/1/explain", RESEARCH)
     assert [(one["mesh"], one["tenant"], one["reason"]) for one in stage["victims"]] == [(EAST, None, "QUOTA_RECLAIMED")]
