@@ -18,7 +18,7 @@ import redis
 from rich.table import Table
 
 from benchmarks.measuring import WALL, Sample, Series, in_turns
-from federation.leases import ROWS_MAX, Acquired, HeartbeatReport, Kept, LeaseTerms, LedgerResponse, QuotaDemand
+from federation.leases import ROWS_MAX, Acquired, HeartbeatReport, LeaseAck, LeaseTerms, LedgerResponse, QuotaDemand
 from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord
 from federation.store.keys import Keys
@@ -125,7 +125,7 @@ def _shrink(ledger: RedisLedger, mesh: ManualMesh, tenants: list[TenantPath]) ->
 
 
 def _release(ledger: RedisLedger, mesh: ManualMesh, tenants: list[TenantPath]) -> float:
-    parts = tuple(Kept(tenant=path, flavor=_RED, version=mesh.lease(path, _RED).version, amounts=ResourceSet()) for path in tenants)
+    parts = tuple(LeaseAck(tenant=path, flavor=_RED, version=mesh.lease(path, _RED).version, amounts=ResourceSet()) for path in tenants)
     started = time.perf_counter()
     response = ledger.release(mesh.session, parts)
     spent = (time.perf_counter() - started) * 1000

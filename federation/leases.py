@@ -133,7 +133,7 @@ class QuotaDemand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class LeaseAck:
     """Amounts of a lease that a mesh keeps: what it still holds, or a bound that it does not exceed any more."""
 
     tenant: FitTenant
@@ -143,7 +143,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pays:
+class LeaseUse:
     """Priority of the work that a lease pays for, reported when it changes."""
 
     tenant: FitTenant
@@ -156,10 +156,10 @@ class HeartbeatReport:
     """Content of a heartbeat beside the mesh's record."""
 
     number: int  #: Counts up from 1 per session. A repeated number gets the same response and changes nothing.
-    acks: tuple[Kept, ...] = ()  #: Leases above their target that the mesh does not exceed any more.
+    acks: tuple[LeaseAck, ...] = ()  #: Leases above their target that the mesh does not exceed any more.
     demands: tuple[QuotaDemand, ...] | None = None  #: All wants, beyond what the mesh held before this heartbeat; None: unchanged.
     claims: tuple[Lease, ...] | None = None  #: All leases held; the ledger needs them while it recovers.
-    pays: tuple[Pays, ...] = ()  #: Changed priorities; leases that are not held are ignored.
+    lease_uses: tuple[LeaseUse, ...] = ()  #: Changed priorities; leases that are not held are ignored.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -376,7 +376,7 @@ class LeaseLedger(Protocol):
             AmountError: A want of less than one slot.
         """
 
-    def release(self, session: Session, parts: tuple[Kept, ...]) -> LedgerResponse:
+    def release(self, session: Session, parts: tuple[LeaseAck, ...]) -> LedgerResponse:
         """Return what leases hold above `amounts`. Some of the meshes that want these flavors are notified.
 
         Raises:

@@ -39,7 +39,7 @@ from federation.errors import (
     TooManyClaims,
     UnfitName,
 )
-from federation.leases import Acquired, HeartbeatReport, Kept, Lease, LedgerResponse, QuotaDemand, Session
+from federation.leases import Acquired, HeartbeatReport, Lease, LeaseAck, LedgerResponse, QuotaDemand, Session
 from federation.snapshot import MeshRecord
 from mesh.errors import AmountError, MeshError
 from mesh.ids import MeshId, NodeId, StageId
@@ -126,7 +126,7 @@ class Acquire:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
     session: Session
-    parts: tuple[Kept, ...]
+    parts: tuple[LeaseAck, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

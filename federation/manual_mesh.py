@@ -3,7 +3,18 @@
 from dataclasses import replace
 
 from federation.errors import EpochChanged
-from federation.leases import Granted, HeartbeatReport, Kept, Lease, LeaseLedger, LeaseRefused, LedgerResponse, LookAgain, Pays, QuotaDemand
+from federation.leases import (
+    Granted,
+    HeartbeatReport,
+    Lease,
+    LeaseAck,
+    LeaseLedger,
+    LeaseRefused,
+    LeaseUse,
+    LedgerResponse,
+    LookAgain,
+    QuotaDemand,
+)
 from federation.snapshot import MeshRecord
 from mesh.ids import FlavorName, TenantPath
 from mesh.resources import NOTHING, ResourceSet
@@ -47,32 +58,32 @@ class ManualMesh:
 
     def release(self, tenant: TenantPath, flavor: FlavorName, held: ResourceSet = NOTHING) -> LedgerResponse:
         """Release all but `held`."""
-        kept = Kept(tenant=tenant, flavor=flavor, version=self.lease(tenant, flavor).version, amounts=held)
+        kept = LeaseAck(tenant=tenant, flavor=flavor, version=self.lease(tenant, flavor).version, amounts=held)
         self._forget_given_back(kept)
         return self._take_in(self.ledger.release(self.session, (kept,)))
 
     def obey(self, tenant: TenantPath, flavor: FlavorName) -> LedgerResponse:
         """Acknowledge that the lease's target is not exceeded any more."""
         lease = self.lease(tenant, flavor)
-        kept = Kept(tenant=tenant, flavor=flavor, version=lease.version, amounts=lease.spendable)
+        kept = LeaseAck(tenant=tenant, flavor=flavor, version=lease.version, amounts=lease.spendable)
         self._forget_given_back(kept)
         return self.heartbeat(acks=(kept,))
 
-    def _forget_given_back(self, kept: Kept) -> None:
+    def _forget_given_back(self, kept: LeaseAck) -> None:
         if not kept.amounts:
             self.leases.pop((kept.tenant, kept.flavor), None)
 
     def heartbeat(
         self,
         *,
-        acks: tuple[Kept, ...] = (),
+        acks: tuple[LeaseAck, ...] = (),
         demands: tuple[QuotaDemand, ...] | None = None,
         claims: tuple[Lease, ...] | None = None,
-        pays: tuple[Pays, ...] = (),
+        lease_uses: tuple[LeaseUse, ...] = (),
     ) -> LedgerResponse:
         """Send the next heartbeat."""
         self.number += 1
-        heartbeat_report = HeartbeatReport(number=self.number, acks=acks, demands=demands, claims=claims, pays=pays)
+        heartbeat_report = HeartbeatReport(number=self.number, acks=acks, demands=demands, claims=claims, lease_uses=lease_uses)
         return self._take_in(self.ledger.heartbeat(self.session, self.record, heartbeat_report))
 
     def claim_all(self) -> LedgerResponse:

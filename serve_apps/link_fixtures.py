@@ -17,7 +17,7 @@ from dag.store.memory import MemoryEventFeed, MemoryRunStore
 from federation.api_keys import KeyRing
 from federation.blobs import BlobStore
 from federation.dispatch import Claim, ClaimedStage, ClaimStanding, HeldClaim, Mail, QueuedStage, StageQueue
-from federation.leases import Acquired, HeartbeatReport, Kept, Lease, LeaseLedger, LedgerResponse, QuotaDemand, Session
+from federation.leases import Acquired, HeartbeatReport, Lease, LeaseAck, LeaseLedger, LedgerResponse, QuotaDemand, Session
 from federation.receipts import ReceiptKeys
 from federation.snapshot import MeshRecord
 from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpStageQueue
@@ -167,7 +167,7 @@ class LinkedLedger:
     def acquire(self, session: Session, demands: tuple[QuotaDemand, ...]) -> Acquired:
         return self._of(session.mesh).acquire(session, demands)
 
-    def release(self, session: Session, parts: tuple[Kept, ...]) -> LedgerResponse:
+    def release(self, session: Session, parts: tuple[LeaseAck, ...]) -> LedgerResponse:
         return self._of(session.mesh).release(session, parts)
 
     def __getattr__(self, name: str) -> Any:

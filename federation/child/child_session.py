@@ -75,7 +75,9 @@ class ChildSession:
         self.number += 1
         record, accounting, wanted = child_state.as_reported(), child_state.accounting, child_state.demands()
         demands = tuple(demand.as_row(now_ms) for demand in wanted) if wanted != self.demands else None
-        heartbeat_report = HeartbeatReport(number=self.number, acks=accounting.acks()[:ROWS_MAX], demands=demands, pays=child_state.pays())
+        heartbeat_report = HeartbeatReport(
+            number=self.number, acks=accounting.acks()[:ROWS_MAX], demands=demands, lease_uses=child_state.lease_uses()
+        )
         if self.response.learn_ms:
             heartbeat_report = replace(heartbeat_report, claims=accounting.claims())
         if heartbeat_report.demands is not None:
@@ -88,7 +90,7 @@ class ChildSession:
             log.warning("the heartbeat omits the quota demand", mesh=session.mesh, error=str(refused), remedy="cancel the stage")
             heartbeat_report = replace(heartbeat_report, demands=())  # One invalid name must not cost the session and all its work.
             response = ledger.heartbeat(session, record, heartbeat_report)
-            accounting.note_reported(heartbeat_report.pays)
+            accounting.note_reported(heartbeat_report.lease_uses)
             return response, heartbeat_report
         except (EpochChanged, HoldingsRequired) as learns:
             if isinstance(learns, EpochChanged):
@@ -100,7 +102,7 @@ class ChildSession:
                 None,
             )
             response = ledger.heartbeat(session, record, heartbeat_report)
-        accounting.note_reported(heartbeat_report.pays)
+        accounting.note_reported(heartbeat_report.lease_uses)
         if response.leases:
             self.demands = None  # The ledger drops the granted part of the demand; the mesh keeps it until it starts a stage on it.
         elif heartbeat_report.demands is not None:

@@ -12,7 +12,7 @@ from federation.child.lease_accounting import LeaseAccounting, LeaseKey
 from federation.child.preemption_planner import LeavingStage
 from federation.child.quota_demand import OpenDemand, wanted
 from federation.child.running_stage import RunningStage
-from federation.leases import Pays
+from federation.leases import LeaseUse
 from federation.snapshot import MeshRecord
 from mesh.admission import StageAdmission, WorkloadState
 from mesh.ids import PoolName, StageId
@@ -60,9 +60,9 @@ class ChildState:
         """Return the quota demand, at most as much as one heartbeat may carry."""
         return wanted(self.admission, self.accounting)
 
-    def pays(self) -> tuple[Pays, ...]:
+    def lease_uses(self) -> tuple[LeaseUse, ...]:
         """Return the lease priorities that differ from those in the ledger."""
-        return self.accounting.pays(self.priority_of)
+        return self.accounting.lease_uses(self.priority_of)
 
     def young(self, stages: Iterable[StageId], now_ms: int) -> dict[StageId, int]:
         """Return the stages that are within their minimum run time, each with the moment (clock of `now_ms`) at which it ends."""

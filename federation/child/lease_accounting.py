@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 
-from federation.leases import ROWS_MAX, ROWS_SENT_MAX, Kept, Lease, LedgerResponse, Pays, QuotaDemand
+from federation.leases import ROWS_MAX, ROWS_SENT_MAX, Lease, LeaseAck, LeaseUse, LedgerResponse, QuotaDemand
 from mesh.ids import FlavorName, StageId, TenantPath
 from mesh.resources import NOTHING, ResourceSet
 
@@ -229,24 +229,24 @@ class LeaseAccounting:
 
     # ---- reports to the ledger
 
-    def pays(self, priority_of: Callable[[StageId], int]) -> tuple[Pays, ...]:
+    def lease_uses(self, priority_of: Callable[[StageId], int]) -> tuple[LeaseUse, ...]:
         """Return the leases with another priority than the ledger knows. An idle lease keeps its last priority."""
-        found: list[Pays] = []
+        found: list[LeaseUse] = []
         for key in sorted(self._moved):
             account = self._accounts.get(key)
             priority = max(map(priority_of, account.spent), default=None) if account is not None else None
             if account is None or account.lease is None or priority in (None, account.lease.priority):
                 self._moved.discard(key)
             elif priority is not None:
-                found.append(Pays(tenant=key[0], flavor=key[1], priority=priority))
+                found.append(LeaseUse(tenant=key[0], flavor=key[1], priority=priority))
         return tuple(found[:ROWS_SENT_MAX])
 
-    def note_reported(self, response: Iterable[Pays]) -> None:
+    def note_reported(self, response: Iterable[LeaseUse]) -> None:
         """Record that the ledger has accepted these priorities."""
-        for pays in response:
-            account = self._accounts.get((pays.tenant, pays.flavor))
+        for lease_uses in response:
+            account = self._accounts.get((lease_uses.tenant, lease_uses.flavor))
             if account is not None and account.lease is not None:
-                account.lease = replace(account.lease, priority=pays.priority)
+                account.lease = replace(account.lease, priority=lease_uses.priority)
 
     # ---- returning quota
 
@@ -257,7 +257,7 @@ class LeaseAccounting:
         keep: LeaseKey | None = None,
         waits_for: Callable[[LeaseKey], bool] | None = None,
         most: int = ROWS_MAX,
-    ) -> tuple[Kept, ...]:
+    ) -> tuple[LeaseAck, ...]:
         """Offer to return all parts that have been idle for `idle_ms`; earlier offers are repeated first.
 
         An offer also gives up the lease's higher target. A lease that a plan lets grow is kept while a stage waits for it, since the
@@ -269,7 +269,7 @@ class LeaseAccounting:
             waits_for: Return whether any stage waits for this lease. None: every growing lease has a waiting stage.
             most: Maximum number of offers. An offer that is not sent would count as gone although nobody received it.
         """
-        offers: list[Kept] = []
+        offers: list[LeaseAck] = []
         for key in sorted(self._loose, key=lambda key: (self._accounts[key].offered is None, key)):
             if len(offers) == most:
                 break
@@ -281,14 +281,14 @@ class LeaseAccounting:
             if account.grows and account.offered is None and (waits_for is None or waits_for(key)):
                 continue
             account.offered = account.kept
-            offers.append(Kept(tenant=key[0], flavor=key[1], version=lease.version, amounts=account.offered))
+            offers.append(LeaseAck(tenant=key[0], flavor=key[1], version=lease.version, amounts=account.offered))
         return tuple(offers)
 
-    def acks(self) -> tuple[Kept, ...]:
+    def acks(self) -> tuple[LeaseAck, ...]:
         """Return the leases above their target whose use has shrunk to it."""
         shrinking = ((key, self._accounts[key]) for key in sorted(self._shrinking))
         return tuple(
-            Kept(tenant=key[0], flavor=key[1], version=account.lease.version, amounts=account.in_use)
+            LeaseAck(tenant=key[0], flavor=key[1], version=account.lease.version, amounts=account.in_use)
             for key, account in shrinking
             if account.lease is not None and account.in_use <= account.lease.target
         )

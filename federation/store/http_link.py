@@ -18,7 +18,7 @@ import httpx
 
 from federation.dispatch import Claim, ClaimedStage, ClaimStanding, HeldClaim, Mail, QueuedStage
 from federation.errors import BatchTooLarge, CallRejected, LinkRefused, StoreUnavailable
-from federation.leases import ROWS_SENT_MAX, Acquired, HeartbeatReport, Kept, Lease, LedgerResponse, QuotaDemand, Session
+from federation.leases import ROWS_SENT_MAX, Acquired, HeartbeatReport, Lease, LeaseAck, LedgerResponse, QuotaDemand, Session
 from federation.link import (
     ACQUIRE,
     BLOB_BYTES_MAX,
@@ -255,7 +255,7 @@ class HttpLedger:
         return session
 
     def heartbeat(self, session: Session, record: MeshRecord, heartbeat_report: HeartbeatReport) -> LedgerResponse:
-        for rows in (heartbeat_report.demands or (), heartbeat_report.claims or (), heartbeat_report.pays):
+        for rows in (heartbeat_report.demands or (), heartbeat_report.claims or (), heartbeat_report.lease_uses):
             if len(rows) > ROWS_SENT_MAX:
                 raise BatchTooLarge(f"{counted(len(rows), 'row')} in one call; send at most {ROWS_SENT_MAX}")
         return self._link.call(HEARTBEAT, Heartbeat(session=_bare(session), record=record, heartbeat_report=heartbeat_report))
@@ -266,7 +266,7 @@ class HttpLedger:
     def acquire(self, session: Session, demands: tuple[QuotaDemand, ...]) -> Acquired:
         return self._link.call(ACQUIRE, Acquire(session=_bare(session), demands=demands))
 
-    def release(self, session: Session, parts: tuple[Kept, ...]) -> LedgerResponse:
+    def release(self, session: Session, parts: tuple[LeaseAck, ...]) -> LedgerResponse:
         return self._link.call(RELEASE, Release(session=_bare(session), parts=parts))
 
 

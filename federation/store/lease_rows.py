@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from federation.errors import UnfitName
-from federation.leases import WAITED_MS_MAX, Kept, Lease, Pays, QuotaDemand
+from federation.leases import WAITED_MS_MAX, Lease, LeaseAck, LeaseUse, QuotaDemand
 from federation.snapshot import DemandView, LeaseView, MeshRecord, MeshView
 from federation.tenants import SEPARATOR
 from mesh.ids import FlavorName, MeshId, TenantPath, is_fit_name
@@ -78,7 +78,7 @@ def ask_line(demand: QuotaDemand) -> str:
     return f"{demand.tenant}|{demand.flavor}|{slots}|{demand.priority}|{pays_for}|{demand.version}|{_waited(demand)}{_amounts(demand.slot)}"
 
 
-def kept_line(part: Kept) -> str:
+def ack_line(part: LeaseAck) -> str:
     """Format for `release.lua`. Raises as `refuse_unfit`."""
     refuse_unfit(part.tenant, part.flavor)
     return f"{part.tenant}|{part.flavor}|{part.version}{_amounts(part.amounts)}"
@@ -118,10 +118,10 @@ def view_of(lease: Lease, incarnation: int | None = None) -> LeaseView:
     )
 
 
-def pays_row(pays: Pays) -> list[object]:
+def lease_use_row(lease_uses: LeaseUse) -> list[object]:
     """Format for `heartbeat.lua`. Raises as `refuse_unfit`."""
-    refuse_unfit(pays.tenant, pays.flavor)
-    return [pays.tenant, pays.flavor, pays.priority]
+    refuse_unfit(lease_uses.tenant, lease_uses.flavor)
+    return [lease_uses.tenant, lease_uses.flavor, lease_uses.priority]
 
 
 def demand_field(demand: QuotaDemand) -> str:

@@ -204,7 +204,7 @@ class MemoryStore(MemoryLedger):
             if not mine:
                 if self._learn_left():
                     raise LedgerLearning(f"the ledger recovers for another {self._learn_left()} ms; claim then")
-                if not self._pays(session.mesh, lease) and (lease is not None or record.head.slot):
+                if not self._is_paid_by(session.mesh, lease) and (lease is not None or record.head.slot):
                     raise LeaseLost(f"mesh {session.mesh} does not hold the lease for {stage}")
                 self._check_claims(session.mesh, record, lease)
                 claim = Claim(stage=stage, mesh=session.mesh, incarnation=session.incarnation, token=self._next_token())
@@ -230,7 +230,7 @@ class MemoryStore(MemoryLedger):
             if taken + units > CLAIMS_PER_UNIT * held.get(resource, 0):
                 raise TooManyClaims(f"mesh {mesh} has claimed {CLAIMS_PER_UNIT} times what its lease holds; end some of it")
 
-    def _pays(self, mesh: MeshId, lease: Lease | None) -> bool:
+    def _is_paid_by(self, mesh: MeshId, lease: Lease | None) -> bool:
         row = self._rows.get(mesh, {}).get((lease.tenant, lease.flavor)) if lease is not None else None
         return row is not None and lease is not None and row.token == lease.token != 0
 
@@ -265,7 +265,7 @@ class MemoryStore(MemoryLedger):
         return 0
 
     def _may_pay(self, mesh: MeshId, record: _Stage, lease: Lease | None) -> bool:
-        if not self._pays(mesh, lease) and (lease is not None or record.head.slot):
+        if not self._is_paid_by(mesh, lease) and (lease is not None or record.head.slot):
             return False
         try:
             self._check_claims(mesh, record, lease)

@@ -17,7 +17,7 @@ from federation.leases import (
     Acquired,
     Chapter,
     Granted,
-    Kept,
+    LeaseAck,
     LeaseRefused,
     LedgerResponse,
     LookAgain,
@@ -108,7 +108,7 @@ class MemoryLedger(MemorySessions):
                 if other != mesh and any(row.version for row in self._rows.get(other, {}).values()):
                     self._ask_for_idle(other)
 
-    def release(self, session: Session, parts: tuple[Kept, ...]) -> LedgerResponse:
+    def release(self, session: Session, parts: tuple[LeaseAck, ...]) -> LedgerResponse:
         for part in bounded(parts, ROWS_MAX):
             refuse_unfit(part.tenant, part.flavor, part.amounts)
         with self._changed:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from federation.errors import HoldingsRequired, LedgerLearning, QuotaExceeded, StaleHeartbeat, TreeChanged
-from federation.leases import ROWS_MAX, ROWS_SENT_MAX, Configured, HeartbeatReport, Kept, Lease, LedgerResponse, Pays, Session
+from federation.leases import ROWS_MAX, ROWS_SENT_MAX, Configured, HeartbeatReport, Lease, LeaseAck, LeaseUse, LedgerResponse, Session
 from federation.moving import moved
 from federation.snapshot import MeshRecord
 from federation.store.lease_rows import EARLIER, refuse_unfit
@@ -136,8 +136,8 @@ class MemorySessions(MemoryBook):
                 seen = max(self._mark_before_loss(session.mesh), session.incarnation if is_known else 0)
                 self._reconcile(session.mesh, heartbeat_report.claims, seen)
             freed = [self._obey(session.mesh, ack) for ack in heartbeat_report.acks]
-            for pays in heartbeat_report.pays:
-                self._note_pays(session.mesh, pays)
+            for lease_uses in heartbeat_report.lease_uses:
+                self._note_lease_use(session.mesh, lease_uses)
             if heartbeat_report.demands is not None:
                 self._demands.replace(session.mesh, heartbeat_report.demands, self._lt)
             if session.mesh in self._growing and not self._learn_left():
@@ -171,7 +171,7 @@ class MemorySessions(MemoryBook):
             row.token, row.priority, row.cut = claim.token, claim.priority, 0
             self._keep(mesh, row, "restore")  # A new version, so the lease is reported: the mesh may know it with another target.
 
-    def _obey(self, mesh: MeshId, ack: Kept) -> bool:
+    def _obey(self, mesh: MeshId, ack: LeaseAck) -> bool:
         row = self._row_of(mesh, (ack.tenant, ack.flavor))
         obeyed = row.version == ack.version and row.shrinks
         obeyed = obeyed and all(ack.amounts[resource] <= target for resource, target in row.target.items())
@@ -179,10 +179,10 @@ class MemorySessions(MemoryBook):
             self._cut_down(mesh, row, "shrink")
         return obeyed
 
-    def _note_pays(self, mesh: MeshId, pays: Pays) -> None:
-        row = self._rows.get(mesh, {}).get((pays.tenant, pays.flavor))
+    def _note_lease_use(self, mesh: MeshId, lease_uses: LeaseUse) -> None:
+        row = self._rows.get(mesh, {}).get((lease_uses.tenant, lease_uses.flavor))
         if row is not None and row.version:
-            row.priority = pays.priority  # No new version: the mesh knows the priority.
+            row.priority = lease_uses.priority  # No new version: the mesh knows the priority.
 
     def _grow(self, mesh: MeshId) -> None:
         for row in [row for _, row in sorted(self._rows.get(mesh, {}).items(), key=by_field) if row.grows]:
@@ -229,7 +229,7 @@ def _check_heartbeat(heartbeat_report: HeartbeatReport) -> None:
     bounded(heartbeat_report.acks, ROWS_MAX)
     for demand in bounded(heartbeat_report.demands or (), ROWS_SENT_MAX):
         refuse_unfit(demand.tenant, demand.flavor, demand.slot)
-    for pays in bounded(heartbeat_report.pays, ROWS_SENT_MAX):
-        refuse_unfit(pays.tenant, pays.flavor)
+    for lease_uses in bounded(heartbeat_report.lease_uses, ROWS_SENT_MAX):
+        refuse_unfit(lease_uses.tenant, lease_uses.flavor)
     for claim in bounded(heartbeat_report.claims or (), ROWS_SENT_MAX):
         refuse_unfit(claim.tenant, claim.flavor, claim.held)

@@ -30,8 +30,8 @@ from federation.leases import (
     Configured,
     Granted,
     HeartbeatReport,
-    Kept,
     Lease,
+    LeaseAck,
     LeaseRefused,
     LeaseTerms,
     LedgerResponse,
@@ -49,14 +49,14 @@ from federation.store.keys import Keys
 from federation.store.known_rows import KnownRows
 from federation.store.known_tree import LOOKS_MAX, KnownTree, new_name, not_whole
 from federation.store.lease_rows import (
+    ack_line,
     ask_line,
     demand_row,
     demand_view,
     holder_of,
-    kept_line,
     lease_of,
+    lease_use_row,
     lines_of,
-    pays_row,
     refuse_unfit,
     response_leases,
 )
@@ -188,7 +188,12 @@ class RedisLedger:
 
     def heartbeat(self, session: Session, record: MeshRecord, heartbeat_report: HeartbeatReport) -> LedgerResponse:
         about = self._packed_of(record), heartbeat_report.number
-        if not heartbeat_report.acks and not heartbeat_report.pays and heartbeat_report.demands is None and heartbeat_report.claims is None:
+        if (
+            not heartbeat_report.acks
+            and not heartbeat_report.lease_uses
+            and heartbeat_report.demands is None
+            and heartbeat_report.claims is None
+        ):
             reply = self._call_for(session, "renew", *about)
             if reply[0] != b"LOOK":
                 return _nothing_new(*reply[1:5])
@@ -201,8 +206,8 @@ class RedisLedger:
             updates["demands"] = [demand_row(demand) for demand in _bounded(heartbeat_report.demands, ROWS_SENT_MAX)]
         if heartbeat_report.claims is not None:
             updates["claims"] = [self._claim_row(session, lease) for lease in _bounded(heartbeat_report.claims, ROWS_SENT_MAX)]
-        if heartbeat_report.pays:
-            updates["pays"] = [pays_row(pays) for pays in _bounded(heartbeat_report.pays, ROWS_SENT_MAX)]
+        if heartbeat_report.lease_uses:
+            updates["lease_uses"] = [lease_use_row(lease_uses) for lease_uses in _bounded(heartbeat_report.lease_uses, ROWS_SENT_MAX)]
         return self._copied(self._response(session, self._call_for(session, "heartbeat", *about, json.dumps(updates) if updates else "")))
 
     def _packed_of(self, record: MeshRecord) -> bytes:
@@ -231,8 +236,8 @@ class RedisLedger:
         answers = tuple(_answer(demand, answer) for demand, answer in zip(demands, reply[6].decode().splitlines(), strict=True))
         return Acquired(answers=answers, response=self._copied(self._response(session, reply)))
 
-    def release(self, session: Session, parts: tuple[Kept, ...]) -> LedgerResponse:
-        return self._response(session, self._call_for(session, "release", lines_of(map(kept_line, _bounded(parts, ROWS_MAX)))))
+    def release(self, session: Session, parts: tuple[LeaseAck, ...]) -> LedgerResponse:
+        return self._response(session, self._call_for(session, "release", lines_of(map(ack_line, _bounded(parts, ROWS_MAX)))))
 
     def sweep(self, limit: int = 200) -> Swept:
         _, _, learn_ms, leases, meshes, stages, more, _ = self._call("sweep", limit)

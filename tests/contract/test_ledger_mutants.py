@@ -14,7 +14,7 @@ from ledger_stores import Store, redis_store
 
 from federation.dispatch import HeldClaim, digest_of
 from federation.errors import EarlierReportsLost, FederationError, StaleFence
-from federation.leases import Granted, HeartbeatReport, Kept, LeaseRefused, QuotaDemand, TargetUpdate
+from federation.leases import Granted, HeartbeatReport, LeaseAck, LeaseRefused, QuotaDemand, TargetUpdate
 from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord
 from federation.store import redis_scripts
@@ -112,7 +112,7 @@ def giving_way_is_heard_about_the_present_version_only(store: Store) -> None:
     before = west.lease(LAB, RED).version
     take(west, 3)
     plan(store, "west", 1)
-    west.heartbeat(acks=(Kept(tenant=LAB, flavor=RED, version=before, amounts=CPU),))
+    west.heartbeat(acks=(LeaseAck(tenant=LAB, flavor=RED, version=before, amounts=CPU),))
     assert held(store) == 4
 
 
@@ -121,7 +121,7 @@ def giving_back_is_heard_about_the_present_version_only(store: Store) -> None:
     take(west, 1)
     before = west.lease(LAB, RED).version
     take(west, 3)
-    store.ledger.release(west.session, (Kept(tenant=LAB, flavor=RED, version=before, amounts=NOTHING),))
+    store.ledger.release(west.session, (LeaseAck(tenant=LAB, flavor=RED, version=before, amounts=NOTHING),))
     assert held(store) == 4
 
 

@@ -20,7 +20,7 @@ from proxy import Proxy
 
 from federation.dispatch import STAGE_MESSAGES
 from federation.errors import StaleHeartbeat, StoreUnavailable
-from federation.leases import Granted, HeartbeatReport, Kept, Lease, LookAgain, QuotaDemand, Session
+from federation.leases import Granted, HeartbeatReport, Lease, LeaseAck, LookAgain, QuotaDemand, Session
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.http_link import HttpLedger, HttpLink, HttpStageQueue
 from federation.store.keys import Keys
@@ -225,7 +225,7 @@ def test_what_arrives_twice_is_done_once(wires):
     stages.report(taken.claim, 1, (StageEnded(stage=SPEC.stage),))
     assert told_in(wires.store) == [StageEnded(stage=SPEC.stage)]
     assert usage(wires.store) == 30_000
-    ledger.release(session, (Kept(tenant=ACME, flavor=CPU, version=lease.version, amounts=ONE),))
+    ledger.release(session, (LeaseAck(tenant=ACME, flavor=CPU, version=lease.version, amounts=ONE),))
     assert usage(wires.store) == 10_000
     ledger.leave(session)
     assert (usage(wires.store), wires.store.audit()) == (0, ())

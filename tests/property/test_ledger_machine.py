@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from federation.auditing import mismatches
 from federation.dispatch import STAGE_MESSAGES, Claim, ClaimedStage, HeldClaim, digest_of
 from federation.errors import QuotaExceeded, SessionLost
-from federation.leases import HeartbeatReport, LeaseTerms, Pays, QuotaDemand, Session, TargetUpdate
+from federation.leases import HeartbeatReport, LeaseTerms, LeaseUse, QuotaDemand, Session, TargetUpdate
 from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord
 from federation.store.keys import Keys
@@ -65,7 +65,7 @@ wants_told = st.lists(
     ),
     max_size=3,
 ).map(tuple)
-pays_told = st.lists(st.builds(Pays, tenant=tenants, flavor=st.just(FLAVORS[0]), priority=st.integers(-1, 2)), max_size=2).map(tuple)
+pays_told = st.lists(st.builds(LeaseUse, tenant=tenants, flavor=st.just(FLAVORS[0]), priority=st.integers(-1, 2)), max_size=2).map(tuple)
 
 
 @st.composite
@@ -241,12 +241,12 @@ class LedgerMachine(RuleBasedStateMachine):
         keys = sorted(self.twins[mesh].hands[0].leases) or [(TenantPath("a"), FLAVORS[0])]
         self.hands(mesh, "obey", *data.draw(st.sampled_from(keys)))
 
-    @rule(mesh=meshes, response=st.none() | wants_told, pays=pays_told)
-    def heartbeat(self, mesh, response, pays):
+    @rule(mesh=meshes, response=st.none() | wants_told, lease_uses=pays_told)
+    def heartbeat(self, mesh, response, lease_uses):
         twins = self.twins[mesh]
         beats = tuple(HeartbeatReport(number=hand.number + 1, claims=tuple(hand.leases.values())) for hand in twins.hands)
         twins.sent.append((self.sessions(mesh), "heartbeat", beats))
-        self.hands(mesh, "heartbeat_report", demands=response, pays=pays)
+        self.hands(mesh, "heartbeat_report", demands=response, lease_uses=lease_uses)
 
     @rule(mesh=meshes)
     def tell_all(self, mesh):

@@ -96,10 +96,10 @@ for _, ack in ipairs(updates.acks or {}) do
 end
 
 -- No new version: the mesh knows the priority, and its actions do not depend on it.
-for _, pays in ipairs(updates.pays or {}) do
-  local lease = lease_of(MESH, pays[1], pays[2])
-  if lease.version > 0 and lease.priority ~= pays[3] then
-    lease.priority, lease.is_noted = pays[3], true
+for _, lease_uses in ipairs(updates.lease_uses or {}) do
+  local lease = lease_of(MESH, lease_uses[1], lease_uses[2])
+  if lease.version > 0 and lease.priority ~= lease_uses[3] then
+    lease.priority, lease.is_noted = lease_uses[3], true
   end
 end
 

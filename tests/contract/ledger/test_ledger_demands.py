@@ -4,7 +4,7 @@ import pytest
 from two_teams import A100, ACME, LAB, ONE_GPU, SHOP, ask, gpu, target_update
 
 from federation.errors import BatchTooLarge
-from federation.leases import ROWS_SENT_MAX, WAITED_MS_MAX, Pays, QuotaDemand
+from federation.leases import ROWS_SENT_MAX, WAITED_MS_MAX, LeaseUse, QuotaDemand
 
 
 def response(ledger):
@@ -131,8 +131,10 @@ def test_a_heartbeat_tells_all_that_a_mesh_wants(ledger, west):
 
 
 def test_a_mesh_tells_that_a_lease_pays_for_more_or_for_less_urgent_work_and_that_is_no_news_to_itself(ledger, west, east):
-    def send(*pays):
-        response = west.heartbeat(pays=tuple(Pays(tenant=tenant, flavor=A100, priority=priority) for tenant, priority in pays))
+    def send(*lease_uses):
+        response = west.heartbeat(
+            lease_uses=tuple(LeaseUse(tenant=tenant, flavor=A100, priority=priority) for tenant, priority in lease_uses)
+        )
         assert response.leases == ()
         return {lease.tenant: (lease.priority, lease.version) for lease in ledger.snapshot().leases}
 
@@ -151,11 +153,12 @@ def test_what_a_beat_tells_of_a_lease_counts_before_what_it_grows_by(ledger, wes
     ask(west, 2, priority=4)
     target_update(ledger, ("west", LAB, 3))
     west.heartbeat(
-        demands=(QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU, priority=2),), pays=(Pays(tenant=LAB, flavor=A100, priority=-1),)
+        demands=(QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU, priority=2),),
+        lease_uses=(LeaseUse(tenant=LAB, flavor=A100, priority=-1),),
     )
     assert [lease.priority for lease in ledger.snapshot().leases] == [2]
 
 
 def test_a_mesh_tells_of_no_more_leases_than_it_may_hold(ledger, west):
     with pytest.raises(BatchTooLarge):
-        west.heartbeat(pays=(Pays(tenant=LAB, flavor=A100, priority=1),) * (ROWS_SENT_MAX + 1))
+        west.heartbeat(lease_uses=(LeaseUse(tenant=LAB, flavor=A100, priority=1),) * (ROWS_SENT_MAX + 1))

@@ -7,7 +7,7 @@ import pytest
 from two_teams import A100, ACME, LAB, ONE_GPU, SHOP, ask, gpu, gpus, record, tree
 
 from federation.errors import BatchTooLarge, ForgedReceipt, LinkRefused, UnfitName
-from federation.leases import ROWS_MAX, Granted, Kept, LeaseRefused, QuotaDemand
+from federation.leases import ROWS_MAX, Granted, LeaseAck, LeaseRefused, QuotaDemand
 from federation.manual_mesh import ManualMesh
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.errors import AmountError
@@ -56,7 +56,7 @@ def test_a_name_that_would_shift_the_fields_of_a_row_is_refused_wherever_it_stan
         lambda: ledger.acquire(west.session, (demand,)),
         lambda: west.heartbeat(demands=(demand,)),
         lambda: west.heartbeat(claims=(claim,)),
-        lambda: ledger.release(west.session, (Kept(**about, version=1, amounts=amounts),)),
+        lambda: ledger.release(west.session, (LeaseAck(**about, version=1, amounts=amounts),)),
     ):
         with pytest.raises((UnfitName, LinkRefused, ForgedReceipt)):
             say()

@@ -3,7 +3,7 @@
 import pytest
 from two_teams import A100, LAB, SHOP, ask, gpu, gpus
 
-from federation.leases import Kept
+from federation.leases import LeaseAck
 
 
 def test_what_is_given_back_returns_to_every_node(ledger, west):
@@ -22,7 +22,7 @@ def test_giving_back_twice_or_under_an_old_version_changes_nothing(ledger, west)
     ask(west, 2)
     old = west.lease(LAB, A100)
     ask(west, 2)
-    response = ledger.release(west.session, (Kept(tenant=LAB, flavor=A100, version=old.version, amounts=gpu(0)),))
+    response = ledger.release(west.session, (LeaseAck(tenant=LAB, flavor=A100, version=old.version, amounts=gpu(0)),))
     assert (response.leases, gpus(ledger, LAB)) == ((), 4)
     west.release(LAB, A100, gpu(3))
     assert west.release(LAB, A100, gpu(3)).learn_ms == 0
@@ -37,7 +37,7 @@ def test_giving_back_more_than_is_held_keeps_what_is_held(ledger, west):
 
 def test_a_mesh_cannot_give_back_the_lease_of_another(ledger, west, east):
     ask(west)
-    ledger.release(east.session, (Kept(tenant=LAB, flavor=A100, version=west.lease(LAB, A100).version, amounts=gpu(0)),))
+    ledger.release(east.session, (LeaseAck(tenant=LAB, flavor=A100, version=west.lease(LAB, A100).version, amounts=gpu(0)),))
     assert gpus(ledger, LAB) == 1
 
 

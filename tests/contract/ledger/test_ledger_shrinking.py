@@ -5,7 +5,7 @@ from two_teams import A100, ACME, LAB, SHOP, ask, gpu, gpus, record, target_upda
 
 from federation.dispatch import Mail, MailKind
 from federation.errors import PlannerSuperseded, QuotaExceeded, SessionUnknown, TreeChanged
-from federation.leases import Kept
+from federation.leases import LeaseAck
 from federation.manual_mesh import ManualMesh
 from mesh.ids import MeshId
 from mesh.reasons import Reason
@@ -54,7 +54,7 @@ def test_a_word_of_obedience_about_an_older_version_is_not_heard(ledger, west):
     before = west.lease(LAB, A100)
     ask(west, 3)
     target_update(ledger, ("west", LAB, 1))
-    stale = Kept(tenant=LAB, flavor=A100, version=before.version, amounts=gpu(1))
+    stale = LeaseAck(tenant=LAB, flavor=A100, version=before.version, amounts=gpu(1))
     west.heartbeat(acks=(stale,))
     assert gpus(ledger, LAB) == 4
 
@@ -63,7 +63,7 @@ def test_a_word_of_obedience_that_does_not_reach_the_target_is_not_heard(ledger,
     ask(west, 4)
     target_update(ledger, ("west", LAB, 1))
     west.heartbeat()
-    west.heartbeat(acks=(Kept(tenant=LAB, flavor=A100, version=west.lease(LAB, A100).version, amounts=gpu(2)),))
+    west.heartbeat(acks=(LeaseAck(tenant=LAB, flavor=A100, version=west.lease(LAB, A100).version, amounts=gpu(2)),))
     assert gpus(ledger, LAB) == 4
 
 

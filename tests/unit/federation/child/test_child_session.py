@@ -8,7 +8,7 @@ from federation.child.child_session import ChildSession
 from federation.child.lease_accounting import LeaseAccounting
 from federation.child.quota_demand import OpenDemand
 from federation.errors import StoreUnavailable, UnfitName
-from federation.leases import Lease, LedgerResponse, Pays, QuotaDemand, Session
+from federation.leases import Lease, LeaseUse, LedgerResponse, QuotaDemand, Session
 from federation.snapshot import MeshRecord
 from mesh.resources import ResourceSet
 
@@ -47,8 +47,8 @@ class Wanting:
     def demands(self):
         return self.demands
 
-    def pays(self):
-        return self.accounting.pays(lambda _stage: 7)
+    def lease_uses(self):
+        return self.accounting.lease_uses(lambda _stage: 7)
 
 
 def demand(number, since_ms=0, beyond=0):
@@ -121,10 +121,10 @@ def test_what_a_lease_pays_for_is_told_when_the_ledger_knows_something_else_and_
     ledger.is_mute = False
     child_session.renew(ledger, child_state, 0)
     child_session.renew(ledger, child_state, 0)
-    known = (Pays(tenant="t1", flavor="standard", priority=7),)
-    assert [heartbeat_report.pays for heartbeat_report in ledger.beats] == [known, known, ()]
+    known = (LeaseUse(tenant="t1", flavor="standard", priority=7),)
+    assert [heartbeat_report.lease_uses for heartbeat_report in ledger.beats] == [known, known, ()]
     (claim,) = child_state.accounting.claims()
     assert claim.priority == 7
     child_state.accounting.put_back("s", 0)
     child_session.renew(ledger, child_state, 0)
-    assert ledger.beats[-1].pays == ()  # What lies idle is as it was.
+    assert ledger.beats[-1].lease_uses == ()  # What lies idle is as it was.

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from federation.errors import QuotaExceeded
-from federation.leases import ROWS_MAX, Granted, HeartbeatReport, Kept, Lease, LedgerResponse, QuotaDemand, Session, TargetUpdate
+from federation.leases import ROWS_MAX, Granted, HeartbeatReport, Lease, LeaseAck, LedgerResponse, QuotaDemand, Session, TargetUpdate
 from federation.manual_mesh import ManualMesh
 from federation.planning.seat import PlannerSeat
 from federation.quota.policies import OnQuotaReduction, QueueSettings, Rules, StandingOrders, Stop
@@ -57,7 +57,7 @@ class Mesh:
     def hear(self, response: LedgerResponse) -> None:
         self.leases.update({lease.tenant: lease for lease in response.leases})
 
-    def heartbeat(self, *demands: QuotaDemand, acks: tuple[Kept, ...] = ()) -> None:
+    def heartbeat(self, *demands: QuotaDemand, acks: tuple[LeaseAck, ...] = ()) -> None:
         self.beats += 1
         self.hear(self.store.heartbeat(self.session, self.record, HeartbeatReport(number=self.beats, acks=acks, demands=demands)))
 
@@ -73,9 +73,11 @@ class Mesh:
     def held(self, tenant: TenantPath) -> int:
         return self.leases[tenant].held["gpu"] // GPU["gpu"] if tenant in self.leases else 0
 
-    def obey(self) -> tuple[Kept, ...]:
+    def obey(self) -> tuple[LeaseAck, ...]:
         """Acknowledge every target."""
-        return tuple(Kept(tenant=lease.tenant, flavor=A100, version=lease.version, amounts=lease.target) for lease in self.leases.values())
+        return tuple(
+            LeaseAck(tenant=lease.tenant, flavor=A100, version=lease.version, amounts=lease.target) for lease in self.leases.values()
+        )
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from federation.dispatch import Claim
 from federation.errors import BatchTooLarge
-from federation.leases import HeartbeatReport, Kept, Lease, QuotaDemand, Session
+from federation.leases import HeartbeatReport, Lease, LeaseAck, QuotaDemand, Session
 from federation.link import (
     ACQUIRE,
     CLAIM,
@@ -51,7 +51,7 @@ WANT = QuotaDemand(tenant=TenantPath("acme"), flavor=CPU, slot=ONE)
 LEASE = Lease(tenant=TenantPath("acme"), mesh=EAST, flavor=CPU, held=ONE, target=ONE, token=7, version=8)
 CLAIMED = Claim(stage=StageId("s"), mesh=EAST, incarnation=5, token=9)
 HEARTBEAT_REPORT = HeartbeatReport(
-    number=1, acks=(Kept(tenant=TenantPath("acme"), flavor=CPU, version=8, amounts=ONE),), demands=(WANT,), claims=(LEASE,)
+    number=1, acks=(LeaseAck(tenant=TenantPath("acme"), flavor=CPU, version=8, amounts=ONE),), demands=(WANT,), claims=(LEASE,)
 )
 FAILED = NodeFailed(
     stage=StageId("s"), node="n", attempt=1, started_ms=1, finished_ms=2,
@@ -192,7 +192,7 @@ def test_no_other_cursor_than_one_of_a_mailbox_is_taken(cursor):
 def test_no_version_is_negative():
     for verb, asked in (
         (ACQUIRE, Acquire(session=SESSION, demands=(replace(WANT, version=-1),))),
-        (RELEASE, Release(session=SESSION, parts=(Kept(tenant=TenantPath("acme"), flavor=CPU, version=-1, amounts=ONE),))),
+        (RELEASE, Release(session=SESSION, parts=(LeaseAck(tenant=TenantPath("acme"), flavor=CPU, version=-1, amounts=ONE),))),
     ):
         with pytest.raises(MalformedCall, match="version"):
             read_call(verb, encode(asked), EAST)
