@@ -21,7 +21,7 @@ from benchmarks.measuring import WALL, Result, Sample, result_of
 from benchmarks.work import moment_ms, wait_for_file
 from dag.store.client_access import Access
 from dag.store.remote import Client, Run
-from federation.leases import Chapter
+from federation.leases import LeaseEvent
 from mesh.ids import TenantPath
 from serve_apps.processes.stores import Stores, open_stores
 
@@ -91,11 +91,13 @@ def _await_start(run: Run) -> None:
 
 def _parts(stores: Stores, begun: float, started: float) -> Sample:
     """Return the duration of each part, from the end of the part before."""
-    chapters = [chapter for chapter in stores.ledger.story(limit=200) if chapter.at_ms >= begun - 1 and chapter.lease is not None]
+    lease_events = [
+        lease_event for lease_event in stores.ledger.history(limit=200) if lease_event.at_ms >= begun - 1 and lease_event.lease is not None
+    ]
     ends = {
-        PLANNED: _first(chapters, _GUEST, "plan"),
-        FREED: _first(chapters, _GUEST, "shrink", "release"),
-        GRANTED: _first(chapters, _OWNER, "grow", "grant"),
+        PLANNED: _first(lease_events, _GUEST, "plan"),
+        FREED: _first(lease_events, _GUEST, "shrink", "release"),
+        GRANTED: _first(lease_events, _OWNER, "grow", "grant"),
         STARTED: started,
     }
     parts, before = {}, begun
@@ -105,10 +107,10 @@ def _parts(stores: Stores, begun: float, started: float) -> Sample:
     return parts
 
 
-def _first(chapters: list[Chapter], tenant: TenantPath, *verbs: str) -> float:
+def _first(lease_events: list[LeaseEvent], tenant: TenantPath, *verbs: str) -> float:
     """Return the time of the first such change of a lease of the tenant; several verbs can make a change."""
     return next(
-        float(chapter.at_ms)
-        for chapter in chapters
-        if chapter.lease and chapter.lease.tenant == tenant and not set(verbs).isdisjoint(chapter.verb.split(","))
+        float(lease_event.at_ms)
+        for lease_event in lease_events
+        if lease_event.lease and lease_event.lease.tenant == tenant and not set(verbs).isdisjoint(lease_event.verb.split(","))
     )

@@ -292,7 +292,7 @@ def merged_target(now: int, before: int, target: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chapter:
+class LeaseEvent:
     """One change of a lease in the log."""
 
     at_ms: int  #: On the server's clock.
@@ -431,5 +431,7 @@ class LeaseLedger(Protocol):
     def audit(self) -> tuple[Mismatch, ...]:
         """Return nodes whose sums differ from those of their leases. A mismatch is an alarm and is never repaired silently."""
 
-    def story(self, mesh: MeshId | None = None, tenants: Collection[TenantPath] | None = None, limit: int = 100) -> tuple[Chapter, ...]:
+    def history(
+        self, mesh: MeshId | None = None, tenants: Collection[TenantPath] | None = None, limit: int = 100
+    ) -> tuple[LeaseEvent, ...]:
         """Return the last changes of leases, oldest first, of one mesh or of some tenants if named. The log keeps 100,000 or more."""

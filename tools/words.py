@@ -33,7 +33,7 @@ NAME_PARTS = {
     "crew": "assignments",
     "roster": "configured_meshes",
     "news": "events",
-    "story": "history",
+    "history": "history",
     "chapter": "lease_event",
     "letters": "notifications",
     "mail": "notifications",

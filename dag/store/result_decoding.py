@@ -48,7 +48,7 @@ def failure_of(run: str, answer: Mapping[str, Any]) -> RunFailed:
     """What `result()` raises for a failed run; the user's own exception is its cause, where its bytes came along."""
     failures = [(_failed_node(failure), failure) for failure in answer["failures"]]
     skipped = tuple(skip["node"] for skip in answer["skipped"])
-    error = RunFailed(_story(run, [node for node, _ in failures], skipped), tuple(node for node, _ in failures), skipped)
+    error = RunFailed(_history(run, [node for node, _ in failures], skipped), tuple(node for node, _ in failures), skipped)
     causes = (_exception(failure) for _, failure in failures)
     error.__cause__ = next((cause for cause in causes if cause is not None), None)
     return error
@@ -97,7 +97,7 @@ def _exception(failure: Mapping[str, Any]) -> BaseException | None:
     return cause if isinstance(cause, BaseException) else None
 
 
-def _story(run: str, failures: Sequence[FailedNode], skipped: Sequence[str]) -> str:
+def _history(run: str, failures: Sequence[FailedNode], skipped: Sequence[str]) -> str:
     described = [f"run {run} failed"]
     for failure in failures:
         where = f" on mesh {failure.mesh}" if failure.mesh else ""

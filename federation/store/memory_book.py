@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from federation.errors import EpochChanged, ForeignLedger, FutureToken, SessionExpired, SessionSuperseded, SessionUnknown
-from federation.leases import Chapter, Lease, LeaseTerms, LedgerResponse, Session
+from federation.leases import Lease, LeaseEvent, LeaseTerms, LedgerResponse, Session
 from federation.store.lease_rows import holder_of
 from federation.store.memory_demands import MemoryDemands
 from federation.store.memory_rows import LeaseKey, Row, Seat, by_field
@@ -64,7 +64,7 @@ class MemoryBook(ABC):
         self._demands = MemoryDemands()
         self._planner: tuple[str, int, int] | None = None  #: Name, token, end of the term.
         self._plans = 0
-        self._log: list[tuple[Chapter, MeshId | None]] = []
+        self._log: list[tuple[LeaseEvent, MeshId | None]] = []
 
     # ---- hooks of the stage queue
 
@@ -127,7 +127,7 @@ class MemoryBook(ABC):
         self._epoch = self._next_token()
         self._learn_since = self._learn_since if self._learn_left() else self._epoch
         self._learn = self._lt + self._terms.learn_ms
-        self._note(Chapter(at_ms=self._clock.wall_ms(), verb="epoch", lease=None, why=why))
+        self._note(LeaseEvent(at_ms=self._clock.wall_ms(), verb="epoch", lease=None, why=why))
 
     def epoch(self) -> int:
         with self._changed:
@@ -207,7 +207,7 @@ class MemoryBook(ABC):
         if self._learn_left():
             self._mark_before_loss(MeshId(holder))
         self._marks[MeshId(holder)] = max(self._marks.get(MeshId(holder), 0), row.version)
-        self._note(Chapter(at_ms=self._clock.wall_ms(), verb=verb, lease=self._lease(mesh, row)))
+        self._note(LeaseEvent(at_ms=self._clock.wall_ms(), verb=verb, lease=self._lease(mesh, row)))
         if row.is_empty:
             self._rows[holder].pop((row.tenant, row.flavor), None)
 
@@ -219,8 +219,8 @@ class MemoryBook(ABC):
             self._before_loss[mesh] = (self._learn_since, mark)
         return mark
 
-    def _note(self, chapter: Chapter) -> None:
-        self._log.append((chapter, chapter.lease.mesh if chapter.lease else None))
+    def _note(self, lease_event: LeaseEvent) -> None:
+        self._log.append((lease_event, lease_event.lease.mesh if lease_event.lease else None))
         del self._log[:-_LOG_KEPT]
 
     def _prune(self, holder: str) -> None:

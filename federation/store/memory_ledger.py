@@ -15,9 +15,9 @@ from federation.errors import LedgerLearning, PlannerSuperseded, QuotaExceeded, 
 from federation.leases import (
     ROWS_MAX,
     Acquired,
-    Chapter,
     Granted,
     LeaseAck,
+    LeaseEvent,
     LeaseRefused,
     LedgerResponse,
     LookAgain,
@@ -270,12 +270,14 @@ class MemoryLedger(MemorySessions):
     @abstractmethod
     def snapshot(self) -> FederationSnapshot: ...
 
-    def story(self, mesh: MeshId | None = None, tenants: Collection[TenantPath] | None = None, limit: int = 100) -> tuple[Chapter, ...]:
+    def history(
+        self, mesh: MeshId | None = None, tenants: Collection[TenantPath] | None = None, limit: int = 100
+    ) -> tuple[LeaseEvent, ...]:
         with self._changed:
             about = [
-                chapter
-                for chapter, of in self._log
-                if chapter.lease is None or (mesh in (None, of) and (tenants is None or chapter.lease.tenant in tenants))
+                lease_event
+                for lease_event, of in self._log
+                if lease_event.lease is None or (mesh in (None, of) and (tenants is None or lease_event.lease.tenant in tenants))
             ]
             return tuple(about[-limit:])
 

@@ -26,12 +26,12 @@ from federation.leases import (
     ROWS_MAX,
     ROWS_SENT_MAX,
     Acquired,
-    Chapter,
     Configured,
     Granted,
     HeartbeatReport,
     Lease,
     LeaseAck,
+    LeaseEvent,
     LeaseRefused,
     LeaseTerms,
     LedgerResponse,
@@ -314,14 +314,16 @@ class RedisLedger:
         """Audit as `LeaseLedger.audit`. `TenantTree` counts, so the scripts do not check themselves."""
         return mismatches(self.snapshot())
 
-    def story(self, mesh: MeshId | None = None, tenants: Collection[TenantPath] | None = None, limit: int = 100) -> tuple[Chapter, ...]:
-        found: list[Chapter] = []
+    def history(
+        self, mesh: MeshId | None = None, tenants: Collection[TenantPath] | None = None, limit: int = 100
+    ) -> tuple[LeaseEvent, ...]:
+        found: list[LeaseEvent] = []
         before = "+"
         while len(found) < limit:
             with redis_answers("read the log of leases"):
                 page = cast(list[tuple[bytes, dict[bytes, bytes]]], self._client.xrevrange(self._keys.lease_log, max=before, count=_PAGE))
-            chapters = (chapter for entry, fields in page for chapter in reversed(_chapters(entry, fields)))
-            found.extend(chapter for chapter in chapters if _is_about(chapter, mesh, tenants))
+            lease_events = (lease_event for entry, fields in page for lease_event in reversed(_lease_events(entry, fields)))
+            found.extend(lease_event for lease_event in lease_events if _is_about(lease_event, mesh, tenants))
             if len(page) < _PAGE:
                 break
             before = f"({page[-1][0].decode()}"
@@ -411,21 +413,21 @@ def _granted(answer: str) -> Granted:
     return Granted(slots=int(answer.removeprefix(_GRANTED)))
 
 
-def _chapters(entry: bytes, fields: dict[bytes, bytes]) -> list[Chapter]:
+def _lease_events(entry: bytes, fields: dict[bytes, bytes]) -> list[LeaseEvent]:
     """Return the changes of one call, in order; or the beginning of an epoch."""
     response = _texts(fields)
     at_ms = int(entry.partition(b"-")[0])
     if "verb" in response:
-        return [Chapter(at_ms=at_ms, verb=response["verb"], lease=None, why=response.get("why", ""))]
-    chapters = []
+        return [LeaseEvent(at_ms=at_ms, verb=response["verb"], lease=None, why=response.get("why", ""))]
+    lease_events = []
     for change in response["changes"].splitlines():
         verb, holder, tenant, flavor, row = change.split(SEPARATOR, 4)
-        chapters.append(Chapter(at_ms=at_ms, verb=verb, lease=lease_of(holder_of(holder)[0], tenant, flavor, row)))
-    return chapters
+        lease_events.append(LeaseEvent(at_ms=at_ms, verb=verb, lease=lease_of(holder_of(holder)[0], tenant, flavor, row)))
+    return lease_events
 
 
-def _is_about(chapter: Chapter, mesh: MeshId | None, tenants: Collection[TenantPath] | None) -> bool:
-    lease = chapter.lease
+def _is_about(lease_event: LeaseEvent, mesh: MeshId | None, tenants: Collection[TenantPath] | None) -> bool:
+    lease = lease_event.lease
     return lease is None or ((mesh is None or lease.mesh == mesh) and (tenants is None or lease.tenant in tenants))
 
 

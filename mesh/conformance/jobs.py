@@ -41,7 +41,7 @@ from mesh.resources import ResourceSet
 
 
 @dataclass(slots=True)
-class _Story:
+class _Timeline:
     """One job, and the stages that it passed."""
 
     spec: JobSpec
@@ -73,20 +73,20 @@ class _Story:
 def run_job(case: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the decisions after each step, the stages passed, and the job after the last step."""
     with Fields(case["given"], "given") as given:
-        story = _Story(read_job(given.take("job")))
-    first = story.take(JobSubmitted(at_ms=0, spec=story.spec))
-    answers = answer_all(_VERBS, story, case)
-    job = story.job
+        timeline = _Timeline(read_job(given.take("job")))
+    first = timeline.take(JobSubmitted(at_ms=0, spec=timeline.spec))
+    answers = answer_all(_VERBS, timeline, case)
+    job = timeline.job
     return {
         "first": first,
         "answers": answers,
-        "stages": story.stages,
+        "stages": timeline.stages,
         "schedule_state": job.schedule_state.value,
         "reason": None if job.reason is None else job.reason.value,
         "detail": job.detail,
         "members": {str(member): record.state.value for member, record in job.members.items()},
         "attempts": {str(member): record.attempt for member, record in job.members.items()},
-        "wrong": story.wrong,
+        "wrong": timeline.wrong,
     }
 
 
@@ -154,41 +154,41 @@ def _words(decision: JobDecision) -> str:
 # -- steps of a job ----------------------------------------------------------------------------------------------------
 
 
-def _allocated(story: _Story, places: Mapping[str, str], fields: Fields) -> list[str]:
+def _allocated(timeline: _Timeline, places: Mapping[str, str], fields: Fields) -> list[str]:
     found = Allocation(
-        job=story.spec.job,
-        incarnation=fields.take("incarnation", story.job.incarnation),
+        job=timeline.spec.job,
+        incarnation=fields.take("incarnation", timeline.job.incarnation),
         schedule_state=ScheduleState(fields.take("state", ScheduleState.SCHEDULED_SUCCEED.value)),
-        places=tuple(MemberPlacement(story.member(name), NodeName(node)) for name, node in places.items()),
+        places=tuple(MemberPlacement(timeline.member(name), NodeName(node)) for name, node in places.items()),
     )
-    return story.take(MembersAllocated(at_ms=story.at_ms, allocation=found))
+    return timeline.take(MembersAllocated(at_ms=timeline.at_ms, allocation=found))
 
 
-def _of_member(kind: type[MemberEvent], **result: str) -> Callable[[_Story, Any, Fields], list[str]]:
-    def take(story: _Story, name: str, fields: Fields) -> list[str]:
-        member = story.member(name)
-        attempt = fields.take("attempt", story.job.members[member].attempt)
+def _of_member(kind: type[MemberEvent], **result: str) -> Callable[[_Timeline, Any, Fields], list[str]]:
+    def take(timeline: _Timeline, name: str, fields: Fields) -> list[str]:
+        member = timeline.member(name)
+        attempt = fields.take("attempt", timeline.job.members[member].attempt)
         more = {key: fields.take(key, usual) for key, usual in result.items()}
-        return story.take(kind(at_ms=story.at_ms, job=story.spec.job, member=member, attempt=attempt, **more))
+        return timeline.take(kind(at_ms=timeline.at_ms, job=timeline.spec.job, member=member, attempt=attempt, **more))
 
     return take
 
 
-def _waited(story: _Story, duration_ms: int, _: Fields) -> list[str]:
-    story.at_ms += duration_ms
-    return story.take(JobsTicked(at_ms=story.at_ms))
+def _waited(timeline: _Timeline, duration_ms: int, _: Fields) -> list[str]:
+    timeline.at_ms += duration_ms
+    return timeline.take(JobsTicked(at_ms=timeline.at_ms))
 
 
-_VERBS: Verbs[_Story] = {
+_VERBS: Verbs[_Timeline] = {
     "waited": _waited,
-    "submitted": lambda story, changed, _: story.take(JobSubmitted(at_ms=story.at_ms, spec=read_job(changed))),
+    "submitted": lambda timeline, changed, _: timeline.take(JobSubmitted(at_ms=timeline.at_ms, spec=read_job(changed))),
     "allocated": _allocated,
     "started": _of_member(MemberStarted, address=""),
     "succeeded": _of_member(MemberSucceeded),
     "failed": _of_member(MemberFailed, detail="it raised"),
     "lost": _of_member(MemberLost, detail="its node is gone"),
     "stopped": _of_member(MemberStopped),
-    "node_gone": lambda story, node, _: story.take(NodeGone(at_ms=story.at_ms, node=NodeName(node))),
-    "terminated": lambda story, _, __: story.take(JobTerminated(at_ms=story.at_ms, job=story.spec.job)),
-    "rescheduled": lambda story, why, _: story.take(JobRescheduled(at_ms=story.at_ms, job=story.spec.job, detail=why)),
+    "node_gone": lambda timeline, node, _: timeline.take(NodeGone(at_ms=timeline.at_ms, node=NodeName(node))),
+    "terminated": lambda timeline, _, __: timeline.take(JobTerminated(at_ms=timeline.at_ms, job=timeline.spec.job)),
+    "rescheduled": lambda timeline, why, _: timeline.take(JobRescheduled(at_ms=timeline.at_ms, job=timeline.spec.job, detail=why)),
 }

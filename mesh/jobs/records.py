@@ -137,7 +137,7 @@ class JobRecord:
             IllegalTransition: The table has no such transition.
         """
         if stage not in STAGE_TRANSITIONS[self.stage]:
-            raise IllegalTransition(f"job {self.job} cannot go from {self.stage.value} to {stage.value}; {self._story()}")
+            raise IllegalTransition(f"job {self.job} cannot go from {self.stage.value} to {stage.value}; {self._past()}")
         self.stage, self.since_ms = stage, at_ms
 
     def judge(self) -> None:
@@ -161,7 +161,7 @@ class JobRecord:
             IllegalTransition: The table has no such transition.
         """
         if state is not self.schedule_state and state not in SCHEDULE_TRANSITIONS[self.schedule_state]:
-            raise IllegalTransition(f"job {self.job} cannot go from {self.schedule_state.value} to {state.value}; {self._story()}")
+            raise IllegalTransition(f"job {self.job} cannot go from {self.schedule_state.value} to {state.value}; {self._past()}")
         self.schedule_state = state
 
     def snapshot(self) -> JobSnapshot:
@@ -178,7 +178,7 @@ class JobRecord:
             done=sum(record.state is MemberState.SUCCEEDED for record in self.workers),
         )
 
-    def _story(self) -> str:
+    def _past(self) -> str:
         reported = ", ".join(f"{record.member} {record.state.value} (attempt {record.attempt})" for record in self.records)
         return f"its members: {reported}"
 

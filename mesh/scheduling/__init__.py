@@ -35,7 +35,7 @@ Placement groups:
 
 Observability:
 
-    explaining    why, where and how long a task waits                stories     history of each task
+    explaining    why, where and how long a task waits                task_history  history of each task
     metrics       metrics computed from events and decisions          figures     the six target metrics and their targets
     anomalies     metrics outside their usual band                    tuning      adjust settings when targets are missed
 """

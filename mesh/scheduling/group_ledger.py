@@ -301,8 +301,8 @@ class GroupLedger:
     def _expect(self, group: GroupId, happens: str, *states: GroupState) -> GroupRecord:
         record = self.record(group)
         if record.state not in states:
-            story = f"{record.layer.value} of pool {record.pool}, last with {record.last_holder}"
-            raise IllegalTransition(f"placement group {group} ({story}) is {record.state.value} and {happens}")
+            past = f"{record.layer.value} of pool {record.pool}, last with {record.last_holder}"
+            raise IllegalTransition(f"placement group {group} ({past}) is {record.state.value} and {happens}")
         return record
 
     def _refuse_second(self, task: TaskId | None) -> None:

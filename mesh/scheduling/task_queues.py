@@ -21,7 +21,7 @@ from mesh.scheduling.tasks import TRANSITIONS, TaskState
 Of = TypeVar("Of", JobId, AgentId)
 
 #: Number of past states kept per task; a task that is retried for ever must not grow.
-STORY_LENGTH_MAX = 8
+HISTORY_LENGTH_MAX = 8
 
 
 class TaskQueue:
@@ -133,7 +133,7 @@ class _Kept:
     resources: ResourceSet
     job: JobId | None
     agent: AgentId | None
-    story: tuple[TaskState, ...]  #: Latest states, the current one last.
+    past: tuple[TaskState, ...]  #: Latest states, the current one last.
 
 
 #: One history per first state, shared by all tasks without a past.
@@ -200,7 +200,7 @@ class SchedulingQueues:
             raise IllegalTransition(f"{task} cannot become {to.value}: {self._described(task)}")
         self._queues[kept.state].remove(task)
         kept.state = to
-        kept.story = (*kept.story[1 - STORY_LENGTH_MAX :], to)
+        kept.past = (*kept.past[1 - HISTORY_LENGTH_MAX :], to)
         self._queues[to].add(task, kept.resources)
 
     def remove(self, task: TaskId) -> TaskState | None:
@@ -277,7 +277,7 @@ class SchedulingQueues:
         return found
 
     def _described(self, task: TaskId) -> str:
-        return f"states so far: {' > '.join(state.value for state in self._tasks[task].story)}"
+        return f"states so far: {' > '.join(state.value for state in self._tasks[task].past)}"
 
 
 def _capped_sum(one: ResourceSet, other: ResourceSet) -> ResourceSet:

@@ -34,13 +34,13 @@ from serve_apps.requests.access import EVERYBODY, reaches, tops
 from serve_apps.requests.auth import Principal
 from serve_apps.requests.dependencies import Dependencies
 from serve_apps.schemas.explanations import RunExplanation, StageExplanation
+from serve_apps.schemas.history import HistoryView
 from serve_apps.schemas.plans import PlanView
 from serve_apps.schemas.queues import QueueView
-from serve_apps.schemas.stories import StoryView
 from serve_apps.views.waiting import (
     Waiting,
-    chapter_view,
     kept_back_views,
+    lease_event_view,
     plan_view,
     run_explanation,
     stage_explanation,
@@ -51,7 +51,7 @@ from serve_apps.views.waiting import (
 #: Runs per tenant that are searched for unsent nodes and for work that counts towards a running limit.
 RUNS_MAX = 1_000
 #: Lease events that are searched if no tenant is named.
-CHAPTERS_MAX = 5_000
+LEASE_EVENTS_MAX = 5_000
 #: Most stages of a dry run that are explained one by one; a larger graph gets no explanations.
 STAGES_MAX = 100
 
@@ -125,8 +125,8 @@ def explain_stage(ports: Dependencies, principal: Principal, record: RunRecord, 
     snapshot, queues = _look(ports)
     orders, running = ports.orders.in_force(), partial(_running_of, ports)
     outlook = Outlooks(snapshot, orders, queues, ports.costs, ports.queue.ages(), running).of(kept.stage)
-    story = [event for event in ports.runs.events(record.run, 0, 10_000) if event.kind == "stage" and event.stage == kept.stage]
-    return stage_explanation(record, kept, _slots_of(record)[kept.stage], outlook, partial(reaches, principal), story)
+    history = [event for event in ports.runs.events(record.run, 0, 10_000) if event.kind == "stage" and event.stage == kept.stage]
+    return stage_explanation(record, kept, _slots_of(record)[kept.stage], outlook, partial(reaches, principal), history)
 
 
 def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView:
@@ -167,9 +167,9 @@ def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView
     return plan_view(record, rehearsal, reported, allowed, partial(reaches, principal), snapshot.at_ms)
 
 
-def tell_story(
+def lease_history(
     ports: Dependencies, principal: Principal, *, tenant: TenantPath | None, mesh: MeshId | None, flavor: str | None, limit: int
-) -> StoryView:
+) -> HistoryView:
     """Return the last lease events within reach, oldest first; for a tenant, with those of the tenants below it.
 
     Raises:
@@ -180,15 +180,15 @@ def tell_story(
     of = {path for path in tree.tenants if tree.is_within(path, tenant)} | {tenant} if tenant is not None else None
     if tenant is not None and not reaches(principal, tenant):
         check_reach(principal, tenant, tree.tenants)
-    chapters = ports.ledger.story(mesh, of, CHAPTERS_MAX)
+    lease_events = ports.ledger.history(mesh, of, LEASE_EVENTS_MAX)
     reported = [
-        chapter
-        for chapter in chapters
-        if chapter.lease is None or (reaches(principal, chapter.lease.tenant) and flavor in (None, chapter.lease.flavor))
+        lease_event
+        for lease_event in lease_events
+        if lease_event.lease is None or (reaches(principal, lease_event.lease.tenant) and flavor in (None, lease_event.lease.flavor))
     ]
-    if tenant is not None and not any(chapter.lease for chapter in chapters):
+    if tenant is not None and not any(lease_event.lease for lease_event in lease_events):
         check_reach(principal, tenant, tree.tenants)  # A tenant removed from the tree still has its history.
-    return StoryView(chapters=[chapter_view(chapter) for chapter in reported[-limit:]])
+    return HistoryView(lease_events=[lease_event_view(lease_event) for lease_event in reported[-limit:]])
 
 
 def _look(ports: Dependencies) -> tuple[FederationSnapshot, Queues]:

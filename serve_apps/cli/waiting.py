@@ -9,18 +9,18 @@ import typer
 
 from mesh.clock import SystemClock
 from serve_apps.cli.session import AddressOption, JsonOption, open_session
-from serve_apps.cli.waiting_render import explanation_picture, leases_table, queue_picture, stage_picture, story_table
+from serve_apps.cli.waiting_render import explanation_picture, history_table, leases_table, queue_picture, stage_picture
 from serve_apps.schemas.explanations import RunExplanation, StageExplanation
+from serve_apps.schemas.history import HistoryView
 from serve_apps.schemas.leases import LeasesView
 from serve_apps.schemas.queues import QueueView
-from serve_apps.schemas.stories import StoryView
 
 
 def register(app: typer.Typer) -> None:
     app.command()(queue)
     app.command()(explain)
     app.command()(leases)
-    app.command()(story)
+    app.command()(history)
 
 
 def queue(
@@ -75,7 +75,7 @@ def leases(address: AddressOption = None, as_json: JsonOption = False) -> None:
         session.console.print(leases_table(view))
 
 
-def story(
+def history(
     tenant: Annotated[
         str | None, typer.Argument(help="Only leases of this tenant and the tenants below it. Default: all.", metavar="TENANT")
     ] = None,
@@ -88,8 +88,8 @@ def story(
     """Show the history of leases: grants, new targets, shrinks, expiries and ends."""
     session = open_session(address, as_json=as_json)
     asked = {"tenant": tenant, "mesh": mesh, "flavor": flavor, "limit": limit}
-    view = session.view(StoryView, "/v1/leases/history", asked)
+    view = session.view(HistoryView, "/v1/leases/history", asked)
     if as_json:
         session.print_json_view(view)
     else:
-        session.console.print(story_table(view))
+        session.console.print(history_table(view))

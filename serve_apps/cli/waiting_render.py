@@ -13,12 +13,12 @@ from mesh.reasons import PASSING, Reason
 from serve_apps.cli.output import RoomyTable, Text
 from serve_apps.cli.render import clock_time, duration, slots_in_words, state_text
 from serve_apps.schemas.explanations import RunExplanation, StageExplanation
+from serve_apps.schemas.history import HistoryView, LeaseEventView
 from serve_apps.schemas.leases import LeasesView
 from serve_apps.schemas.plans import PlannedStageView, PlanView
 from serve_apps.schemas.quantities import Quantity
 from serve_apps.schemas.queues import ChangeView, KeptBackView, QueueView, UnmetView, VictimView, WaitingView
 from serve_apps.schemas.runs import BlockedView
-from serve_apps.schemas.stories import ChapterView, StoryView
 
 _PASSING = frozenset(reason.value for reason in PASSING)
 #: Reasons for preemption without a fault; the work runs again.
@@ -93,7 +93,7 @@ def stage_picture(view: StageExplanation, now_ms: int) -> RenderableType:
         parts += [Text(), _if("it would start", described), *described]
     if view.victims:
         parts += [Text(), Text("what it would preempt", style="bold"), _givers_table(view.victims)]
-    if view.story:
+    if view.history:
         parts += [Text(), Text("history", style="bold"), _events_table(view)]
     return Group(*parts)
 
@@ -156,9 +156,9 @@ def leases_table(view: LeasesView) -> RenderableType:
     return table
 
 
-def story_table(view: StoryView) -> RenderableType:
+def history_table(view: HistoryView) -> RenderableType:
     """Render `schedulemesh history`."""
-    if not view.chapters:
+    if not view.lease_events:
         return Text("no history of leases that this key covers")
     table = RoomyTable(box=None, pad_edge=False, header_style="bold")
     table.add_column("at", no_wrap=True)
@@ -168,8 +168,8 @@ def story_table(view: StoryView) -> RenderableType:
     table.add_column("flavor", overflow="ellipsis", no_wrap=True, max_width=12)
     table.add_column("held", overflow="fold", max_width=14)
     table.add_column("target", overflow="fold", max_width=14)
-    for chapter in view.chapters:
-        table.add_row(*_chapter_cells(chapter))
+    for lease_event in view.lease_events:
+        table.add_row(*_lease_event_cells(lease_event))
     return table
 
 
@@ -276,22 +276,22 @@ def _events_table(view: StageExplanation) -> RenderableType:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold", ratio=1)
-    for event in view.story:
+    for event in view.history:
         described = ": ".join(part for part in (event.reason, event.detail) if part)
         table.add_row(clock_time(event.at_ms), state_text(event.after), Text(described))
     return Padding(table, (0, 0, 0, 2), expand=False)
 
 
-def _chapter_cells(chapter: ChapterView) -> tuple[RenderableType, ...]:
-    what = f"{chapter.verb} ({chapter.why})" if chapter.why else chapter.verb
+def _lease_event_cells(lease_event: LeaseEventView) -> tuple[RenderableType, ...]:
+    what = f"{lease_event.verb} ({lease_event.why})" if lease_event.why else lease_event.verb
     return (
-        clock_time(chapter.at_ms),
+        clock_time(lease_event.at_ms),
         Text(what),
-        Text(chapter.tenant or ""),
-        Text(chapter.mesh or ""),
-        Text(chapter.flavor or ""),
-        _amounts(chapter.held) if chapter.lease else "",
-        _move(chapter.held, chapter.target) if chapter.lease else Text(),
+        Text(lease_event.tenant or ""),
+        Text(lease_event.mesh or ""),
+        Text(lease_event.flavor or ""),
+        _amounts(lease_event.held) if lease_event.lease else "",
+        _move(lease_event.held, lease_event.target) if lease_event.lease else Text(),
     )
 
 

@@ -53,8 +53,8 @@ class Observed:
             await self._app(scope, receive, noted)
         except Exception as broken:  # last resort: the caller gets a response without a stack trace, the log gets the stack trace
             # The stack trace as text: a logger's own rendering may print local variables, and keys are among them.
-            story = "".join(traceback.format_exception(broken))
-            log.error("request failed", request_id=request_id, path=scope["path"], story=story)  # noqa: TRY400  see above
+            context = "".join(traceback.format_exception(broken))
+            log.error("request failed", request_id=request_id, path=scope["path"], context=context)  # noqa: TRY400  see above
             if status:
                 raise  # The response has begun; only a broken connection shows that it is incomplete.
             await _internal(broken, request_id)(scope, receive, noted)

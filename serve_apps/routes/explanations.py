@@ -9,17 +9,17 @@ from starlette.concurrency import run_in_threadpool
 
 from federation.quota.policies import Stop
 from mesh.ids import MeshId, TenantPath
-from serve_apps.answers.explaining import explain_queue, explain_run, explain_stage, plan_run, tell_story
+from serve_apps.answers.explaining import explain_queue, explain_run, explain_stage, lease_history, plan_run
 from serve_apps.answers.stopping import resume_tenant, stop_tenant
 from serve_apps.requests.access import Asking, looking, record_within
 from serve_apps.requests.dependencies import Ports
 from serve_apps.requests.described import refused
 from serve_apps.routes.runs import PAGE_MAX, SPEC_BODY, RunPath, expect_json
 from serve_apps.schemas.explanations import RunExplanation, StageExplanation
+from serve_apps.schemas.history import HistoryView
 from serve_apps.schemas.plans import PlanView
 from serve_apps.schemas.queues import QueueView
 from serve_apps.schemas.stops import StopRequest, StopView
-from serve_apps.schemas.stories import StoryView
 from serve_apps.views.federation import stop_view
 
 router = APIRouter(prefix="/v1", tags=["explaining"], dependencies=[Depends(looking)])
@@ -41,7 +41,7 @@ def show_queue(tenant: TenantPathParameter, ports: Ports, principal: Asking, lim
 
 
 @router.get("/leases/history", responses=refused(403))
-def show_story(
+def show_history(
     ports: Ports,
     principal: Asking,
     tenant: Annotated[
@@ -50,10 +50,10 @@ def show_story(
     mesh: Annotated[str | None, Query(description="Only leases of this mesh.")] = None,
     flavor: Annotated[str | None, Query(description="Only leases of this flavor.")] = None,
     limit: Annotated[int, Query(ge=1, le=PAGE_MAX, description="At most this many, the latest.")] = 100,
-) -> StoryView:
+) -> HistoryView:
     """Show the history of leases: grants, new targets, shrinks, expiries and ends."""
     of = TenantPath(tenant) if tenant is not None else None
-    return tell_story(ports, principal, tenant=of, mesh=MeshId(mesh) if mesh is not None else None, flavor=flavor, limit=limit)
+    return lease_history(ports, principal, tenant=of, mesh=MeshId(mesh) if mesh is not None else None, flavor=flavor, limit=limit)
 
 
 @router.get("/runs/{run_id}/explain", responses=refused(404))

@@ -1,7 +1,7 @@
 """Shapes of HTTP responses and small requests, one file per resource. `/docs` shows them.
 
     runs     with stages              nodes    of a run           events        of a run             results  of a run
-    tenants  with their quota         meshes   and their pools    leases        held now             stories  of leases
+    tenants  with their quota         meshes   and their pools    leases        held now             history  of leases
     queues   waiting work             plans    dry runs           explanations  why work waits       stops    of tenants
     audits   of the stores            health   of a gateway       dead_letters  failed for good      errors   error bodies
     view     shared by all            quantities  amounts

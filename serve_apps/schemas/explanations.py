@@ -42,7 +42,7 @@ class StageExplanation(View):
         default=0, description="How long the work that must end first has overrun its estimate; `start_ms` is then null."
     )
     victims: list[VictimView] = Field(default=[], description="Preemptions that its mesh or the planner would choose for the stage.")
-    story: list[EventView] = Field(default=[], description="History of the stage; only if one stage is requested.")
+    history: list[EventView] = Field(default=[], description="History of the stage; only if one stage is requested.")
 
 
 class RunExplanation(View):

@@ -15,7 +15,7 @@ from dag.runs import NodeRecord, RunEvent, RunRecord, RunSummary, StageRecord
 from dag.states import NodeState, StageState
 from federation.dispatch import QueuedStage
 from federation.explaining.answers import LeaseVictim, Outlook
-from federation.leases import Chapter
+from federation.leases import LeaseEvent
 from federation.planning.values import Unmet
 from federation.quota.explain import Change
 from federation.quota.starts import Allowance
@@ -24,9 +24,9 @@ from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from serve_apps.looks.waits import detail_of, words_of
 from serve_apps.schemas.explanations import RunExplanation, StageExplanation
+from serve_apps.schemas.history import LeaseEventView
 from serve_apps.schemas.plans import PlannedStageView, PlanView
 from serve_apps.schemas.queues import ChangeView, KeptBackView, UnmetView, VictimView, WaitingView
-from serve_apps.schemas.stories import ChapterView
 from serve_apps.views.federation import Within, quantities, quantity
 from serve_apps.views.runs import BLOCKED_NAMED, blocked_of, event_view
 
@@ -122,7 +122,7 @@ def victim_view(one: LeaseVictim, within: Within) -> VictimView:
 
 
 def stage_explanation(
-    record: RunRecord, stage: StageRecord, slot: ResourceSet, outlook: Outlook | None, within: Within, story: Iterable[RunEvent] = ()
+    record: RunRecord, stage: StageRecord, slot: ResourceSet, outlook: Outlook | None, within: Within, history: Iterable[RunEvent] = ()
 ) -> StageExplanation:
     reason, detail = _why(record, stage, outlook)
     return StageExplanation(
@@ -145,7 +145,7 @@ def stage_explanation(
         start_ms=outlook.start_ms if outlook is not None else None,
         overdue_ms=outlook.overdue_ms if outlook is not None else 0,
         victims=[victim_view(one, within) for one in outlook.victims] if outlook is not None else [],
-        story=[event_view(event) for event in story],
+        history=[event_view(event) for event in history],
     )
 
 
@@ -183,14 +183,14 @@ def plan_view(
     )
 
 
-def chapter_view(chapter: Chapter) -> ChapterView:
-    lease = chapter.lease
+def lease_event_view(lease_event: LeaseEvent) -> LeaseEventView:
+    lease = lease_event.lease
     if lease is None:
-        return ChapterView(at_ms=chapter.at_ms, verb=chapter.verb, why=chapter.why, lease=None)
-    return ChapterView(
-        at_ms=chapter.at_ms,
-        verb=chapter.verb,
-        why=chapter.why,
+        return LeaseEventView(at_ms=lease_event.at_ms, verb=lease_event.verb, why=lease_event.why, lease=None)
+    return LeaseEventView(
+        at_ms=lease_event.at_ms,
+        verb=lease_event.verb,
+        why=lease_event.why,
         lease=lease.lease,
         tenant=lease.tenant,
         mesh=lease.mesh,

@@ -197,7 +197,7 @@ def test_a_dead_clusters_quota_is_back_when_its_time_is_over_and_its_work_runs_e
     assert cpus(stores) == {OWNER: ["north"], GUEST: [dead]}  # Charged still, and all there is: its work has to wait for that.
     eventually(lambda: _assert_attempts(tmp_path, "moved", 2))
     assert cpus(stores) == {OWNER: ["north"], GUEST: [heir]}
-    (expired,) = [chapter for chapter in stores.ledger.story(mesh=MeshId(dead)) if chapter.verb == "expire"]
+    (expired,) = [lease_event for lease_event in stores.ledger.history(mesh=MeshId(dead)) if lease_event.verb == "expire"]
     assert expired.at_ms - killed_ms <= TERMS.ttl_ms + TERMS.grace_ms + SWEEP_MS_MAX
     open_gate(tmp_path, "mine", "moved")
     assert (mine.result(LIMIT_S), run.result(LIMIT_S)) == ("mine", "moved")

@@ -172,7 +172,7 @@ def test_fault_39_a_borrower_does_not_give_way(make_bed: Callable[..., Bed], row
 
     eventually(is_served, PATIENCE_S)
     assert bed.held("deaf") == 2
-    assert {chapter.lease.mesh for chapter in bed.ledger.story() if chapter.verb == "cut" and chapter.lease} == {"deaf"}
+    assert {lease_event.lease.mesh for lease_event in bed.ledger.history() if lease_event.verb == "cut" and lease_event.lease} == {"deaf"}
     borrower.leave()
     row.held("what it had borrowed was cut when its time was over; the claimant was served")
 

@@ -86,7 +86,7 @@ def test_fault_18_the_end_of_the_file_is_lost_with_all_that_was_granted_in_it(br
     bed.submit("east", 2)
     eventually(lambda: bed.held("west") == 2, PATIENCE_S)
     assert bed.ledger.snapshot().learn_ms > 0
-    assert [chapter.verb for chapter in bed.ledger.story() if chapter.lease is not None] == ["restore"]
+    assert [lease_event.verb for lease_event in bed.ledger.history() if lease_event.lease is not None] == ["restore"]
     eventually(lambda: bed.ledger.snapshot().learn_ms == 0, PATIENCE_S)
     eventually(lambda: bed.runs("west") + bed.runs("east") == 2, PATIENCE_S)
     row.held("the mesh's claims brought its leases back before anything was granted")

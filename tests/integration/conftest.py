@@ -128,9 +128,9 @@ def bound_runner(ray_driver: OwnCluster, tmp_path_factory: pytest.TempPathFactor
 
 
 def _story_of(actor: Any, storage: Path) -> Story:
-    story = Story(actor, storage)
-    ray.get(actor.bind.remote(story.tenant, storage.as_uri(), 64 * 1024, "here"))
-    return story
+    task_history = Story(actor, storage)
+    ray.get(actor.bind.remote(task_history.tenant, storage.as_uri(), 64 * 1024, "here"))
+    return task_history
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def story_on_slow_ray(ray_driver: OwnCluster, tmp_path: Path) -> Iterator[Story]
 
 
 @pytest.fixture
-def story(bound_runner: Story, request: pytest.FixtureRequest) -> Iterator[Story]:
+def task_history(bound_runner: Story, request: pytest.FixtureRequest) -> Iterator[Story]:
     yield bound_runner
     bound_runner.messages.clear()
     bound_runner.blobs.clear()

@@ -85,10 +85,10 @@ def wait_in_c(started):
     hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)  # It looks at no signal until it returns.
 
 
-def answer(message, story):
+def answer(message, task_history):
     """The value that a message tells of."""
     assert isinstance(message, NodeSucceeded), message
-    return import_value(message.stored, story.blobs.get(message.stored.sha256))
+    return import_value(message.stored, task_history.blobs.get(message.stored.sha256))
 
 
 def delivered(value, tmp_path, run="other", node="x", limit=64 * 1024):
@@ -99,20 +99,20 @@ def delivered(value, tmp_path, run="other", node="x", limit=64 * 1024):
 # -- values --------------------------------------------------------------------------------------------------------------
 
 
-def test_values_flow_from_task_to_task_and_arguments_of_every_form_arrive(story, task):
-    stage = story.start(
-        task("a", story.function(give), {"$tuple": [1, {"$$ref": "plain"}]}),
+def test_values_flow_from_task_to_task_and_arguments_of_every_form_arrive(task_history, task):
+    stage = task_history.start(
+        task("a", task_history.function(give), {"$tuple": [1, {"$$ref": "plain"}]}),
         task(
             "b",
-            story.function(give),
+            task_history.function(give),
             {"first": REF_A, "part": {"$ref": "a", "path": [1, "$ref"]}, "uri": {"$uri": "s3://x"}},
             inputs=("a",),
         ),
-        task("c", story.function(give), [{"$ref": "b"}, story.argument({3, 4}), REF_A], inputs=("b", "a"), export=True),
+        task("c", task_history.function(give), [{"$ref": "b"}, task_history.argument({3, 4}), REF_A], inputs=("b", "a"), export=True),
         run="flow",
     )
-    reported = story.end(stage)
-    assert answer(reported["c"], story) == [
+    reported = task_history.end(stage)
+    assert answer(reported["c"], task_history) == [
         {"first": (1, {"$ref": "plain"}), "part": "plain", "uri": "s3://x"},
         {3, 4},
         (1, {"$ref": "plain"}),
@@ -121,46 +121,46 @@ def test_values_flow_from_task_to_task_and_arguments_of_every_form_arrive(story,
     assert reported["a"].started_ms <= reported["a"].finished_ms <= reported["b"].finished_ms
 
 
-def test_a_large_pickled_argument_and_a_large_value_pass_whole(story, task):
-    stage = story.start(
-        task("a", story.function(give), story.argument(b"x" * 300_000)),
-        task("b", story.function(len), REF_A, inputs=("a",), export=True),
+def test_a_large_pickled_argument_and_a_large_value_pass_whole(task_history, task):
+    stage = task_history.start(
+        task("a", task_history.function(give), task_history.argument(b"x" * 300_000)),
+        task("b", task_history.function(len), REF_A, inputs=("a",), export=True),
         run="large",
     )
-    assert answer(story.end(stage)["b"], story) == 300_000
+    assert answer(task_history.end(stage)["b"], task_history) == 300_000
 
 
-def test_what_one_reader_does_to_a_value_no_other_sees(story, task):
+def test_what_one_reader_does_to_a_value_no_other_sees(task_history, task):
     def spoil(numbers):
         numbers.clear()
         return len(numbers)
 
-    stage = story.start(
-        task("a", story.function(give), [1, 2, 3]),
-        task("b", story.function(spoil), REF_A, inputs=("a",)),
-        task("c", story.function(len), REF_A, inputs=("a",), after=("b",), export=True),
+    stage = task_history.start(
+        task("a", task_history.function(give), [1, 2, 3]),
+        task("b", task_history.function(spoil), REF_A, inputs=("a",)),
+        task("c", task_history.function(len), REF_A, inputs=("a",), after=("b",), export=True),
         run="spoil",
     )
-    assert answer(story.end(stage)["c"], story) == 3
+    assert answer(task_history.end(stage)["c"], task_history) == 3
 
 
-def test_a_returned_exception_is_a_value(story, task):
-    reported = story.end(story.start(task("a", story.function(return_error), export=True), run="error-value"))
-    value = answer(reported["a"], story)
+def test_a_returned_exception_is_a_value(task_history, task):
+    reported = task_history.end(task_history.start(task("a", task_history.function(return_error), export=True), run="error-value"))
+    value = answer(reported["a"], task_history)
     assert (type(value).__name__, str(value)) == ("Strange", "I am a result")
 
 
-def test_small_values_are_handed_over_and_large_ones_lie_in_the_storage(story, task):
-    stage = story.start(
-        task("small", story.function(give), {"n": [1, 2.5, None, True, "ä"]}, export=True),
-        task("large", story.function(give), story.argument(bytes(200_000)), export=True),
+def test_small_values_are_handed_over_and_large_ones_lie_in_the_storage(task_history, task):
+    stage = task_history.start(
+        task("small", task_history.function(give), {"n": [1, 2.5, None, True, "ä"]}, export=True),
+        task("large", task_history.function(give), task_history.argument(bytes(200_000)), export=True),
         run="export",
     )
-    reported = story.end(stage)
+    reported = task_history.end(stage)
     assert (reported["small"].stored.encoding.value, reported["small"].stored.uri) == ("json", None)
-    assert json.loads(story.blobs[reported["small"].stored.sha256]) == {"n": [1, 2.5, None, True, "ä"]}
-    assert reported["large"].stored.uri.startswith(story.storage.as_uri())
-    assert answer(reported["large"], story) == bytes(200_000)
+    assert json.loads(task_history.blobs[reported["small"].stored.sha256]) == {"n": [1, 2.5, None, True, "ä"]}
+    assert reported["large"].stored.uri.startswith(task_history.storage.as_uri())
+    assert answer(reported["large"], task_history) == bytes(200_000)
 
 
 @pytest.mark.parametrize("leaves", [pytest.param(True, id="when it leaves the mesh"), pytest.param(False, id="when it stays on the mesh")])
@@ -172,14 +172,14 @@ def test_small_values_are_handed_over_and_large_ones_lie_in_the_storage(story, t
         pytest.param(lambda: [ray.put(1)], "ObjectRef", id="a reference of Ray's inside a list"),
     ],
 )
-def test_a_result_that_cannot_be_sent_fails_its_task_alone(story, task, make, named, leaves):
-    stage = story.start(
-        task("bad", story.function(make), export=leaves),
-        task("behind", story.function(give), {"$ref": "bad"}, inputs=("bad",)),
-        task("good", story.function(give), 1),
+def test_a_result_that_cannot_be_sent_fails_its_task_alone(task_history, task, make, named, leaves):
+    stage = task_history.start(
+        task("bad", task_history.function(make), export=leaves),
+        task("behind", task_history.function(give), {"$ref": "bad"}, inputs=("bad",)),
+        task("good", task_history.function(give), 1),
         run=f"bad-{named}-{leaves}",
     )
-    reported = story.end(stage)
+    reported = task_history.end(stage)
     assert reported["bad"].failure.reason is Reason.RESULT_UNSERIALIZABLE
     assert named in reported["bad"].failure.message
     assert isinstance(reported["good"], NodeSucceeded)
@@ -189,43 +189,43 @@ def test_a_result_that_cannot_be_sent_fails_its_task_alone(story, task, make, na
 # -- failures ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_failure_is_told_once_with_the_users_own_traceback_and_what_is_behind_it_is_dropped(story, task):
-    stage = story.start(
-        task("a", story.function(fail), "broken pipe"),
-        task("b", story.function(give), REF_A, inputs=("a",)),
-        task("c", story.function(add), 1, after=("b",)),
-        task("d", story.function(add), 2),
+def test_a_failure_is_told_once_with_the_users_own_traceback_and_what_is_behind_it_is_dropped(task_history, task):
+    stage = task_history.start(
+        task("a", task_history.function(fail), "broken pipe"),
+        task("b", task_history.function(give), REF_A, inputs=("a",)),
+        task("c", task_history.function(add), 1, after=("b",)),
+        task("d", task_history.function(add), 2),
         run="fail",
     )
-    reported = story.end(stage)
+    reported = task_history.end(stage)
     failure = reported["a"].failure
     assert (failure.reason, failure.type_name, failure.message) == (Reason.USER_ERROR, "builtins.ValueError", "broken pipe")
     assert "raise ValueError(text)" in failure.traceback
     assert "execution.py" not in failure.traceback
-    error = pickle.loads(story.blobs[failure.pickled.sha256])  # noqa: S301 - made by this test
+    error = pickle.loads(task_history.blobs[failure.pickled.sha256])  # noqa: S301 - made by this test
     assert (type(error), error.args) == (ValueError, ("broken pipe",))
     assert set(reported) == {"a", "d"}
 
 
-def test_a_failure_names_the_classes_above_its_own(story, task):
+def test_a_failure_names_the_classes_above_its_own(task_history, task):
     def refuse():
         raise ConnectionResetError("again, please")
 
-    reported = story.end(story.start(task("a", story.function(refuse)), run="bases"))["a"].failure
+    reported = task_history.end(task_history.start(task("a", task_history.function(refuse)), run="bases"))["a"].failure
     assert (reported.type_name, reported.bases) == (
         "builtins.ConnectionResetError",
         ("builtins.ConnectionError", "builtins.OSError", "builtins.Exception"),
     )
 
 
-def test_a_worker_leaves_after_as_many_calls_as_it_was_told(story, task):
-    function = story.function(lambda before: (*before, os.getpid()))
+def test_a_worker_leaves_after_as_many_calls_as_it_was_told(task_history, task):
+    function = task_history.function(lambda before: (*before, os.getpid()))
     tasks = [task("n0", function, {"$tuple": []}, ray_options={"max_calls": 1})]
     tasks += [
         task(f"n{place}", function, {"$ref": f"n{place - 1}"}, inputs=(f"n{place - 1}",), export=place == 3, ray_options={"max_calls": 1})
         for place in (1, 2, 3)
     ]
-    pids = answer(story.end(story.start(*tasks, run="max-calls"))["n3"], story)
+    pids = answer(task_history.end(task_history.start(*tasks, run="max-calls"))["n3"], task_history)
     assert len(set(pids)) == 4
 
 
@@ -242,9 +242,9 @@ def init_and_shut_down():
         return value, here, str(refused)
 
 
-def test_a_task_may_call_init_and_shutdown_of_ray(story, task, ray_cluster):
-    reported = story.end(story.start(task("a", story.function(init_and_shut_down), export=True), run="init"))["a"]
-    value, here, refused = answer(reported, story)
+def test_a_task_may_call_init_and_shutdown_of_ray(task_history, task, ray_cluster):
+    reported = task_history.end(task_history.start(task("a", task_history.function(init_and_shut_down), export=True), run="init"))["a"]
+    value, here, refused = answer(reported, task_history)
     assert (value, here.rpartition(":")[2]) == (42, ray_cluster.address.rpartition(":")[2])
     assert "leave the address out" in refused
 
@@ -261,215 +261,221 @@ def test_a_task_may_call_init_and_shutdown_of_ray(story, task, ray_cluster):
         pytest.param(give, {"$oops": 1}, Reason.USER_ERROR, "$oops", id="an argument form that nobody knows"),
     ],
 )
-def test_each_way_to_fail_has_its_reason(story, task, function, arg, reason, words):
-    key = function if isinstance(function, str) else story.function(function)
-    reported = story.end(story.start(task("a", key, arg), task("b", story.function(give), REF_A, inputs=("a",)), run="ways"))
+def test_each_way_to_fail_has_its_reason(task_history, task, function, arg, reason, words):
+    key = function if isinstance(function, str) else task_history.function(function)
+    reported = task_history.end(
+        task_history.start(task("a", key, arg), task("b", task_history.function(give), REF_A, inputs=("a",)), run="ways")
+    )
     assert set(reported) == {"a"}
     assert reported["a"].failure.reason is reason
     assert words in reported["a"].failure.message
 
 
-def test_what_ray_refuses_fails_its_task_alone(story, task):
-    stage = story.start(
-        task("a", story.function(give), 1, ray_options={"no_such_option": 1}),
-        task("b", story.function(give), REF_A, inputs=("a",)),
-        task("c", story.function(give), 1),
+def test_what_ray_refuses_fails_its_task_alone(task_history, task):
+    stage = task_history.start(
+        task("a", task_history.function(give), 1, ray_options={"no_such_option": 1}),
+        task("b", task_history.function(give), REF_A, inputs=("a",)),
+        task("c", task_history.function(give), 1),
         run="refused",
     )
-    reported = story.end(stage)
+    reported = task_history.end(stage)
     assert "no_such_option" in reported["a"].failure.message
     assert set(reported) == {"a", "c"}
 
 
-def test_functions_are_imported_by_name_and_a_remote_function_counts_as_its_own_plain_one(story, task):
-    reported = story.end(
-        story.start(task("a", "call:math:hypot", 3, 4, export=True), task("b", story.function(ray.remote(add)), 1, 2), run="call")
+def test_functions_are_imported_by_name_and_a_remote_function_counts_as_its_own_plain_one(task_history, task):
+    reported = task_history.end(
+        task_history.start(
+            task("a", "call:math:hypot", 3, 4, export=True), task("b", task_history.function(ray.remote(add)), 1, 2), run="call"
+        )
     )
-    assert answer(reported["a"], story) == 5.0
+    assert answer(reported["a"], task_history) == 5.0
     assert isinstance(reported["b"], NodeSucceeded)
 
 
 # -- inputs from outside -------------------------------------------------------------------------------------------------
 
 
-def test_a_late_input_holds_up_only_what_reads_it(story, task, tmp_path):
-    stage = story.start(
-        task("late1", story.function(add), {"$ref": "x"}, 1, inputs=("x",)),
-        task("late2", story.function(add), {"$ref": "late1"}, 1, inputs=("late1",), export=True),
-        task("soon1", story.function(add), 1, 1),
-        task("soon2", story.function(add), {"$ref": "soon1"}, 1, inputs=("soon1",)),
+def test_a_late_input_holds_up_only_what_reads_it(task_history, task, tmp_path):
+    stage = task_history.start(
+        task("late1", task_history.function(add), {"$ref": "x"}, 1, inputs=("x",)),
+        task("late2", task_history.function(add), {"$ref": "late1"}, 1, inputs=("late1",), export=True),
+        task("soon1", task_history.function(add), 1, 1),
+        task("soon2", task_history.function(add), {"$ref": "soon1"}, 1, inputs=("soon1",)),
         run="lanes",
     )
-    story.until(stage, lambda message: isinstance(message, NodeSucceeded) and message.node == "soon2")
-    assert {message.node for message in story.messages[stage]} == {"soon1", "soon2"}
-    story.actor.deliver.remote(stage, "x", *delivered(40, tmp_path))
-    assert answer(story.end(stage)["late2"], story) == 42
+    task_history.until(stage, lambda message: isinstance(message, NodeSucceeded) and message.node == "soon2")
+    assert {message.node for message in task_history.messages[stage]} == {"soon1", "soon2"}
+    task_history.actor.deliver.remote(stage, "x", *delivered(40, tmp_path))
+    assert answer(task_history.end(stage)["late2"], task_history) == 42
 
 
 @pytest.mark.parametrize("limit", [pytest.param(64 * 1024, id="through the control store"), pytest.param(0, id="through a file")])
-def test_an_input_that_is_there_from_the_start_is_brought_in_for_all_readers(story, task, tmp_path, limit):
+def test_an_input_that_is_there_from_the_start_is_brought_in_for_all_readers(task_history, task, tmp_path, limit):
     value = {"pairs": [(1, 2), (3, 4)]}
-    stage = story.start(
-        task("a", story.function(give), {"$ref": "x", "path": ["pairs", 0]}, inputs=("x",), export=True),
-        task("b", story.function(give), {"$ref": "x"}, inputs=("x",), export=True),
+    stage = task_history.start(
+        task("a", task_history.function(give), {"$ref": "x", "path": ["pairs", 0]}, inputs=("x",), export=True),
+        task("b", task_history.function(give), {"$ref": "x"}, inputs=("x",), export=True),
         run=f"inputs-{limit}",
         inputs={"x": delivered(value, tmp_path, limit=limit)},
     )
-    reported = story.end(stage)
-    assert answer(reported["a"], story) == (1, 2)
-    assert answer(reported["b"], story) == value
+    reported = task_history.end(stage)
+    assert answer(reported["a"], task_history) == (1, 2)
+    assert answer(reported["b"], task_history) == value
 
 
 @pytest.mark.parametrize("harm", [pytest.param("removed", id="the file is gone"), pytest.param("altered", id="the file was altered")])
-def test_an_input_that_cannot_be_read_is_told_and_fails_its_readers(story, task, tmp_path, harm):
+def test_an_input_that_cannot_be_read_is_told_and_fails_its_readers(task_history, task, tmp_path, harm):
     stored_json, _ = delivered(list(range(1000)), tmp_path, limit=0)
     file = next(path for path in (tmp_path / "other").iterdir())
     file.unlink() if harm == "removed" else file.write_bytes(b"?" * file.stat().st_size)
-    stage = story.start(
-        task("a", story.function(give), {"$ref": "x"}, inputs=("x",)),
-        task("b", story.function(give), 1),
+    stage = task_history.start(
+        task("a", task_history.function(give), {"$ref": "x"}, inputs=("x",)),
+        task("b", task_history.function(give), 1),
         run=f"harm-{harm}",
         inputs={"x": (stored_json, None)},
     )
-    reported = story.end(stage)
+    reported = task_history.end(stage)
     assert isinstance(reported["x"], InputLost)
     assert reported["a"].failure.reason is Reason.VALUE_LOST
     assert isinstance(reported["b"], NodeSucceeded)
 
 
-def test_an_input_that_will_not_come_drops_what_waits_for_it(story, task):
-    stage = story.start(
-        task("a", story.function(give), {"$ref": "x"}, inputs=("x",)),
-        task("b", story.function(give), REF_A, inputs=("a",)),
-        task("c", story.function(give), 1),
+def test_an_input_that_will_not_come_drops_what_waits_for_it(task_history, task):
+    stage = task_history.start(
+        task("a", task_history.function(give), {"$ref": "x"}, inputs=("x",)),
+        task("b", task_history.function(give), REF_A, inputs=("a",)),
+        task("c", task_history.function(give), 1),
         run="withheld",
         inputs={"x": (None, None)},
     )
-    assert set(story.end(stage)) == {"c"}
+    assert set(task_history.end(stage)) == {"c"}
 
 
-def test_what_only_comes_after_an_outside_node_needs_no_value(story, task):
+def test_what_only_comes_after_an_outside_node_needs_no_value(task_history, task):
     missing = StoredValue(sha256="0" * 64, size_bytes=1, encoding=Encoding.JSON, uri="file:///nowhere")
-    stage = story.start(task("a", story.function(give), 1, after=("x",)), run="after", inputs={"x": (encode(missing), None)})
-    assert isinstance(story.end(stage)["a"], NodeSucceeded)
+    stage = task_history.start(task("a", task_history.function(give), 1, after=("x",)), run="after", inputs={"x": (encode(missing), None)})
+    assert isinstance(task_history.end(stage)["a"], NodeSucceeded)
 
 
 # -- several stages of a run -----------------------------------------------------------------------------------------------
 
 
-def test_a_later_stage_reads_what_an_earlier_one_left_until_the_run_is_forgotten(story, task):
-    story.end(story.start(task("a", story.function(give), 20), run="two"))
-    second = story.start(task("b", story.function(add), REF_A, 1, inputs=("a",), export=True), run="two", held=("a",))
-    assert answer(story.end(second)["b"], story) == 21
-    ray.get(story.actor.forget.remote("two"))
-    third = story.start(task("c", story.function(add), REF_A, inputs=("a",)), run="two", held=("a",))
-    story.until(third, lambda message: isinstance(message, InputLost) and message.node == "a")
-    story.actor.deliver.remote(third, "a", None, None)
-    story.end(third)
+def test_a_later_stage_reads_what_an_earlier_one_left_until_the_run_is_forgotten(task_history, task):
+    task_history.end(task_history.start(task("a", task_history.function(give), 20), run="two"))
+    second = task_history.start(task("b", task_history.function(add), REF_A, 1, inputs=("a",), export=True), run="two", held=("a",))
+    assert answer(task_history.end(second)["b"], task_history) == 21
+    ray.get(task_history.actor.forget.remote("two"))
+    third = task_history.start(task("c", task_history.function(add), REF_A, inputs=("a",)), run="two", held=("a",))
+    task_history.until(third, lambda message: isinstance(message, InputLost) and message.node == "a")
+    task_history.actor.deliver.remote(third, "a", None, None)
+    task_history.end(third)
 
 
-def test_a_stage_that_reads_a_running_task_of_another_stage_starts_when_it_is_done(story, task, tmp_path):
+def test_a_stage_that_reads_a_running_task_of_another_stage_starts_when_it_is_done(task_history, task, tmp_path):
     gate = tmp_path / "gate"
-    first = story.start(task("a", story.function(wait_for), str(gate), 5), run="pair")
-    second = story.start(task("b", story.function(add), REF_A, 1, inputs=("a",), export=True), run="pair")
-    story.until(first, lambda message: isinstance(message, NodeStarted))
-    assert second not in story.messages
+    first = task_history.start(task("a", task_history.function(wait_for), str(gate), 5), run="pair")
+    second = task_history.start(task("b", task_history.function(add), REF_A, 1, inputs=("a",), export=True), run="pair")
+    task_history.until(first, lambda message: isinstance(message, NodeStarted))
+    assert second not in task_history.messages
     gate.touch()
-    assert answer(story.end(second)["b"], story) == 6
+    assert answer(task_history.end(second)["b"], task_history) == 6
 
 
-def test_forgotten_values_leave_the_object_store(story, task, ray_driver):
+def test_forgotten_values_leave_the_object_store(task_history, task, ray_driver):
     def free_bytes():
         return ray.available_resources().get("object_store_memory", 0)
 
     before = eventually(free_bytes)
-    story.end(story.start(task("a", story.function(bytes), 40_000_000), run="heavy"))
+    task_history.end(task_history.start(task("a", task_history.function(bytes), 40_000_000), run="heavy"))
     eventually(lambda: free_bytes() < before - 30_000_000)  # Ray's figures lag.
-    ray.get(story.actor.forget.remote("heavy"))
+    ray.get(task_history.actor.forget.remote("heavy"))
     eventually(lambda: free_bytes() > before - 10_000_000)
 
 
 # -- many, long, cancelled -------------------------------------------------------------------------------------------------
 
 
-def test_each_task_of_a_wide_fan_is_told_once(story, task):
-    wide = [task(f"n{index}", story.function(add), index, 1) for index in range(300)]
+def test_each_task_of_a_wide_fan_is_told_once(task_history, task):
+    wide = [task(f"n{index}", task_history.function(add), index, 1) for index in range(300)]
     total = [{"$ref": f"n{index}"} for index in range(300)]
-    stage = story.start(*wide, task("sum", story.function(add), *total, inputs=tuple(f"n{n}" for n in range(300)), export=True), run="fan")
-    assert answer(story.end(stage)["sum"], story) == sum(range(300)) + 300
-    nodes = [message.node for message in story.messages[stage][:-1] if isinstance(message, NodeSucceeded)]
+    stage = task_history.start(
+        *wide, task("sum", task_history.function(add), *total, inputs=tuple(f"n{n}" for n in range(300)), export=True), run="fan"
+    )
+    assert answer(task_history.end(stage)["sum"], task_history) == sum(range(300)) + 300
+    nodes = [message.node for message in task_history.messages[stage][:-1] if isinstance(message, NodeSucceeded)]
     assert len(nodes) == len(set(nodes)) == 301
 
 
-def test_a_long_task_tells_that_it_has_started(story, task, tmp_path):
+def test_a_long_task_tells_that_it_has_started(task_history, task, tmp_path):
     gate = tmp_path / "gate"
-    stage = story.start(task("a", story.function(wait_for), str(gate), 1), run="long")
-    started = story.until(stage, lambda message: isinstance(message, NodeStarted))
+    stage = task_history.start(task("a", task_history.function(wait_for), str(gate), 1), run="long")
+    started = task_history.until(stage, lambda message: isinstance(message, NodeStarted))
     gate.touch()
-    assert story.end(stage)["a"].started_ms == started.started_ms
+    assert task_history.end(stage)["a"].started_ms == started.started_ms
 
 
-def test_cancel_interrupts_python_code_which_may_clean_up(story, task, tmp_path):
+def test_cancel_interrupts_python_code_which_may_clean_up(task_history, task, tmp_path):
     started, stopped = tmp_path / "started", tmp_path / "stopped"
-    stage = story.start(
-        task("a", story.function(wait_in_python), str(started), str(stopped)),
-        task("b", story.function(give), REF_A, inputs=("a",)),
+    stage = task_history.start(
+        task("a", task_history.function(wait_in_python), str(started), str(stopped)),
+        task("b", task_history.function(give), REF_A, inputs=("a",)),
         run="cancel",
     )
-    story.until(stage, lambda message: isinstance(message, NodeStarted))
+    task_history.until(stage, lambda message: isinstance(message, NodeStarted))
     eventually(started.exists)  # A start is told by the clock, also when the code itself is held up.
-    story.actor.cancel.remote(stage, 600.0)
-    reported = story.end(stage)
+    task_history.actor.cancel.remote(stage, 600.0)
+    reported = task_history.end(stage)
     assert reported["a"].failure.reason is Reason.CANCELLED_BY_USER
     eventually(stopped.exists)  # Ray tells of the end a moment before the code has cleaned up.
     assert "b" not in reported
 
 
 @pytest.mark.parametrize("call", ["time.sleep", "threading.Event().wait", "subprocess.run"])
-def test_cancel_interrupts_a_call_that_waits(story, task, tmp_path, call):
+def test_cancel_interrupts_a_call_that_waits(task_history, task, tmp_path, call):
     started, stopped = tmp_path / "started", tmp_path / "stopped"
-    stage = story.start(task("a", story.function(wait_in_a_call), call, str(started), str(stopped)), run=f"cancel-{call}")
-    story.until(stage, lambda message: isinstance(message, NodeStarted))
+    stage = task_history.start(task("a", task_history.function(wait_in_a_call), call, str(started), str(stopped)), run=f"cancel-{call}")
+    task_history.until(stage, lambda message: isinstance(message, NodeStarted))
     eventually(started.exists)
-    story.actor.cancel.remote(stage, 600.0)  # Longer than the test may take: nobody is killed.
-    assert story.end(stage)["a"].failure.reason is Reason.CANCELLED_BY_USER
+    task_history.actor.cancel.remote(stage, 600.0)  # Longer than the test may take: nobody is killed.
+    assert task_history.end(stage)["a"].failure.reason is Reason.CANCELLED_BY_USER
     eventually(stopped.exists)
 
 
-def test_cancel_ends_a_task_that_is_inside_a_c_call(story, task, tmp_path):
+def test_cancel_ends_a_task_that_is_inside_a_c_call(task_history, task, tmp_path):
     started = tmp_path / "started"
-    stage = story.start(task("a", story.function(wait_in_c), str(started)), run="cancel-c")
-    story.until(stage, lambda message: isinstance(message, NodeStarted))
+    stage = task_history.start(task("a", task_history.function(wait_in_c), str(started)), run="cancel-c")
+    task_history.until(stage, lambda message: isinstance(message, NodeStarted))
     eventually((tmp_path / "started.whole").exists)
     worker = psutil.Process(int((tmp_path / "started.whole").read_text()))
-    story.actor.cancel.remote(stage, 0.2)
-    assert story.end(stage)["a"].failure.reason is Reason.CANCELLED_BY_USER
+    task_history.actor.cancel.remote(stage, 0.2)
+    assert task_history.end(stage)["a"].failure.reason is Reason.CANCELLED_BY_USER
     assert psutil.wait_procs([worker], timeout=PATIENCE_S)[1] == []
 
 
 def test_a_runner_survives_the_cancelling_of_new_tasks(story_on_slow_ray, task):
-    story = story_on_slow_ray
-    story.end(story.start(task("a", story.function(give), 1), run="new"))
-    readers = [task(f"n{index}", story.function(give), REF_A, inputs=("a",)) for index in range(60)]
-    assert len(story.end(story.start(*readers, run="new", cancelled=True))) < 60
+    task_history = story_on_slow_ray
+    task_history.end(task_history.start(task("a", task_history.function(give), 1), run="new"))
+    readers = [task(f"n{index}", task_history.function(give), REF_A, inputs=("a",)) for index in range(60)]
+    assert len(task_history.end(task_history.start(*readers, run="new", cancelled=True))) < 60
 
 
-def test_a_task_cancelled_by_a_stranger_is_told_as_cancelled(story, task):
+def test_a_task_cancelled_by_a_stranger_is_told_as_cancelled(task_history, task):
     def cancel_myself():
         raise KeyboardInterrupt
 
-    reported = story.end(story.start(task("a", story.function(cancel_myself)), run="self"))
+    reported = task_history.end(task_history.start(task("a", task_history.function(cancel_myself)), run="self"))
     assert isinstance(reported["a"], NodeFailed)
     assert reported["a"].failure.reason is Reason.CANCELLED_BY_USER
 
 
-def test_a_stage_without_anything_to_wait_for_ends_when_it_is_cancelled(story, task):
-    stage = story.start(task("a", story.function(give), {"$ref": "x"}, inputs=("x",)), run="idle")
-    story.actor.cancel.remote(stage, 5.0)
-    assert story.end(stage) == {}
+def test_a_stage_without_anything_to_wait_for_ends_when_it_is_cancelled(task_history, task):
+    stage = task_history.start(task("a", task_history.function(give), {"$ref": "x"}, inputs=("x",)), run="idle")
+    task_history.actor.cancel.remote(stage, 5.0)
+    assert task_history.end(stage) == {}
 
 
-def test_a_stage_of_another_tenant_is_refused(story, task, monkeypatch):
-    monkeypatch.setattr(story, "tenant", "acme/strangers")
+def test_a_stage_of_another_tenant_is_refused(task_history, task, monkeypatch):
+    monkeypatch.setattr(task_history, "tenant", "acme/strangers")
     with pytest.raises(ValueError, match="acme/strangers"):
-        story.start(task("a", story.function(give), 1), run="foreign")
+        task_history.start(task("a", task_history.function(give), 1), run="foreign")

@@ -83,7 +83,7 @@ def test_a_byte_that_turned_is_seen_wherever_it_is(batch, data):
         list(read([bytes(line), encode(1, (), ())]))
 
 
-stories = st.lists(
+histories = st.lists(
     st.one_of(
         st.builds(
             lambda number, cpu, priority, policy: TaskSubmitted(
@@ -106,12 +106,12 @@ stories = st.lists(
 )
 
 
-@given(stories, st.integers(0, 3))
+@given(histories, st.integers(0, 3))
 @settings(max_examples=40)
-def test_s14_the_scheduler_replays_its_journal_to_the_same_decisions(story, seed):
+def test_s14_the_scheduler_replays_its_journal_to_the_same_decisions(history, seed):
     """Chance included: it is seeded, so what was picked at random is picked again."""
     scheduler, lines, at_ms = MeshScheduler(seed=seed), [], 0
-    waiting = [PoolConfigured(at_ms=0, spec=PoolSpec(pool="p", capacity=ResourceSet.of({"cpu": 4}))), *story]
+    waiting = [PoolConfigured(at_ms=0, spec=PoolSpec(pool="p", capacity=ResourceSet.of({"cpu": 4}))), *history]
     while waiting:
         at_ms += 500
         event = replace(waiting.pop(0), at_ms=at_ms)

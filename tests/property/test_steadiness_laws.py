@@ -38,10 +38,10 @@ class Meshes:
             self.seen[mesh] = Sighting(incarnation=kept.incarnation, alive=False)
 
 
-def played(story):
+def played(history):
     """Every look: when, how long after the last one, what was known before, what was seen, what is known now."""
     meshes, known, now_ms, watched_ms = Meshes(), {}, 10**6, 10**6
-    for after_ms, fates in story:
+    for after_ms, fates in history:
         now_ms += after_ms
         for mesh, what in fates.items():
             meshes.become(mesh, what)
@@ -53,10 +53,10 @@ def played(story):
 
 @settings(max_examples=60)
 @given(looks)
-def test_a_mesh_lost_alone_is_steady_no_sooner_than_its_time_after_the_return(story):
+def test_a_mesh_lost_alone_is_steady_no_sooner_than_its_time_after_the_return(history):
     due_ms = dict.fromkeys(MESHES, 0)
     owed = dict.fromkeys(MESHES, False)
-    for now_ms, gap_ms, before, seen, after in played(story):
+    for now_ms, gap_ms, before, seen, after in played(history):
         present = {mesh for mesh, kept in before.items() if kept.alive and mesh in seen}
         lost = {mesh for mesh in present if not seen[mesh].alive or seen[mesh].incarnation != before[mesh].incarnation}
         is_blamed = gap_ms <= WATCH_GAP_MS and not (lost == present and len(present) > 1)
@@ -71,8 +71,8 @@ def test_a_mesh_lost_alone_is_steady_no_sooner_than_its_time_after_the_return(st
 
 @settings(max_examples=60)
 @given(looks)
-def test_nobody_is_kept_waiting_for_longer_than_the_longest_probation_nor_without_a_loss(story):
-    for now_ms, _, _, _, after in played(story):
+def test_nobody_is_kept_waiting_for_longer_than_the_longest_probation_nor_without_a_loss(history):
+    for now_ms, _, _, _, after in played(history):
         for kept in after.values():
             assert kept.remaining_ms(now_ms) <= RULES.probation_ms_max
             assert kept.losses_ms or not kept.steady_ms
@@ -80,15 +80,15 @@ def test_nobody_is_kept_waiting_for_longer_than_the_longest_probation_nor_withou
 
 @settings(max_examples=60)
 @given(looks)
-def test_a_probation_once_told_never_gets_shorter(story):
-    for _, _, before, _, after in played(story):
+def test_a_probation_once_told_never_gets_shorter(history):
+    for _, _, before, _, after in played(history):
         assert all(after[mesh].steady_ms >= kept.steady_ms for mesh, kept in before.items())
 
 
 @settings(max_examples=60)
 @given(looks, st.randoms(use_true_random=False))
-def test_the_order_of_meshes_changes_nothing_and_a_second_look_at_once_adds_nothing(story, chance):
-    for now_ms, after_ms, before, seen, after in played(story):
+def test_the_order_of_meshes_changes_nothing_and_a_second_look_at_once_adds_nothing(history, chance):
+    for now_ms, after_ms, before, seen, after in played(history):
         shuffled = list(seen.items())
         chance.shuffle(shuffled)
         watched_ms = now_ms - after_ms

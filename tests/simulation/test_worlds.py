@@ -79,7 +79,7 @@ def run_to_the_end(world: World, run: RunId) -> RunRecord:
         assert record is not None
         if not world.runs.active():
             return record
-    pytest.fail(f"seed {world.seed}: the run did not end: {story(world, run)}")
+    pytest.fail(f"seed {world.seed}: the run did not end: {history(world, run)}")
 
 
 def check_every_step(world: World) -> None:
@@ -91,7 +91,7 @@ def check_every_step(world: World) -> None:
             assert violations(simulated.child._child_state.admission) == []
 
 
-def story(world: World, run: RunId) -> str:
+def history(world: World, run: RunId) -> str:
     record = world.runs.load(run)
     assert record is not None
     stages = [(stage.stage, stage.mesh, stage.state.value, stage.nodes) for stage in record.stages.values()]
@@ -107,7 +107,7 @@ def expected(spec: dict[str, object]) -> dict[str, str]:
 
 
 def check_end(world: World, spec: dict[str, object], record: RunRecord) -> None:
-    assert record.state is RunState.SUCCEEDED, story(world, record.run)
+    assert record.state is RunState.SUCCEEDED, history(world, record.run)
     values = expected(spec)
     for name in spec["outputs"]:  # type: ignore[attr-defined]
         stored = record.nodes[NodeId(name)].stored

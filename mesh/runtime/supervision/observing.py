@@ -25,7 +25,7 @@ from mesh.scheduling.decisions import Decision
 from mesh.scheduling.events import Event, SettingsChanged
 from mesh.scheduling.figures import METRICS_PERIOD_MS, Figures, Targets, judge
 from mesh.scheduling.state import MeshState
-from mesh.scheduling.stories import TaskStories
+from mesh.scheduling.task_history import TaskHistories
 from mesh.scheduling.tuning import settings_of
 
 log = structlog.get_logger(__name__)
@@ -65,7 +65,7 @@ class Observer:
         self._settings = settings
         self._send = send
         self._feedback = Feedback(settings.targets)
-        self._stories = TaskStories()
+        self._histories = TaskHistories()
         self._anomalies = AnomalyWatch(settings.targets)
         self._alarmed: dict[tuple[str, str], Anomaly] = {}
         self._history: deque[Figures] = deque(maxlen=HISTORY_MAX)
@@ -89,8 +89,8 @@ class Observer:
         self._at_ms = events[-1].at_ms
         self._feedback.fold(events, decisions, took_ms)
         if self.telemetry.traces:
-            for story in self._stories.fold(events, decisions):
-                self.telemetry.trace_task(story)
+            for task_history in self._histories.fold(events, decisions):
+                self.telemetry.trace_task(task_history)
 
     def note(self, at_ms: int, kind: MeshEventKind, about: str, words: str) -> None:
         """Add a mesh event."""

@@ -23,7 +23,7 @@ from mesh.reasons import Reason
 from mesh.runtime.tracing import NS_PER_MS, IdsOfName, end_ns, tracer_provider
 from mesh.scheduling.anomalies import Anomaly
 from mesh.scheduling.figures import Figures, Judged, Standing
-from mesh.scheduling.stories import AttemptStory, TaskStory
+from mesh.scheduling.task_history import AttemptHistory, TaskHistory
 
 log = structlog.get_logger(__name__)
 
@@ -75,12 +75,12 @@ class MeshTelemetry:
         """Return the metrics in Prometheus' format; none before `show` was called."""
         return generate_latest(self._registry)
 
-    def trace_task(self, story: TaskStory) -> None:
+    def trace_task(self, task_history: TaskHistory) -> None:
         """Send the trace of an ended task, in the background."""
         if not self.traces:
             return
-        request = story.request
-        self._ids.begin(f"{self._mesh}:{request.task}:{story.submitted_ms}")
+        request = task_history.request
+        self._ids.begin(f"{self._mesh}:{request.task}:{task_history.submitted_ms}")
         attributes: dict[str, AttributeValue] = {
             "schedulemesh.mesh": self._mesh,
             "schedulemesh.task": request.task,
@@ -88,26 +88,26 @@ class MeshTelemetry:
             "schedulemesh.label": request.label,
             "schedulemesh.tenant": request.tenant,
             "schedulemesh.priority": request.priority,
-            "schedulemesh.attempts": len(story.attempts),
-            "schedulemesh.reason": story.reason.value if story.reason is not None else "",
+            "schedulemesh.attempts": len(task_history.attempts),
+            "schedulemesh.reason": task_history.reason.value if task_history.reason is not None else "",
         }
-        task = self._tracer.start_span("task", Context(), attributes=attributes, start_time=self._ns(story.submitted_ms))
-        for at_ms, reason in story.waits:
+        task = self._tracer.start_span("task", Context(), attributes=attributes, start_time=self._ns(task_history.submitted_ms))
+        for at_ms, reason in task_history.waits:
             task.add_event("waits", {"schedulemesh.reason": reason.value}, timestamp=self._ns(at_ms))
-        if story.reason not in _WELL:
-            task.set_status(Status(StatusCode.ERROR, story.detail))
-        above, placeable_ms = trace.set_span_in_context(task), story.submitted_ms
-        for attempt in story.attempts:
-            self._trace_attempt(attempt, above, placeable_ms, story.ended_ms)
-            placeable_ms = attempt.ended_ms or story.ended_ms
-        task.end(end_ns(self._epoch_ms + story.submitted_ms, self._epoch_ms + story.ended_ms))
+        if task_history.reason not in _WELL:
+            task.set_status(Status(StatusCode.ERROR, task_history.detail))
+        above, placeable_ms = trace.set_span_in_context(task), task_history.submitted_ms
+        for attempt in task_history.attempts:
+            self._trace_attempt(attempt, above, placeable_ms, task_history.ended_ms)
+            placeable_ms = attempt.ended_ms or task_history.ended_ms
+        task.end(end_ns(self._epoch_ms + task_history.submitted_ms, self._epoch_ms + task_history.ended_ms))
 
     def close(self) -> None:
         """Send pending data, and stop."""
         self._meters.shutdown()
         self._spans.shutdown()
 
-    def _trace_attempt(self, attempt: AttemptStory, above: Context, placeable_ms: int, over_ms: int) -> None:
+    def _trace_attempt(self, attempt: AttemptHistory, above: Context, placeable_ms: int, over_ms: int) -> None:
         ended_ms = over_ms if attempt.ended_ms is None else attempt.ended_ms
         self._step("placing", attempt, above, placeable_ms, attempt.placed_ms)
         started_ms = attempt.started_ms
@@ -117,7 +117,7 @@ class MeshTelemetry:
         else:
             self._step("running", attempt, above, started_ms, ended_ms)
 
-    def _step(self, name: str, attempt: AttemptStory, above: Context, begin_ms: int, finish_ms: int) -> Span:
+    def _step(self, name: str, attempt: AttemptHistory, above: Context, begin_ms: int, finish_ms: int) -> Span:
         attributes: dict[str, AttributeValue] = {
             "schedulemesh.attempt": attempt.attempt,
             "schedulemesh.agent": attempt.agent,

@@ -144,7 +144,7 @@ def test_a_mesh_tells_that_a_lease_pays_for_more_or_for_less_urgent_work_and_tha
     assert send((LAB, 9)) == {LAB: (9, versions[LAB]), SHOP: (1, versions[SHOP])}
     assert send((LAB, -3), (SHOP, 2), (ACME, 5)) == {LAB: (-3, versions[LAB]), SHOP: (2, versions[SHOP])}
     assert send() == {LAB: (-3, versions[LAB]), SHOP: (2, versions[SHOP])}
-    assert ledger.story()[-1].verb == "grant"
+    assert ledger.history()[-1].verb == "grant"
     assert ask(west, 1, priority=0).slots == 1
     assert {lease.tenant: lease.priority for lease in ledger.snapshot().leases} == {LAB: 0, SHOP: 2}
 

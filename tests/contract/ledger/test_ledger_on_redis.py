@@ -146,7 +146,7 @@ def test_the_log_is_bounded_by_changes_and_not_by_calls(redis_server: redis.Redi
     ledger.acquire(west.session, tuple(QuotaDemand(tenant=path, flavor=A100, slot=ONE_GPU, slots=1) for path in teams))
     entries = redis_server.xrange(Keys("log").lease_log)
     assert max(len(fields[b"changes"].splitlines()) for _, fields in entries) <= 5
-    assert [chapter.lease.tenant for chapter in ledger.story()] == teams
+    assert [lease_event.lease.tenant for lease_event in ledger.history()] == teams
 
 
 def test_of_what_earlier_sessions_held_no_mark_is_left(redis_server: redis.Redis):

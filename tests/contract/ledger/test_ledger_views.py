@@ -41,14 +41,14 @@ def test_the_story_of_a_lease_tells_every_change_of_it(ledger, west, east):
     ledger.revoke(mesh=MeshId("west"))
     west.heartbeat()
     west.obey(LAB, A100)
-    assert [(chapter.verb, chapter.lease.held) for chapter in ledger.story(mesh=MeshId("west"))] == [
+    assert [(lease_event.verb, lease_event.lease.held) for lease_event in ledger.history(mesh=MeshId("west"))] == [
         ("grant", gpu(2)),
         ("revoke", gpu(2)),
         ("shrink", gpu(0)),
     ]
-    assert [chapter.verb for chapter in ledger.story(tenants=[SHOP])] == ["grant"]
-    assert [chapter.verb for chapter in ledger.story(tenants={SHOP, LAB})] == ["grant", "grant", "revoke", "shrink"]
-    assert len(ledger.story(limit=1)) == 1
+    assert [lease_event.verb for lease_event in ledger.history(tenants=[SHOP])] == ["grant"]
+    assert [lease_event.verb for lease_event in ledger.history(tenants={SHOP, LAB})] == ["grant", "grant", "revoke", "shrink"]
+    assert len(ledger.history(limit=1)) == 1
 
 
 def test_the_epoch_is_told_by_itself_as_it_was_begun(ledger, west, store):
@@ -61,9 +61,9 @@ def test_the_epoch_is_told_by_itself_as_it_was_begun(ledger, west, store):
 def test_the_story_tells_of_epochs(ledger, west, store):
     store.restart()
     west.claim_all()
-    (chapter,) = ledger.story()
-    assert (chapter.verb, chapter.lease) == ("epoch", None)
-    assert "restarted" in chapter.why
+    (lease_event,) = ledger.history()
+    assert (lease_event.verb, lease_event.lease) == ("epoch", None)
+    assert "restarted" in lease_event.why
 
 
 @pytest.mark.every_form

@@ -52,9 +52,9 @@ def test_s4_any_function_of_a_sequence_collects():
 
 
 def test_results_know_whose_they_are():
-    story = results("a", "b", "c", ranks=(0, 1, 0), rank=2)
-    assert story.by_rank() == {0: ["a", "c"], 1: ["b"]}
-    assert story[1:] == ("b", "c")
+    task_history = results("a", "b", "c", ranks=(0, 1, 0), rank=2)
+    assert task_history.by_rank() == {0: ["a", "c"], 1: ["b"]}
+    assert task_history[1:] == ("b", "c")
 
 
 @pytest.mark.parametrize(

@@ -112,33 +112,33 @@ def reported_for(decision):
 
 def running(**reported):
     """A job with all its members up."""
-    story = Story(spec(**reported))
-    story.allocate(*members_of(story.spec))
-    story.started()
-    for member in members_of(story.spec)[1:]:
-        story.started(member)
-    assert story.job.stage is Stage.RUNNING
-    return story
+    task_history = Story(spec(**reported))
+    task_history.allocate(*members_of(task_history.spec))
+    task_history.started()
+    for member in members_of(task_history.spec)[1:]:
+        task_history.started(member)
+    assert task_history.job.stage is Stage.RUNNING
+    return task_history
 
 
 # -- the stages of the seed --------------------------------------------------------------------------------------------
 
 
 def test_s35_a_job_goes_from_pending_to_succeeded_by_way_of_its_leader():
-    story = Story(spec())
-    assert (story.job.stage, story.job.schedule_state) == (Stage.PENDING, ScheduleState.UNSCHEDULED)
-    assert story.allocate(LEADER, worker(0), worker(1)) == [("start", "leader", 1)]
-    assert story.job.stage is Stage.STARTING
-    assert story.started() == [("start", "actors-0", 1), ("start", "actors-1", 1)]
-    assert story.started(worker(1)) == []
-    assert story.job.stage is Stage.RUNNING
-    story.started(worker(0))
-    assert story.succeeded() == [
+    task_history = Story(spec())
+    assert (task_history.job.stage, task_history.job.schedule_state) == (Stage.PENDING, ScheduleState.UNSCHEDULED)
+    assert task_history.allocate(LEADER, worker(0), worker(1)) == [("start", "leader", 1)]
+    assert task_history.job.stage is Stage.STARTING
+    assert task_history.started() == [("start", "actors-0", 1), ("start", "actors-1", 1)]
+    assert task_history.started(worker(1)) == []
+    assert task_history.job.stage is Stage.RUNNING
+    task_history.started(worker(0))
+    assert task_history.succeeded() == [
         ("stop", "actors-1", Reason.JOB_ENDED),
         ("stop", "actors-0", Reason.JOB_ENDED),
         ("let go", "leader", Reason.JOB_ENDED),
     ]
-    assert story.reports == [
+    assert task_history.reports == [
         (Stage.PENDING, ScheduleState.UNSCHEDULED),
         (Stage.STARTING, ScheduleState.SCHEDULED_SUCCEED),
         (Stage.RUNNING, ScheduleState.SCHEDULED_SUCCEED),
@@ -147,16 +147,16 @@ def test_s35_a_job_goes_from_pending_to_succeeded_by_way_of_its_leader():
 
 
 def test_s35_a_job_that_has_no_places_stays_pending_and_says_why():
-    story = Story(spec())
-    assert story.allocate(state=ScheduleState.UNSCHEDULED, reason=Reason.NODES_BUSY) == []
-    assert (story.job.stage, story.job.reason) == (Stage.PENDING, Reason.NODES_BUSY)
+    task_history = Story(spec())
+    assert task_history.allocate(state=ScheduleState.UNSCHEDULED, reason=Reason.NODES_BUSY) == []
+    assert (task_history.job.stage, task_history.job.reason) == (Stage.PENDING, Reason.NODES_BUSY)
 
 
 def test_s35_a_job_that_can_never_be_placed_fails():
-    story = Story(spec())
-    story.allocate(state=ScheduleState.SCHEDULED_FAILED, reason=Reason.NO_NODE_FITS)
-    assert (story.job.stage, story.job.schedule_state) == (Stage.FAILED, ScheduleState.SCHEDULED_FAILED)
-    assert story.job.reason is Reason.NO_NODE_FITS
+    task_history = Story(spec())
+    task_history.allocate(state=ScheduleState.SCHEDULED_FAILED, reason=Reason.NO_NODE_FITS)
+    assert (task_history.job.stage, task_history.job.schedule_state) == (Stage.FAILED, ScheduleState.SCHEDULED_FAILED)
+    assert task_history.job.reason is Reason.NO_NODE_FITS
 
 
 def test_s35_workers_find_the_leaders_address_and_their_own_rank_in_their_environment():
@@ -184,58 +184,58 @@ def test_s35_workers_find_the_leaders_address_and_their_own_rank_in_their_enviro
 
 
 def test_s35_a_job_runs_with_the_least_workers_and_takes_the_late_ones_on():
-    story = Story(spec(workers=3, min_workers_num=2))
-    story.allocate(LEADER, worker(0), worker(1), state=ScheduleState.SCHEDULED_PARTLY, reason=Reason.NODES_BUSY)
-    assert story.job.schedule_state is ScheduleState.SCHEDULED_PARTLY
-    story.started()
-    story.started(worker(0))
-    assert story.job.stage is Stage.STARTING
-    story.started(worker(1))
-    assert story.job.stage is Stage.RUNNING
-    assert story.allocate(worker(2)) == [("start", "actors-2", 1)]
-    assert (story.job.schedule_state, story.job.reason) == (ScheduleState.SCHEDULED_SUCCEED, None)
+    task_history = Story(spec(workers=3, min_workers_num=2))
+    task_history.allocate(LEADER, worker(0), worker(1), state=ScheduleState.SCHEDULED_PARTLY, reason=Reason.NODES_BUSY)
+    assert task_history.job.schedule_state is ScheduleState.SCHEDULED_PARTLY
+    task_history.started()
+    task_history.started(worker(0))
+    assert task_history.job.stage is Stage.STARTING
+    task_history.started(worker(1))
+    assert task_history.job.stage is Stage.RUNNING
+    assert task_history.allocate(worker(2)) == [("start", "actors-2", 1)]
+    assert (task_history.job.schedule_state, task_history.job.reason) == (ScheduleState.SCHEDULED_SUCCEED, None)
 
 
 def test_s35_a_leader_that_fails_too_often_fails_the_job():
-    story = running(restart_limit=2)
+    task_history = running(restart_limit=2)
     for attempt in (2, 3):
-        assert story.failed() == [
+        assert task_history.failed() == [
             ("stop", "actors-0", Reason.LEADER_RESTARTED),
             ("stop", "actors-1", Reason.LEADER_RESTARTED),
             *([("start", "leader", 2)] if attempt == 2 else []),
         ]
-        assert attempt == 2 or story.wait() == [("start", "leader", attempt)]
-        story.stopped(worker(0))
-        story.stopped(worker(1))
-        story.started()
-        story.started(worker(0))
-        story.started(worker(1))
-    assert [each[:2] for each in story.failed()] == [("stop", "actors-1"), ("stop", "actors-0"), ("let go", "leader")]
-    assert (story.job.stage, story.job.reason) == (Stage.FAILED, Reason.RESTART_LIMIT)
-    assert "leader failed 3 times, restart_limit is 2" in story.job.detail
+        assert attempt == 2 or task_history.wait() == [("start", "leader", attempt)]
+        task_history.stopped(worker(0))
+        task_history.stopped(worker(1))
+        task_history.started()
+        task_history.started(worker(0))
+        task_history.started(worker(1))
+    assert [each[:2] for each in task_history.failed()] == [("stop", "actors-1"), ("stop", "actors-0"), ("let go", "leader")]
+    assert (task_history.job.stage, task_history.job.reason) == (Stage.FAILED, Reason.RESTART_LIMIT)
+    assert "leader failed 3 times, restart_limit is 2" in task_history.job.detail
 
 
 def test_s34_a_restart_limit_of_zero_never_starts_again():
-    story = running(restart_limit=0)
-    story.failed()
-    assert story.job.stage is Stage.FAILED
+    task_history = running(restart_limit=0)
+    task_history.failed()
+    assert task_history.job.stage is Stage.FAILED
 
 
 def test_s34_a_terminating_job_succeeds():
-    story = running()
-    assert [each[:2] for each in story.take(JobTerminated(at_ms=9, job="pong"))] == [
+    task_history = running()
+    assert [each[:2] for each in task_history.take(JobTerminated(at_ms=9, job="pong"))] == [
         ("stop", "actors-1"),
         ("stop", "actors-0"),
         ("stop", "leader"),
     ]
-    assert (story.job.stage, story.job.reason) == (Stage.SUCCEEDED, Reason.CANCELLED_BY_USER)
-    assert story.take(JobTerminated(at_ms=10, job="pong")) == []
+    assert (task_history.job.stage, task_history.job.reason) == (Stage.SUCCEEDED, Reason.CANCELLED_BY_USER)
+    assert task_history.take(JobTerminated(at_ms=10, job="pong")) == []
 
 
 def test_s34_the_same_job_submitted_as_terminating_is_ended():
-    story = running()
-    story.take(JobSubmitted(at_ms=9, spec=replace(story.spec, terminating=True)))
-    assert story.job.stage is Stage.SUCCEEDED
+    task_history = running()
+    task_history.take(JobSubmitted(at_ms=9, spec=replace(task_history.spec, terminating=True)))
+    assert task_history.job.stage is Stage.SUCCEEDED
 
 
 def test_a_job_that_is_submitted_as_terminating_is_over_at_once():
@@ -261,222 +261,226 @@ def test_a_job_that_is_submitted_as_terminating_is_over_at_once():
     ],
 )
 def test_s34_members_are_cleaned_away_as_the_job_asks(policy, ordered, left):
-    story = running(clean_pod_policy=policy)
-    story.succeeded(worker(1))
-    assert [each[:2] for each in story.succeeded()] == ordered
-    assert {record.state for record in story.job.records} == left
+    task_history = running(clean_pod_policy=policy)
+    task_history.succeeded(worker(1))
+    assert [each[:2] for each in task_history.succeeded()] == ordered
+    assert {record.state for record in task_history.job.records} == left
 
 
 # -- restarts ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_worker_that_fails_is_started_again_at_its_place():
-    story = running()
-    assert story.failed(worker(0)) == [("start", "actors-0", 2)]
-    assert story.job.stage is Stage.RUNNING
-    assert story.job.members[worker(0)].node == "n1"
+    task_history = running()
+    assert task_history.failed(worker(0)) == [("start", "actors-0", 2)]
+    assert task_history.job.stage is Stage.RUNNING
+    assert task_history.job.members[worker(0)].node == "n1"
 
 
 def test_a_member_that_fails_again_and_again_is_started_after_a_growing_pause():
-    story = running(restart_limit=9)
-    assert story.failed(worker(0)) == [("start", "actors-0", 2)]
+    task_history = running(restart_limit=9)
+    assert task_history.failed(worker(0)) == [("start", "actors-0", 2)]
     for attempt, pause_ms in ((3, 1_000), (4, 2_000), (5, 4_000)):
-        assert story.failed(worker(0)) == []
-        due_ms = story.now_ms + pause_ms
-        assert story.controller.wakes_ms() == due_ms
-        assert story.take(JobsTicked(at_ms=due_ms - 1)) == []
-        assert story.take(JobsTicked(at_ms=due_ms)) == [("start", "actors-0", attempt)]
-        story.now_ms = due_ms
-    assert story.controller.wakes_ms() is None
+        assert task_history.failed(worker(0)) == []
+        due_ms = task_history.now_ms + pause_ms
+        assert task_history.controller.wakes_ms() == due_ms
+        assert task_history.take(JobsTicked(at_ms=due_ms - 1)) == []
+        assert task_history.take(JobsTicked(at_ms=due_ms)) == [("start", "actors-0", attempt)]
+        task_history.now_ms = due_ms
+    assert task_history.controller.wakes_ms() is None
     for _ in range(4):
-        story.failed(worker(0))
-        story.wait()
-    story.failed(worker(0))
-    assert story.controller.wakes_ms() == story.now_ms + 30_000
+        task_history.failed(worker(0))
+        task_history.wait()
+    task_history.failed(worker(0))
+    assert task_history.controller.wakes_ms() == task_history.now_ms + 30_000
 
 
 def test_workers_do_not_use_up_their_restarts_on_a_leader_that_is_known_to_be_gone():
-    story = running(restart_limit=2)
-    story.failed(worker(0))
-    story.failed(worker(0))
-    story.failed()
-    assert story.state(worker(0)) is MemberState.PLACED
-    assert story.controller.wakes_ms() is None  # It waits for the leader, not for the clock.
-    story.stopped(worker(1))
-    assert story.send(MemberStarted, LEADER, address="10.0.0.9:7") == [("start", "actors-1", 2)]
-    assert story.wait() == [("start", "actors-0", 3)]
+    task_history = running(restart_limit=2)
+    task_history.failed(worker(0))
+    task_history.failed(worker(0))
+    task_history.failed()
+    assert task_history.state(worker(0)) is MemberState.PLACED
+    assert task_history.controller.wakes_ms() is None  # It waits for the leader, not for the clock.
+    task_history.stopped(worker(1))
+    assert task_history.send(MemberStarted, LEADER, address="10.0.0.9:7") == [("start", "actors-1", 2)]
+    assert task_history.wait() == [("start", "actors-0", 3)]
 
 
 def test_a_worker_that_fails_too_often_is_given_up_and_the_job_goes_on_with_enough():
-    story = running(restart_limit=1, min_workers_num=1)
-    story.failed(worker(0))
-    assert story.failed(worker(0)) == []
-    assert story.state(worker(0)) is MemberState.GIVEN_UP
-    assert (story.job.stage, story.job.schedule_state) == (Stage.RUNNING, ScheduleState.SCHEDULED_SUCCEED)
+    task_history = running(restart_limit=1, min_workers_num=1)
+    task_history.failed(worker(0))
+    assert task_history.failed(worker(0)) == []
+    assert task_history.state(worker(0)) is MemberState.GIVEN_UP
+    assert (task_history.job.stage, task_history.job.schedule_state) == (Stage.RUNNING, ScheduleState.SCHEDULED_SUCCEED)
 
 
 def test_with_too_few_workers_left_the_job_fails():
-    story = running(restart_limit=0, min_workers_num=2)
-    story.failed(worker(0))
-    assert (story.job.stage, story.job.reason) == (Stage.FAILED, Reason.RESTART_LIMIT)
-    assert "1 worker is left, and at least 2 needed" in story.job.detail
+    task_history = running(restart_limit=0, min_workers_num=2)
+    task_history.failed(worker(0))
+    assert (task_history.job.stage, task_history.job.reason) == (Stage.FAILED, Reason.RESTART_LIMIT)
+    assert "1 worker is left, and at least 2 needed" in task_history.job.detail
 
 
 def test_a_gang_fails_with_the_first_worker_that_is_given_up():
-    story = running(restart_limit=0, basic_policy=BasicPolicy.GANG)
-    story.failed(worker(1))
-    assert story.job.stage is Stage.FAILED
+    task_history = running(restart_limit=0, basic_policy=BasicPolicy.GANG)
+    task_history.failed(worker(1))
+    assert task_history.job.stage is Stage.FAILED
 
 
 def test_workers_wait_for_the_new_address_when_the_leader_starts_anew():
-    story = running()
-    story.failed()
-    assert story.job.stage is Stage.STARTING
-    assert story.send(MemberStarted, LEADER, address="10.0.0.9:7") == []  # The old workers are still being stopped.
-    assert story.stopped(worker(0)) == [("start", "actors-0", 2)]
-    assert story.job.leader_address == "10.0.0.9:7"
-    assert story.job.members[worker(0)].failures == 0
+    task_history = running()
+    task_history.failed()
+    assert task_history.job.stage is Stage.STARTING
+    assert task_history.send(MemberStarted, LEADER, address="10.0.0.9:7") == []  # The old workers are still being stopped.
+    assert task_history.stopped(worker(0)) == [("start", "actors-0", 2)]
+    assert task_history.job.leader_address == "10.0.0.9:7"
+    assert task_history.job.members[worker(0)].failures == 0
 
 
 def test_a_worker_that_breaks_while_it_is_stopped_for_its_leader_is_not_blamed():
-    story = running(restart_limit=1, min_workers_num=2)
-    story.failed()
-    assert story.failed(worker(0)) == []
-    assert (story.state(worker(0)), story.job.members[worker(0)].failures) == (MemberState.PLACED, 0)
+    task_history = running(restart_limit=1, min_workers_num=2)
+    task_history.failed()
+    assert task_history.failed(worker(0)) == []
+    assert (task_history.state(worker(0)), task_history.job.members[worker(0)].failures) == (MemberState.PLACED, 0)
 
 
 def test_a_worker_that_has_succeeded_counts_as_up_and_is_not_started_again():
-    story = running(min_workers_num=2)
-    story.succeeded(worker(0))
-    assert story.job.stage is Stage.RUNNING
-    story.take(JobRescheduled(at_ms=9, job="pong"))
-    story.stopped()
-    story.stopped(worker(1))
-    assert story.controller.snapshot()[0].unplaced == (LEADER, worker(1))
-    assert story.allocate(LEADER, worker(1)) == [("start", "leader", 2)]
+    task_history = running(min_workers_num=2)
+    task_history.succeeded(worker(0))
+    assert task_history.job.stage is Stage.RUNNING
+    task_history.take(JobRescheduled(at_ms=9, job="pong"))
+    task_history.stopped()
+    task_history.stopped(worker(1))
+    assert task_history.controller.snapshot()[0].unplaced == (LEADER, worker(1))
+    assert task_history.allocate(LEADER, worker(1)) == [("start", "leader", 2)]
 
 
 # -- lost places -------------------------------------------------------------------------------------------------------
 
 
 def test_s35_a_job_whose_leader_lost_its_place_is_stopped_and_placed_anew():
-    story = running()
-    assert story.lost() == [("stop", "actors-1", Reason.JOB_RESCHEDULED), ("stop", "actors-0", Reason.JOB_RESCHEDULED)]
-    assert (story.job.stage, story.job.schedule_state) == (Stage.RESCHEDULING, ScheduleState.UNSCHEDULED)
-    assert story.controller.snapshot()[0].unplaced == ()  # Nothing is placed while something of it still runs.
-    story.stopped(worker(0))
-    assert story.allocate(LEADER, worker(0), worker(1)) == []
-    story.stopped(worker(1))
-    assert story.controller.snapshot()[0].unplaced == members_of(story.spec)
-    assert story.allocate(LEADER, worker(0), worker(1)) == [("start", "leader", 2)]
-    assert story.started() == [("start", "actors-0", 2), ("start", "actors-1", 2)]
-    story.started(worker(0))
-    assert (story.job.stage, story.job.leader.failures) == (Stage.RUNNING, 0)
+    task_history = running()
+    assert task_history.lost() == [("stop", "actors-1", Reason.JOB_RESCHEDULED), ("stop", "actors-0", Reason.JOB_RESCHEDULED)]
+    assert (task_history.job.stage, task_history.job.schedule_state) == (Stage.RESCHEDULING, ScheduleState.UNSCHEDULED)
+    assert task_history.controller.snapshot()[0].unplaced == ()  # Nothing is placed while something of it still runs.
+    task_history.stopped(worker(0))
+    assert task_history.allocate(LEADER, worker(0), worker(1)) == []
+    task_history.stopped(worker(1))
+    assert task_history.controller.snapshot()[0].unplaced == members_of(task_history.spec)
+    assert task_history.allocate(LEADER, worker(0), worker(1)) == [("start", "leader", 2)]
+    assert task_history.started() == [("start", "actors-0", 2), ("start", "actors-1", 2)]
+    task_history.started(worker(0))
+    assert (task_history.job.stage, task_history.job.leader.failures) == (Stage.RUNNING, 0)
 
 
 def test_s35_a_job_that_gives_way_to_others_is_rescheduled():
-    story = running()
-    assert [each[0] for each in story.take(JobRescheduled(at_ms=9, job="pong", detail="room for ping"))] == ["stop"] * 3
-    assert (story.job.stage, story.job.reason, story.job.detail) == (Stage.RESCHEDULING, Reason.JOB_RESCHEDULED, "room for ping")
-    assert story.take(JobRescheduled(at_ms=10, job="pong")) == []
+    task_history = running()
+    assert [each[0] for each in task_history.take(JobRescheduled(at_ms=9, job="pong", detail="room for ping"))] == ["stop"] * 3
+    assert (task_history.job.stage, task_history.job.reason, task_history.job.detail) == (
+        Stage.RESCHEDULING,
+        Reason.JOB_RESCHEDULED,
+        "room for ping",
+    )
+    assert task_history.take(JobRescheduled(at_ms=10, job="pong")) == []
 
 
 def test_a_worker_that_lost_its_place_gets_another_one_while_enough_are_left():
-    story = running(min_workers_num=1)
-    assert story.lost(worker(0)) == []
-    assert (story.job.stage, story.job.schedule_state) == (Stage.RUNNING, ScheduleState.SCHEDULED_PARTLY)
-    assert story.allocate(worker(0)) == [("start", "actors-0", 2)]
+    task_history = running(min_workers_num=1)
+    assert task_history.lost(worker(0)) == []
+    assert (task_history.job.stage, task_history.job.schedule_state) == (Stage.RUNNING, ScheduleState.SCHEDULED_PARTLY)
+    assert task_history.allocate(worker(0)) == [("start", "actors-0", 2)]
 
 
 def test_a_gang_is_placed_anew_when_one_worker_lost_its_place():
-    story = running(basic_policy=BasicPolicy.GANG)
-    assert [each[1] for each in story.lost(worker(0))] == ["actors-1", "leader"]
-    assert story.job.stage is Stage.RESCHEDULING
+    task_history = running(basic_policy=BasicPolicy.GANG)
+    assert [each[1] for each in task_history.lost(worker(0))] == ["actors-1", "leader"]
+    assert task_history.job.stage is Stage.RESCHEDULING
 
 
 def test_a_node_that_is_gone_takes_what_was_to_run_there_with_it():
-    story = Story(spec(min_workers_num=1))
-    story.allocate(*members_of(story.spec))
-    assert story.take(NodeGone(at_ms=9, node="n2")) == []
-    assert story.state(worker(1)) is MemberState.UNPLACED
-    assert story.started() == [("start", "actors-0", 1)]
-    assert [each[1] for each in story.take(NodeGone(at_ms=9, node="n0"))] == ["actors-0"]
-    assert story.take(NodeGone(at_ms=9, node="n0")) == []
-    assert story.lost(attempt=1) == []  # Said again by the task itself.
+    task_history = Story(spec(min_workers_num=1))
+    task_history.allocate(*members_of(task_history.spec))
+    assert task_history.take(NodeGone(at_ms=9, node="n2")) == []
+    assert task_history.state(worker(1)) is MemberState.UNPLACED
+    assert task_history.started() == [("start", "actors-0", 1)]
+    assert [each[1] for each in task_history.take(NodeGone(at_ms=9, node="n0"))] == ["actors-0"]
+    assert task_history.take(NodeGone(at_ms=9, node="n0")) == []
+    assert task_history.lost(attempt=1) == []  # Said again by the task itself.
 
 
 def test_a_leader_that_returns_while_it_is_being_stopped_has_succeeded_all_the_same():
-    story = running()
-    story.take(JobRescheduled(at_ms=9, job="pong"))
-    story.succeeded()
-    assert story.job.stage is Stage.SUCCEEDED
+    task_history = running()
+    task_history.take(JobRescheduled(at_ms=9, job="pong"))
+    task_history.succeeded()
+    assert task_history.job.stage is Stage.SUCCEEDED
 
 
 def test_a_member_that_somebody_else_stopped_has_lost_its_place():
-    story = running(min_workers_num=1)
-    story.stopped(worker(0))
-    assert story.state(worker(0)) is MemberState.UNPLACED
+    task_history = running(min_workers_num=1)
+    task_history.stopped(worker(0))
+    assert task_history.state(worker(0)) is MemberState.UNPLACED
 
 
 # -- what comes late, twice or never -----------------------------------------------------------------------------------
 
 
 def test_the_same_job_again_is_nothing_and_another_one_of_its_name_is_refused():
-    story = running()
-    assert story.take(JobSubmitted(at_ms=9, spec=story.spec)) == []
-    (refused,) = story.take(JobSubmitted(at_ms=9, spec=replace(story.spec, priority=9)))
+    task_history = running()
+    assert task_history.take(JobSubmitted(at_ms=9, spec=task_history.spec)) == []
+    (refused,) = task_history.take(JobSubmitted(at_ms=9, spec=replace(task_history.spec, priority=9)))
     assert isinstance(refused, RefuseJob)
     assert refused.reason is Reason.ID_IN_USE
-    assert story.job.stage is Stage.RUNNING
+    assert task_history.job.stage is Stage.RUNNING
 
 
 def test_events_of_an_earlier_attempt_are_out_of_date():
-    story = running()
-    story.failed(worker(0))
-    assert story.failed(worker(0), attempt=1) == []
-    assert story.succeeded(worker(0), attempt=1) == []
-    assert story.lost(worker(0), attempt=1) == []
-    assert (story.state(worker(0)), story.job.members[worker(0)].failures) == (MemberState.STARTING, 1)
+    task_history = running()
+    task_history.failed(worker(0))
+    assert task_history.failed(worker(0), attempt=1) == []
+    assert task_history.succeeded(worker(0), attempt=1) == []
+    assert task_history.lost(worker(0), attempt=1) == []
+    assert (task_history.state(worker(0)), task_history.job.members[worker(0)].failures) == (MemberState.STARTING, 1)
 
 
 def test_places_of_an_earlier_incarnation_are_out_of_date():
-    story = running()
-    story.lost()
-    story.stopped(worker(0))
-    story.stopped(worker(1))
-    assert story.allocate(*members_of(story.spec), incarnation=1) == []
-    assert story.job.stage is Stage.RESCHEDULING
+    task_history = running()
+    task_history.lost()
+    task_history.stopped(worker(0))
+    task_history.stopped(worker(1))
+    assert task_history.allocate(*members_of(task_history.spec), incarnation=1) == []
+    assert task_history.job.stage is Stage.RESCHEDULING
 
 
 def test_places_that_do_not_suffice_are_not_taken():
-    story = Story(spec(workers=3, basic_policy=BasicPolicy.GANG))
-    assert story.allocate(LEADER, worker(0), worker(2)) == []
-    assert {record.state for record in story.job.records} == {MemberState.UNPLACED}
-    story = Story(spec(workers=3))
-    assert story.allocate(worker(0), worker(1)) == []
+    task_history = Story(spec(workers=3, basic_policy=BasicPolicy.GANG))
+    assert task_history.allocate(LEADER, worker(0), worker(2)) == []
+    assert {record.state for record in task_history.job.records} == {MemberState.UNPLACED}
+    task_history = Story(spec(workers=3))
+    assert task_history.allocate(worker(0), worker(1)) == []
 
 
 def test_events_of_unknown_jobs_and_members_are_nothing():
-    story = running()
-    assert story.send(MemberStarted, worker(0), attempt=7) == []
+    task_history = running()
+    assert task_history.send(MemberStarted, worker(0), attempt=7) == []
     reported = {"at_ms": 1, "attempt": 1, "member": worker(0)}
-    assert story.take(MemberStarted(job="ping", **reported)) == []
-    assert story.take(MemberStarted(job="pong", **{**reported, "member": Member("judges")})) == []
-    assert story.take(JobTerminated(at_ms=1, job="ping")) == story.take(JobRescheduled(at_ms=1, job="ping")) == []
+    assert task_history.take(MemberStarted(job="ping", **reported)) == []
+    assert task_history.take(MemberStarted(job="pong", **{**reported, "member": Member("judges")})) == []
+    assert task_history.take(JobTerminated(at_ms=1, job="ping")) == task_history.take(JobRescheduled(at_ms=1, job="ping")) == []
 
 
 def test_a_job_that_is_over_is_forgotten_when_nothing_of_it_runs():
-    story = running()
-    story.succeeded()
-    story.take(JobForgotten(at_ms=9, job="pong"))
-    assert "pong" in story.controller.jobs
-    for member in members_of(story.spec):
-        story.stopped(member)
-    assert {record.state for record in story.job.records} == {MemberState.REMOVED}
-    story.take(JobForgotten(at_ms=9, job="pong"))
-    assert story.controller.jobs == {}
-    story.take(JobSubmitted(at_ms=10, spec=story.spec))
-    assert story.job.stage is Stage.PENDING
+    task_history = running()
+    task_history.succeeded()
+    task_history.take(JobForgotten(at_ms=9, job="pong"))
+    assert "pong" in task_history.controller.jobs
+    for member in members_of(task_history.spec):
+        task_history.stopped(member)
+    assert {record.state for record in task_history.job.records} == {MemberState.REMOVED}
+    task_history.take(JobForgotten(at_ms=9, job="pong"))
+    assert task_history.controller.jobs == {}
+    task_history.take(JobSubmitted(at_ms=10, spec=task_history.spec))
+    assert task_history.job.stage is Stage.PENDING
 
 
 @pytest.mark.parametrize(
@@ -489,25 +493,25 @@ def test_a_job_that_is_over_is_forgotten_when_nothing_of_it_runs():
     ],
 )
 def test_what_a_job_leaves_running_ends_by_itself(kind, state):
-    story = running(clean_pod_policy=CleanPolicy.NONE)
-    story.succeeded()
-    assert getattr(story, kind)(worker(0)) == []
-    assert story.state(worker(0)) is state
+    task_history = running(clean_pod_policy=CleanPolicy.NONE)
+    task_history.succeeded()
+    assert getattr(task_history, kind)(worker(0)) == []
+    assert task_history.state(worker(0)) is state
 
 
 def test_a_move_that_the_tables_do_not_have_tells_the_story():
-    story = running()
+    task_history = running()
     with pytest.raises(IllegalTransition, match=r"job pong cannot go from Running to Pending; its members: leader Running \(attempt 1\)"):
-        story.job.move(Stage.PENDING, 0)
+        task_history.job.move(Stage.PENDING, 0)
     with pytest.raises(IllegalTransition, match="cannot go from Removed to Running"):
         MemberRecord(member=LEADER, state=MemberState.REMOVED).move(MemberState.RUNNING)
     with pytest.raises(IllegalTransition, match="cannot go from ScheduledSucceed to ScheduledFailed"):
-        story.job.set_schedule_state(ScheduleState.SCHEDULED_FAILED)
+        task_history.job.set_schedule_state(ScheduleState.SCHEDULED_FAILED)
 
 
 def test_a_view_names_every_member_with_its_rank():
-    story = running()
-    reported = view_of(story.job)
+    task_history = running()
+    reported = view_of(task_history.job)
     assert [(each.name, each.rank, each.node, each.attempt) for each in reported.members] == [
         ("leader", 0, "n0", 1),
         ("actors-0", 1, "n1", 1),
@@ -517,14 +521,14 @@ def test_a_view_names_every_member_with_its_rank():
 
 
 def test_a_controller_made_from_a_snapshot_goes_on_as_the_other_one_did():
-    story = running(restart_limit=1)
-    story.failed()
-    twin = JobController.from_snapshot(json.loads(json.dumps(story.controller.to_snapshot())))
-    assert twin.jobs == story.controller.jobs
+    task_history = running(restart_limit=1)
+    task_history.failed()
+    twin = JobController.from_snapshot(json.loads(json.dumps(task_history.controller.to_snapshot())))
+    assert twin.jobs == task_history.controller.jobs
     event = MemberFailed(at_ms=99, job="pong", member=LEADER, attempt=2, detail="it raised again")
-    assert twin.handle(event) == story.controller.handle(event) != []
+    assert twin.handle(event) == task_history.controller.handle(event) != []
     first = JobSubmitted(at_ms=100, spec=spec(job="ping"))
-    assert twin.handle(first) == story.controller.handle(first)
+    assert twin.handle(first) == task_history.controller.handle(first)
     assert twin.jobs["ping"].arrival == 2
 
 

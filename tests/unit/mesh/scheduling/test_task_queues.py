@@ -8,7 +8,7 @@ import pytest
 
 from mesh.errors import IllegalTransition, LedgerError
 from mesh.resources import AMOUNT_MAX, NOTHING, ResourceSet
-from mesh.scheduling.task_queues import STORY_LENGTH_MAX, ReadyQueue, SchedulingQueues, TaskQueue
+from mesh.scheduling.task_queues import HISTORY_LENGTH_MAX, ReadyQueue, SchedulingQueues, TaskQueue
 from mesh.scheduling.tasks import TRANSITIONS, TaskState
 
 S = TaskState
@@ -143,14 +143,14 @@ def test_a_refused_move_tells_the_story_of_the_task(queues):
 
 def test_the_story_of_a_task_that_is_tried_for_ever_does_not_grow_for_ever(queues):
     queues.add("t", S.PLACEABLE)
-    for _ in range(STORY_LENGTH_MAX):
+    for _ in range(HISTORY_LENGTH_MAX):
         queues.move("t", S.READY)
         queues.move("t", S.PLACEABLE)
     with pytest.raises(IllegalTransition) as refused:
         queues.move("t", S.RUNNING)
-    story = str(refused.value).partition("states so far: ")[2].split(" > ")
-    assert len(story) == STORY_LENGTH_MAX
-    assert story[-2:] == ["READY", "PLACEABLE"]
+    task_history = str(refused.value).partition("states so far: ")[2].split(" > ")
+    assert len(task_history) == HISTORY_LENGTH_MAX
+    assert task_history[-2:] == ["READY", "PLACEABLE"]
 
 
 def test_a_known_task_is_not_added_and_an_unknown_one_not_moved(queues):

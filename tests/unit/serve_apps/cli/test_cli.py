@@ -417,7 +417,7 @@ def test_what_goes_into_a_pipe_is_as_wide_as_columns_says_and_else_not_cut_at_al
     run = f"a-run-with-a-long-name-{'x' * 60}"
     world.client().submit_spec(spec_of("a", id=run))
     world.coordinator().step(0)
-    for command in (["queue"], ["runs"], ["explain", run], ["story"], ["leases"], ["tenants"], ["meshes"]):
+    for command in (["queue"], ["runs"], ["explain", run], ["history"], ["leases"], ["tenants"], ["meshes"]):
         assert run_command(command) == 0
         reported = capsys.readouterr().out
         assert max(map(len, reported.splitlines())) <= width
@@ -450,7 +450,7 @@ def test_explain_tells_of_a_run_and_of_one_stage_with_its_story(world, capsys):
     assert run_command(["explain", "night", "1"]) == 0
     reported = capsys.readouterr().out
     assert "1. in the queue of east, 1. of its tenant" in reported
-    assert "story" in reported
+    assert "history" in reported
     assert run_command(["explain", "night", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["stage"] == "night.1"
     assert run_command(["explain", "night", "--json"]) == 0
@@ -459,15 +459,15 @@ def test_explain_tells_of_a_run_and_of_one_stage_with_its_story(world, capsys):
 
 def test_leases_and_their_story_are_shown(world, capsys):
     crowded(world)
-    assert world.store.story(None, [SALES])
+    assert world.store.history(None, [SALES])
     assert run_command(["leases"]) == 0
     assert "no leases are held" in capsys.readouterr().out  # Those of sales are out of research's reach.
-    assert run_command(["story", "--limit", "5"]) == 0
+    assert run_command(["history", "--limit", "5"]) == 0
     assert "no history of leases that this key covers" in capsys.readouterr().out
     assert run_command(["leases", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["leases"] == []
-    assert run_command(["story", RESEARCH, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"chapters": []}
+    assert run_command(["history", RESEARCH, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"lease_events": []}
 
 
 def test_a_dry_run_submits_nothing_and_says_what_would_be(world, tmp_path, capsys):

@@ -75,7 +75,7 @@ def printed(renderable: typing.Any, width: int = 10_000) -> str:
 
 def test_the_pictures_of_all_commands_are_looked_at():
     names = {each.id for each in pictures()}
-    assert names >= {"runs_table", "run_panel", "failure_summary", "meshes_table", "beside_the_table", "stage_picture", "story_table"}
+    assert names >= {"runs_table", "run_panel", "failure_summary", "meshes_table", "beside_the_table", "stage_picture", "history_table"}
 
 
 @pytest.mark.parametrize("width", [10_000, 100])

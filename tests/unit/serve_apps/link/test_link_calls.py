@@ -87,7 +87,7 @@ def test_a_mesh_reports_an_error_whatever_its_classes_are_called():
 def test_every_verb_has_one_name_and_a_port_or_none_at_all():
     assert len({verb.name for verb in VERBS}) == len(VERBS)
     assert {verb.port for verb in VERBS} == {"", "ledger", "queue"}
-    root_only = {"configure", "reparent", "sweep", "elect", "plan_apply", "revoke", "snapshot", "audit", "story"}
+    root_only = {"configure", "reparent", "sweep", "elect", "plan_apply", "revoke", "snapshot", "audit", "history"}
     root_only |= {"submit", "waiting", "deliver", "cancel", "forget", "inbox", "acknowledge"}
     assert not root_only & {verb.method for verb in VERBS}
 

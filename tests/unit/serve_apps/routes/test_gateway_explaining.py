@@ -174,7 +174,7 @@ def test_a_stage_is_explained_with_who_would_give_way_and_its_story(world):
     )
     (gives,) = reported["victims"]
     assert (gives["tenant"], gives["mesh"], gives["amounts"]["cpu"]["amount"]) == (SALES, EAST, 1)
-    assert [event["after"] for event in reported["story"]] == ["PLANNED", "QUEUED", "QUEUED"]
+    assert [event["after"] for event in reported["history"]] == ["PLANNED", "QUEUED", "QUEUED"]
 
 
 def test_whoever_would_give_way_is_not_named_to_those_who_do_not_reach_it(world):
@@ -368,16 +368,16 @@ def test_leases_tell_where_they_go_and_since_when(world):
 
 
 def test_the_story_of_a_tenant_tells_of_those_below_it_too(world):
-    reported = get(world, f"/v1/leases/history?tenant={ACME}", ACME)["chapters"]
-    assert SALES in {chapter["tenant"] for chapter in reported}
+    reported = get(world, f"/v1/leases/history?tenant={ACME}", ACME)["lease_events"]
+    assert SALES in {lease_event["tenant"] for lease_event in reported}
     assert world.http(ACME).get(f"/v1/leases/history?tenant={ACME}/nobody").status_code == 403
 
 
 def test_the_story_of_a_lease_is_told_to_those_who_reach_its_tenant(world):
-    (chapter,) = get(world, f"/v1/leases/history?tenant={SALES}&mesh={EAST}&flavor={STANDARD}", ACME)["chapters"]
-    assert (chapter["verb"], chapter["tenant"], chapter["held"]["cpu"]["amount"]) == ("grant", SALES, 5)
-    assert get(world, "/v1/leases/history", RIVAL)["chapters"] == []
-    assert get(world, "/v1/leases/history?flavor=other", ACME)["chapters"] == []
+    (lease_event,) = get(world, f"/v1/leases/history?tenant={SALES}&mesh={EAST}&flavor={STANDARD}", ACME)["lease_events"]
+    assert (lease_event["verb"], lease_event["tenant"], lease_event["held"]["cpu"]["amount"]) == ("grant", SALES, 5)
+    assert get(world, "/v1/leases/history", RIVAL)["lease_events"] == []
+    assert get(world, "/v1/leases/history?flavor=other", ACME)["lease_events"] == []
     assert world.http(RIVAL).get(f"/v1/leases/history?tenant={SALES}").status_code == 403
 
 

@@ -15,7 +15,7 @@ from mesh.scheduling.anomalies import Anomaly
 from mesh.scheduling.decisions import EndTask, ExplainWaiting, StartTask, StopTask
 from mesh.scheduling.events import AgentLost, TaskEnded, TaskRefused, TaskStarted, TaskStopped, TaskSubmitted, Ticked
 from mesh.scheduling.figures import Figures, Targets, judge
-from mesh.scheduling.stories import ATTEMPTS_MAX, WAITS_MAX, TaskStories
+from mesh.scheduling.task_history import ATTEMPTS_MAX, WAITS_MAX, TaskHistories
 from mesh.scheduling.tasks import TaskRequest
 
 EPOCH_MS = 1_700_000_000_000
@@ -113,64 +113,64 @@ def start(task="t", attempt=1):
 
 def a_story():
     """Waited, ran, gave way, waited, ran to its end."""
-    stories = TaskStories()
+    histories = TaskHistories()
     stop = StopTask(version=1, task="t", attempt=1, keep_state=True, grace_ms=9, reason=Reason.PREEMPTED, by="urgent")
-    assert not stories.fold([submitted()], [ExplainWaiting(version=1, task="t", reason=Reason.NODES_BUSY, detail="")])
-    assert not stories.fold([Ticked(at_ms=100)], [start()])
-    assert not stories.fold([TaskStarted(at_ms=150, task="t", attempt=1, agent="a1")], [])
-    assert not stories.fold([Ticked(at_ms=500)], [stop])
-    assert not stories.fold([TaskStopped(at_ms=600, task="t", attempt=1)], [])
-    assert not stories.fold([Ticked(at_ms=700)], [start(attempt=2)])
-    assert not stories.fold([TaskStarted(at_ms=720, task="t", attempt=2, agent="a2")], [])
-    (story,) = stories.fold([TaskEnded(at_ms=900, task="t", attempt=2)], [EndTask(version=1, task="t", reason=Reason.FINISHED)])
-    assert len(stories) == 0
-    return story
+    assert not histories.fold([submitted()], [ExplainWaiting(version=1, task="t", reason=Reason.NODES_BUSY, detail="")])
+    assert not histories.fold([Ticked(at_ms=100)], [start()])
+    assert not histories.fold([TaskStarted(at_ms=150, task="t", attempt=1, agent="a1")], [])
+    assert not histories.fold([Ticked(at_ms=500)], [stop])
+    assert not histories.fold([TaskStopped(at_ms=600, task="t", attempt=1)], [])
+    assert not histories.fold([Ticked(at_ms=700)], [start(attempt=2)])
+    assert not histories.fold([TaskStarted(at_ms=720, task="t", attempt=2, agent="a2")], [])
+    (task_history,) = histories.fold([TaskEnded(at_ms=900, task="t", attempt=2)], [EndTask(version=1, task="t", reason=Reason.FINISHED)])
+    assert len(histories) == 0
+    return task_history
 
 
 def test_a_story_tells_attempts_waits_and_for_whom_it_gave_way():
-    story = a_story()
-    assert (story.submitted_ms, story.ended_ms, story.reason) == (0, 900, Reason.FINISHED)
-    assert story.waits == ((0, Reason.NODES_BUSY),)
-    first, second = story.attempts
+    task_history = a_story()
+    assert (task_history.submitted_ms, task_history.ended_ms, task_history.reason) == (0, 900, Reason.FINISHED)
+    assert task_history.waits == ((0, Reason.NODES_BUSY),)
+    first, second = task_history.attempts
     assert (first.placed_ms, first.started_ms, first.stop_asked_ms, first.ended_ms) == (100, 150, 500, 600)
     assert (first.stop_reason, first.stopped_for) == (Reason.PREEMPTED, "urgent")
     assert (second.placed_ms, second.started_ms, second.ended_ms, second.how) == (700, 720, 900, "")
 
 
 def test_a_start_that_failed_and_an_agent_that_was_lost_are_told():
-    stories = TaskStories()
-    stories.fold([submitted()], [start()])
+    histories = TaskHistories()
+    histories.fold([submitted()], [start()])
     refused = TaskRefused(at_ms=10, task="t", attempt=1, reason=Reason.START_FAILED, detail="no such class")
-    stories.fold([refused], [start(attempt=2)])
+    histories.fold([refused], [start(attempt=2)])
     lost = AgentLost(at_ms=20, task="t", attempt=2, detail="SIGKILL")
-    (story,) = stories.fold([lost], [EndTask(version=1, task="t", reason=Reason.AGENT_LOST)])
-    assert [(one.how, one.started_ms) for one in story.attempts] == [("START_FAILED: no such class", None), ("SIGKILL", None)]
+    (task_history,) = histories.fold([lost], [EndTask(version=1, task="t", reason=Reason.AGENT_LOST)])
+    assert [(one.how, one.started_ms) for one in task_history.attempts] == [("START_FAILED: no such class", None), ("SIGKILL", None)]
 
 
 def test_a_story_without_end_stays_small():
-    stories = TaskStories()
-    stories.fold([submitted()], [])
+    histories = TaskHistories()
+    histories.fold([submitted()], [])
     for attempt in range(1, 200):
         waits = [ExplainWaiting(version=1, task="t", reason=reason, detail="") for reason in (Reason.NODES_BUSY, Reason.POOL_BUSY)]
-        stories.fold([Ticked(at_ms=attempt)], [*waits, start(attempt=attempt)])
-    (story,) = stories.fold([Ticked(at_ms=999)], [EndTask(version=1, task="t", reason=Reason.FINISHED)])
-    assert len(story.waits) == WAITS_MAX
-    assert [one.attempt for one in story.attempts] == list(range(200 - ATTEMPTS_MAX, 200))
+        histories.fold([Ticked(at_ms=attempt)], [*waits, start(attempt=attempt)])
+    (task_history,) = histories.fold([Ticked(at_ms=999)], [EndTask(version=1, task="t", reason=Reason.FINISHED)])
+    assert len(task_history.waits) == WAITS_MAX
+    assert [one.attempt for one in task_history.attempts] == list(range(200 - ATTEMPTS_MAX, 200))
 
 
 def test_what_is_told_of_unknown_tasks_is_no_story():
-    stories = TaskStories()
+    histories = TaskHistories()
     ended = TaskEnded(at_ms=1, task="x", attempt=1)
-    assert stories.fold([ended], [start("x"), EndTask(version=1, task="x", reason=Reason.FINISHED)]) == []
+    assert histories.fold([ended], [start("x"), EndTask(version=1, task="x", reason=Reason.FINISHED)]) == []
 
 
 # -- traces ------------------------------------------------------------------------------------------------------------
 
 
-def traced(folder: Path, *stories):
+def traced(folder: Path, *histories):
     telemetry = MeshTelemetry("east", epoch_ms=EPOCH_MS, traces_file=str(folder / "traces.jsonl"))
-    for story in stories:
-        telemetry.trace_task(story)
+    for task_history in histories:
+        telemetry.trace_task(task_history)
     telemetry.close()
     return [json.loads(line) for line in (folder / "traces.jsonl").read_text().splitlines()]
 
@@ -199,11 +199,11 @@ def test_a_story_that_is_told_twice_is_one_trace(tmp_path: Path):
 
 
 def test_a_task_that_failed_is_an_error(tmp_path: Path):
-    stories = TaskStories()
-    stories.fold([submitted()], [start()])
+    histories = TaskHistories()
+    histories.fold([submitted()], [start()])
     ended = EndTask(version=1, task="t", reason=Reason.USER_ERROR, detail="bad lr")
-    (story,) = stories.fold([TaskEnded(at_ms=5, task="t", attempt=1, error="bad lr")], [ended])
-    assert traced(tmp_path, story)[-1]["status"] == {"status_code": "ERROR", "description": "bad lr"}
+    (task_history,) = histories.fold([TaskEnded(at_ms=5, task="t", attempt=1, error="bad lr")], [ended])
+    assert traced(tmp_path, task_history)[-1]["status"] == {"status_code": "ERROR", "description": "bad lr"}
 
 
 def test_without_readers_nothing_is_traced(telemetry: MeshTelemetry):

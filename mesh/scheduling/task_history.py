@@ -21,7 +21,7 @@ ATTEMPTS_MAX = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptStory:
+class AttemptHistory:
     """One attempt to run the task."""
 
     attempt: int
@@ -38,7 +38,7 @@ class AttemptStory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskStory:
+class TaskHistory:
     """History of one task. Times are milliseconds on the mesh's clock."""
 
     request: TaskRequest
@@ -46,7 +46,7 @@ class TaskStory:
     ended_ms: int = 0
     reason: Reason | None = None  #: Reason of its end.
     detail: str = ""
-    attempts: tuple[AttemptStory, ...] = ()
+    attempts: tuple[AttemptHistory, ...] = ()
     waits: tuple[tuple[int, Reason], ...] = ()  #: Start and reason of each wait.
 
 
@@ -54,11 +54,11 @@ class TaskStory:
 class _Open:
     request: TaskRequest
     submitted_ms: int
-    attempts: list[AttemptStory] = field(default_factory=list)
+    attempts: list[AttemptHistory] = field(default_factory=list)
     waits: list[tuple[int, Reason]] = field(default_factory=list)
 
 
-class TaskStories:
+class TaskHistories:
     """Histories of the tasks that are not over."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class TaskStories:
     def __len__(self) -> int:
         return len(self._open)
 
-    def fold(self, events: Iterable[Event], decisions: Iterable[Decision]) -> list[TaskStory]:
+    def fold(self, events: Iterable[Event], decisions: Iterable[Decision]) -> list[TaskHistory]:
         """Process the events and decisions of one call of the scheduler, and return the histories of tasks that ended."""
         at_ms, over = 0, []
         for event in events:
@@ -98,42 +98,46 @@ class TaskStories:
         self._open.setdefault(event.request.task, _Open(event.request, event.at_ms))
 
     def _place(self, decision: StartTask, at_ms: int) -> None:
-        story = self._open.get(decision.task)
-        if story is None or any(one.attempt == decision.attempt for one in story.attempts):
+        task_history = self._open.get(decision.task)
+        if task_history is None or any(one.attempt == decision.attempt for one in task_history.attempts):
             return
-        if len(story.attempts) == ATTEMPTS_MAX:
-            del story.attempts[0]
-        story.attempts.append(
-            AttemptStory(attempt=decision.attempt, agent=decision.agent, node=decision.node, placed_ms=at_ms, why_here=decision.reason)
+        if len(task_history.attempts) == ATTEMPTS_MAX:
+            del task_history.attempts[0]
+        task_history.attempts.append(
+            AttemptHistory(attempt=decision.attempt, agent=decision.agent, node=decision.node, placed_ms=at_ms, why_here=decision.reason)
         )
 
     def _explain(self, decision: ExplainWaiting, at_ms: int) -> None:
-        story = self._open.get(decision.task)
-        if story is None or (story.waits and story.waits[-1][1] is decision.reason) or len(story.waits) == WAITS_MAX:
+        task_history = self._open.get(decision.task)
+        if (
+            task_history is None
+            or (task_history.waits and task_history.waits[-1][1] is decision.reason)
+            or len(task_history.waits) == WAITS_MAX
+        ):
             return
-        story.waits.append((at_ms, decision.reason))
+        task_history.waits.append((at_ms, decision.reason))
 
     def _change(self, task: TaskId, attempt: int, **changes: Any) -> None:
-        story = self._open.get(task)
-        for place, one in enumerate(story.attempts if story is not None else ()):
-            if story is not None and one.attempt == attempt:
-                story.attempts[place] = replace(one, **changes)
+        task_history = self._open.get(task)
+        for place, one in enumerate(task_history.attempts if task_history is not None else ()):
+            if task_history is not None and one.attempt == attempt:
+                task_history.attempts[place] = replace(one, **changes)
 
     def _end(self, event: TaskRefused | TaskEnded | TaskStopped | AgentLost, how: str) -> None:
         self._change(event.task, event.attempt, ended_ms=event.at_ms, how=how)
 
-    def _close(self, decision: EndTask, at_ms: int) -> list[TaskStory]:
-        story = self._open.pop(decision.task, None)
-        if story is None:
+    def _close(self, decision: EndTask, at_ms: int) -> list[TaskHistory]:
+        task_history = self._open.pop(decision.task, None)
+        if task_history is None:
             return []
         return [
-            TaskStory(
-                request=story.request,
-                submitted_ms=story.submitted_ms,
+            TaskHistory(
+                request=task_history.request,
+                submitted_ms=task_history.submitted_ms,
                 ended_ms=at_ms,
                 reason=decision.reason,
                 detail=decision.detail,
-                attempts=tuple(story.attempts),
-                waits=tuple(story.waits),
+                attempts=tuple(task_history.attempts),
+                waits=tuple(task_history.waits),
             )
         ]

@@ -8,7 +8,7 @@ from serve_apps.schemas.quantities import Quantity
 from serve_apps.schemas.view import View
 
 
-class ChapterView(View):
+class LeaseEventView(View):
     """One change of a lease."""
 
     at_ms: int
@@ -22,7 +22,7 @@ class ChapterView(View):
     target: dict[str, Quantity] = Field(default={})
 
 
-class StoryView(View):
+class HistoryView(View):
     """Changes of leases, oldest first."""
 
-    chapters: list[ChapterView]
+    lease_events: list[LeaseEventView]
