@@ -94,7 +94,7 @@ class ClaimStanding:
     may_come: bool = False  #: The stage is unknown, and may be submitted again while the ledger recovers.
 
 
-class MailKind(str, Enum):
+class NotificationKind(str, Enum):
     """Subject of a notification to a mesh."""
 
     STAGE = "stage"
@@ -112,10 +112,10 @@ class MailKind(str, Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mail:
+class Notification:
     """Notification to a mesh."""
 
-    kind: MailKind
+    kind: NotificationKind
     subject: str
 
 
@@ -279,7 +279,7 @@ class StageQueue(Protocol):
     def forget(self, run: RunId, meshes: tuple[MeshId, ...]) -> None:
         """Drop the run's stages, and notify the meshes that its values may be deleted."""
 
-    def mail(self, mesh: MeshId, cursor: str, wait_ms: int) -> tuple[str, tuple[Mail, ...]]:
+    def notifications(self, mesh: MeshId, cursor: str, wait_ms: int) -> tuple[str, tuple[Notification, ...]]:
         """Return the next cursor and the notifications after `cursor`. The store keeps about the last thousand.
 
         Args:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import Field
 
-from federation.dispatch import Claim, ClaimedStage, ClaimStanding, HeldClaim, Mail, QueuedStage
+from federation.dispatch import Claim, ClaimedStage, ClaimStanding, HeldClaim, Notification, QueuedStage
 from federation.errors import (
     BatchTooLarge,
     EarlierReportsLost,
@@ -60,7 +60,7 @@ BLOB_BYTES_MAX = 8 << 20
 #: Most entries of one list, or keys of one object.
 LIST_MAX = 1_000
 #: The longest wait for notifications in one call.
-MAIL_WAIT_MS_MAX = 10_000
+NOTIFICATION_WAIT_MS_MAX = 10_000
 #: Most characters of a text. Some texts may be longer: messages for people, addresses of files, and values that the root has signed.
 TEXT_MAX = 256
 LONG_TEXTS = {"traceback": 65_536, "message": 65_536, "detail": 4_096, "uri": 4_096, "type_name": 1_024, "bases": 1_024, "address": 1_024}
@@ -78,7 +78,7 @@ class Budget(Enum):
     """Keeps sessions alive; no other class can use up its limit."""
     CALL = "call"
     """Calls that return at once."""
-    MAIL = "mail"
+    NOTIFICATIONS = "notifications"
     """Calls that wait for notifications."""
 
 
@@ -192,10 +192,10 @@ class ClaimsOf:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AwaitMail:
+class AwaitNotifications:
     mesh: MeshId
     cursor: Annotated[str, Field(pattern="^([0-9]{1,19}-[0-9]{1,19})?$")]
-    wait_ms: Annotated[int, Field(ge=0, le=MAIL_WAIT_MS_MAX)]
+    wait_ms: Annotated[int, Field(ge=0, le=NOTIFICATION_WAIT_MS_MAX)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,13 +256,19 @@ INPUTS_OF: Verb[InputsOf, dict[NodeId, StoredValue | None]] = Verb(
 CLAIMS_OF: Verb[ClaimsOf, tuple[ClaimedStage, ...]] = Verb(
     name="claims-of", port="queue", method="claims_of", asked=ClaimsOf, answered=tuple[ClaimedStage, ...]
 )
-MAIL: Verb[AwaitMail, tuple[str, tuple[Mail, ...]]] = Verb(
-    name="mail", port="queue", method="mail", asked=AwaitMail, answered=tuple[str, tuple[Mail, ...]], budget=Budget.MAIL, limit_ms=2_000
+NOTIFICATIONS: Verb[AwaitNotifications, tuple[str, tuple[Notification, ...]]] = Verb(
+    name="notifications",
+    port="queue",
+    method="notifications",
+    asked=AwaitNotifications,
+    answered=tuple[str, tuple[Notification, ...]],
+    budget=Budget.NOTIFICATIONS,
+    limit_ms=2_000,
 )
 
 VERBS: tuple[Verb[Any, Any], ...] = (
     TERMS, JOIN, HEARTBEAT, LEAVE, ACQUIRE, RELEASE, QUEUED, HEADS_OF, REMEMBERED, EXPLAIN, CLAIM, RESUME, REPORT, INPUTS_OF,
-    CLAIMS_OF, MAIL,
+    CLAIMS_OF, NOTIFICATIONS,
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ import ray
 import structlog
 
 from federation.child.child_mesh import ChildMesh
-from federation.dispatch import Mail, StageQueue
+from federation.dispatch import Notification, StageQueue
 from federation.errors import StoreUnavailable
 from federation.link import LinkTerms
 from federation.promises import broken_promises
@@ -36,11 +36,11 @@ from serve_apps.processes.stores import open_child_ports
 log = structlog.get_logger(__name__)
 
 #: One wait for notifications; the process notices its end within this time.
-MAIL_WAIT_MS = 1_000
+NOTIFICATION_WAIT_MS = 1_000
 #: Interval between two calls to a root that does not answer yet.
 ROOT_PAUSE_S = 0.5
 
-Work = tuple[Mail, ...] | HostReport
+Work = tuple[Notification, ...] | HostReport
 
 
 def main(settings_file: str) -> None:
@@ -84,7 +84,7 @@ def run(settings: ChildSettings, notify: Callable[..., None] = report_ready) -> 
         clock=EnduringClock(),
         heartbeat_ms=settings.heartbeat_ms,
     )
-    threading.Thread(target=_read_mail, args=(ports.queue, record.mesh, work.put, stop), name="mail", daemon=True).start()
+    threading.Thread(target=_read_notifications, args=(ports.queue, record.mesh, work.put, stop), name="notifications", daemon=True).start()
     child.heartbeat()
     warnings = broken_promises(record.pools, (node.total for node in look_at_nodes(settings.node_labels)))
     notify(mesh=record.mesh, cluster=record.cluster, pid=os.getpid(), warnings=warnings)
@@ -132,23 +132,23 @@ def _work(child: ChildMesh, work: queue.SimpleQueue[Work]) -> None:
     if isinstance(item, HostReport):
         child.take_report(item)
     else:
-        child.take_mail(item)
+        child.take_notifications(item)
     if child.due_in_ms() == 0:
         child.heartbeat()
 
 
-def _read_mail(stages: StageQueue, mesh: MeshId, put: Callable[[Work], None], stop: threading.Event) -> None:
+def _read_notifications(stages: StageQueue, mesh: MeshId, put: Callable[[Work], None], stop: threading.Event) -> None:
     """Yield notifications from now on, in order. A store that does not answer is asked again; reconciliation finds what was missed."""
     cursor = ""
     while not stop.is_set():
         try:
-            cursor, letters = stages.mail(mesh, cursor, MAIL_WAIT_MS)
+            cursor, notifications = stages.notifications(mesh, cursor, NOTIFICATION_WAIT_MS)
         except MeshError as gone:
             log.warning("cannot read notifications: the store does not answer", mesh=mesh, error=str(gone))
-            stop.wait(MAIL_WAIT_MS / 1000)
+            stop.wait(NOTIFICATION_WAIT_MS / 1000)
             continue
-        if letters:
-            put(letters)
+        if notifications:
+            put(notifications)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from dag.states import RunState
 from dag.store.memory import MemoryEventFeed, MemoryRunStore
 from federation.api_keys import KeyRing
 from federation.blobs import BlobStore
-from federation.dispatch import Claim, ClaimedStage, ClaimStanding, HeldClaim, Mail, QueuedStage, StageQueue
+from federation.dispatch import Claim, ClaimedStage, ClaimStanding, HeldClaim, Notification, QueuedStage, StageQueue
 from federation.leases import Acquired, HeartbeatReport, Lease, LeaseAck, LeaseLedger, LedgerResponse, QuotaDemand, Session
 from federation.receipts import ReceiptKeys
 from federation.snapshot import MeshRecord
@@ -218,8 +218,8 @@ class LinkedQueue:
     def claims_of(self, session: Session) -> tuple[ClaimedStage, ...]:
         return self._of(session.mesh).claims_of(session)
 
-    def mail(self, mesh: MeshId, cursor: str, wait_ms: int) -> tuple[str, tuple[Mail, ...]]:
-        return self._of(mesh).mail(mesh, cursor, wait_ms)
+    def notifications(self, mesh: MeshId, cursor: str, wait_ms: int) -> tuple[str, tuple[Notification, ...]]:
+        return self._of(mesh).notifications(mesh, cursor, wait_ms)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._root, name)

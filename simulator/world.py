@@ -156,10 +156,10 @@ class World:
         reports: list[HostReport] = []
         mesh.host.listen(reports.append)
         mesh.host.advance()
-        mesh.cursor, letters = self.store.mail(mesh.record.mesh, mesh.cursor, 0)
+        mesh.cursor, notifications = self.store.notifications(mesh.record.mesh, mesh.cursor, 0)
         deliveries = [partial(mesh.child.take_report, report) for report in reports]
         place = self.chance.randint(0, len(deliveries))  # Reports stay in order; notifications arrive anywhere between them.
-        for deliver in (*deliveries[:place], partial(mesh.child.take_mail, letters), *deliveries[place:]):
+        for deliver in (*deliveries[:place], partial(mesh.child.take_notifications, notifications), *deliveries[place:]):
             deliver()
         if mesh.child.due_in_ms() == 0:
             mesh.child.heartbeat()
@@ -170,7 +170,7 @@ class World:
         reports: list[HostReport] = []
         mesh.host.listen(reports.append)
         mesh.host.advance()  # Runs what the watchdogs do meanwhile.
-        mesh.cursor, _ = self.store.mail(mesh.record.mesh, "", 0)
+        mesh.cursor, _ = self.store.notifications(mesh.record.mesh, "", 0)
         mesh.child = ChildMesh(
             record=mesh.record,
             ledger=self.store,

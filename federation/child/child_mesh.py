@@ -44,7 +44,7 @@ from federation.child.running_stage import RunningStage, beyond_limit
 from federation.child.stage_preemptor import StagePreemptor
 from federation.child.stage_recovery import OrphanStage, StageRecovery, recovery_of, seen_in
 from federation.child.status_reporter import StatusReporter
-from federation.dispatch import HEADS_MAX, Claim, ClaimedStage, Mail, MailKind, StageQueue
+from federation.dispatch import HEADS_MAX, Claim, ClaimedStage, Notification, NotificationKind, StageQueue
 from federation.errors import (
     FutureToken,
     LedgerLearning,
@@ -327,25 +327,29 @@ class ChildMesh:
 
     # -- what comes in -------------------------------------------------------------------------------------------------
 
-    def take_mail(self, letters: Iterable[Mail]) -> None:
+    def take_notifications(self, notifications: Iterable[Notification]) -> None:
         """Handle notifications from the root."""
-        letters = tuple(letters)
-        kinds = {letter.kind for letter in letters}
+        notifications = tuple(notifications)
+        kinds = {notification.kind for notification in notifications}
         running = self._child_state.running
-        for letter in letters:
-            if letter.kind is MailKind.FORGET:
-                self._host.forget(RunId(letter.subject))
-            elif letter.kind is MailKind.CANCEL and letter.subject in running:
-                running[StageId(letter.subject)].cancel(self._host)
-        self._claims.note_inputs(StageId(letter.subject) for letter in letters if letter.kind is MailKind.INPUT)
+        for notification in notifications:
+            if notification.kind is NotificationKind.FORGET:
+                self._host.forget(RunId(notification.subject))
+            elif notification.kind is NotificationKind.CANCEL and notification.subject in running:
+                running[StageId(notification.subject)].cancel(self._host)
+        self._claims.note_inputs(
+            StageId(notification.subject) for notification in notifications if notification.kind is NotificationKind.INPUT
+        )
         self._guard(self._claims.bring_inputs)
-        if MailKind.CANCEL in kinds or any(letter.kind is MailKind.STAGE and letter.subject for letter in letters):
+        if NotificationKind.CANCEL in kinds or any(
+            notification.kind is NotificationKind.STAGE and notification.subject for notification in notifications
+        ):
             self._guard(self._look)
-        elif MailKind.STAGE in kinds:
+        elif NotificationKind.STAGE in kinds:
             self._guard(self._try_again)
-        if MailKind.LEASE in kinds:
+        if NotificationKind.LEASE in kinds:
             self._guard(self._give_back_now)
-        if MailKind.PLAN in kinds:
+        if NotificationKind.PLAN in kinds:
             self._child_session.hurry()
 
     def take_report(self, report: HostReport) -> None:

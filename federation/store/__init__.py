@@ -15,7 +15,7 @@ Rows of the ledger:
     lease_rows        leases, wants and sessions                    tree_rows          a tenant tree
     amendment         changed rows of a tree with few changes       known_rows         cache of parsed rows
     known_tree        cache of the tree in force                    session_calls      common arguments of a session's scripts
-    report_parts      numbers of the parts of a large batch         stage_letters      checks and messages of both stage queues
+    report_parts      numbers of the parts of a large batch         inbox_entries      checks and messages of both stage queues
     orders_given      detects an older copy of a server's data
 
 In memory:

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import httpx
 
-from federation.dispatch import Claim, ClaimedStage, ClaimStanding, HeldClaim, Mail, QueuedStage
+from federation.dispatch import Claim, ClaimedStage, ClaimStanding, HeldClaim, Notification, QueuedStage
 from federation.errors import BatchTooLarge, CallRejected, LinkRefused, StoreUnavailable
 from federation.leases import ROWS_SENT_MAX, Acquired, HeartbeatReport, Lease, LeaseAck, LedgerResponse, QuotaDemand, Session
 from federation.link import (
@@ -32,9 +32,9 @@ from federation.link import (
     LEAVE,
     LINK_PATH,
     LONG_TEXTS,
-    MAIL,
-    MAIL_WAIT_MS_MAX,
     NO_BLOB,
+    NOTIFICATION_WAIT_MS_MAX,
+    NOTIFICATIONS,
     PROOF_HEADER,
     QUEUED,
     REFUSALS,
@@ -48,7 +48,7 @@ from federation.link import (
     A,
     Acquire,
     AskTerms,
-    AwaitMail,
+    AwaitNotifications,
     ClaimsOf,
     ClaimStage,
     Explain,
@@ -69,8 +69,8 @@ from federation.link import (
     named_error,
 )
 from federation.snapshot import MeshRecord
+from federation.store.inbox_entries import refuse_many
 from federation.store.report_parts import parts_of
-from federation.store.stage_letters import refuse_many
 from mesh.counting import counted
 from mesh.errors import RuntimeDoorError
 from mesh.ids import MeshId, NodeId, RunId, StageId
@@ -318,9 +318,9 @@ class HttpStageQueue:
         self._claims = {claimed.claim.stage: claimed.claim for claimed in claims}
         return claims
 
-    def mail(self, mesh: MeshId, cursor: str, wait_ms: int) -> tuple[str, tuple[Mail, ...]]:
-        wait_ms = min(wait_ms, MAIL_WAIT_MS_MAX)
-        return self._link.call(MAIL, AwaitMail(mesh=mesh, cursor=cursor, wait_ms=wait_ms), wait_ms=wait_ms)
+    def notifications(self, mesh: MeshId, cursor: str, wait_ms: int) -> tuple[str, tuple[Notification, ...]]:
+        wait_ms = min(wait_ms, NOTIFICATION_WAIT_MS_MAX)
+        return self._link.call(NOTIFICATIONS, AwaitNotifications(mesh=mesh, cursor=cursor, wait_ms=wait_ms), wait_ms=wait_ms)
 
 
 class HttpBlobs:

@@ -114,9 +114,9 @@ class Keys:
         """Set: submitted stages of a run that are not forgotten."""
         return self._key("stages-of", run)
 
-    def mail(self, mesh: MeshId | str) -> str:
+    def notifications(self, mesh: MeshId | str) -> str:
         """Stream: notifications to the mesh."""
-        return self._key("mail", mesh)
+        return self._key("notifications", mesh)
 
     @property
     def inbox(self) -> str:
@@ -139,7 +139,7 @@ class Keys:
         """
         single = (self.meta, self.tree, self.sessions, self.meshes, self.inbox)
         ledger = (self.due, self.cuts, self.marks, self.waiting_leases, self.plan, self.lease_log)
-        families = (self.leases, self.demands, self.stage, self.inputs, self.ready, self.claimed, self.stages_of, self.mail)
+        families = (self.leases, self.demands, self.stage, self.inputs, self.ready, self.claimed, self.stages_of, self.notifications)
         return (*single, *ledger, *(family("") for family in families), self.overdue, self.taken(""), self.use, self.gone, self.draft(""))
 
     def blobs(self, run: RunId | str) -> str:

@@ -18,8 +18,8 @@ from federation.dispatch import (
     ClaimStanding,
     HeldClaim,
     InboxEntry,
-    Mail,
-    MailKind,
+    Notification,
+    NotificationKind,
     Orphan,
     OrphanKind,
     QueuedStage,
@@ -29,9 +29,7 @@ from federation.dispatch import (
 from federation.errors import EarlierReportsLost, LeaseLost, LedgerLearning, StaleFence, TooManyClaims
 from federation.leases import Lease, LeaseTerms, Session
 from federation.snapshot import FederationSnapshot, MeshView
-from federation.store.memory_ledger import MemoryLedger
-from federation.store.memory_rows import Seat
-from federation.store.stage_letters import (
+from federation.store.inbox_entries import (
     GONE,
     UNKNOWN,
     closing_state,
@@ -43,6 +41,8 @@ from federation.store.stage_letters import (
     standing_of,
     waiting_for,
 )
+from federation.store.memory_ledger import MemoryLedger
+from federation.store.memory_rows import Seat
 from mesh.clock import Clock
 from mesh.ids import MeshId, NodeId, RunId, StageId
 from mesh.messages import StageMessage
@@ -89,7 +89,7 @@ class MemoryStore(MemoryLedger):
         self._claims: defaultdict[MeshId, dict[StageId, Claim]] = defaultdict(dict)  #: In the order of the claims.
         self._stages: dict[StageId, _Stage] = {}
         self._forgotten: set[RunId] = set()  #: Runs whose late stages are refused.
-        self._mail: defaultdict[MeshId, deque[tuple[int, Mail]]] = defaultdict(lambda: deque(maxlen=_LETTERS_KEPT))
+        self._notifications: defaultdict[MeshId, deque[tuple[int, Notification]]] = defaultdict(lambda: deque(maxlen=_LETTERS_KEPT))
         self._inbox: dict[str, InboxEntry] = {}
         self._blobs: defaultdict[RunId, dict[str, bytes]] = defaultdict(dict)
 
@@ -135,14 +135,14 @@ class MemoryStore(MemoryLedger):
         for stage, claim in claims.items():
             claims[stage] = self._stages[stage].claim = replace(claim, incarnation=seat.incarnation)
 
-    def _drop_mail(self, mesh: MeshId) -> None:
-        self._mail.pop(mesh, None)
+    def _drop_notifications(self, mesh: MeshId) -> None:
+        self._notifications.pop(mesh, None)
 
     def _ask_for_idle(self, mesh: MeshId) -> None:
-        self._post_mail(mesh, MailKind.LEASE, "")
+        self._post_notification(mesh, NotificationKind.LEASE, "")
 
     def _notify_of_plan(self, mesh: MeshId) -> None:
-        self._post_mail(mesh, MailKind.PLAN, "")
+        self._post_notification(mesh, NotificationKind.PLAN, "")
 
     # ---- the stage queue
 
@@ -158,7 +158,7 @@ class MemoryStore(MemoryLedger):
                 since_ms=self._clock.wall_ms(),
                 deadline_ms=spec.deadline_ms,
             )
-            self._post_mail(mesh, MailKind.STAGE, spec.stage)
+            self._post_notification(mesh, NotificationKind.STAGE, spec.stage)
             return True
 
     def waiting(self, mesh: MeshId, limit: int = 64) -> tuple[QueuedStage, ...]:
@@ -299,7 +299,7 @@ class MemoryStore(MemoryLedger):
             record = self._stages.get(stage)
             if record is not None and record.state in ("queued", "claimed") and node not in record.inputs:
                 record.inputs[node] = encode(value, StoredValue | None)
-                self._post_mail(record.mesh, MailKind.INPUT, stage)
+                self._post_notification(record.mesh, NotificationKind.INPUT, stage)
 
     def inputs_of(self, stage: StageId) -> dict[NodeId, StoredValue | None]:
         with self._changed:
@@ -313,7 +313,7 @@ class MemoryStore(MemoryLedger):
                 self.post(record.head.run, "stage", ended(stage))
             elif record is not None and record.state == "claimed":
                 record.cancelled = True
-                self._post_mail(record.mesh, MailKind.CANCEL, stage)
+                self._post_notification(record.mesh, NotificationKind.CANCEL, stage)
 
     def claims_of(self, session: Session) -> tuple[ClaimedStage, ...]:
         """Return claims as `StageQueue.claims_of`, in the order of the claims."""
@@ -334,7 +334,7 @@ class MemoryStore(MemoryLedger):
                 self._claims[record.mesh].pop(stage, None)
                 self._close(record, "lost")
                 self.post(record.head.run, "stage", lost(stage, record.mesh, incarnation, Reason.DEADLINE_EXCEEDED))
-                self._post_mail(record.mesh, MailKind.CANCEL, stage)
+                self._post_notification(record.mesh, NotificationKind.CANCEL, stage)
             return taken
 
     def ages(self) -> dict[MeshId, StageAges]:
@@ -378,22 +378,22 @@ class MemoryStore(MemoryLedger):
                     self._claims[record.mesh].pop(stage, None)
             self._forgotten.add(run)
             for mesh in meshes:
-                self._post_mail(mesh, MailKind.FORGET, run)
+                self._post_notification(mesh, NotificationKind.FORGET, run)
 
     def release_id(self, run: RunId) -> None:
         """Allow another run to use the id of this removed run."""
         with self._changed:
             self._forgotten.discard(run)
 
-    def mail(self, mesh: MeshId, cursor: str, wait_ms: int) -> tuple[str, tuple[Mail, ...]]:
+    def notifications(self, mesh: MeshId, cursor: str, wait_ms: int) -> tuple[str, tuple[Notification, ...]]:
         with self._changed:
-            letters = self._mail[mesh]
+            notifications = self._notifications[mesh]
             if cursor == "":
-                return (f"{letters[-1][0]}-0" if letters else "0-0"), ()
+                return (f"{notifications[-1][0]}-0" if notifications else "0-0"), ()
             after = int(cursor.split("-", maxsplit=1)[0])
-            self._wait(wait_ms, lambda: bool(letters) and letters[-1][0] > after)
-            newer = [(number, letter) for number, letter in letters if number > after]
-            return (f"{newer[-1][0]}-0" if newer else cursor), tuple(letter for _, letter in newer)
+            self._wait(wait_ms, lambda: bool(notifications) and notifications[-1][0] > after)
+            newer = [(number, notification) for number, notification in notifications if number > after]
+            return (f"{newer[-1][0]}-0" if newer else cursor), tuple(notification for _, notification in newer)
 
     def inbox(self, wait_ms: int, limit: int = 512) -> tuple[InboxEntry, ...]:
         with self._changed:
@@ -412,8 +412,8 @@ class MemoryStore(MemoryLedger):
             self._inbox[entry] = InboxEntry(entry=entry, run=run, kind=kind, body=body)
             self._changed.notify_all()
 
-    def _post_mail(self, mesh: MeshId, kind: MailKind, subject: str) -> None:
-        self._mail[mesh].append((self._next_entry(), Mail(kind=kind, subject=subject)))
+    def _post_notification(self, mesh: MeshId, kind: NotificationKind, subject: str) -> None:
+        self._notifications[mesh].append((self._next_entry(), Notification(kind=kind, subject=subject)))
         self._changed.notify_all()
 
     def _wake_all(self) -> None:
@@ -423,7 +423,7 @@ class MemoryStore(MemoryLedger):
                 self._wake(mesh)
 
     def _wake(self, mesh: MeshId) -> None:
-        self._post_mail(mesh, MailKind.STAGE, "")
+        self._post_notification(mesh, NotificationKind.STAGE, "")
 
     def _next_entry(self) -> int:
         self._entries += 1

@@ -85,7 +85,7 @@ class MemoryBook(ABC):
         """Notify the mesh that capacity for its wants may be free."""
 
     @abstractmethod
-    def _drop_mail(self, mesh: MeshId) -> None:
+    def _drop_notifications(self, mesh: MeshId) -> None:
         """Delete the notifications of a forgotten mesh."""
 
     @abstractmethod

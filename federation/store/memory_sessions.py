@@ -221,7 +221,7 @@ class MemorySessions(MemoryBook):
         self._before_loss.pop(mesh, None)
         self._growing.discard(mesh)
         self._due.pop(mesh, None)
-        self._drop_mail(mesh)
+        self._drop_notifications(mesh)
         del self._seats[mesh]
 
 

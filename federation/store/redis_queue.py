@@ -15,8 +15,8 @@ from federation.dispatch import (
     ClaimStanding,
     HeldClaim,
     InboxEntry,
-    Mail,
-    MailKind,
+    Notification,
+    NotificationKind,
     Orphan,
     OrphanKind,
     QueuedStage,
@@ -24,12 +24,12 @@ from federation.dispatch import (
 )
 from federation.errors import EarlierReportsLost, LeaseLost, LedgerLearning, LedgerUninitialised, StaleFence, TooManyClaims
 from federation.leases import Lease, Session
+from federation.store.inbox_entries import closing_state, ended, head_of, refuse_foreign, refuse_many, standing_of, waiting_for
 from federation.store.keys import Keys
 from federation.store.redis_client import answer_s_max
 from federation.store.redis_scripts import Scripts, pairs, redis_answers
 from federation.store.report_parts import parts_of
 from federation.store.session_calls import of_session, raise_named
-from federation.store.stage_letters import closing_state, ended, head_of, refuse_foreign, refuse_many, standing_of, waiting_for
 from mesh.ids import MeshId, NodeId, RunId, StageId
 from mesh.messages import StageMessage
 from mesh.reasons import Reason
@@ -46,7 +46,8 @@ _AUDITED_AT_ONCE = 200
 class RedisStageQueue:
     """`StageQueue` with scripts and streams.
 
-    `mail` and `inbox` block on a connection from the client's pool, so other calls go on. They wait no longer than the client's socket
+    `notifications` and `inbox` block on a connection from the client's pool, so other calls go on. They wait no longer than the client's
+    socket
     timeout allows, and then return nothing.
 
     Args:
@@ -161,15 +162,16 @@ class RedisStageQueue:
     def forget(self, run: RunId, meshes: tuple[MeshId, ...]) -> None:
         self._scripts.call("forget", run, *meshes)
 
-    def mail(self, mesh: MeshId, cursor: str, wait_ms: int) -> tuple[str, tuple[Mail, ...]]:
-        stream = self._keys.mail(mesh)
+    def notifications(self, mesh: MeshId, cursor: str, wait_ms: int) -> tuple[str, tuple[Notification, ...]]:
+        stream = self._keys.notifications(mesh)
         if cursor == "":
             with redis_answers("read mail"):
                 last = cast(list[tuple[bytes, dict[bytes, bytes]]], self._client.xrevrange(stream, count=1))
             return (last[0][0].decode() if last else "0-0"), ()
-        letters = self._entries(stream, cursor, wait_ms, limit=None)
-        return (letters[-1][0] if letters else cursor), tuple(
-            Mail(kind=MailKind(letter[b"kind"].decode()), subject=letter[b"subject"].decode()) for _, letter in letters
+        notifications = self._entries(stream, cursor, wait_ms, limit=None)
+        return (notifications[-1][0] if notifications else cursor), tuple(
+            Notification(kind=NotificationKind(notification[b"kind"].decode()), subject=notification[b"subject"].decode())
+            for _, notification in notifications
         )
 
     def inbox(self, wait_ms: int, limit: int = 512) -> tuple[InboxEntry, ...]:

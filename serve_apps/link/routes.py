@@ -31,12 +31,12 @@ from federation.link import (
     INPUTS_OF,
     JOIN,
     LINK_PATH,
-    MAIL,
+    NOTIFICATIONS,
     PROOF_HEADER,
     SESSION_HEADER,
     TERMS,
     VERBS,
-    AwaitMail,
+    AwaitNotifications,
     Budget,
     InputsOf,
     LinkTerms,
@@ -65,14 +65,14 @@ T = TypeVar("T")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 #: Threads of a replica, by kind.
-THREADS = {Budget.HEARTBEAT_REPORT: 16, Budget.CALL: 32, Budget.MAIL: 64}
+THREADS = {Budget.HEARTBEAT_REPORT: 16, Budget.CALL: 32, Budget.NOTIFICATIONS: 64}
 #: Threads that check keys, and those for unknown keys from addresses with too many wrong keys.
 DOOR_THREADS, SIDE_DOOR_THREADS = 16, 4
 #: Most good keys that are remembered.
 GOOD_MAX = 4_096
 #: Calls of a mesh per second, and the burst after a pause.
 CALLS_PER_S, CALLS_BURST = 200.0, 500
-MAILS_PER_S, MAILS_BURST = 20.0, 40
+NOTIFICATIONS_PER_S, NOTIFICATIONS_BURST = 20.0, 40
 #: Heartbeats of a mesh per heartbeat interval, and the least per second: after an epoch or a lost session there are several.
 HEARTBEATS_PER_ROUND, BEATS_PER_S_MIN = 4, 5.0
 #: Polling interval for notifications when every notification thread is in use.
@@ -105,7 +105,7 @@ class LinkDesk:
         self._budgets = {
             Budget.HEARTBEAT_REPORT: CallBudget(calls_per_s=beats_per_s, burst=math.ceil(4 * beats_per_s)),
             Budget.CALL: CallBudget(calls_per_s=CALLS_PER_S, burst=CALLS_BURST),
-            Budget.MAIL: CallBudget(calls_per_s=MAILS_PER_S, burst=MAILS_BURST),
+            Budget.NOTIFICATIONS: CallBudget(calls_per_s=NOTIFICATIONS_PER_S, burst=NOTIFICATIONS_BURST),
         }
         self._door = CapacityLimiter(DOOR_THREADS)
         self._side_door = CapacityLimiter(SIDE_DOOR_THREADS)
@@ -218,11 +218,11 @@ def _endpoint_of(verb: Verb[Any, Any]) -> Endpoint:
         def work() -> tuple[Any, str | None]:
             mesh = (principal or desk.look_again(ports, request)).mesh
             asked = read_call(verb, body, mesh)
-            return (asked, None) if verb is MAIL else _proven(ports, verb, asked, mesh, proof)
+            return (asked, None) if verb is NOTIFICATIONS else _proven(ports, verb, asked, mesh, proof)
 
-        answered, response = await desk.do(Budget.CALL if verb is MAIL else verb.budget, work)
-        if verb is MAIL:
-            answered = await _await_mail(ports, desk, answered)
+        answered, response = await desk.do(Budget.CALL if verb is NOTIFICATIONS else verb.budget, work)
+        if verb is NOTIFICATIONS:
+            answered = await _await_notifications(ports, desk, answered)
         return Response(
             encode(answered, verb.answered), media_type="application/json", headers={PROOF_HEADER: response} if response else None
         )
@@ -282,15 +282,15 @@ def _inputs_of(ports: Dependencies, asked: InputsOf) -> dict[NodeId, StoredValue
     return ports.queue.inputs_of(asked.stage) if ports.queue.heads_of(asked.mesh, (asked.stage,)) else {}
 
 
-async def _await_mail(ports: Dependencies, desk: LinkDesk, asked: AwaitMail) -> Any:
+async def _await_notifications(ports: Dependencies, desk: LinkDesk, asked: AwaitNotifications) -> Any:
     """Wait in a thread, or poll without one if all notification threads are in use."""
-    if desk.has_room(Budget.MAIL):
-        return await desk.do(Budget.MAIL, partial(ports.queue.mail, asked.mesh, asked.cursor, asked.wait_ms))
+    if desk.has_room(Budget.NOTIFICATIONS):
+        return await desk.do(Budget.NOTIFICATIONS, partial(ports.queue.notifications, asked.mesh, asked.cursor, asked.wait_ms))
     until_ms = ports.clock.monotonic_ms() + asked.wait_ms
     while True:
-        cursor, letters = await desk.do(Budget.CALL, partial(ports.queue.mail, asked.mesh, asked.cursor, 0))
-        if letters or asked.cursor == "" or ports.clock.monotonic_ms() >= until_ms:
-            return cursor, letters
+        cursor, notifications = await desk.do(Budget.CALL, partial(ports.queue.notifications, asked.mesh, asked.cursor, 0))
+        if notifications or asked.cursor == "" or ports.clock.monotonic_ms() >= until_ms:
+            return cursor, notifications
         await asyncio.sleep(LOOK_S)
 
 

@@ -7,7 +7,7 @@ import pytest
 import redis
 from ledger_stores import redis_store
 
-from federation.dispatch import RESUMED_MAX, STAGE_MESSAGES, Claim, ClaimStanding, HeldClaim, Mail, MailKind, digest_of
+from federation.dispatch import RESUMED_MAX, STAGE_MESSAGES, Claim, ClaimStanding, HeldClaim, Notification, NotificationKind, digest_of
 from federation.errors import (
     BatchTooLarge,
     EarlierReportsLost,
@@ -645,12 +645,12 @@ def test_the_snapshot_counts_waiting_and_claimed_stages(store, west):
 @pytest.mark.every_form
 def test_an_input_is_delivered_once_and_the_mesh_told_once(store, west):
     claimed(store, west)
-    cursor, _ = store.queue.mail(WEST, "", 0)
+    cursor, _ = store.queue.notifications(WEST, "", 0)
     store.queue.deliver(ONE, NodeId("x"), VALUE)
     store.queue.deliver(ONE, NodeId("x"), None)
     store.queue.deliver(ONE, NodeId("y"), None)
     assert store.queue.inputs_of(ONE) == {"x": VALUE, "y": None}
-    assert store.queue.mail(WEST, cursor, 0)[1] == (Mail(kind=MailKind.INPUT, subject=ONE),) * 2
+    assert store.queue.notifications(WEST, cursor, 0)[1] == (Notification(kind=NotificationKind.INPUT, subject=ONE),) * 2
 
 
 def test_an_input_for_a_stage_that_has_ended_is_dropped(store, west):
@@ -680,9 +680,9 @@ def test_a_queued_stage_is_cancelled_at_once(store, west):
 
 def test_a_claimed_stage_is_marked_and_its_mesh_told(store, west):
     claim = claimed(store, west)
-    cursor, _ = store.queue.mail(WEST, "", 0)
+    cursor, _ = store.queue.notifications(WEST, "", 0)
     store.queue.cancel(ONE)
-    assert store.queue.mail(WEST, cursor, 0)[1] == (Mail(kind=MailKind.CANCEL, subject=ONE),)
+    assert store.queue.notifications(WEST, cursor, 0)[1] == (Notification(kind=NotificationKind.CANCEL, subject=ONE),)
     assert store.queue.claims_of(west.session)[0].cancelled
     assert inbox(store) == []
     store.queue.report(claim, 1, (StageEnded(stage=ONE),))
@@ -712,12 +712,12 @@ def test_forgetting_a_run_drops_its_stages_and_no_others(store, west):
     claim = claimed(store, west)
     store.queue.submit(WEST, spec(TWO))
     store.queue.submit(WEST, spec(StageId("run-2/s1"), run=RunId("run-2")))
-    cursor, _ = store.queue.mail(EAST, "", 0)
+    cursor, _ = store.queue.notifications(EAST, "", 0)
     store.queue.forget(RUN, (EAST,))
     store.queue.forget(RUN, ())
     assert [queued.stage for queued in store.queue.waiting(WEST)] == ["run-2/s1"]
     assert store.queue.claims_of(west.session) == ()
-    assert store.queue.mail(EAST, cursor, 0)[1] == (Mail(kind=MailKind.FORGET, subject=RUN),)
+    assert store.queue.notifications(EAST, cursor, 0)[1] == (Notification(kind=NotificationKind.FORGET, subject=RUN),)
     with pytest.raises(StaleFence):
         store.queue.report(claim, 1, ())
     west.leave()
@@ -729,28 +729,28 @@ def test_forgetting_a_run_drops_its_stages_and_no_others(store, west):
 
 def test_only_what_comes_after_the_cursor_is_read(store):
     store.queue.submit(WEST, spec(ONE))
-    cursor, letters = store.queue.mail(WEST, "", 60_000)
-    assert letters == ()
+    cursor, notifications = store.queue.notifications(WEST, "", 60_000)
+    assert notifications == ()
     store.queue.submit(WEST, spec(TWO))
     store.queue.submit(EAST, spec(THREE))
-    cursor, letters = store.queue.mail(WEST, cursor, 0)
-    assert letters == (Mail(kind=MailKind.STAGE, subject=TWO),)
-    assert store.queue.mail(WEST, cursor, 0) == (cursor, ())
+    cursor, notifications = store.queue.notifications(WEST, cursor, 0)
+    assert notifications == (Notification(kind=NotificationKind.STAGE, subject=TWO),)
+    assert store.queue.notifications(WEST, cursor, 0) == (cursor, ())
 
 
 def test_the_first_cursor_of_a_mesh_without_mail_misses_nothing(store):
-    cursor, _ = store.queue.mail(WEST, "", 60_000)
+    cursor, _ = store.queue.notifications(WEST, "", 60_000)
     store.queue.submit(WEST, spec())
-    assert store.queue.mail(WEST, cursor, 0)[1] == (Mail(kind=MailKind.STAGE, subject=ONE),)
+    assert store.queue.notifications(WEST, cursor, 0)[1] == (Notification(kind=NotificationKind.STAGE, subject=ONE),)
 
 
 def test_a_reader_that_waits_is_woken_by_a_letter(store):
-    cursor, _ = store.queue.mail(WEST, "", 0)
+    cursor, _ = store.queue.notifications(WEST, "", 0)
     writer = threading.Thread(target=store.queue.submit, args=(WEST, spec()))
     writer.start()
-    _, letters = store.queue.mail(WEST, cursor, 60_000)
+    _, notifications = store.queue.notifications(WEST, cursor, 60_000)
     writer.join()
-    assert letters == (Mail(kind=MailKind.STAGE, subject=ONE),)
+    assert notifications == (Notification(kind=NotificationKind.STAGE, subject=ONE),)
 
 
 @pytest.mark.parametrize("cause", ["release", "leave", "sweep", "configure"])
@@ -760,7 +760,7 @@ def test_room_that_may_have_come_sends_meshes_that_wait_for_it_to_look_again(sto
     pay(east, 10)
     pay(west)
     store.queue.submit(WEST, spec())
-    cursor, idle = store.queue.mail(WEST, "", 0)[0], store.queue.mail(MeshId("idle"), "", 0)[0]
+    cursor, idle = store.queue.notifications(WEST, "", 0)[0], store.queue.notifications(MeshId("idle"), "", 0)[0]
     if cause == "sweep":
         store.advance(store.ttl_ms + store.grace_ms + 1)
         west.heartbeat()
@@ -771,8 +771,8 @@ def test_room_that_may_have_come_sends_meshes_that_wait_for_it_to_look_again(sto
         "configure": lambda: store.ledger.configure(store.ledger.snapshot().tree),
     }
     cases[cause]()
-    assert store.queue.mail(WEST, cursor, 0)[1] == (Mail(kind=MailKind.STAGE, subject=""),)
-    assert store.queue.mail(MeshId("idle"), idle, 0)[1] == ()
+    assert store.queue.notifications(WEST, cursor, 0)[1] == (Notification(kind=NotificationKind.STAGE, subject=""),)
+    assert store.queue.notifications(MeshId("idle"), idle, 0)[1] == ()
 
 
 def test_of_many_meshes_that_want_what_was_given_back_a_few_look_again_and_none_that_wants_another_flavor(store, west):
@@ -784,10 +784,10 @@ def test_of_many_meshes_that_want_what_was_given_back_a_few_look_again_and_none_
     west.acquire(LAB, other, SLOT)
     for place, hand in enumerate(hands):
         hand.acquire(LAB, CPU if place else other, SLOT)
-    before = [store.queue.mail(hand.record.mesh, "", 0)[0] for hand in hands]
+    before = [store.queue.notifications(hand.record.mesh, "", 0)[0] for hand in hands]
 
     def woken():
-        return [place for place, hand in enumerate(hands) if store.queue.mail(hand.record.mesh, before[place], 0)[1]]
+        return [place for place, hand in enumerate(hands) if store.queue.notifications(hand.record.mesh, before[place], 0)[1]]
 
     west.release(LAB, CPU)
     assert 1 <= len(woken()) <= 8
@@ -797,22 +797,22 @@ def test_of_many_meshes_that_want_what_was_given_back_a_few_look_again_and_none_
 
 
 def test_the_letters_of_a_mesh_that_has_left_are_gone_and_later_ones_are_read(store, west):
-    cursor, _ = store.queue.mail(WEST, "", 0)
+    cursor, _ = store.queue.notifications(WEST, "", 0)
     store.queue.submit(WEST, spec())
     west.leave()
-    assert store.queue.mail(WEST, cursor, 0)[1] == ()
+    assert store.queue.notifications(WEST, cursor, 0)[1] == ()
     store.ledger.join(record(WEST))
     store.queue.submit(WEST, spec(TWO))
-    assert store.queue.mail(WEST, cursor, 0)[1] == (Mail(kind=MailKind.STAGE, subject=TWO),)
+    assert store.queue.notifications(WEST, cursor, 0)[1] == (Notification(kind=NotificationKind.STAGE, subject=TWO),)
 
 
 def test_mail_that_nobody_reads_does_not_grow_without_end(store):
     for number in range(1_500):
         store.queue.forget(RunId(f"run-{number}"), (WEST,))
-    cursor, letters = store.queue.mail(WEST, "0-0", 0)
-    assert 1_000 <= len(letters) < 1_500
-    assert letters[-1].subject == "run-1499"
-    assert store.queue.mail(WEST, cursor, 0)[1] == ()
+    cursor, notifications = store.queue.notifications(WEST, "0-0", 0)
+    assert 1_000 <= len(notifications) < 1_500
+    assert notifications[-1].subject == "run-1499"
+    assert store.queue.notifications(WEST, cursor, 0)[1] == ()
 
 
 # ---- inbox
@@ -847,15 +847,15 @@ def test_an_empty_inbox_is_told_at_once_when_nobody_waits(store):
 
 def test_waiting_for_mail_holds_up_nobody_else(redis_server: redis.Redis):
     queue = RedisStageQueue(redis_server, Keys("contract"))
-    cursor, _ = queue.mail(WEST, "", 0)
-    read: list[tuple[Mail, ...]] = []
-    reader = threading.Thread(target=lambda: read.append(queue.mail(WEST, cursor, 60_000)[1]))
+    cursor, _ = queue.notifications(WEST, "", 0)
+    read: list[tuple[Notification, ...]] = []
+    reader = threading.Thread(target=lambda: read.append(queue.notifications(WEST, cursor, 60_000)[1]))
     reader.start()
     for number in range(20):  # More calls than the reader could let pass, if they shared its connection.
         queue.submit(EAST, spec(StageId(f"s-{number}")))
     queue.submit(WEST, spec())
     reader.join()
-    assert read == [(Mail(kind=MailKind.STAGE, subject=ONE),)]
+    assert read == [(Notification(kind=NotificationKind.STAGE, subject=ONE),)]
 
 
 def test_of_a_run_that_was_forgotten_only_the_mark_is_left(redis_server: redis.Redis):
@@ -865,7 +865,7 @@ def test_of_a_run_that_was_forgotten_only_the_mark_is_left(redis_server: redis.R
     queue.deliver(ONE, NodeId("x"), VALUE)
     queue.forget(RUN, ())
     assert ledger.sweep().stages == ()
-    assert {key.decode() for key in redis_server.keys("*")} == {keys.meta, keys.mail(WEST), keys.stages_of(RUN)}
+    assert {key.decode() for key in redis_server.keys("*")} == {keys.meta, keys.notifications(WEST), keys.stages_of(RUN)}
     assert redis_server.smembers(keys.stages_of(RUN)) == {b"!forgotten"}
 
 
@@ -938,14 +938,14 @@ def test_a_stage_that_takes_too_long_is_taken_back_and_its_mesh_told(store, west
     store.queue.submit(WEST, spec(TWO))
     pay(west, 2)
     claim, other = take(store, west, ONE).claim, take(store, west, TWO).claim
-    cursor, _ = store.queue.mail(WEST, "", 0)
+    cursor, _ = store.queue.notifications(WEST, "", 0)
     store.advance(100_000)
     assert store.queue.take_back_overdue() == ()
     store.advance(100_000)
     assert store.queue.take_back_overdue() == (ONE,)
     assert store.queue.take_back_overdue() == ()
     assert inbox(store) == [StageLost(stage=ONE, mesh=WEST, incarnation=claim.incarnation, reason=Reason.DEADLINE_EXCEEDED)]
-    assert Mail(kind=MailKind.CANCEL, subject=ONE) in store.queue.mail(WEST, cursor, 0)[1]
+    assert Notification(kind=NotificationKind.CANCEL, subject=ONE) in store.queue.notifications(WEST, cursor, 0)[1]
     with pytest.raises(StaleFence):
         store.queue.report(claim, 1, (StageEnded(stage=ONE),))
     assert [held.claim for held in store.queue.claims_of(west.session)] == [other]

@@ -53,7 +53,7 @@ from mesh.runtime.watch_folder import enlist, socket_of
 from mesh.stages import StageSpec
 from mesh.values import Encoding, StoredValue
 from mesh.wire import decode, encode
-from serve_apps.child_process import _read_mail, _work
+from serve_apps.child_process import _read_notifications, _work
 
 log = structlog.get_logger(__name__)
 
@@ -144,7 +144,7 @@ def child(order: dict[str, Any]) -> None:
     )
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: (stop.set(), work.put(())))
-    threading.Thread(target=_read_mail, args=(stages, MeshId(response.mesh), work.put, stop), daemon=True).start()
+    threading.Thread(target=_read_notifications, args=(stages, MeshId(response.mesh), work.put, stop), daemon=True).start()
     try:
         while not stop.is_set():
             _work(mesh, work)

@@ -60,7 +60,7 @@ def root() -> Iterator[tuple[str, dict[str, str]]]:
     with pytest.MonkeyPatch.context() as patch, running_redis() as client:
         for name in ("CALLS_BURST", "LOOKS_BURST", "WRONG_BURST"):
             patch.setattr(front_desk, name, 10**9)
-        for name in ("CALLS_BURST", "MAILS_BURST", "HEARTBEATS_PER_ROUND"):
+        for name in ("CALLS_BURST", "NOTIFICATIONS_BURST", "HEARTBEATS_PER_ROUND"):
             patch.setattr(link_routes, name, 10**9)
         keys = Keys("described")
         ledger = RedisLedger(client, keys, terms=LeaseTerms(ttl_ms=10_000, grace_ms=3_000), founding=True)

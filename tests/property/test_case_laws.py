@@ -53,9 +53,9 @@ def shuffled(case: Case, chance: Random) -> None:
 def renamed(case: Case, chance: Random) -> None:
     """Other names of nodes, in another order of the alphabet."""
 
-    def names(listed: list[Case], letter: str) -> dict[str, str]:
+    def names(listed: list[Case], notification: str) -> dict[str, str]:
         numbers = chance.sample(range(len(listed)), len(listed))
-        return {node["name"]: f"{letter}{number}" for node, number in zip(listed, numbers, strict=True)}
+        return {node["name"]: f"{notification}{number}" for node, number in zip(listed, numbers, strict=True)}
 
     cohorts, queues = names(case["cohorts"], "x"), names(case["queues"], "y")
     for above, listed, new in (("parent", case["cohorts"], cohorts), ("cohort", case["queues"], queues)):

@@ -440,7 +440,7 @@ class LedgerMachine(RuleBasedStateMachine):
         for mesh in MESHES:
             self.both("waiting", mesh)
             self.both("remembered", mesh, STAGES)
-            assert letters(self.memory, mesh) == letters(self.queue, mesh)
+            assert notifications(self.memory, mesh) == notifications(self.queue, mesh)
             if mesh in self.twins:
                 self.both("claims_of", self.sessions(mesh))
         for stage in STAGES:
@@ -513,8 +513,8 @@ def shown(view):
     return replace(view, amounts=repr(view.amounts), target=repr(view.target))
 
 
-def letters(queue, mesh):
-    return queue.mail(mesh, "0-0", 0)[1]
+def notifications(queue, mesh):
+    return queue.notifications(mesh, "0-0", 0)[1]
 
 
 def said(queue):

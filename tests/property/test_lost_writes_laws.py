@@ -71,7 +71,7 @@ class World:
             heartbeat_ms=HEARTBEAT_MS,
         )
         child.heartbeat()
-        return [name, child, host, reports, self.store.mail(name, "", 0)[0]]
+        return [name, child, host, reports, self.store.notifications(name, "", 0)[0]]
 
     def submit(self, zones):
         """A chain, each node in its zone."""
@@ -97,8 +97,8 @@ class World:
             _, child, host, reports, _ = mesh
             if child.due_in_ms() == 0:
                 child.heartbeat()
-            mesh[4], letters = self.store.mail(mesh[0], mesh[4], 0)
-            child.take_mail(letters)
+            mesh[4], notifications = self.store.notifications(mesh[0], mesh[4], 0)
+            child.take_notifications(notifications)
             host.advance()
             while reports:
                 self.did.update(message.node for message in reports[0].messages if isinstance(message, NodeStarted))

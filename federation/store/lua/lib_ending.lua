@@ -38,7 +38,7 @@ local function forget_mesh(session)
   redis.call('HDEL', MARKS, mesh .. '|grow', mesh .. '|heir', mesh .. '|lost')
   redis.call('HSET', MARKS, mesh, text(math.max(tonumber(redis.call('HGET', MARKS, mesh) or '0'), tonumber(session.incarnation))))
   redis.call('ZREM', DUE, mesh)
-  redis.call('DEL', MAIL .. mesh)
+  redis.call('DEL', NOTIFICATIONS .. mesh)
 end
 
 -- Return all amounts of a holder to the tree; return the number of leases. The caller calls `keep_leases`.

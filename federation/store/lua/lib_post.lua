@@ -3,7 +3,7 @@
 
 -- Notifications are hints, so old ones may go: a mesh that was away reads its queue and its claims.
 local function post_mail(mesh, kind, subject)
-  redis.call('XADD', MAIL .. mesh, 'MAXLEN', '~', '1000', '*', 'kind', kind, 'subject', subject)
+  redis.call('XADD', NOTIFICATIONS .. mesh, 'MAXLEN', '~', '1000', '*', 'kind', kind, 'subject', subject)
 end
 
 -- Inbox entries are no hints: they stay until they are acknowledged.

@@ -3,7 +3,7 @@
 import pytest
 from two_teams import A100, LAB, SHOP, ask, gpu, gpus, record, target_update
 
-from federation.dispatch import Mail, MailKind
+from federation.dispatch import Notification, NotificationKind
 from federation.errors import LedgerLearning, SessionExpired, SessionSuperseded, SessionUnknown
 from federation.leases import Granted
 from federation.manual_mesh import ManualMesh
@@ -34,9 +34,9 @@ def test_what_a_plan_had_promised_to_the_earlier_session_is_free_again(ledger, w
     ask(west, 1)
     target_update(ledger, ("west", LAB, 8))
     assert ask(east, 1, SHOP).reason is Reason.QUOTA_EXHAUSTED
-    cursor, _ = store.queue.mail(MeshId("east"), "", 0)
+    cursor, _ = store.queue.notifications(MeshId("east"), "", 0)
     ManualMesh(ledger, record("west"))
-    assert store.queue.mail(MeshId("east"), cursor, 0)[1] == (Mail(kind=MailKind.STAGE, subject=""),)
+    assert store.queue.notifications(MeshId("east"), cursor, 0)[1] == (Notification(kind=NotificationKind.STAGE, subject=""),)
     assert ask(east, 8, SHOP) == Granted(slots=7)
     assert [(view.amounts, view.target) for view in ledger.snapshot().leases if view.incarnation] == [(gpu(1), gpu(1))]
     assert ledger.audit() == ()

@@ -3,7 +3,7 @@
 import pytest
 from two_teams import A100, ACME, LAB, SHOP, ask, gpu, gpus, record, target_update
 
-from federation.dispatch import Mail, MailKind
+from federation.dispatch import Notification, NotificationKind
 from federation.errors import PlannerSuperseded, QuotaExceeded, SessionUnknown, TreeChanged
 from federation.leases import LeaseAck
 from federation.manual_mesh import ManualMesh
@@ -22,10 +22,10 @@ def test_what_a_plan_lowers_stays_charged_until_the_mesh_says_that_it_obeys(ledg
 
 def test_a_plan_tells_by_mail_only_whom_it_takes_something_from(ledger, west, east, store):
     ask(west, 4)
-    cursors = {mesh: store.queue.mail(MeshId(mesh), "", 0)[0] for mesh in ("west", "east")}
+    cursors = {mesh: store.queue.notifications(MeshId(mesh), "", 0)[0] for mesh in ("west", "east")}
     target_update(ledger, ("west", LAB, 1), ("east", SHOP, 2))
-    letters = {mesh: store.queue.mail(MeshId(mesh), cursor, 0)[1] for mesh, cursor in cursors.items()}
-    assert letters == {"west": (Mail(kind=MailKind.PLAN, subject=""),), "east": ()}
+    notifications = {mesh: store.queue.notifications(MeshId(mesh), cursor, 0)[1] for mesh, cursor in cursors.items()}
+    assert notifications == {"west": (Notification(kind=NotificationKind.PLAN, subject=""),), "east": ()}
 
 
 @pytest.mark.parametrize(

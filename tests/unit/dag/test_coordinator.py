@@ -14,7 +14,7 @@ from dag.runs import CancelStage, DeliverInput, ForgetRun, RunRecord, SendStage
 from dag.spec import digest, parse
 from dag.states import NodeState, RunState, StageState
 from dag.store.memory import MemoryRunStore
-from federation.dispatch import STAGE_MESSAGES, MailKind
+from federation.dispatch import STAGE_MESSAGES, NotificationKind
 from federation.errors import StaleFence, StoreUnavailable
 from federation.estimates import Pace
 from federation.manual_mesh import ManualMesh
@@ -214,7 +214,7 @@ def test_a_run_goes_through_two_meshes_to_its_end_and_is_settled_once():
     assert root.record().state is RunState.SUCCEEDED
     assert [record.run for record in root.ended] == ["r"]
     assert root.runs.active() == ()
-    assert (root.letters("east", MailKind.FORGET), root.letters("west", MailKind.FORGET)) == (["r"], ["r"])
+    assert (root.letters("east", NotificationKind.FORGET), root.letters("west", NotificationKind.FORGET)) == (["r"], ["r"])
     root.coordinator.tick()
     assert len(root.ended) == 1
 
@@ -243,7 +243,7 @@ def test_a_cancel_stops_the_stages(root):
     root.runs.request_cancel("r", "enough")
     root.coordinator.step(0)
     assert root.record().state is RunState.CANCELLING
-    assert root.letters("east", MailKind.CANCEL) == ["r.1"]
+    assert root.letters("east", NotificationKind.CANCEL) == ["r.1"]
 
 
 def test_an_older_run_that_is_refused_today_can_be_cancelled(root):
@@ -664,7 +664,7 @@ def test_the_end_is_carried_out_and_settled_by_whoever_loads_the_run(root):
     assert (root.record().state, root.runs.active(), root.ended) == (RunState.SUCCEEDED, ("r",), [])
     root.flaky.down = set()
     root.another().tick()
-    assert (root.letters("east", MailKind.FORGET), root.runs.active(), len(root.ended)) == (["r"], (), 1)
+    assert (root.letters("east", NotificationKind.FORGET), root.runs.active(), len(root.ended)) == (["r"], (), 1)
 
 
 def test_the_outbox_of_a_loaded_run_is_carried_out_again_and_harmless():

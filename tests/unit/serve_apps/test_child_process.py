@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from federation.dispatch import Mail, MailKind
+from federation.dispatch import Notification, NotificationKind
 from federation.errors import LedgerUninitialised, StoreUnavailable
 from mesh.errors import RuntimeDoorError
-from serve_apps.child_process import _leave, _read_mail
+from serve_apps.child_process import _leave, _read_notifications
 
-LETTER = Mail(kind=MailKind.STAGE, subject="s")
+LETTER = Notification(kind=NotificationKind.STAGE, subject="s")
 
 
 class Stop:
@@ -32,7 +32,7 @@ class Letters:
         self._answers = [error, ("1-0", (LETTER,))]
         self._error = error
 
-    def mail(self, _mesh, _cursor, _wait_ms):
+    def notifications(self, _mesh, _cursor, _wait_ms):
         answer = self._answers.pop(0) if self._answers else self._error
         if isinstance(answer, Exception):
             raise answer
@@ -42,7 +42,7 @@ class Letters:
 @pytest.mark.parametrize("error", [StoreUnavailable("no answer"), RuntimeDoorError("garbage"), LedgerUninitialised("empty")])
 def test_letters_are_read_on_after_any_failure(error):
     read = []
-    _read_mail(Letters(error), "east", read.append, Stop(waits=2))
+    _read_notifications(Letters(error), "east", read.append, Stop(waits=2))
     assert read == [(LETTER,)]
 
 

@@ -69,7 +69,7 @@ class Federation:
         self.reports = []
         self.host = SimulatedHost(self.reports.append, self.clock, lambda _task: (DURATION_MS, False))
         self.record = MeshRecord(mesh="east", labels={}, pools=pools or (pool("general", 4),), cluster="c1")
-        self.cursor, _ = self.store.mail("east", "", 0)
+        self.cursor, _ = self.store.notifications("east", "", 0)
         self.child = ChildMesh(
             record=self.record,
             ledger=self.flaky,
@@ -99,9 +99,9 @@ class Federation:
             self.child.heartbeat()
             assert violations(self.child._child_state.admission) == []
 
-    def mail(self):
-        self.cursor, letters = self.store.mail("east", self.cursor, 0)
-        self.child.take_mail(letters)
+    def notifications(self):
+        self.cursor, notifications = self.store.notifications("east", self.cursor, 0)
+        self.child.take_notifications(notifications)
         assert violations(self.child._child_state.admission) == []
 
     def work(self, by_ms=DURATION_MS):

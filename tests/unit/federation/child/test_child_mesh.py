@@ -9,7 +9,7 @@ from child_bed import CPU, GRACE_MS, HEARTBEAT_MS, TTL_MS, Federation, all_is_fr
 
 from federation.child.child_mesh import HEARTBEATS_PER_COMPARISON
 from federation.child.heartbeat_jitter import interval_ms
-from federation.dispatch import Mail, MailKind
+from federation.dispatch import Notification, NotificationKind
 from federation.errors import BatchTooLarge
 from federation.manual_mesh import ManualMesh
 from federation.tenants import Quota, Tenant, TenantTree
@@ -40,7 +40,7 @@ def test_heartbeats_are_due_sooner_or_later_than_the_file_says_and_never_twice_i
 
 def test_a_queued_stage_is_claimed_run_reported_and_its_lease_given_back(joined):
     joined.submit("s", "a:", "b: a")
-    joined.mail()
+    joined.notifications()
     assert joined.words() == [("s", "stage_started")]
     assert (joined.running(), joined.paid(), joined.held(), joined.view().claimed) == ({"s"}, {"s"}, 1, 1)
     joined.work()
@@ -62,7 +62,7 @@ def test_an_end_lets_the_next_stage_in_at_once():
     assert federation.running() == {"s"}
     federation.words()
     federation.work()
-    federation.mail()
+    federation.notifications()
     assert federation.running() == {"t"}
     assert ("t", "stage_started") in federation.words()
 
@@ -70,17 +70,23 @@ def test_an_end_lets_the_next_stage_in_at_once():
 def test_a_forgotten_run_is_forgotten_by_the_host(busy):
     busy.work()
     busy.work()
-    busy.mail()
+    busy.notifications()
     busy.words()
     assert not busy.host.is_empty
     busy.store.forget("r", ("east",))
-    busy.mail()
+    busy.notifications()
     assert busy.host.is_empty
 
 
 def test_letters_are_read_whatever_they_come_in(busy):
     busy.submit("t")
-    busy.child.take_mail(letter for letter in [Mail(kind=MailKind.CANCEL, subject="s"), Mail(kind=MailKind.STAGE, subject="t")])
+    busy.child.take_notifications(
+        notification
+        for notification in [
+            Notification(kind=NotificationKind.CANCEL, subject="s"),
+            Notification(kind=NotificationKind.STAGE, subject="t"),
+        ]
+    )
     assert busy.running() == {"s", "t"}
 
 
@@ -90,17 +96,17 @@ def test_room_that_may_have_come_is_looked_for_without_reading_the_queue_again()
     other.acquire("acme", "standard", CPU)
     federation.submit("s")
     federation.heartbeat()
-    federation.mail()
+    federation.notifications()
     assert federation.running() == set()
     federation.flaky.down.add("queued")
     other.release("acme", "standard")
-    federation.mail()
+    federation.notifications()
     assert federation.running() == {"s"}
 
 
-@pytest.mark.parametrize("kind", list(MailKind), ids=[f"a letter of kind {kind.value}" for kind in MailKind])
+@pytest.mark.parametrize("kind", list(NotificationKind), ids=[f"a letter of kind {kind.value}" for kind in NotificationKind])
 def test_letters_about_what_is_not_here_are_harmless(busy, kind):
-    busy.child.take_mail((Mail(kind=kind, subject="nothing"),))
+    busy.child.take_notifications((Notification(kind=kind, subject="nothing"),))
     assert busy.running() == {"s"}
 
 
@@ -149,7 +155,7 @@ def test_a_heartbeat_goes_before_the_rest_of_a_long_queue_which_comes_with_the_n
 
 def test_a_running_stage_that_is_cancelled_stops_and_ends(busy):
     busy.store.cancel("s")
-    busy.mail()
+    busy.notifications()
     busy.work()
     assert busy.words()[-1] == ("s", "stage_ended")
     assert all_is_free(busy)
@@ -175,14 +181,14 @@ def test_the_mesh_goes_on_when_a_question_is_not_answered(method):
     federation.flaky.down = {method}
     federation.submit("s", "a: x")
     federation.submit("t")
-    federation.mail()
+    federation.notifications()
     federation.store.deliver("s", "x", stored(federation.store, "seven"))
-    federation.mail()
+    federation.notifications()
     federation.heartbeat(HEARTBEATS_PER_COMPARISON)
     federation.flaky.down = set()
     federation.heartbeat(HEARTBEATS_PER_COMPARISON)
     federation.work()
-    federation.mail()
+    federation.notifications()
     federation.work()
     kinds = federation.words()
     assert ("s", "stage_ended") in kinds
@@ -276,7 +282,7 @@ def test_a_ledger_that_does_not_answer_the_first_join_is_asked_again():
 def test_a_session_that_is_lost_in_the_middle_of_the_work_stops_everything(busy):
     busy.submit("t")
     busy.flaky.before["acquire"] = lambda: busy.store.join(busy.record)
-    busy.mail()
+    busy.notifications()
     assert (busy.running(), busy.host.is_empty, busy.child.due_in_ms()) == (set(), True, 0)
     busy.heartbeat()
     assert busy.running() == {"t"}

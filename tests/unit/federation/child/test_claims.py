@@ -19,10 +19,10 @@ from mesh.resources import ResourceSet
 
 def test_an_input_is_brought_when_its_letter_comes_and_once(joined):
     joined.submit("s", "a: x")
-    joined.mail()
+    joined.notifications()
     joined.store.deliver("s", "x", stored(joined.store, "seven"))
-    joined.mail()
-    joined.mail()
+    joined.notifications()
+    joined.notifications()
     joined.work()
     assert ("s", "node_succeeded") in joined.words()
 
@@ -30,18 +30,18 @@ def test_an_input_is_brought_when_its_letter_comes_and_once(joined):
 def test_a_stage_of_a_tenant_that_the_mesh_is_closed_to_is_not_claimed(joined):
     joined.child._child_state.record = replace(joined.record, tenants=("other",))
     joined.submit("s")
-    joined.mail()
+    joined.notifications()
     joined.work()
     assert (joined.words(), joined.view().waiting, joined.view().claimed) == ([], 1, 0)
 
 
 def test_however_many_letters_tell_of_a_stage_its_inputs_are_asked_for_once(joined):
     joined.submit("s", "a: x y z")
-    joined.mail()
+    joined.notifications()
     questions = slow(joined, "inputs_of", 0)
     for node in "xyz":
         joined.store.deliver("s", node, stored(joined.store, "seven"))
-    joined.mail()
+    joined.notifications()
     assert questions == [("s",)]
     assert joined.child._child_state.running["s"].delivered == set("xyz")
 
@@ -49,11 +49,11 @@ def test_however_many_letters_tell_of_a_stage_its_inputs_are_asked_for_once(join
 def test_a_heartbeat_goes_before_the_rest_of_the_inputs(joined):
     for name in "stu":
         joined.submit(name, "a: x")
-    joined.mail()
+    joined.notifications()
     questions = slow(joined, "inputs_of", TTL_MS // 4)
     for name in "stu":
         joined.store.deliver(name, "x", stored(joined.store, "seven"))
-    joined.mail()
+    joined.notifications()
     assert questions == [("s",)]
     joined.heartbeat(3)
     assert questions == [("s",), ("t",), ("u",)]
@@ -62,10 +62,10 @@ def test_a_heartbeat_goes_before_the_rest_of_the_inputs(joined):
 
 def test_inputs_that_could_not_be_had_are_asked_for_again_after_the_next_heartbeat(joined):
     joined.submit("s", "a: x")
-    joined.mail()
+    joined.notifications()
     joined.store.deliver("s", "x", stored(joined.store, "seven"))
     joined.flaky.down = {"inputs_of"}
-    joined.mail()
+    joined.notifications()
     joined.flaky.down = set()
     joined.heartbeat()
     assert joined.child._child_state.running["s"].delivered == {"x"}
@@ -74,7 +74,7 @@ def test_inputs_that_could_not_be_had_are_asked_for_again_after_the_next_heartbe
 def test_a_heartbeat_goes_before_the_rest_of_a_comparison(joined):
     for name in "stu":
         joined.submit(name, "a: x")
-    joined.mail()
+    joined.notifications()
     for name in "stu":
         joined.store.deliver(name, "x", stored(joined.store, "seven"))
     reads = slow(joined, "get", TTL_MS // 4)
@@ -88,7 +88,7 @@ def test_a_heartbeat_goes_before_the_rest_of_a_comparison(joined):
 
 def test_an_input_whose_letter_went_astray_is_found_by_comparing(joined):
     joined.submit("s", "a: x")
-    joined.mail()
+    joined.notifications()
     joined.store.deliver("s", "x", stored(joined.store, "seven"))
     joined.heartbeat(HEARTBEATS_PER_COMPARISON)
     joined.work()
@@ -97,9 +97,9 @@ def test_an_input_whose_letter_went_astray_is_found_by_comparing(joined):
 
 def test_a_withheld_input_drops_what_waits_for_it(joined):
     joined.submit("s", "a: x", "b:")
-    joined.mail()
+    joined.notifications()
     joined.store.deliver("s", "x", None)
-    joined.mail()
+    joined.notifications()
     joined.work()
     kinds = [kind for _, kind in joined.words()]
     assert (kinds.count("node_succeeded"), kinds[-1]) == (1, "stage_ended")
@@ -132,7 +132,7 @@ def test_a_stage_that_was_cancelled_between_claim_and_start_is_stopped(joined):
     joined.submit("s")
     joined.flaky.before["get"] = lambda: joined.store.cancel("s")
     joined.heartbeat()
-    joined.mail()
+    joined.notifications()
     joined.work()
     assert [kind for _, kind in joined.words()][-1] == "stage_ended"
     assert all_is_free(joined)
@@ -145,7 +145,7 @@ def test_a_stage_that_was_cancelled_between_claim_and_start_is_stopped(joined):
 def test_a_claim_of_which_nothing_runs_is_given_back(joined, method):
     joined.flaky.mute = {method}
     joined.submit("s")
-    joined.mail()
+    joined.notifications()
     assert (joined.running(), joined.view().claimed) == (set(), 1)
     joined.flaky.mute = set()
     joined.heartbeat(HEARTBEATS_PER_COMPARISON)
@@ -161,7 +161,7 @@ def test_a_stage_that_the_host_cannot_start_is_lost_and_holds_nothing(joined, mo
 
     monkeypatch.setattr(joined.host, "start", refuse)
     joined.submit("s")
-    joined.mail()
+    joined.notifications()
     assert joined.words() == [("s", "stage_lost")]
     assert joined.response[0].reason is Reason.WORKER_LOST
     assert all_is_free(joined)
@@ -170,7 +170,7 @@ def test_a_stage_that_the_host_cannot_start_is_lost_and_holds_nothing(joined, mo
 def test_a_claim_that_was_not_taken_in_is_made_again(joined):
     joined.flaky.down = {"claim"}
     joined.submit("s")
-    joined.mail()
+    joined.notifications()
     assert joined.paid() == set()
     joined.flaky.down = set()
     joined.heartbeat()
@@ -183,7 +183,7 @@ def test_a_claim_that_is_refused_because_too_much_is_claimed_is_made_again(joine
 
     joined.flaky.before = {"claim": refuse}
     joined.submit("s")
-    joined.mail()
+    joined.notifications()
     assert (joined.running(), joined.paid()) == (set(), set())
     joined.heartbeat()
     assert joined.running() == {"s"}
@@ -192,7 +192,7 @@ def test_a_claim_that_is_refused_because_too_much_is_claimed_is_made_again(joine
 def test_a_claim_whose_run_was_forgotten_while_it_is_given_back_is_let_go(joined):
     joined.flaky.mute = {"claim"}
     joined.submit("s")
-    joined.mail()
+    joined.notifications()
     joined.flaky.mute = set()
     joined.flaky.before["report"] = lambda: joined.store.forget("r", ())
     joined.heartbeat(HEARTBEATS_PER_COMPARISON)
@@ -286,12 +286,12 @@ def test_a_claim_whose_end_was_told_too_long_ago_to_be_told_again_is_given_back(
 def test_a_stage_whose_claim_the_store_has_lost_goes_on_under_its_old_token(joined, lost):
     if lost == "the claim":
         joined.submit("earlier")
-        joined.mail()
+        joined.notifications()
         joined.work()
         joined.words()
     joined.submit("s", "a:", "b: a")
     before = joined.store.copied()
-    joined.mail()
+    joined.notifications()
     claim = joined.child._child_state.running["s"].claim
     joined.work()
     assert [kind for _, kind in joined.words()] == ["stage_started", "node_started", "node_succeeded", "node_started"]
@@ -309,7 +309,7 @@ def test_a_stage_whose_claim_the_store_has_lost_goes_on_under_its_old_token(join
 def test_a_stage_that_has_ended_under_a_claim_that_the_store_has_lost_does_not_run_again(joined):
     joined.submit("s")
     before = joined.store.copied()
-    joined.mail()
+    joined.notifications()
     joined.work()
     joined.heartbeat(IDLE_HEARTBEATS + 1)
     assert joined.held() == 0  # What paid for it is given back.
@@ -326,7 +326,7 @@ def test_a_stage_that_has_ended_under_a_claim_that_the_store_has_lost_does_not_r
 def test_a_report_that_is_refused_for_want_of_the_claim_is_told_when_that_is_made_again(joined):
     joined.submit("s", "a:", "b: a")
     before = joined.store.copied()
-    joined.mail()
+    joined.notifications()
     joined.work()
     joined.store.lose_writes(before)
     joined.words()
@@ -342,7 +342,7 @@ def test_a_report_that_is_refused_for_want_of_the_claim_is_told_when_that_is_mad
 def test_a_claim_on_a_stage_that_is_submitted_again_while_the_ledger_learns_is_made_again_then(joined, has_ended):
     before = joined.store.copied()
     joined.submit("s", "a:", "b: a")
-    joined.mail()
+    joined.notifications()
     joined.work()
     joined.store.lose_writes(before)
     joined.heartbeat()
@@ -362,7 +362,7 @@ def test_a_claim_on_a_stage_that_is_submitted_again_while_the_ledger_learns_is_m
 def test_a_stage_that_nobody_submits_again_stops_when_learning_is_over(joined):
     before = joined.store.copied()
     joined.submit("s", "a:", "b: a")
-    joined.mail()
+    joined.notifications()
     joined.store.lose_writes(before)
     joined.heartbeat()
     assert not joined.host._stages["s"].cancelled
@@ -376,7 +376,7 @@ def test_a_stage_that_nobody_submits_again_stops_when_learning_is_over(joined):
 def test_a_stage_of_which_something_was_told_too_long_ago_is_not_claimed_again(joined):
     joined.submit("s", "a:", "b: a")
     before = joined.store.copied()
-    joined.mail()
+    joined.notifications()
     joined.child._reporter._response.drop_old(joined.clock.monotonic_ms() + KEPT_MS)
     joined.clock.advance(1)
     joined.store.lose_writes(before)
@@ -387,7 +387,7 @@ def test_a_stage_of_which_something_was_told_too_long_ago_is_not_claimed_again(j
 def test_a_stage_that_was_cancelled_meanwhile_stops(joined):
     joined.submit("s", "a:", "b: a")
     before = joined.store.copied()
-    joined.mail()
+    joined.notifications()
     joined.work(10)
     joined.store.lose_writes(before)
     joined.store.cancel("s")
@@ -402,7 +402,7 @@ def test_a_stage_that_was_cancelled_meanwhile_stops(joined):
 def test_another_claim_on_the_stage_stands_and_the_lost_one_stops(joined):
     joined.submit("s", "a:", "b: a")
     before = joined.store.copied()
-    joined.mail()
+    joined.notifications()
     lost = joined.child._child_state.running["s"]
     joined.work(10)
     joined.store.lose_writes(before)
@@ -440,7 +440,7 @@ def test_however_many_claims_are_in_doubt_no_call_asks_about_too_many(joined, mo
     monkeypatch.setattr("federation.child.status_reporter.RESUMED_MAX", 2)
     for name in "stu":
         joined.submit(name, "a:", "b: a")
-    joined.mail()
+    joined.notifications()
     joined.work(10)
     joined.words()
     asked = slow(joined, "resume", 0)
@@ -452,7 +452,7 @@ def test_however_many_claims_are_in_doubt_no_call_asks_about_too_many(joined, mo
 
 def test_what_an_earlier_process_has_told_is_not_asked_for_as_if_it_could_be_told_again(joined):
     joined.submit("s", "a:", "b: a")
-    joined.mail()
+    joined.notifications()
     running = joined.child._child_state.running["s"]
     running.is_whole = False
     asked = slow(joined, "resume", 0)
@@ -464,7 +464,7 @@ def test_what_an_earlier_process_has_told_is_not_asked_for_as_if_it_could_be_tol
 
 def test_a_claim_under_a_lease_that_was_revoked_hard_is_let_go_and_does_not_go_round_in_circles(joined):
     joined.submit("s", "a:", "b: a")
-    joined.mail()
+    joined.notifications()
     joined.words()
     running = joined.child._child_state.running["s"]
     joined.store.revoke(tenant="acme", hard=True)
@@ -476,7 +476,7 @@ def test_a_claim_under_a_lease_that_was_revoked_hard_is_let_go_and_does_not_go_r
 def test_nothing_is_claimed_while_what_the_mesh_runs_on_is_gone_and_the_root_hears_of_it_at_once(joined):
     joined.submit("s1")
     joined.host.is_there = False
-    joined.mail()
+    joined.notifications()
     assert (joined.view().claimed, joined.running()) == (0, set())
     assert joined.child.due_in_ms() == 0
     joined.heartbeat()
@@ -494,7 +494,7 @@ def test_of_many_that_could_start_one_finds_out_that_what_the_mesh_runs_on_is_go
     for number in range(4):
         joined.submit(f"s{number}")
     joined.host.is_there, looks = False, joined.host.looks
-    joined.mail()
+    joined.notifications()
     assert (joined.host.looks - looks, joined.running()) == (1, set())
 
 

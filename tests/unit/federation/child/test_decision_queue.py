@@ -33,7 +33,7 @@ def test_a_stage_is_explained_once_for_each_reason_however_often_the_words_chang
     for _ in range(12):
         federation.heartbeat()
         federation.work()
-        federation.mail()
+        federation.notifications()
     reasons = [(stage, reason) for _, stages, reason, _ in words for stage in stages]
     assert len({stage for stage, _ in reasons}) > 10
     assert all(
@@ -122,7 +122,7 @@ def test_what_was_decided_under_a_session_that_is_lost_meanwhile_is_void(joined)
     joined.submit("s")
     joined.submit("t")
     joined.store.report = lose  # The first start is told, and the answer is that there is no session.
-    joined.mail()
+    joined.notifications()
     assert joined.running() == set()
     assert joined.child._child_state.admission.workloads == {}
     assert joined.child._child_session.session is None

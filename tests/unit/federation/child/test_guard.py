@@ -42,7 +42,7 @@ def test_no_answer_ends_the_process_and_afterwards_the_mesh_works_as_before(verb
     federation.submit("t")
     federation.heartbeat()
     federation.store.deliver("s", "x", None)
-    federation.mail()
+    federation.notifications()
     federation.heartbeat(HEARTBEATS_PER_COMPARISON)
     federation.work()
     federation.heartbeat(HEARTBEATS_PER_COMPARISON)
@@ -52,7 +52,7 @@ def test_no_answer_ends_the_process_and_afterwards_the_mesh_works_as_before(verb
         federation.store.sweep()
     federation.submit("u")
     for _ in range(6):
-        federation.mail()
+        federation.notifications()
         federation.work()
         federation.heartbeat()
     assert ("u", "stage_ended") in federation.words()
@@ -66,7 +66,7 @@ def test_after_a_call_that_is_not_answered_no_other_is_made_before_a_heartbeat_i
     busy.submit("t")
     for heartbeat_report in range(1, 6):
         busy.heartbeat()
-        busy.mail()
+        busy.notifications()
         busy.work()
         assert calls.count("heartbeat") == heartbeat_report
         assert len(calls) == 2 * heartbeat_report

@@ -47,7 +47,7 @@ def test_a_release_that_was_not_answered_is_made_again_and_what_was_offered_is_n
     busy.heartbeat(IDLE_HEARTBEATS + 1)
     busy.flaky.down.add("acquire")
     busy.submit("t")
-    busy.mail()
+    busy.notifications()
     assert (busy.running(), busy.paid()) == (set(), set())
     busy.flaky.mute, busy.flaky.down = set(), set()
     busy.heartbeat()
@@ -58,7 +58,7 @@ def test_a_release_that_was_not_answered_is_made_again_and_what_was_offered_is_n
 def test_a_lease_that_was_not_answered_is_asked_for_again(joined, mute):
     (joined.flaky.mute if mute else joined.flaky.down).add("acquire")
     joined.submit("s")
-    joined.mail()
+    joined.notifications()
     joined.flaky.mute, joined.flaky.down = set(), set()
     assert joined.running() == set()
     joined.heartbeat()
@@ -68,7 +68,7 @@ def test_a_lease_that_was_not_answered_is_asked_for_again(joined, mute):
 def test_a_stage_whose_lease_cannot_be_asked_for_says_so_when_something_is_answered_again(joined):
     joined.flaky.down = {"acquire"}
     joined.submit("s")
-    joined.mail()
+    joined.notifications()
     assert joined.words() == []
     joined.heartbeat(2)
     assert joined.words() == [("s", "stage_waiting")]
@@ -78,7 +78,7 @@ def test_a_stage_whose_lease_cannot_be_asked_for_says_so_when_something_is_answe
 def test_a_lease_that_was_granted_without_an_answer_is_given_back_when_its_stage_is_gone(joined):
     joined.flaky.mute = {"acquire"}
     joined.submit("s")
-    joined.mail()
+    joined.notifications()
     assert joined.held() == 1
     joined.flaky.mute = set()
     joined.store.cancel("s")
@@ -135,7 +135,7 @@ def test_a_stage_that_the_idle_lease_covers_asks_nobody(busy):
     busy.work()
     busy.flaky.down = {"acquire"}
     busy.submit("t")
-    busy.mail()
+    busy.notifications()
     assert busy.running() == {"t"}
 
 
@@ -148,7 +148,7 @@ def test_what_lies_idle_goes_back_at_once_when_another_mesh_wants_it():
     demand = QuotaDemand(tenant="acme", flavor="standard", slot=CPU)
     (refused,) = federation.store.acquire(west, (demand,)).answers
     assert refused.reason is Reason.QUOTA_EXHAUSTED
-    federation.mail()
+    federation.notifications()
     (granted,) = federation.store.acquire(west, (demand,)).answers
     assert granted.slots == 1
 
@@ -178,7 +178,7 @@ def test_what_another_tenant_left_idle_here_is_given_back_to_make_room():
     federation.heartbeat()
     federation.work()
     federation.submit("t", tenant="acme/b")
-    federation.mail()
+    federation.notifications()
     assert federation.running() == {"t"}
     assert [lease.tenant for lease in federation.store.snapshot().leases] == ["acme/b"]
 
@@ -190,7 +190,7 @@ def test_wants_are_withdrawn_when_nothing_waits_any_more():
     federation.heartbeat()
     assert [demand.mesh for demand in federation.store.snapshot().demands] == ["east"]
     federation.store.cancel("t")
-    federation.mail()
+    federation.notifications()
     federation.heartbeat(2)
     assert federation.store.snapshot().demands == ()
 
@@ -207,7 +207,7 @@ def test_a_ledger_that_does_not_answer_is_asked_once_and_not_for_every_queued_st
     federation.store.acquire = away
     for name in "abcde":
         federation.submit(name)
-    federation.mail()
+    federation.notifications()
     assert len(asked) == 1
 
 
@@ -245,7 +245,7 @@ def test_only_what_is_missing_is_asked_for_on_top_of_what_lies_idle():
     federation.submit("short", "short:")
     federation.heartbeat()
     federation.submit("large", slot=ResourceSet.of({"cpu": 3}))  # Of four, the long one has one; the short one's is idle soon.
-    federation.mail()
+    federation.notifications()
     assert federation.running() == {"long", "short"}
     federation.work()
     assert federation.running() == {"long", "large"}
@@ -320,7 +320,7 @@ def test_a_lease_is_not_taken_in_the_place_of_one_whose_return_was_not_answered(
     federation.submit("s3", tenant="t3")
     while federation.reports:
         federation.child.take_report(federation.reports.pop(0))
-    federation.mail()
+    federation.notifications()
     assert federation.running() == set()
     federation.flaky.mute, federation.flaky.down = set(), set()
     federation.heartbeat()

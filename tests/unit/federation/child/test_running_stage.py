@@ -50,7 +50,7 @@ def test_the_least_urgent_and_last_started_stage_gives_way_and_no_more_than_has_
     federation.heartbeat()
     for name, priority in (("early", 0), ("late", 0), ("urgent", 5)):
         federation.submit(name, priority=priority)
-        federation.mail()
+        federation.notifications()
     planner = federation.store.elect("me", 60_000)
     target_update = TargetUpdate(mesh="east", tenant="acme", flavor="standard", target=ResourceSet.of({"cpu": 2}))
     federation.store.plan_apply(planner, federation.store.snapshot().version, (target_update,))
@@ -72,7 +72,7 @@ def taken_by_plan(federation, left, wait_ms=MIN_RUN_MS):
     federation.store.plan_apply(
         planner, version, (TargetUpdate(mesh="east", tenant="acme", flavor="standard", target=target, wait_ms=wait_ms),)
     )
-    federation.mail()
+    federation.notifications()
     federation.heartbeat()
 
 
@@ -93,10 +93,10 @@ def stopping(federation):
 def aged(joined):
     """`old` runs for as long as it has to at least; `young` has just begun, under the same lease; `next` waits."""
     joined.submit("old", preemption=AGED, priority=5)
-    joined.mail()
+    joined.notifications()
     pass_by(joined, MIN_RUN_MS)
     joined.submit("young", preemption=AGED)
-    joined.mail()
+    joined.notifications()
     assert joined.running() == {"old", "young"}
     return joined
 
@@ -148,12 +148,12 @@ def test_what_is_revoked_gives_way_at_once_however_young_it_is(aged):
 
 
 def test_what_is_taken_by_plan_is_heard_of_at_once_and_told_as_soon_as_it_has_stopped(busy):
-    busy.mail()
+    busy.notifications()
     planner = busy.store.elect("me", 60_000)
     target_update = TargetUpdate(mesh="east", tenant="acme", flavor="standard", target=ResourceSet())
     busy.store.plan_apply(planner, busy.store.snapshot().version, (target_update,))
     before_ms = busy.clock.monotonic_ms()
-    busy.mail()
+    busy.notifications()
     busy.heartbeat()
     busy.work(0)
     busy.heartbeat()
@@ -164,6 +164,6 @@ def test_a_user_who_cancels_what_gives_way_gets_the_end_and_not_another_try(busy
     busy.store.revoke(tenant="acme")
     busy.heartbeat()
     busy.store.cancel("s")
-    busy.mail()
+    busy.notifications()
     busy.work()
     assert busy.words()[-1] == ("s", "stage_ended")

@@ -8,7 +8,7 @@ import pytest
 from child_bed import HEARTBEAT_MS, Federation, pool
 
 from federation.child.child_mesh import IDLE_HEARTBEATS
-from federation.dispatch import Mail, MailKind
+from federation.dispatch import Notification, NotificationKind
 from mesh.messages import StageLost
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
@@ -44,7 +44,7 @@ def stopping(federation):
 def test_an_urgent_stage_stops_a_less_urgent_one_of_its_tenant_and_starts_in_its_place(pools, quota):
     federation = full_house(*pools, quota=quota)
     federation.submit("urgent", priority=5, preemption=TAKES)
-    federation.mail()
+    federation.notifications()
     assert stopping(federation) == {"b"}  # It has run for the shorter time.
     assert federation.words()[-1] == ("urgent", "stage_waiting")
     assert (federation.response[-1].reason, federation.response[-1].detail) == (
@@ -86,7 +86,7 @@ def test_a_stage_that_was_too_young_is_stopped_when_it_has_run_long_enough():
 def test_the_ledger_is_asked_before_a_second_stage_stops_for_want_of_quota_alone():
     federation = full_house(pool("general", 3), quota=9, slot=ResourceSet.of({"cpu": 1}))
     federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), preemption=TAKES)
-    federation.mail()
+    federation.notifications()
     assert len(stopping(federation)) == 1
     assert federation.held() == 4
 
@@ -94,7 +94,7 @@ def test_the_ledger_is_asked_before_a_second_stage_stops_for_want_of_quota_alone
 def test_more_stop_where_the_ledger_has_no_more():
     federation = full_house(pool("general", 3), quota=2)
     federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), preemption=TAKES)
-    federation.mail()
+    federation.notifications()
     assert stopping(federation) == {"a", "b"}
     federation.work()
     assert federation.running() == {"urgent"}
@@ -103,7 +103,7 @@ def test_more_stop_where_the_ledger_has_no_more():
 def test_work_stops_only_for_what_the_ledger_does_not_add():
     federation = full_house(pool("general", 9), quota=4)
     federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 3}), preemption=TAKES)
-    federation.mail()
+    federation.notifications()
     assert len(stopping(federation)) == 1
     federation.work(0)
     assert "urgent" in federation.running()
@@ -113,11 +113,11 @@ def test_work_stops_only_for_what_the_ledger_does_not_add():
 def test_what_is_freed_is_neither_given_back_nor_taken_by_others_of_the_tenant():
     federation = full_house(pool("general", 9), quota=2)
     federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), preemption=TAKES)
-    federation.mail()
+    federation.notifications()
     federation.host.advance()  # Both stop; one is told, and the other is not yet.
     federation.child.take_report(federation.reports.pop(0))
     federation.submit("small", priority=9)
-    federation.mail()
+    federation.notifications()
     federation.heartbeat(IDLE_HEARTBEATS + 1)
     assert ("small", Reason.CAPACITY_RESERVED) in [
         (message.stage, message.reason) for message in (federation.words(), federation.response)[1] if message.kind == "stage_waiting"
@@ -130,14 +130,14 @@ def test_what_is_freed_is_neither_given_back_nor_taken_by_others_of_the_tenant()
 def test_a_claim_that_ends_lets_go_at_once_of_what_was_held_for_it():
     federation = full_house(pool("general", 9), quota=2)
     federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), preemption=TAKES)
-    federation.mail()
+    federation.notifications()
     federation.host.advance()
     federation.child.take_report(federation.reports.pop(0))  # One has stopped; the other stops still.
     federation.submit("small")
-    federation.mail()
+    federation.notifications()
     assert "small" not in federation.running()
     federation.store.cancel("urgent")
-    federation.child.take_mail((Mail(kind=MailKind.STAGE, subject="small"),))
+    federation.child.take_notifications((Notification(kind=NotificationKind.STAGE, subject="small"),))
     assert "small" in federation.running()
 
 
@@ -146,11 +146,11 @@ def test_room_that_is_not_free_in_time_is_anybodys_again():
     federation.submit(
         "urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), preemption=replace(TAKES, reservation_timeout_ms=HEARTBEAT_MS // 2)
     )
-    federation.mail()
+    federation.notifications()
     federation.host.advance()
     federation.child.take_report(federation.reports.pop(0))
     federation.submit("small", priority=1)
-    federation.mail()
+    federation.notifications()
     assert "small" not in federation.running()
     federation.heartbeat(2)
     assert "small" in federation.running()
@@ -159,7 +159,7 @@ def test_room_that_is_not_free_in_time_is_anybodys_again():
 def test_what_gave_way_runs_later_and_stops_nobody():
     federation = full_house()
     federation.submit("urgent", priority=5, preemption=TAKES)
-    federation.mail()
+    federation.notifications()
     federation.work(0)
     federation.submit("b again", preemption=TAKES)
     federation.heartbeat()
@@ -174,7 +174,7 @@ def test_two_urgent_stages_do_not_count_on_the_same_victim():
     federation = full_house()
     federation.submit("first", priority=5, preemption=TAKES)
     federation.submit("second", priority=4, preemption=TAKES)
-    federation.mail()
+    federation.notifications()
     assert stopping(federation) == {"a", "b"}
     federation.work(0)
     assert federation.running() == {"first", "second"}
@@ -187,7 +187,7 @@ def test_in_strict_order_a_stage_says_that_it_stands_behind_and_starts_after_the
     federation.heartbeat()
     federation.submit("large", slot=ResourceSet.of({"cpu": 3}), preemption=in_order)
     federation.submit("small", preemption=in_order)
-    federation.mail()
+    federation.notifications()
     assert federation.running() == {"runs"}
     assert {stage.stage: stage.reason for stage in federation.store.waiting("east")} == {
         "large": Reason.CAPACITY_BUSY,

@@ -106,7 +106,7 @@ def test_a_start_that_could_not_be_told_keeps_nobody_else_from_starting(joined):
     joined.submit("s")
     joined.submit("t")
     joined.flaky.down = {"report"}
-    joined.mail()
+    joined.notifications()
     assert joined.running() == {"s"}  # Nothing else is asked of a store that does not answer, until it has answered a heartbeat.
     joined.heartbeat(2)
     assert joined.running() == {"s", "t"}

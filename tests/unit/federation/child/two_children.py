@@ -31,7 +31,7 @@ class Child:
         self._world, self._mesh = world, mesh
         self._reports: list[object] = []
         self._host = SimulatedHost(self._reports.append, world.clock, lambda _task: (world.duration_ms, False))
-        self._cursor, _ = world.store.mail(mesh, "", 0)
+        self._cursor, _ = world.store.notifications(mesh, "", 0)
         self.child = ChildMesh(
             record=MeshRecord(mesh=mesh, labels={}, pools=(pool("g", cpus),), cluster=mesh),
             ledger=world.store,
@@ -46,8 +46,8 @@ class Child:
         """What its loop does at one moment."""
         if self.child.due_in_ms() == 0:
             self.child.heartbeat()
-        self._cursor, letters = self._world.store.mail(self._mesh, self._cursor, 0)
-        self.child.take_mail(letters)
+        self._cursor, notifications = self._world.store.notifications(self._mesh, self._cursor, 0)
+        self.child.take_notifications(notifications)
         for _ in range(3):
             self._host.advance()
             while self._reports:

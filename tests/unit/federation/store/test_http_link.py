@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 
-from federation.dispatch import Claim, MailKind
+from federation.dispatch import Claim, NotificationKind
 from federation.errors import BatchTooLarge, CallRejected, EpochChanged, LinkRefused, SessionLost, StoreUnavailable
 from federation.leases import ROWS_SENT_MAX, HeartbeatReport, QuotaDemand, Session
-from federation.link import CODES, HEARTBEAT, LINK_PATH, MAIL, PROOF_HEADER, TERMS, AskTerms, LinkTerms, Report
+from federation.link import CODES, HEARTBEAT, LINK_PATH, NOTIFICATIONS, PROOF_HEADER, TERMS, AskTerms, LinkTerms, Report
 from federation.snapshot import MeshRecord
 from federation.store import http_link
 from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpStageQueue, ask_terms, trusted
@@ -198,12 +198,12 @@ def test_a_new_epoch_comes_with_its_number(link, roots):
 
 def test_each_verb_waits_as_long_as_it_may_take(link, roots):
     roots.answers[FIRST] = lambda _: httpx.Response(200, content=b'["1-0", []]')
-    HttpStageQueue(link, EAST).mail(EAST, "", 700)
+    HttpStageQueue(link, EAST).notifications(EAST, "", 700)
     roots.answers[FIRST] = error("session_lost")
     with pytest.raises(SessionLost):
         HttpLedger(link).heartbeat(SESSION, RECORD, HeartbeatReport(number=1))
-    (mail, heartbeat_report) = (request.extensions["timeout"]["read"] for _, request in roots.asked)
-    assert (mail, heartbeat_report) == ((MAIL.limit_ms + 700) / 1000, HEARTBEAT.limit_ms / 1000)
+    (notifications, heartbeat_report) = (request.extensions["timeout"]["read"] for _, request in roots.asked)
+    assert (notifications, heartbeat_report) == ((NOTIFICATIONS.limit_ms + 700) / 1000, HEARTBEAT.limit_ms / 1000)
 
 
 class Dripping(httpx.SyncByteStream):
@@ -265,8 +265,8 @@ def test_a_large_batch_goes_in_parts_whose_numbers_stay_in_order(link, roots):
 
 def test_letters_come_as_letters(link, roots):
     roots.answers[FIRST] = lambda _: httpx.Response(200, content=b'["5-0", [{"kind": "stage", "subject": "s"}]]')
-    cursor, (letter,) = HttpStageQueue(link, EAST).mail(EAST, "4-0", 0)
-    assert (cursor, letter.kind, letter.subject) == ("5-0", MailKind.STAGE, "s")
+    cursor, (notification,) = HttpStageQueue(link, EAST).notifications(EAST, "4-0", 0)
+    assert (cursor, notification.kind, notification.subject) == ("5-0", NotificationKind.STAGE, "s")
 
 
 def test_a_blob_whose_bytes_are_others_is_no_answer(link, roots):

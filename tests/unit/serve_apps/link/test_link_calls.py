@@ -14,7 +14,7 @@ from federation.link import (
     HEARTBEAT,
     JOIN,
     LONG_TEXTS,
-    MAIL,
+    NOTIFICATIONS,
     QUEUED,
     RELEASE,
     REMEMBERED,
@@ -22,7 +22,7 @@ from federation.link import (
     TEXT_MAX,
     VERBS,
     Acquire,
-    AwaitMail,
+    AwaitNotifications,
     ClaimStage,
     Heartbeat,
     Join,
@@ -184,9 +184,9 @@ def test_what_the_verb_does_not_take_is_refused(body):
 @pytest.mark.parametrize("cursor", ["abc", "+", "$", "1", "1-", "99999999999999999999-1", "1-1\n", "-1-1"])
 def test_no_other_cursor_than_one_of_a_mailbox_is_taken(cursor):
     for good in ("", "0-0", "1700000000000-3"):
-        assert read_call(MAIL, encode(AwaitMail(mesh=EAST, cursor=good, wait_ms=0)), EAST).cursor == good
+        assert read_call(NOTIFICATIONS, encode(AwaitNotifications(mesh=EAST, cursor=good, wait_ms=0)), EAST).cursor == good
     with pytest.raises(MalformedCall, match="cursor"):
-        read_call(MAIL, encode(AwaitMail(mesh=EAST, cursor=cursor, wait_ms=0)), EAST)
+        read_call(NOTIFICATIONS, encode(AwaitNotifications(mesh=EAST, cursor=cursor, wait_ms=0)), EAST)
 
 
 def test_no_version_is_negative():

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from dag.runs import RunRecord
-from federation.dispatch import Claim, MailKind
+from federation.dispatch import Claim, NotificationKind
 from federation.errors import EpochChanged, LinkRefused, SessionSuperseded, SessionUnknown, StoreUnavailable
 from federation.leases import HeartbeatReport
 from federation.link import BLOB_BYTES_MAX, CALL_BYTES_MAX, CODES, LINK_PATH, PROOF_HEADER, SESSION_HEADER, VERBS, AskTerms
@@ -497,18 +497,18 @@ def test_a_session_goes_on_over_many_calls_with_what_it_was_told(signing):
 
 def test_letters_come_over_the_link(world):
     stages = HttpStageQueue(link(world), EAST)
-    cursor, nothing = stages.mail(EAST, "", 0)
+    cursor, nothing = stages.notifications(EAST, "", 0)
     world.store.submit(EAST, SPEC)
-    _, (letter,) = stages.mail(EAST, cursor, 1_000)
-    assert (nothing, letter.kind, letter.subject) == ((), MailKind.STAGE, SPEC.stage)
+    _, (notification,) = stages.notifications(EAST, cursor, 1_000)
+    assert (nothing, notification.kind, notification.subject) == ((), NotificationKind.STAGE, SPEC.stage)
 
 
 def test_with_every_thread_for_mail_at_work_letters_still_come(world, monkeypatch):
     monkeypatch.setattr(LinkDesk, "has_room", lambda *_: False)
     stages = HttpStageQueue(link(world), EAST)
-    cursor, _ = stages.mail(EAST, "", 1_000)
-    assert stages.mail(EAST, cursor, 0) == (cursor, ())
+    cursor, _ = stages.notifications(EAST, "", 1_000)
+    assert stages.notifications(EAST, cursor, 0) == (cursor, ())
     world.store.submit(EAST, SPEC)
-    assert [letter.subject for letter in stages.mail(EAST, cursor, 1_000)[1]] == [SPEC.stage]
+    assert [notification.subject for notification in stages.notifications(EAST, cursor, 1_000)[1]] == [SPEC.stage]
     with pytest.raises(LinkRefused):
-        stages.mail(WEST, cursor, 0)
+        stages.notifications(WEST, cursor, 0)
