@@ -21,7 +21,7 @@ from rich.table import Table
 
 from federation.leases import LeaseLedger, LeaseTerms, QuotaDemand
 from federation.manual_mesh import ManualMesh
-from federation.planning.seat import PlannerSeat
+from federation.planning.planner_loop import PlannerLoop
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.keys import Keys
 from federation.store.memory_orders import MemoryTenantOrders
@@ -140,17 +140,17 @@ def _measure(client: redis.Redis, tenants: int, active: int, turns: int) -> Iter
     for number, (team, flavor) in enumerate(teams):
         meshes[number % MESHES].acquire(team, flavor, _SLOT, 3)
     clocked = ClockedLedger(RedisLedger(client, Keys(), terms=terms))
-    seat = PlannerSeat(cast("LeaseLedger", clocked), "root", seat_ms=_LONG_MS, orders=MemoryTenantOrders())
+    election = PlannerLoop(cast("LeaseLedger", clocked), "root", election_ms=_LONG_MS, orders=MemoryTenantOrders())
     begun = time.process_time()
     clocked.snapshot()
     first_ms = (time.process_time() - begun) * 1000
-    seat.tick()
+    election.tick()
     still: list[_Tick] = []
     moving: list[_Tick] = []
     for turn in range(turns):
-        still.append(_ticked(client, seat, clocked))
+        still.append(_ticked(client, election, clocked))
         _demand(meshes, teams, turn)
-        moving.append(_ticked(client, seat, clocked))
+        moving.append(_ticked(client, election, clocked))
         for mesh in meshes:
             mesh.heartbeat(demands=())
     for what, ticks in ((_NOTHING_NEW, still), (_SOMETHING_NEW, moving[1:] or moving)):  # No lease has grown before the first kind of tick.
@@ -176,12 +176,12 @@ def _found(tenants: int, what: str, first_ms: float, ticks: list[_Tick]) -> Foun
     )
 
 
-def _ticked(client: redis.Redis, seat: PlannerSeat, clocked: ClockedLedger) -> _Tick:
+def _ticked(client: redis.Redis, election: PlannerLoop, clocked: ClockedLedger) -> _Tick:
     gc.collect()
     clocked.read_ms = clocked.apply_ms = 0.0
     served = _served_ms(client)
     begun, used = time.perf_counter(), time.process_time()
-    plan = seat.tick()
+    plan = election.tick()
     tick_ms, wall_ms = (time.process_time() - used) * 1000, (time.perf_counter() - begun) * 1000
     return _Tick(
         tick_ms=tick_ms,

@@ -14,7 +14,7 @@ from dag.coordinator import Coordinator
 from dag.runs import RunRecord
 from dag.store.memory import MemoryRunStore
 from federation.child.child_mesh import ChildMesh
-from federation.planning.seat import PlannerSeat
+from federation.planning.planner_loop import PlannerLoop
 from federation.snapshot import MeshRecord
 from federation.store.memory import MemoryStore
 from federation.store.memory_orders import MemoryTenantOrders
@@ -31,7 +31,7 @@ LEASE_TTL_MS = 3_000
 GRACE_MS = 1_000
 HEARTBEAT_MS = 500
 TICK_MS = 1_000
-SEAT_MS = 3_000
+ELECTION_MS = 3_000
 RETENTION_MS = 3_600_000
 
 
@@ -64,7 +64,7 @@ class _Root:
     """Coordinator and planner of one root process; several root processes may run at once."""
 
     coordinator: Coordinator
-    planner: PlannerSeat
+    planner: PlannerLoop
 
 
 @dataclass(slots=True)
@@ -105,7 +105,7 @@ class World:
 
     def _new_root(self) -> _Root:
         self._roots_made += 1
-        planner = PlannerSeat(self.store, f"root-{self._roots_made}", seat_ms=SEAT_MS, orders=self.orders)
+        planner = PlannerLoop(self.store, f"root-{self._roots_made}", election_ms=ELECTION_MS, orders=self.orders)
         coordinator = Coordinator(
             runs=self.runs,
             queue=self.store,

@@ -5,7 +5,7 @@ On Redis:
     redis_ledger      leases and sessions, one script per decision  redis_queue        stages, claims, notifications and the inbox
     redis_registry    the registry of meshes: one hash              redis_orders       settings of tenants, and stops
     redis_key_ring    keys of clients and meshes: one hash          redis_blobs        blobs of a run: one hash per run
-    redis_durability  waits for disk or replicas                    redis_seat         leader election for coordinators
+    redis_durability  waits for disk or replicas                    redis_election     leader election for coordinators
     redis_safety      checks whether a server may hold leases       redis_client       calls with a bounded time
     redis_scripts     calls of the Lua verbs, and their errors      lua                the verbs, one file each
     keys              every key, in one place                       embedded           a Redis server beside this process

@@ -42,7 +42,7 @@ from federation.store.inbox_entries import (
     waiting_for,
 )
 from federation.store.memory_ledger import MemoryLedger
-from federation.store.memory_rows import Seat
+from federation.store.memory_rows import SessionRow
 from mesh.clock import Clock
 from mesh.ids import MeshId, NodeId, RunId, StageId
 from mesh.messages import StageMessage
@@ -102,7 +102,7 @@ class MemoryStore(MemoryLedger):
                 at_ms=self._clock.wall_ms(),
                 tree=self._configured.with_vanished(self._vanished, {**self._usage, **self._target_updates}),
                 usage=dict(self._usage),
-                meshes=tuple(self._view(seat) for _, seat in sorted(self._seats.items())),
+                meshes=tuple(self._view(session_row) for _, session_row in sorted(self._session_rows.items())),
                 leases=tuple(sorted(self._lease_views(), key=lambda view: view.token)),
                 demands=tuple(self._demands.views(self._lt)),
                 version=self._version,
@@ -110,30 +110,30 @@ class MemoryStore(MemoryLedger):
                 learn_ms=self._learn_left(),
             )
 
-    def _view(self, seat: Seat) -> MeshView:
-        mesh = seat.record.mesh
+    def _view(self, session_row: SessionRow) -> MeshView:
+        mesh = session_row.record.mesh
         return MeshView(
-            record=seat.record,
-            incarnation=seat.incarnation,
-            alive=seat.expires > self._lt,
-            heartbeat_age_ms=self._lt - seat.heartbeat,
+            record=session_row.record,
+            incarnation=session_row.incarnation,
+            alive=session_row.expires > self._lt,
+            heartbeat_age_ms=self._lt - session_row.heartbeat,
             waiting=sum(stage.mesh == mesh and stage.state == "queued" for stage in self._stages.values()),
             claimed=len(self._claims[mesh]),
         )
 
-    def _lose_stages(self, seat: Seat, reason: Reason = Reason.LEASE_EXPIRED) -> tuple[StageId, ...]:
-        stages = tuple(sorted(self._claims[seat.record.mesh]))
+    def _lose_stages(self, session_row: SessionRow, reason: Reason = Reason.LEASE_EXPIRED) -> tuple[StageId, ...]:
+        stages = tuple(sorted(self._claims[session_row.record.mesh]))
         for stage in stages:
             record = self._stages[stage]
             self._close(record, "lost")
-            self.post(record.head.run, "stage", lost(stage, seat.record.mesh, seat.incarnation, reason))
-        self._claims[seat.record.mesh].clear()
+            self.post(record.head.run, "stage", lost(stage, session_row.record.mesh, session_row.incarnation, reason))
+        self._claims[session_row.record.mesh].clear()
         return stages
 
-    def _hand_over_stages(self, seat: Seat) -> None:
-        claims = self._claims[seat.record.mesh]
+    def _hand_over_stages(self, session_row: SessionRow) -> None:
+        claims = self._claims[session_row.record.mesh]
         for stage, claim in claims.items():
-            claims[stage] = self._stages[stage].claim = replace(claim, incarnation=seat.incarnation)
+            claims[stage] = self._stages[stage].claim = replace(claim, incarnation=session_row.incarnation)
 
     def _drop_notifications(self, mesh: MeshId) -> None:
         self._notifications.pop(mesh, None)
@@ -195,7 +195,7 @@ class MemoryStore(MemoryLedger):
     def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
         with self._changed:
             self._admit(session)
-            self._seat_of(session, live=True)
+            self._session_row(session, live=True)
             claims = self._claims[session.mesh]
             record = self._stages.get(stage)
             mine = stage in claims
@@ -245,7 +245,7 @@ class MemoryStore(MemoryLedger):
         refuse_many(claims)
         with self._changed:
             self._admit(session)
-            self._seat_of(session, live=True)
+            self._session_row(session, live=True)
             return tuple(standing_of(self._stands(session, held)) for held in claims)
 
     def _stands(self, session: Session, held: HeldClaim) -> int:
@@ -340,7 +340,7 @@ class MemoryStore(MemoryLedger):
     def ages(self) -> dict[MeshId, StageAges]:
         with self._changed:
             now_ms = self._clock.wall_ms()
-            found: dict[MeshId, dict[str, list[int]]] = {mesh: {"queued": [], "claimed": []} for mesh in self._seats}
+            found: dict[MeshId, dict[str, list[int]]] = {mesh: {"queued": [], "claimed": []} for mesh in self._session_rows}
             for record in self._stages.values():
                 if record.state in ("queued", "claimed") and record.mesh in found:
                     found[record.mesh][record.state].append(now_ms - record.since_ms)
@@ -358,7 +358,7 @@ class MemoryStore(MemoryLedger):
         with self._changed:
             found = []
             for mesh, claims in self._claims.items():
-                incarnation = self._seats[mesh].incarnation if mesh in self._seats else 0
+                incarnation = self._session_rows[mesh].incarnation if mesh in self._session_rows else 0
                 for stage, claim in claims.items():
                     if stage not in self._stages:
                         found.append(Orphan(kind=OrphanKind.INDEX_WITHOUT_RECORD, stage=stage, mesh=mesh, detail="named as claimed"))
@@ -418,7 +418,7 @@ class MemoryStore(MemoryLedger):
 
     def _wake_all(self) -> None:
         waiting = {stage.mesh for stage in self._stages.values() if stage.state == "queued"}
-        for mesh in self._seats:
+        for mesh in self._session_rows:
             if mesh in waiting:
                 self._wake(mesh)
 

@@ -14,7 +14,7 @@ from federation.errors import EpochChanged, ForeignLedger, FutureToken, SessionE
 from federation.leases import Lease, LeaseEvent, LeaseTerms, LedgerResponse, Session
 from federation.store.lease_rows import holder_of
 from federation.store.memory_demands import MemoryDemands
-from federation.store.memory_rows import LeaseKey, Row, Seat, by_field
+from federation.store.memory_rows import LeaseKey, Row, SessionRow, by_field
 from federation.tenants import FlavorResource, TenantTree
 from mesh.clock import Clock
 from mesh.ids import FlavorName, MeshId, StageId, TenantPath
@@ -54,7 +54,7 @@ class MemoryBook(ABC):
         self._tree = TenantTree()  #: The configured tree plus removed tenants that are still charged.
         self._usage: dict[tuple[TenantPath, FlavorName, str], int] = {}
         self._target_updates: dict[tuple[TenantPath, FlavorName, str], int] = {}
-        self._seats: dict[MeshId, Seat] = {}
+        self._session_rows: dict[MeshId, SessionRow] = {}
         self._rows: dict[str, dict[LeaseKey, Row]] = {}
         self._due: dict[str, int] = {}
         self._marks: dict[MeshId, int] = {}
@@ -69,11 +69,11 @@ class MemoryBook(ABC):
     # ---- hooks of the stage queue
 
     @abstractmethod
-    def _lose_stages(self, seat: Seat, reason: Reason = Reason.LEASE_EXPIRED) -> tuple[StageId, ...]:
+    def _lose_stages(self, session_row: SessionRow, reason: Reason = Reason.LEASE_EXPIRED) -> tuple[StageId, ...]:
         """Report the session's claims as lost, and return their stages."""
 
     @abstractmethod
-    def _hand_over_stages(self, seat: Seat) -> None:
+    def _hand_over_stages(self, session_row: SessionRow) -> None:
         """Transfer the mesh's claims to this session."""
 
     @abstractmethod
@@ -167,19 +167,19 @@ class MemoryBook(ABC):
         if session.epoch != self._epoch:
             raise EpochChanged("the ledger began another epoch; repeat the call", epoch=self._epoch, learn_ms=self._learn_left())
 
-    def _seat_of(self, session: Session, *, live: bool = False) -> Seat:
-        seat = self._seats.get(session.mesh)
-        if seat is None:
+    def _session_row(self, session: Session, *, live: bool = False) -> SessionRow:
+        session_row = self._session_rows.get(session.mesh)
+        if session_row is None:
             raise SessionUnknown(f"mesh {session.mesh}: it has no session; join")
-        if seat.incarnation != session.incarnation:
+        if session_row.incarnation != session.incarnation:
             raise SessionSuperseded(f"mesh {session.mesh}: it has joined again since; only its latest session may call")
-        if seat.expires == 0 or (live and seat.expires <= self._lt):
+        if session_row.expires == 0 or (live and session_row.expires <= self._lt):
             raise SessionExpired(f"mesh {session.mesh}: its session has expired; join again")
-        return seat
+        return session_row
 
     def _is_current(self, session: Session) -> bool:
-        seat = self._seats.get(session.mesh)
-        return seat is not None and seat.expires > 0 and seat.incarnation == session.incarnation
+        session_row = self._session_rows.get(session.mesh)
+        return session_row is not None and session_row.expires > 0 and session_row.incarnation == session.incarnation
 
     # ---- rows
 

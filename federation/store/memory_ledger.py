@@ -50,7 +50,7 @@ class MemoryLedger(MemorySessions):
             refuse_unfit(demand.tenant, demand.flavor, demand.slot)
         with self._changed:
             self._admit(session)
-            self._seat_of(session, live=True)
+            self._session_row(session, live=True)
             answers = tuple(self._grant(session.mesh, demand) for demand in demands)
             self._settle(session.mesh, zip(demands, answers, strict=True))
             return Acquired(answers=answers, response=self._response(session))
@@ -104,7 +104,7 @@ class MemoryLedger(MemorySessions):
             if granted or (isinstance(answer, LeaseRefused) and answer.reason is Reason.QUOTA_EXHAUSTED):
                 is_change = self._demands.settle(mesh, demand, granted, demand.slots - granted, self._lt) or is_change
         if is_change:
-            for other in self._seats:
+            for other in self._session_rows:
                 if other != mesh and any(row.version for row in self._rows.get(other, {}).values()):
                     self._ask_for_idle(other)
 
@@ -113,7 +113,7 @@ class MemoryLedger(MemorySessions):
             refuse_unfit(part.tenant, part.flavor, part.amounts)
         with self._changed:
             self._admit(session)
-            self._seat_of(session)
+            self._session_row(session)
             freed = False
             for part in parts:
                 row = self._row_of(session.mesh, (part.tenant, part.flavor))
@@ -140,17 +140,17 @@ class MemoryLedger(MemorySessions):
                 if leases >= limit:
                     more = True
                     break
-                seat = self._seats.get(MeshId(holder))
-                if seat is not None and seat.expires == 0:
-                    self._forget(seat)
+                session_row = self._session_rows.get(MeshId(holder))
+                if session_row is not None and session_row.expires == 0:
+                    self._forget(session_row)
                     continue
                 flavors |= self._flavors_of(holder)
                 leases += self._free_all(holder, "expire")
                 del self._due[holder]
-                if seat is not None:
+                if session_row is not None:
                     self._due[holder] = self._lt + _FORGET_MS
-                    stages.extend(self._lose_stages(seat))
-                    seat.expires = 0
+                    stages.extend(self._lose_stages(session_row))
+                    session_row.expires = 0
                     self._demands.drop(MeshId(holder))
                     meshes.append(MeshId(holder))
             for holder, row in self._overdue_cuts():
@@ -202,8 +202,8 @@ class MemoryLedger(MemorySessions):
         sums = dict(self._target_updates)
         raised: list[tuple[TargetUpdate, str, int]] = []
         for target_update in target_updates:
-            seat = self._seats.get(target_update.mesh)
-            if seat is None or seat.expires == 0:
+            session_row = self._session_rows.get(target_update.mesh)
+            if session_row is None or session_row.expires == 0:
                 raise SessionUnknown(f"mesh {target_update.mesh} has no session")
             before = self._target_at(target_update)
             for resource in sorted({*target_update.target, *before}):
@@ -227,7 +227,7 @@ class MemoryLedger(MemorySessions):
         """Set the target of a lease; return whether its mesh must give up part of it."""
         row = self._row_of(target_update.mesh, (target_update.tenant, target_update.flavor))
         before = {resource: units for resource, units in row.target.items() if units}
-        expires = self._seats[target_update.mesh].expires
+        expires = self._session_rows[target_update.mesh].expires
         is_hurried = target_update.wait_ms == 0 and row.cut > expires
         if before == dict(target_update.target.items()) and not is_hurried:
             return False
@@ -248,14 +248,14 @@ class MemoryLedger(MemorySessions):
         with self._changed:
             self._tick()
             revoked = 0
-            for seat in [seat for seat in self._seats.values() if mesh in (None, seat.record.mesh)]:
-                holder = seat.record.mesh
+            for session_row in [session_row for session_row in self._session_rows.values() if mesh in (None, session_row.record.mesh)]:
+                holder = session_row.record.mesh
                 self._prune(holder)
                 for row in list(self._rows.get(holder, {}).values()):
                     if tenant in (None, row.tenant) and flavor in (None, row.flavor):
                         for resource, held in tuple(row.held.items()):
                             self._set(row, resource, held, 0)
-                        row.shrink_by(seat.expires)
+                        row.shrink_by(session_row.expires)
                         self._keep(holder, row, "revoke hard" if hard else "revoke")
                         row.token = row.version if hard else row.token
                         revoked += 1

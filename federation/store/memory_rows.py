@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True, kw_only=True)
-class Seat:
+class SessionRow:
     """The present or last session of a mesh. Times are on the lease clock."""
 
     record: MeshRecord

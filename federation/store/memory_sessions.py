@@ -11,7 +11,7 @@ from federation.moving import moved
 from federation.snapshot import MeshRecord
 from federation.store.lease_rows import EARLIER, refuse_unfit
 from federation.store.memory_book import MemoryBook
-from federation.store.memory_rows import Row, Seat, bounded, by_field
+from federation.store.memory_rows import Row, SessionRow, bounded, by_field
 from federation.tenants import Tenant, TenantTree
 from mesh.ids import MeshId, TenantPath
 from mesh.reasons import Reason
@@ -68,20 +68,22 @@ class MemorySessions(MemoryBook):
             self._tick()
             self._hear(seen)
             mesh, freed, flavors = record.mesh, 0, self._flavors_of(record.mesh)
-            before = self._seats.get(mesh)
+            before = self._session_rows.get(mesh)
             if adopt:
                 self._check_successor(mesh, adopt)
             elif before is not None and before.expires > 0:
                 freed = self._end(before)
             self._demands.drop(mesh)
-            seat = Seat(record=record, incarnation=self._next_token(), ttl_ms=self._terms.ttl_ms, successor_of=adopt)
-            self._seats[mesh] = seat
+            session_row = SessionRow(record=record, incarnation=self._next_token(), ttl_ms=self._terms.ttl_ms, successor_of=adopt)
+            self._session_rows[mesh] = session_row
             if adopt:
-                self._hand_over_stages(seat)
-            self._renew(seat)
+                self._hand_over_stages(session_row)
+            self._renew(session_row)
             if freed:
                 self._wake_waiting(flavors)
-            session = Session(mesh=mesh, incarnation=seat.incarnation, ttl_ms=seat.ttl_ms, epoch=self._epoch, ledger=self._uid)
+            session = Session(
+                mesh=mesh, incarnation=session_row.incarnation, ttl_ms=session_row.ttl_ms, epoch=self._epoch, ledger=self._uid
+            )
             response = self._response(session)
             return replace(session, mark=response.mark, response=response)
 
@@ -89,12 +91,12 @@ class MemorySessions(MemoryBook):
         """Check that a new session may recover the work of the named one. See lua/join.lua."""
         if self._learn_left():
             raise LedgerLearning(f"the ledger recovers for another {self._learn_left()} ms; no session can be recovered until then")
-        before = self._seats.get(mesh)
+        before = self._session_rows.get(mesh)
         is_repeat = before is not None and before.heartbeat_number == 0 and before.successor_of == adopt
         named = before.incarnation if is_repeat and before is not None else adopt
-        self._seat_of(Session(mesh=mesh, incarnation=named, ttl_ms=0), live=True)
+        self._session_row(Session(mesh=mesh, incarnation=named, ttl_ms=0), live=True)
 
-    def _end(self, before: Seat) -> int:
+    def _end(self, before: SessionRow) -> int:
         """Lose the session's stages and let its leases expire; return how many leases lost planned growth."""
         mesh = before.record.mesh
         self._lose_stages(before)
@@ -111,24 +113,24 @@ class MemorySessions(MemoryBook):
             return len(growing)
         return 0
 
-    def _renew(self, seat: Seat) -> None:
-        seat.heartbeat = self._lt
-        seat.expires = self._lt + seat.ttl_ms
-        self._due[seat.record.mesh] = seat.expires + self._terms.grace_ms
+    def _renew(self, session_row: SessionRow) -> None:
+        session_row.heartbeat = self._lt
+        session_row.expires = self._lt + session_row.ttl_ms
+        self._due[session_row.record.mesh] = session_row.expires + self._terms.grace_ms
 
     def heartbeat(self, session: Session, record: MeshRecord, heartbeat_report: HeartbeatReport) -> LedgerResponse:
         _check_heartbeat(heartbeat_report)
         with self._changed:
             self._admit(session)
-            is_known = session.mesh in self._seats  # By the ledger's record, not by the mesh's word.
+            is_known = session.mesh in self._session_rows  # By the ledger's record, not by the mesh's word.
             if not is_known and session.incarnation and self._learn_left() and heartbeat_report.claims is not None:
-                self._seats[session.mesh] = Seat(
+                self._session_rows[session.mesh] = SessionRow(
                     record=record, incarnation=session.incarnation, ttl_ms=self._terms.ttl_ms, expires=max(1, self._lt)
                 )
-            seat = self._seat_of(session)
-            if heartbeat_report.number < seat.heartbeat_number:
+            session_row = self._session_row(session)
+            if heartbeat_report.number < session_row.heartbeat_number:
                 raise StaleHeartbeat(f"mesh {session.mesh}: a later heartbeat was accepted")
-            if heartbeat_report.number == seat.heartbeat_number:
+            if heartbeat_report.number == session_row.heartbeat_number:
                 return self._response(session)
             if self._learn_left():
                 if heartbeat_report.claims is None:
@@ -142,8 +144,8 @@ class MemorySessions(MemoryBook):
                 self._demands.replace(session.mesh, heartbeat_report.demands, self._lt)
             if session.mesh in self._growing and not self._learn_left():
                 self._grow(session.mesh)
-            seat.heartbeat_number, seat.record = heartbeat_report.number, record
-            self._renew(seat)
+            session_row.heartbeat_number, session_row.record = heartbeat_report.number, record
+            self._renew(session_row)
             if any(freed):
                 self._wake_waiting({ack.flavor for ack in heartbeat_report.acks})
             return self._response(session)
@@ -203,26 +205,26 @@ class MemorySessions(MemoryBook):
     def leave(self, session: Session) -> None:
         with self._changed:
             self._tick()
-            seat = self._seats.get(session.mesh)
-            if seat is None or seat.incarnation != session.incarnation:
+            session_row = self._session_rows.get(session.mesh)
+            if session_row is None or session_row.incarnation != session.incarnation:
                 return
-            self._lose_stages(seat, Reason.MESH_LEFT)
+            self._lose_stages(session_row, Reason.MESH_LEFT)
             flavors = self._flavors_of(session.mesh)
             freed = self._free_all(session.mesh, "leave")
             self._demands.drop(session.mesh)
-            self._forget(seat)
+            self._forget(session_row)
             if freed:
                 self._wake_waiting(flavors)
 
-    def _forget(self, seat: Seat) -> None:
+    def _forget(self, session_row: SessionRow) -> None:
         """Forget the mesh except for its mark, so receipts of the session count as old."""
-        mesh = seat.record.mesh
-        self._marks[mesh] = max(self._marks.get(mesh, 0), seat.incarnation)
+        mesh = session_row.record.mesh
+        self._marks[mesh] = max(self._marks.get(mesh, 0), session_row.incarnation)
         self._before_loss.pop(mesh, None)
         self._growing.discard(mesh)
         self._due.pop(mesh, None)
         self._drop_notifications(mesh)
-        del self._seats[mesh]
+        del self._session_rows[mesh]
 
 
 def _check_heartbeat(heartbeat_report: HeartbeatReport) -> None:

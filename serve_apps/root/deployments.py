@@ -22,11 +22,11 @@ from dag.coordinator import Coordinator
 from dag.store.event_feed import RedisEventFeed
 from federation.errors import StoreUnavailable
 from federation.leases import LeaseTerms
-from federation.planning.seat import PlannerSeat
+from federation.planning.planner_loop import PlannerLoop
 from federation.receipts import ReceiptKeys
 from federation.store.redis_client import connect_async
+from federation.store.redis_election import CoordinatorElection
 from federation.store.redis_key_ring import RedisKeyRing
-from federation.store.redis_seat import CoordinatorSeat
 from mesh.clock import SystemClock
 from mesh.runtime.exporting import clear_folder, remove_within
 from serve_apps.processes.process import collect_seldom, configure_logging
@@ -40,7 +40,7 @@ log = structlog.get_logger(__name__)
 #: How long an ending gateway waits for open requests; event streams last as long as their run.
 DRAIN_S = 3.0
 #: A coordinator without a heartbeat for this long is replaced.
-SEAT_MS = 3_000
+ELECTION_MS = 3_000
 #: Interval of slow work: sweeping, retention, blocked nodes.
 TICK_MS = 1_000
 #: Longest wait of one inbox read.
@@ -88,13 +88,13 @@ class CoordinatorLoop:
         )
         clock = SystemClock()
         telemetry = Telemetry(otlp_endpoint=self._settings.otlp_endpoint, traces_file=self._settings.traces_file)
-        seat = CoordinatorSeat(stores.client, stores.keys, f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}")
-        planner = PlannerSeat(stores.ledger, f"{socket.gethostname()}:{os.getpid()}", seat_ms=SEAT_MS, orders=stores.orders)
+        election = CoordinatorElection(stores.client, stores.keys, f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}")
+        planner = PlannerLoop(stores.ledger, f"{socket.gethostname()}:{os.getpid()}", election_ms=ELECTION_MS, orders=stores.orders)
         coordinator: Coordinator | None = None
         due_ms = 0
         while not self._stop.is_set():
             try:
-                if not seat.hold(SEAT_MS):
+                if not election.hold(ELECTION_MS):
                     coordinator = None
                     self._stop.wait(LOOK_MS / 1000)
                     continue
@@ -126,7 +126,7 @@ class CoordinatorLoop:
                 log.warning("the store does not answer", error=str(gone))
                 coordinator = None
                 self._stop.wait(LOOK_MS / 1000)
-        _leave(seat)
+        _leave(election)
         telemetry.close()
 
     def _tick_ms(self) -> int:
@@ -135,9 +135,9 @@ class CoordinatorLoop:
         return min(TICK_MS, terms.max_step_ms * 2 // 3)
 
 
-def _leave(seat: CoordinatorSeat) -> None:
+def _leave(election: CoordinatorElection) -> None:
     with contextlib.suppress(StoreUnavailable):
-        seat.leave()
+        election.leave()
 
 
 def gateway_app(settings: RootSettings) -> FastAPI:

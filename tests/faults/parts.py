@@ -30,7 +30,7 @@ from faults.namespace import enter
 from federation.child.child_mesh import ChildMesh
 from federation.errors import StoreUnavailable
 from federation.leases import LeaseTerms, TargetUpdate
-from federation.planning.seat import PlannerSeat
+from federation.planning.planner_loop import PlannerLoop
 from federation.quota.policies import OnQuotaReduction, QueueSettings, Rules, StandingOrders
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.keys import Keys
@@ -60,7 +60,7 @@ log = structlog.get_logger(__name__)
 #: Thirty seconds and the rest of the protocol's times, ten times faster.
 TERMS = LeaseTerms(ttl_ms=3_000, grace_ms=1_000, max_step_ms=500)
 HEARTBEAT_MS, TICK_S, ANSWER_MS = 300, 0.1, 500
-SEAT_MS = 1_000
+ELECTION_MS = 1_000
 #: Nobody waits for a minute before he gives way; a tenant whose quota is cut gives way at once.
 ORDERS = StandingOrders(rules=Rules(min_run_ms=0), settings={"lab": QueueSettings(on_quota_reduction=OnQuotaReduction.EVICT)})
 FLAVOR = FlavorName("standard")
@@ -156,7 +156,7 @@ def root(url: str, name: str, ttl_ms: int = TERMS.ttl_ms) -> None:
     """Sweeps, and plans when it has the seat; goes on whatever the server answers."""
     ledger, orders = ledger_of(url, ttl_ms=ttl_ms), MemoryTenantOrders()
     orders.publish(ORDERS)
-    seat = PlannerSeat(ledger, name, seat_ms=SEAT_MS, orders=orders)
+    seat = PlannerLoop(ledger, name, election_ms=ELECTION_MS, orders=orders)
     while True:
         try:
             ledger.sweep()
@@ -171,7 +171,7 @@ def planner(url: str, name: str, said: str, target_updates: list[list[Any]]) -> 
     woken = threading.Event()
     signal.signal(signal.SIGUSR1, lambda *_: woken.set())
     ledger = ledger_of(url)
-    token = ledger.elect(name, SEAT_MS)
+    token = ledger.elect(name, ELECTION_MS)
     version = ledger.snapshot().version
     pending = Path(f"{said}.pending")
     pending.write_text(f"elected {token}")

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 from faults.bed import LAB, PATIENCE_S, SLOT, Bed, kill
-from faults.parts import FLAVOR, SEAT_MS, STEADY_TTL_MS, TERMS, ledger_of, record_of
+from faults.parts import ELECTION_MS, FLAVOR, STEADY_TTL_MS, TERMS, ledger_of, record_of
 from faults.proxy import Proxy
 from faults.server import PATIENT_MS, Server
 from faults.table import Row
@@ -124,7 +124,7 @@ def test_fault_14_two_planners_at_once(make_bed: Callable[..., Bed], row: Row) -
     bed.is_running("west", 2)
     settled = bed.plans()
     lt = bed.lt()
-    eventually(lambda: bed.lt() > lt + 2 * SEAT_MS, PATIENCE_S)
+    eventually(lambda: bed.lt() > lt + 2 * ELECTION_MS, PATIENCE_S)
     assert bed.plans() - settled <= 2  # Once a second at most, whoever has the seat.
     row.held("the borrower gave way once; no plan undid another")
 
@@ -133,7 +133,7 @@ def test_fault_14_a_plan_of_the_one_that_does_not_have_the_seat(bed: Bed, row: R
     kill(bed.roots[0])
     hand = ManualMesh(bed.ledger, record_of("hand", 2))
     first = eventually(lambda: bed.ledger.elect("first", STEADY_TTL_MS), PATIENCE_S)
-    assert bed.ledger.elect("second", SEAT_MS) is None
+    assert bed.ledger.elect("second", ELECTION_MS) is None
     target_update = TargetUpdate(mesh=MeshId("hand"), tenant=LAB, flavor=FLAVOR, target=SLOT)
     version = bed.ledger.snapshot().version
     for forged in (first - 1, first + 1):
@@ -176,7 +176,7 @@ def test_fault_16_a_planner_sleeps_and_then_applies_its_plan(bed: Bed, tmp_path:
     bed.others.append(sleeper)
     eventually(lambda: said.exists() and said.read_text().startswith("elected"), PATIENCE_S)
     sleeper.suspend()
-    eventually(lambda: bed.ledger.elect("second", SEAT_MS * 10), PATIENCE_S)
+    eventually(lambda: bed.ledger.elect("second", ELECTION_MS * 10), PATIENCE_S)
     sleeper.send_signal(signal.SIGUSR1)
     sleeper.resume()
     eventually(lambda: said.read_text() == PlannerSuperseded.__name__, PATIENCE_S)

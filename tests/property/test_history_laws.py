@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federation.manual_mesh import ManualMesh
-from federation.planning.seat import PlannerSeat
+from federation.planning.planner_loop import PlannerLoop
 from federation.quota.policies import Rules, StandingOrders
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
@@ -33,7 +33,7 @@ class Hours:
         self.store.configure(TenantTree([own, *(Tenant(path=path, parent=ACME) for path in (HOG, CALM))]))
         orders = MemoryTenantOrders()
         orders.publish(StandingOrders(rules=rules))
-        self.seat = PlannerSeat(self.store, "planner", seat_ms=LONG_MS, orders=orders)
+        self.seat = PlannerLoop(self.store, "planner", election_ms=LONG_MS, orders=orders)
         pool = PoolRecord(pool=PoolName("p"), flavor=RED, capacity=GPU.times(slots))
         self.mesh = ManualMesh(self.store, MeshRecord(mesh=MeshId("east"), labels={}, pools=(pool,), cluster="c"))
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from child_bed import pool
 
 from federation.child.child_mesh import ChildMesh
-from federation.planning.seat import PlannerSeat
+from federation.planning.planner_loop import PlannerLoop
 from federation.quota.policies import QueueSettings, Rules, StandingOrders
 from federation.snapshot import MeshRecord
 from federation.store.memory import MemoryStore
@@ -74,7 +74,7 @@ class TwoChildren:
         named: dict[str, QueueSettings] = {f"acme/{name}": known for name, known in dict(settings).items()}
         self.orders.publish(StandingOrders(rules=rules, settings=named))
         self.min_run_ms = rules.min_run_ms
-        self._seat = PlannerSeat(self.store, "p", seat_ms=5_000, orders=self.orders)
+        self._seat = PlannerLoop(self.store, "p", election_ms=5_000, orders=self.orders)
         self._plan_in_ms = 0
         self.east, self.west = Child(self, "east", cpus), Child(self, "west", cpus)
         self.go(2_500)

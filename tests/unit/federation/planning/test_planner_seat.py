@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from federation.errors import QuotaExceeded
 from federation.leases import ROWS_MAX, Granted, HeartbeatReport, Lease, LeaseAck, LedgerResponse, QuotaDemand, Session, TargetUpdate
 from federation.manual_mesh import ManualMesh
-from federation.planning.seat import PlannerSeat
+from federation.planning.planner_loop import PlannerLoop
 from federation.quota.policies import OnQuotaReduction, QueueSettings, Rules, StandingOrders, Stop
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
@@ -26,7 +26,7 @@ from mesh.resources import NOTHING, ResourceSet
 A100 = FlavorName("a100")
 ACME, VISION, BATCH = TenantPath("acme"), TenantPath("acme/vision"), TenantPath("acme/batch")
 GPU = ResourceSet.of({"gpu": 1})
-TTL_MS, GRACE_MS, SEAT_MS = 30_000, 10_000, 5_000
+TTL_MS, GRACE_MS, ELECTION_MS = 30_000, 10_000, 5_000
 AT_ONCE = MemoryTenantOrders()
 AT_ONCE.publish(StandingOrders(rules=Rules(min_run_ms=0)))
 TREE = TenantTree(
@@ -93,8 +93,8 @@ def store(clock: ManualClock) -> MemoryStore:
 
 
 @pytest.fixture
-def seat(store: MemoryStore) -> PlannerSeat:
-    return PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=AT_ONCE)
+def election(store: MemoryStore) -> PlannerLoop:
+    return PlannerLoop(store, "root-1", election_ms=ELECTION_MS, orders=AT_ONCE)
 
 
 @pytest.mark.parametrize(
@@ -105,14 +105,14 @@ def seat(store: MemoryStore) -> PlannerSeat:
 def test_work_under_a_lease_that_is_taken_back_has_the_minimum_run_time_on_top(store, clock, own, wait_ms):
     orders = MemoryTenantOrders()
     orders.publish(StandingOrders(rules=Rules(min_run_ms=20_000), settings=own))
-    seat = PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=orders)
+    election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, orders=orders)
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     east.acquire(BATCH, 4)
     for _ in range(10):  # The lease is old by now, whatever it pays for.
         clock.advance(10_000)
         east.heartbeat()
         west.heartbeat(west.demand(VISION, 1))
-    seat.tick()
+    election.tick()
     east.heartbeat()
     assert east.leases[BATCH].target["gpu"] == 3 * GPU["gpu"]
     assert east.leases[BATCH].shrink_ms == 2 * TTL_MS + wait_ms
@@ -121,18 +121,18 @@ def test_work_under_a_lease_that_is_taken_back_has_the_minimum_run_time_on_top(s
 def test_what_a_drained_tenant_was_given_time_for_it_gives_up_at_once(store, clock):
     orders, long = MemoryTenantOrders(), Rules(min_run_ms=90_000)
     orders.publish(StandingOrders(rules=long))
-    seat = PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=orders)
+    election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, orders=orders)
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     east.acquire(BATCH, 4)
     for _ in range(10):
         clock.advance(10_000)
         east.heartbeat()
         west.heartbeat(west.demand(VISION, 4))
-    seat.tick()
+    election.tick()
     east.heartbeat()
     assert (east.leases[BATCH].target["gpu"], east.leases[BATCH].shrink_ms) == (0, 2 * TTL_MS + 90_000)
     orders.publish(StandingOrders(rules=long, settings={BATCH: QueueSettings(stop=Stop.DRAIN)}))
-    seat.tick()
+    election.tick()
     east.heartbeat()
     assert (east.leases[BATCH].target["gpu"], east.leases[BATCH].shrink_ms) == (0, TTL_MS)
 
@@ -142,23 +142,23 @@ def test_a_cut_by_choice_waits_for_nobody(store, clock):
     orders.publish(
         StandingOrders(rules=Rules(min_run_ms=20_000), settings={BATCH: QueueSettings(on_quota_reduction=OnQuotaReduction.EVICT)})
     )
-    seat = PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=orders)
+    election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, orders=orders)
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     east.acquire(BATCH, 4)
     west.heartbeat(west.demand(VISION, 1))
     less = Tenant(path=BATCH, parent=ACME, quotas={(A100, "gpu"): Quota(nominal=0, borrowing_limit=GPU["gpu"])})
     store.configure(TenantTree([TREE.tenant(ACME), TREE.tenant(VISION), less]))
-    seat.tick()
+    election.tick()
     east.heartbeat()
     assert (east.leases[BATCH].target["gpu"], east.leases[BATCH].shrink_ms) == (GPU["gpu"], TTL_MS)
 
 
-def test_what_was_borrowed_on_one_mesh_is_reclaimed_for_its_owner_on_another(store: MemoryStore, seat: PlannerSeat):
+def test_what_was_borrowed_on_one_mesh_is_reclaimed_for_its_owner_on_another(store: MemoryStore, election: PlannerLoop):
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     assert east.acquire(BATCH, 4) == Granted(slots=4)
     assert west.acquire(VISION, 3).reason is Reason.QUOTA_EXHAUSTED
 
-    answer = seat.tick()
+    answer = election.tick()
     assert answer is not None
     assert [(target.mesh, target.tenant) for target in answer.lowered] == [("east", BATCH)]
 
@@ -169,40 +169,40 @@ def test_what_was_borrowed_on_one_mesh_is_reclaimed_for_its_owner_on_another(sto
     east.heartbeat(acks=east.obey())
     west.heartbeat(west.demand(VISION, 3))
     assert (east.held(BATCH), west.held(VISION)) == (1, 3)
-    assert seat.tick() is None or not seat.tick().lowered  # Nothing is left to do.
+    assert election.tick() is None or not election.tick().lowered  # Nothing is left to do.
 
 
-def test_what_was_promised_to_a_session_that_has_ended_is_promised_to_the_next_one(store: MemoryStore, seat: PlannerSeat):
+def test_what_was_promised_to_a_session_that_has_ended_is_promised_to_the_next_one(store: MemoryStore, election: PlannerLoop):
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     east.acquire(BATCH, 4)
     west.acquire(VISION, 3)
-    seat.tick()
+    election.tick()
     again = Mesh(store, MeshId("west"))
     again.acquire(VISION, 3)
     with capture_logs() as response:
-        seat.tick()
+        election.tick()
     east.heartbeat()
     east.heartbeat(acks=east.obey())
     again.heartbeat()
     assert (again.held(VISION), response) == (3, [])
 
 
-def test_a_tenant_that_vanished_before_its_promise_was_kept_stops_no_plan(store: MemoryStore, seat: PlannerSeat):
+def test_a_tenant_that_vanished_before_its_promise_was_kept_stops_no_plan(store: MemoryStore, election: PlannerLoop):
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     east.acquire(BATCH, 4)
     west.acquire(VISION, 3)
-    seat.tick()
+    election.tick()
     more = Tenant(path=TenantPath("acme/more"), parent=ACME, quotas=TREE.tenants[VISION].quotas)
     store.configure(TenantTree([TREE.tenants[ACME], TREE.tenants[BATCH], more]))
     west.acquire(more.path, 1)
-    assert seat.tick() is not None
+    assert election.tick() is not None
 
 
-def test_what_is_freed_for_the_owner_cannot_be_taken_by_others(store: MemoryStore, seat: PlannerSeat):
+def test_what_is_freed_for_the_owner_cannot_be_taken_by_others(store: MemoryStore, election: PlannerLoop):
     east, west, north = (Mesh(store, MeshId(name)) for name in ("east", "west", "north"))
     east.acquire(BATCH, 4)
     west.acquire(VISION, 4)
-    seat.tick()
+    election.tick()
     east.heartbeat()
     east.heartbeat(acks=east.obey())
     assert north.acquire(BATCH, 4).reason is Reason.QUOTA_EXHAUSTED
@@ -210,32 +210,32 @@ def test_what_is_freed_for_the_owner_cannot_be_taken_by_others(store: MemoryStor
     assert (west.held(VISION), north.held(BATCH)) == (4, 0)
 
 
-def test_one_root_plans_at_a_time_and_another_takes_over(store: MemoryStore, seat: PlannerSeat, clock: ManualClock):
+def test_one_root_plans_at_a_time_and_another_takes_over(store: MemoryStore, election: PlannerLoop, clock: ManualClock):
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     east.acquire(BATCH, 4)
     west.acquire(VISION, 1)
-    other = PlannerSeat(store, "root-2", seat_ms=SEAT_MS, orders=AT_ONCE)
-    assert seat.tick() is not None
+    other = PlannerLoop(store, "root-2", election_ms=ELECTION_MS, orders=AT_ONCE)
+    assert election.tick() is not None
     assert other.tick() is None
-    for _ in range(1 + SEAT_MS // 1_000):
+    for _ in range(1 + ELECTION_MS // 1_000):
         clock.advance(1_000)
         store.sweep()
     assert other.tick() is not None
 
 
-def test_the_leases_of_a_silent_mesh_are_asked_for_nothing(store: MemoryStore, seat: PlannerSeat, clock: ManualClock):
+def test_the_leases_of_a_silent_mesh_are_asked_for_nothing(store: MemoryStore, election: PlannerLoop, clock: ManualClock):
     east = Mesh(store, MeshId("east"))
     east.acquire(BATCH, 4)
     east.store.join(east.record)  # Another life of the mesh: what the first one held runs out by itself.
     west = Mesh(store, MeshId("west"))
     west.acquire(VISION, 1)
-    answer = seat.tick()
+    answer = election.tick()
     assert answer is not None
     assert answer.lowered == ()
     assert [unmet.reason for unmet in answer.unmet] == [Reason.QUOTA_EXHAUSTED]
 
 
-def test_a_planner_that_finds_another_tree_in_force_drops_its_plan(store: MemoryStore, seat: PlannerSeat):
+def test_a_planner_that_finds_another_tree_in_force_drops_its_plan(store: MemoryStore, election: PlannerLoop):
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     east.acquire(BATCH, 4)
     west.acquire(VISION, 1)
@@ -246,7 +246,7 @@ def test_a_planner_that_finds_another_tree_in_force_drops_its_plan(store: Memory
         return apply(*arguments)  # type: ignore[arg-type]
 
     store.plan_apply = meanwhile  # type: ignore[method-assign]
-    seat.tick()
+    election.tick()
     east.heartbeat()
     assert east.leases[BATCH].target["gpu"] == 4 * GPU["gpu"]
 
@@ -261,18 +261,18 @@ class Remembering:
         self.orders = MemoryTenantOrders()
         self.publish(Rules(history_half_life_ms=60_000))
         self.mesh, self.clock = ManualMesh(self.store, Mesh(self.store, MeshId("east")).record), clock
-        self.seat = self.new_seat()
+        self.election = self.new_seat()
 
     def publish(self, rules: Rules) -> None:
         self.orders.publish(StandingOrders(rules=rules))
 
-    def new_seat(self) -> PlannerSeat:
-        return PlannerSeat(self.store, "root-1", seat_ms=SEAT_MS, orders=self.orders)
+    def new_seat(self) -> PlannerLoop:
+        return PlannerLoop(self.store, "root-1", election_ms=ELECTION_MS, orders=self.orders)
 
     def holds(self, tenant: TenantPath, for_ms: int) -> None:
         self.mesh.acquire(tenant, A100, GPU)
         self.clock.advance(for_ms)
-        self.seat.tick()
+        self.election.tick()
         self.mesh.release(tenant, A100)
 
     def next_one(self) -> list[TenantPath]:
@@ -282,7 +282,7 @@ class Remembering:
             self.clock.advance(1)
             self.mesh.acquire(tenant, A100, GPU)
         self.mesh.release(ACME, A100)
-        answer = self.seat.tick()
+        answer = self.election.tick()
         return [target.tenant for target in answer.raised] if answer else []
 
 
@@ -292,43 +292,43 @@ def remembering(clock: ManualClock) -> Remembering:
 
 
 def test_where_the_past_counts_who_held_less_is_next(remembering: Remembering):
-    remembering.seat.tick()
+    remembering.election.tick()
     remembering.holds(BATCH, 60_000)
     assert remembering.next_one() == [VISION]
 
 
 def test_without_a_half_life_who_has_waited_longest_is_next(remembering: Remembering):
-    remembering.seat.tick()
+    remembering.election.tick()
     remembering.holds(BATCH, 60_000)
     remembering.publish(Rules())
     assert remembering.next_one() == [BATCH]
 
 
 def test_a_new_planner_begins_without_a_past(remembering: Remembering):
-    remembering.seat.tick()
+    remembering.election.tick()
     remembering.holds(BATCH, 60_000)
-    remembering.seat = remembering.new_seat()
+    remembering.election = remembering.new_seat()
     assert remembering.next_one() == [BATCH]
 
 
 def test_time_in_which_nothing_is_held_counts_for_nobody(remembering: Remembering):
-    remembering.seat.tick()
+    remembering.election.tick()
     remembering.holds(VISION, 60_000)
     remembering.clock.advance(60_000)
-    remembering.seat.tick()
+    remembering.election.tick()
     remembering.holds(BATCH, 1_000)
     assert remembering.next_one() == [BATCH]
 
 
 def test_a_round_that_comes_late_counts_the_time_since_the_last_one(remembering: Remembering):
-    remembering.seat.tick()
+    remembering.election.tick()
     remembering.holds(VISION, 10_000)
     remembering.holds(BATCH, 600_000)
     assert remembering.next_one() == [VISION]
 
 
 def test_the_past_goes_on_under_another_tree(remembering: Remembering):
-    remembering.seat.tick()
+    remembering.election.tick()
     remembering.holds(BATCH, 60_000)
     tree = remembering.store.snapshot().tree
     remembering.store.configure(TenantTree([Tenant(path=TenantPath("above"), parent=None), *tree.tenants.values()]))
@@ -354,7 +354,7 @@ def test_a_target_that_the_ledger_refuses_is_named_and_costs_no_other_its_own(cl
     east = Mesh(store, MeshId("east"), gpus=len(teams))
     east.heartbeat(*(east.demand(path, 1) for path in teams))
     with capture_logs() as response:
-        PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=AT_ONCE).tick()
+        PlannerLoop(store, "root-1", election_ms=ELECTION_MS, orders=AT_ONCE).tick()
     east.heartbeat()
     assert {path for path in teams if east.held(path)} == {*teams} - {store.refuses}
     assert [(line["log_level"], line["tenant"]) for line in response] == [("warning", store.refuses)]
@@ -362,15 +362,15 @@ def test_a_target_that_the_ledger_refuses_is_named_and_costs_no_other_its_own(cl
 
 def test_a_tenant_that_is_drained_while_the_seat_is_held_gives_back_what_it_holds(store: MemoryStore):
     orders = MemoryTenantOrders()
-    seat = PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=orders)
+    election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, orders=orders)
     east = Mesh(store, MeshId("east"))
     east.acquire(BATCH, 2)
     east.acquire(VISION, 1)
-    answer = seat.tick()
+    answer = election.tick()
     assert answer is not None
     assert answer.lowered == ()
     orders.stop(BATCH, TenantStop(stop=Stop.DRAIN))
-    answer = seat.tick()
+    answer = election.tick()
     assert answer is not None
     assert [(target.tenant, target.reason) for target in answer.lowered] == [(BATCH, Reason.TENANT_DRAINED)]
     east.heartbeat()
@@ -380,14 +380,14 @@ def test_a_tenant_that_is_drained_while_the_seat_is_held_gives_back_what_it_hold
 
 def test_weights_that_are_published_anew_count_from_the_next_plan(store: MemoryStore):
     orders = MemoryTenantOrders()
-    seat = PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=orders)
+    election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, orders=orders)
     more = Tenant(path=TenantPath("acme/more"), parent=ACME)
     store.configure(TenantTree([*TREE.tenants.values(), more]))
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     orders.publish(StandingOrders(weights={BATCH: Fraction(3)}))
     east.heartbeat(east.demand(BATCH, 4))
     west.heartbeat(west.demand(more.path, 4))
-    answer = seat.tick()
+    answer = election.tick()
     assert answer is not None
     assert {target.tenant: target.amounts["gpu"] // GPU["gpu"] for target in answer.raised} == {BATCH: 3, more.path: 1}
 
@@ -411,7 +411,7 @@ def test_who_owns_a_slot_of_several_resources_gets_it_back_from_one_borrower_of_
     east, west = hand(store, "east", slot.times(8)), hand(store, "west", slot.times(8))
     assert east.acquire(BATCH, A100, slot, 8) == Granted(slots=8)
     west.acquire(VISION, A100, slot, 1)
-    answer = PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=AT_ONCE).tick()
+    answer = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, orders=AT_ONCE).tick()
     assert answer is not None
     assert [(target.tenant, ResourceSet(target.amounts)) for target in answer.lowered] == [(BATCH, slot.times(7))]
     assert [(target.tenant, ResourceSet(target.amounts)) for target in answer.raised] == [(VISION, slot)]
@@ -423,14 +423,14 @@ def test_who_owns_room_for_a_big_slot_gets_it_on_a_mesh_that_has_only_a_part_of_
     east = hand(store, "east", GPU.times(8), used=GPU.times(held))
     east.acquire(BATCH, A100, GPU, held)
     east.acquire(VISION, A100, GPU.times(4), 1)
-    seat = PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=AT_ONCE)
-    answer = seat.tick()
+    election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, orders=AT_ONCE)
+    answer = election.tick()
     assert answer is not None
     assert {target.tenant: ResourceSet(target.amounts) for target in (*answer.lowered, *answer.raised)} == {
         BATCH: GPU.times(4),
         VISION: GPU.times(4),
     }
-    assert seat.tick().lowered == ()  # What is on its way is asked for once.
+    assert election.tick().lowered == ()  # What is on its way is asked for once.
 
 
 def test_room_that_is_promised_already_is_left_to_nobody_else(clock: ManualClock):
@@ -440,10 +440,10 @@ def test_room_that_is_promised_already_is_left_to_nobody_else(clock: ManualClock
     east = hand(store, "east", GPU.times(9), used=GPU.times(7))
     east.acquire(other, A100, GPU, 7)
     east.acquire(VISION, A100, GPU.times(4), 1)
-    seat = PlannerSeat(store, "root-1", seat_ms=SEAT_MS, orders=AT_ONCE)
-    assert [ResourceSet(target.amounts) for target in seat.tick().lowered] == [GPU.times(5)]
+    election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, orders=AT_ONCE)
+    assert [ResourceSet(target.amounts) for target in election.tick().lowered] == [GPU.times(5)]
     east.acquire(BATCH, A100, GPU.times(4), 1)
-    assert [ResourceSet(target.amounts) for target in seat.tick().lowered] == [GPU.times(1)]
+    assert [ResourceSet(target.amounts) for target in election.tick().lowered] == [GPU.times(1)]
 
 
 def test_what_was_just_read_serves_who_has_held_the_seat_and_nobody_else(store: MemoryStore, clock: ManualClock):
@@ -452,11 +452,11 @@ def test_what_was_just_read_serves_who_has_held_the_seat_and_nobody_else(store: 
     east.acquire(BATCH, 4)
     west.acquire(VISION, 3)
     before_all = store.snapshot()
-    ours, other = (PlannerSeat(store, name, seat_ms=SEAT_MS, orders=AT_ONCE) for name in ("root-1", "root-2"))
+    ours, other = (PlannerLoop(store, name, election_ms=ELECTION_MS, orders=AT_ONCE) for name in ("root-1", "root-2"))
     assert other.tick() is not None
-    clock.advance(SEAT_MS // 2 + 1)
+    clock.advance(ELECTION_MS // 2 + 1)
     store.sweep()
-    clock.advance(SEAT_MS // 2 + 1)
+    clock.advance(ELECTION_MS // 2 + 1)
     taken = ours.tick(before_all)
     assert taken is None or not (taken.lowered or taken.raised)  # It has seen that the other's plan is under way.
     held = ours.tick(before_all)

@@ -31,19 +31,19 @@ log = structlog.get_logger(__name__)
 _AT_ONCE = frozenset({Reason.QUOTA_REDUCED, Reason.TENANT_DRAINED})
 
 
-class PlannerSeat:
+class PlannerLoop:
     """Planner loop of one root; `tick` is called about once a second.
 
     Args:
         name: Name of this root, unique among all roots.
-        seat_ms: Duration of one election.
+        election_ms: Duration of one election.
         orders: Rules, and the tenants' weights, settings and stops; read on each tick.
     """
 
-    def __init__(self, ledger: LeaseLedger, name: str, *, seat_ms: int, orders: TenantOrders) -> None:
+    def __init__(self, ledger: LeaseLedger, name: str, *, election_ms: int, orders: TenantOrders) -> None:
         self._ledger = ledger
         self._name = name
-        self._seat_ms = seat_ms
+        self._election_ms = election_ms
         self._orders = orders
         self._history: UsageHistory | None = None  #: Present if past use counts.
         self._forest: tuple[TenantTree, OrdersInForce, QuotaForest] | None = None  #: The forest with its sources.
@@ -59,7 +59,7 @@ class PlannerSeat:
         Raises:
             StoreUnavailable: The ledger does not respond.
         """
-        before, self._token = self._token, self._ledger.elect(self._name, self._seat_ms)
+        before, self._token = self._token, self._ledger.elect(self._name, self._election_ms)
         token = self._token
         if token is None:
             return None

@@ -7,7 +7,7 @@ from federation.store.keys import Keys
 from federation.store.redis_scripts import Scripts
 
 
-class CoordinatorSeat:
+class CoordinatorElection:
     """Leader election with the ledger's verb for planners, under a key of its own.
 
     Args:

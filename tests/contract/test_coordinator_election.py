@@ -9,9 +9,9 @@ import redis
 
 from federation.leases import LeaseTerms
 from federation.store.keys import Keys
+from federation.store.redis_election import CoordinatorElection
 from federation.store.redis_fixtures import move_time
 from federation.store.redis_ledger import RedisLedger
-from federation.store.redis_seat import CoordinatorSeat
 from federation.tenants import TenantTree
 
 KEYS = Keys("contract")
@@ -31,8 +31,8 @@ def ledger_on(client: redis.Redis) -> RedisLedger:
     return RedisLedger(client, KEYS, terms=TERMS, uid="ours", founding=True)
 
 
-def seats_on(client: redis.Redis) -> tuple[CoordinatorSeat, CoordinatorSeat]:
-    return CoordinatorSeat(client, KEYS, "one"), CoordinatorSeat(client, KEYS, "two")
+def seats_on(client: redis.Redis) -> tuple[CoordinatorElection, CoordinatorElection]:
+    return CoordinatorElection(client, KEYS, "one"), CoordinatorElection(client, KEYS, "two")
 
 
 @pytest.mark.every_form

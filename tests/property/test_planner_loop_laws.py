@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federation.manual_mesh import ManualMesh
-from federation.planning.seat import PlannerSeat
+from federation.planning.planner_loop import PlannerLoop
 from federation.quota.policies import Rules, StandingOrders
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
@@ -68,7 +68,7 @@ class World:
         self.store.configure(tree)
         orders = MemoryTenantOrders()
         orders.publish(StandingOrders(rules=Rules(min_run_ms=0)))
-        self.seat = PlannerSeat(self.store, "planner", seat_ms=LONG_MS, orders=orders)
+        self.election = PlannerLoop(self.store, "planner", election_ms=LONG_MS, orders=orders)
         self.hands = {name: ManualMesh(self.store, record(name, room)) for name in MESHES}
 
     def step(self, verb: str, *about) -> None:
@@ -87,7 +87,7 @@ class World:
             self.hands[about[0]].obey(about[1], RED)
 
     def plan(self) -> None:
-        answer = self.seat.tick()
+        answer = self.election.tick()
         if answer is not None:
             set_now = {
                 (lease.mesh, lease.tenant): dict(lease.target.items()) for lease in self.store.snapshot().leases if not lease.incarnation
