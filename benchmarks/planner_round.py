@@ -24,8 +24,8 @@ from unittest.mock import patch
 
 from rich.table import Table
 
-from federation.planning.board import Board, PlannedDemand, PlannedLease
 from federation.planning.planner import plan
+from federation.planning.planning_state import PlannedDemand, PlannedLease, PlanningState
 from federation.planning.reclaiming import Reclaiming
 from federation.planning.values import Holding, Plan, PlannerDemand
 from federation.quota.forest import ForestNode, QuotaForest
@@ -149,9 +149,9 @@ def _timed(forest: QuotaForest, holdings: list[Holding], demands: list[PlannerDe
 def _parts(forest: QuotaForest, holdings: list[Holding], demands: list[PlannerDemand]) -> tuple[float, float]:
     """Return the milliseconds of building the planning state, and of all victim searches of one round."""
     begun = time.perf_counter()
-    board = Board(forest, holdings, keeps_local=True)
+    planning_state = PlanningState(forest, holdings, keeps_local=True)
     for demand in demands:
-        board.claim(demand)
+        planning_state.claim(demand)
     read_ms = (time.perf_counter() - begun) * 1000
     with Clocked.watching() as clocked:
         plan(forest, holdings, demands, now_ms=_NOW_MS)

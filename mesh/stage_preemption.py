@@ -7,7 +7,7 @@ The least urgent goes first; of equals the one that has run for the shortest tim
 saved; of these the one that started last. Enough of them are taken or nobody is, and whoever turns out not to be needed goes on, the
 most urgent first. Who is out of reach (equally urgent, too young) says `mesh.scheduling.preemption`, as for the tasks of one mesh.
 
-Source: ADR 0025; the order is that of `federation.planning.borrowers`, the filling back Kueue's.
+Source: ADR 0025; the order is that of `federation.planning.reclaim_candidates`, the filling back Kueue's.
 """
 
 from __future__ import annotations

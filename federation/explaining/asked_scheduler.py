@@ -12,7 +12,7 @@ from dataclasses import replace
 from federation.explaining.flavor_reach import FlavorReach
 from federation.explaining.pieces import Piece
 from federation.explaining.run_times import RunTimes
-from federation.planning.reading import granted_ms
+from federation.planning.planner_inputs import granted_ms
 from federation.quota.explain import WorkloadExplanation, dry_run, explain
 from federation.quota.flavors import Mode
 from federation.quota.forest import QuotaForest

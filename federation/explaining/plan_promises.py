@@ -9,7 +9,7 @@ from functools import cached_property
 from federation.explaining.answers import LeaseVictim
 from federation.explaining.flavor_reach import FlavorReach
 from federation.explaining.pieces import Piece
-from federation.planning.reading import FreeRoom, free_room, has_room, on_its_way
+from federation.planning.planner_inputs import FreeRoom, free_room, has_room, on_its_way
 from federation.quota.forest import QuotaForest
 from federation.quota.policies import StandingOrders
 from federation.snapshot import FederationSnapshot, LeaseView

@@ -8,7 +8,7 @@ from federation.explaining.answers import LeaseVictim
 from federation.explaining.flavor_reach import FlavorReach
 from federation.explaining.pieces import Piece
 from federation.planning.planner import plan
-from federation.planning.reading import demands_of, free_room, has_room, holdings_of, left_over
+from federation.planning.planner_inputs import demands_of, free_room, has_room, holdings_of, left_over
 from federation.planning.values import Plan, PlannerDemand, Target, Unmet
 from federation.quota.explain import WorkloadExplanation
 from federation.quota.forest import QuotaForest

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from federation.planning.board import Board, PlannedDemand
-from federation.planning.borrowers import Borrowers
+from federation.planning.planning_state import PlannedDemand, PlanningState
+from federation.planning.reclaim_candidates import ReclaimCandidates
 from federation.planning.reclaiming import Reclaiming
 from federation.planning.tournament import Tournament
 from federation.planning.values import Holding, Plan, PlannerDemand, Unmet
@@ -59,14 +59,14 @@ def plan(
     Raises:
         UnknownTenant: A holding or a want names a tenant that is not in the forest.
     """
-    board = Board(forest, holdings, keeps_local=rules.keeps_local)
+    planning_state = PlanningState(forest, holdings, keeps_local=rules.keeps_local)
     stopped = _Stopped(forest, settings)
-    borrowers = Borrowers(board, rules, now_ms, settings)
-    _drain(board, stopped)
-    _cut(board, borrowers, settings)
-    return _Round(board, Reclaiming(board, rules, borrowers, settings), settings, now_ms, past, tells_young=tells_young).run(
-        demands, stopped
-    )
+    reclaim_candidates = ReclaimCandidates(planning_state, rules, now_ms, settings)
+    _drain(planning_state, stopped)
+    _cut(planning_state, reclaim_candidates, settings)
+    return _Round(
+        planning_state, Reclaiming(planning_state, rules, reclaim_candidates, settings), settings, now_ms, past, tells_young=tells_young
+    ).run(demands, stopped)
 
 
 class _Stopped:
@@ -89,28 +89,30 @@ class _Stopped:
         return Stop.DRAIN if Stop.DRAIN in above else Stop.HOLD if Stop.HOLD in above else Stop.NONE
 
 
-def _drain(board: Board, stopped: _Stopped) -> None:
-    for lease in board.leases.values() if stopped.is_any else ():
+def _drain(planning_state: PlanningState, stopped: _Stopped) -> None:
+    for lease in planning_state.leases.values() if stopped.is_any else ():
         if stopped.of(lease.key[1]) is Stop.DRAIN:
-            board.lower(lease, dict(lease.target))
+            planning_state.lower(lease, dict(lease.target))
             lease.reason = Reason.TENANT_DRAINED
 
 
-def _cut(board: Board, borrowers: Borrowers, settings: Mapping[str, QueueSettings]) -> None:
+def _cut(planning_state: PlanningState, reclaim_candidates: ReclaimCandidates, settings: Mapping[str, QueueSettings]) -> None:
     """Evict the part above reduced limits, per resource, of tenants that chose eviction; leave the other tenants to reclaim."""
     choice = {tenant for tenant, known in settings.items() if known.on_quota_reduction is OnQuotaReduction.EVICT}
-    by_choice = [lease for lease in board.leases.values() if lease.key[1] in choice and not lease.holding.is_fixed] if choice else ()
-    for lease in sorted(by_choice, key=lambda lease: borrowers.rank(lease, board.forest.root(lease.node))):
-        above = {name: min(units, board.ledger.deficit(lease.node, (lease.key[2], name))) for name, units in lease.target.items()}
+    by_choice = (
+        [lease for lease in planning_state.leases.values() if lease.key[1] in choice and not lease.holding.is_fixed] if choice else ()
+    )
+    for lease in sorted(by_choice, key=lambda lease: reclaim_candidates.rank(lease, planning_state.forest.root(lease.node))):
+        above = {name: min(units, planning_state.ledger.deficit(lease.node, (lease.key[2], name))) for name, units in lease.target.items()}
         if any(above.values()):
-            board.lower(lease, above)
+            planning_state.lower(lease, above)
             lease.reason = Reason.QUOTA_REDUCED
 
 
 class _Round:
     def __init__(
         self,
-        board: Board,
+        planning_state: PlanningState,
         reclaiming: Reclaiming,
         settings: Mapping[str, QueueSettings],
         now_ms: int,
@@ -118,7 +120,7 @@ class _Round:
         *,
         tells_young: bool,
     ) -> None:
-        self._board = board
+        self._planning_state = planning_state
         self._reclaiming = reclaiming
         self._settings = settings
         self._now_ms = now_ms
@@ -136,7 +138,7 @@ class _Round:
                     Unmet(demand=demand, slots=demand.slots, reason=reason, detail=f"tenant {demand.tenant} admits no new work")
                 )
             else:
-                claims.append(self._board.claim(demand))
+                claims.append(self._planning_state.claim(demand))
         claims.sort(key=_urgency)
         kept = self._serve_overdue(claims)
         for claim in claims:
@@ -148,8 +150,8 @@ class _Round:
         for some in equals.values():
             self._lend(some)
         for claim, amounts in kept:
-            self._board.charge(claim.node, {key: -units for key, units in amounts.items()})
-        lowered, raised = self._board.targets()
+            self._planning_state.charge(claim.node, {key: -units for key, units in amounts.items()})
+        lowered, raised = self._planning_state.targets()
         return Plan(lowered=lowered, raised=raised, unmet=tuple(self._unmet))
 
     def _serve_overdue(self, claims: list[PlannedDemand]) -> list[tuple[PlannedDemand, Mapping[FlavorResource, int]]]:
@@ -164,18 +166,18 @@ class _Round:
         seen: set[int] = set()
         overdue = sorted((claim for claim in claims if self._is_overdue(claim.demand)), key=lambda claim: _urgency(claim)[1:])
         for claim in overdue:
-            root = self._board.forest.root(claim.node)
+            root = self._planning_state.forest.root(claim.node)
             if root in seen or not claim.slots:
                 continue
             if claim.demand.is_crowded:
                 seen.update({root} if self._reclaim(claim, claim.least) else ())
                 continue
             seen.add(root)
-            if self._board.slots_free(claim) >= claim.least:
-                self._board.raise_for(claim, claim.least, Reason.QUOTA_FREE)
+            if self._planning_state.slots_free(claim) >= claim.least:
+                self._planning_state.raise_for(claim, claim.least, Reason.QUOTA_FREE)
             elif not self._reclaim(claim, claim.least) and self._could_hold(claim):
                 amounts = claim.amounts(claim.least)
-                self._board.charge(claim.node, amounts)
+                self._planning_state.charge(claim.node, amounts)
                 kept.append((claim, amounts))
                 claim.is_kept = True
                 self._unmet.append(self._explain(claim))
@@ -188,35 +190,35 @@ class _Round:
 
     def _could_hold(self, claim: PlannedDemand) -> bool:
         slots = claim.demand.slots_min
-        return all(self._board.forest.rows(key).potential[claim.node] >= slots * units for key, units in claim.slot.items())
+        return all(self._planning_state.forest.rows(key).potential[claim.node] >= slots * units for key, units in claim.slot.items())
 
     def _cover(self, claim: PlannedDemand) -> None:
         """Give the slots that the tenant's own quota covers; reclaim the part that others have borrowed."""
-        own = min(claim.slots, self._board.slots_of_own(claim))
+        own = min(claim.slots, self._planning_state.slots_of_own(claim))
         if own < claim.least:
             return
-        free = 0 if claim.demand.is_crowded else min(own, self._board.slots_free(claim))
+        free = 0 if claim.demand.is_crowded else min(own, self._planning_state.slots_free(claim))
         if free >= claim.least:
-            self._board.raise_for(claim, free, Reason.QUOTA_FREE)
+            self._planning_state.raise_for(claim, free, Reason.QUOTA_FREE)
             own -= free
         if own >= max(1, claim.least):
             self._reclaim(claim, own)
 
     def _lend(self, claims: list[PlannedDemand]) -> None:
         """Lend among claims of one priority: in full, or pick by pick where there is not enough for all."""
-        opposed = self._board.raise_unopposed(claims, Reason.QUOTA_FREE)
-        tournament = Tournament(self._board, opposed, self._past, is_by_shares=self._reclaiming.rules.fair_sharing)
+        opposed = self._planning_state.raise_unopposed(claims, Reason.QUOTA_FREE)
+        tournament = Tournament(self._planning_state, opposed, self._past, is_by_shares=self._reclaiming.rules.fair_sharing)
         while (claim := tournament.next()) is not None:
-            slots = min(self._board.slots_free(claim), max(claim.least, -(-claim.slots // PORTIONS)))
+            slots = min(self._planning_state.slots_free(claim), max(claim.least, -(-claim.slots // PORTIONS)))
             if slots >= claim.least and not claim.demand.is_crowded:
-                self._board.raise_for(claim, slots, Reason.QUOTA_FREE)
+                self._planning_state.raise_for(claim, slots, Reason.QUOTA_FREE)
                 tournament.settle(claim, is_over=claim.slots == 0)
             else:
-                givers = self._reclaim(claim, claim.slots)
+                victim_leases = self._reclaim(claim, claim.slots)
                 if claim.slots:
                     self._unmet.append(self._explain(claim))
                 tournament.settle(claim, is_over=True)
-                tournament.refresh(givers)
+                tournament.refresh(victim_leases)
 
     def _reclaim(self, claim: PlannedDemand, slots: int) -> set[int]:
         """Reclaim as many of these slots as possible, if at least the fewest that are of use; return the leaves that lose quota.
@@ -226,33 +228,35 @@ class _Round:
         another claim.
         """
         leaves: set[int] = set()
-        ask = slots = min(slots, self._reclaiming.most(claim), self._board.slots_in_room(claim))
+        ask = slots = min(slots, self._reclaiming.most(claim), self._planning_state.slots_in_room(claim))
         while slots >= max(1, claim.least):
-            freed, givers = self._reclaiming.free(claim, ask)
+            freed, victim_leases = self._reclaiming.free(claim, ask)
             slots = slots - freed if freed == ask else ask - freed - 1
             if freed:
-                for lease in givers:
+                for lease in victim_leases:
                     if lease.reason is not Reason.QUOTA_REDUCED:  # No part of a quota reduction may wait.
                         lease.reason = Reason.QUOTA_RECLAIMED
                     leaves.add(lease.node)
-                self._board.raise_for(claim, freed, Reason.QUOTA_FREED)
+                self._planning_state.raise_for(claim, freed, Reason.QUOTA_FREED)
             ask = max(claim.least, -(-slots // 2))
         return leaves
 
     def _explain(self, claim: PlannedDemand) -> Unmet:
         demand = claim.demand
         for key, units in claim.slot.items():
-            most = self._board.forest.rows(key).potential[claim.node]
+            most = self._planning_state.forest.rows(key).potential[claim.node]
             if most < units * demand.slots_min:
                 detail = f"the limits of {demand.tenant} allow at most {format_units(key[1], most)} {key[1]} of {demand.flavor}"
                 return Unmet(demand=demand, slots=claim.slots, reason=Reason.QUOTA_TOO_SMALL, detail=detail)
         if demand.is_crowded and any(units > demand.free.get(name, 0) for name, units in demand.slot.items()):
             detail = f"mesh {demand.mesh} is full, and no work there may be preempted for {demand.tenant}{self._not_yet(claim)}"
             return Unmet(demand=demand, slots=claim.slots, reason=Reason.CAPACITY_BUSY, detail=detail)
-        if self._board.slots_in_room(claim) < 1:
+        if self._planning_state.slots_in_room(claim) < 1:
             detail = f"claims before {demand.tenant} take all the room of mesh {demand.mesh}"
             return Unmet(demand=demand, slots=claim.slots, reason=Reason.CAPACITY_BUSY, detail=detail)
-        left = ", ".join(f"{format_units(key[1], self._board.ledger.available(claim.node, key))} {key[1]}" for key in sorted(claim.slot))
+        left = ", ".join(
+            f"{format_units(key[1], self._planning_state.ledger.available(claim.node, key))} {key[1]}" for key in sorted(claim.slot)
+        )
         detail = f"{demand.tenant} has {left} of {demand.flavor} left, and no work may be preempted for it{self._not_yet(claim)}"
         return Unmet(demand=demand, slots=claim.slots, reason=Reason.QUOTA_EXHAUSTED, detail=detail)
 

@@ -12,9 +12,9 @@ import structlog
 
 from federation.errors import LedgerLearning, PlannerSuperseded, QuotaExceeded, SessionUnknown, TreeChanged
 from federation.leases import ROWS_MAX, LeaseLedger, TargetUpdate
-from federation.planning.history import UsageHistory
 from federation.planning.planner import plan
-from federation.planning.reading import demands_of, holdings_of
+from federation.planning.planner_inputs import demands_of, holdings_of
+from federation.planning.usage_history import UsageHistory
 from federation.planning.values import Plan, Target
 from federation.quota.forest import QuotaForest
 from federation.quota.past_use import NO_PAST, PastUse

@@ -17,7 +17,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable
 from itertools import pairwise
 
-from federation.planning.board import Board, PlannedDemand
+from federation.planning.planning_state import PlannedDemand, PlanningState
 from federation.quota.past_use import NO_PAST, PastUse
 
 #: Share and past use (or past use and share), the start of the oldest want, and the node: orders the children of a node.
@@ -27,8 +27,10 @@ _Entry = tuple[int, int, int, int]
 class Tournament:
     """Order among claims of one priority. Call `refresh` after a change of shares other than those of the claim that was next."""
 
-    def __init__(self, board: Board, claims: Iterable[PlannedDemand], past: PastUse = NO_PAST, *, is_by_shares: bool = True) -> None:
-        self._board, self._past = board, past
+    def __init__(
+        self, planning_state: PlanningState, claims: Iterable[PlannedDemand], past: PastUse = NO_PAST, *, is_by_shares: bool = True
+    ) -> None:
+        self._planning_state, self._past = planning_state, past
         self._share_at, self._past_at = (0, 1) if is_by_shares else (1, 0)
         self._claims: defaultdict[int, deque[PlannedDemand]] = defaultdict(deque)
         for claim in sorted(claims, key=lambda claim: (past.of(claim.node), *_age(claim)) if past.half_life_ms else _age(claim)):
@@ -40,7 +42,7 @@ class Tournament:
 
     def refresh(self, leaves: Iterable[int]) -> None:
         """Rank these leaves and their ancestors anew, since their use has changed outside of `settle`."""
-        rank, paths = self._board.shares.rank, self._board.forest.paths
+        rank, paths = self._planning_state.shares.rank, self._planning_state.forest.paths
         for below, node in {step for leaf in leaves for step in pairwise(paths[leaf])}:
             before = self._entries.get(below)
             if before is not None and before[self._share_at] != rank(below):
@@ -48,12 +50,12 @@ class Tournament:
 
     def _enter(self, node: int, past: int, since_ms: int) -> _Entry:
         """Record and return the node's new entry among its siblings."""
-        share = self._board.shares.rank(node)
+        share = self._planning_state.shares.rank(node)
         self._entries[node] = entry = (past, share, since_ms, node) if self._share_at else (share, past, since_ms, node)
         return entry
 
     def _rank_all(self) -> None:
-        paths, parents = self._board.forest.paths, self._board.forest.parents
+        paths, parents = self._planning_state.forest.paths, self._planning_state.forest.parents
         standings = {leaf: (self._past.of(leaf), claims[0].demand.since_ms) for leaf, claims in self._claims.items()}
         self._roots = list(dict.fromkeys(paths[leaf][-1] for leaf in standings))
         levels: defaultdict[int, list[int]] = defaultdict(list)
@@ -90,7 +92,7 @@ class Tournament:
         if is_over:
             claims.popleft()
         standing = (self._past.of(claim.node), claims[0].demand.since_ms) if claims else None
-        for below, node in pairwise(self._board.forest.paths[claim.node]):
+        for below, node in pairwise(self._planning_state.forest.paths[claim.node]):
             heap = self._heaps[node]
             if standing is not None:
                 heapq.heapreplace(heap, self._enter(below, *standing))

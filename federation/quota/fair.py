@@ -39,7 +39,7 @@ _BELOW_ALL = -1
 
 def fair_victims(snapshot: QuotaSnapshot, ask: Ask) -> tuple[Victim, ...]:
     """Return the victims so that the request fits; empty if no preemption helps. The snapshot is unchanged afterwards."""
-    if _is_hopeless(snapshot, ask):
+    if _is_unsatisfiable(snapshot, ask):
         return ()
     candidates = _candidates(snapshot, ask)
     if not candidates:
@@ -55,7 +55,7 @@ def fair_victims(snapshot: QuotaSnapshot, ask: Ask) -> tuple[Victim, ...]:
     return tuple(victims)
 
 
-def _is_hopeless(snapshot: QuotaSnapshot, ask: Ask) -> bool:
+def _is_unsatisfiable(snapshot: QuotaSnapshot, ask: Ask) -> bool:
     """Return whether no share allows any preemption. This check is far cheaper than the search for candidates.
 
     That is so if at every level all siblings are below the taker with its request: victims only lower their shares further.
@@ -79,10 +79,10 @@ def _is_hopeless(snapshot: QuotaSnapshot, ask: Ask) -> bool:
     return found
 
 
-def _is_above(snapshot: QuotaSnapshot, taker: int, siblings: list[int]) -> bool:
+def _is_above(snapshot: QuotaSnapshot, claimant: int, siblings: list[int]) -> bool:
     if snapshot.rules.rechecks_shares:
-        return all(snapshot.shares.rank(child) <= taker for child in siblings)
-    return all(snapshot.shares.rank(child) < taker for child in siblings)
+        return all(snapshot.shares.rank(child) <= claimant for child in siblings)
+    return all(snapshot.shares.rank(child) < claimant for child in siblings)
 
 
 def _candidates(snapshot: QuotaSnapshot, ask: Ask) -> list[Running]:
@@ -98,10 +98,10 @@ def _candidates(snapshot: QuotaSnapshot, ask: Ask) -> list[Running]:
     return sorted(found, key=victim_order(snapshot, ask.workload.queue))
 
 
-def _permits(strategy: Strategy, taker: int, before: int, after: int) -> bool:
+def _permits(strategy: Strategy, claimant: int, before: int, after: int) -> bool:
     if strategy is Strategy.FINAL_SHARE:
-        return taker <= after
-    return taker < before
+        return claimant <= after
+    return claimant < before
 
 
 @dataclass(slots=True)
@@ -204,13 +204,13 @@ class _Hunt:
             return self._take(tree.waiting[queue].pop(), Reason.PREEMPTED_WITHIN_TENANT)
         if self._is_due:
             return self._take(tree.waiting[queue].pop(), Reason.QUOTA_RECLAIMED)
-        taker, before = self._shares(queue)
-        if taker > before:  # A victim would lower the giver's share further.
+        claimant, before = self._shares(queue)
+        if claimant > before:  # A victim would lower the giver's share further.
             self._retry += reversed(tree.waiting[queue])
             tree.waiting[queue].clear()
         while tree.waiting[queue]:
             running = tree.waiting[queue].pop()
-            if _permits(strategy, taker, before, self._share_without(queue, running)):
+            if _permits(strategy, claimant, before, self._share_without(queue, running)):
                 return self._take(running, Reason.FAIR_SHARE)
             self._retry.append(running)
         return False
@@ -219,10 +219,10 @@ class _Hunt:
         """Take one more victim from each queue that the first strategy rejected; return whether the request fits."""
         tree = _Tree.of(self._snapshot, self._ask, self._retry)
         for queue in tree.targets():
-            taker, before = self._shares(queue)
+            claimant, before = self._shares(queue)
             running = tree.waiting[queue].pop()
             tree.waiting[queue].clear()
-            if _permits(Strategy.INITIAL_SHARE, taker, before, before) and self._take(running, Reason.FAIR_SHARE):
+            if _permits(Strategy.INITIAL_SHARE, claimant, before, before) and self._take(running, Reason.FAIR_SHARE):
                 return True
         return False
 
@@ -249,11 +249,11 @@ class _Hunt:
             if victim.reason is Reason.FAIR_SHARE and not victim.running.is_leaving:
                 mark = self._snapshot.mark()
                 _, mine, theirs = self._snapshot.forest.lowest_common(self._ask.node, self._snapshot.node_of(victim.running))
-                taker = self._snapshot.shares.rank(mine)
+                claimant = self._snapshot.shares.rank(mine)
                 self._snapshot.add(victim.running)
                 had = self._snapshot.shares.rank(theirs)
                 self._snapshot.undo(mark)
-                if not taker < had:
+                if not claimant < had:
                     return False
         return True
 

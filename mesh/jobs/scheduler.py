@@ -91,7 +91,7 @@ class _Work:
         self.new: dict[Member, NodeName] = {}
         self.reason: Reason | None = None
         self.detail = ""
-        self.is_hopeless = False
+        self.is_unsatisfiable = False
         self.waiting: dict[str, list[Member]] = {}  #: Workers by set, lowest rank last: the last one is placed next.
         for member in job.unplaced:
             if not member.is_leader:
@@ -127,7 +127,7 @@ class _Work:
         """Return the result for the job."""
         left = sum(map(len, self.waiting.values()))
         if self.lacks_minimum:
-            state = ScheduleState.SCHEDULED_FAILED if self.is_hopeless else ScheduleState.UNSCHEDULED
+            state = ScheduleState.SCHEDULED_FAILED if self.is_unsatisfiable else ScheduleState.UNSCHEDULED
         else:
             state = ScheduleState.SCHEDULED_PARTLY if left else ScheduleState.SCHEDULED_SUCCEED
         return Allocation(
@@ -170,7 +170,7 @@ class _Round:
     def _place_minimum(self, work: _Work) -> bool:
         key = _alike(work)
         if key in self.failed:
-            reason, detail, work.is_hopeless = self.failed[key]
+            reason, detail, work.is_unsatisfiable = self.failed[key]
             return work.refuse(reason, detail)
         if not self.room.knows(work.spec.pool):
             return work.refuse(Reason.POOL_UNKNOWN, f"there is no pool {work.spec.pool}")
@@ -179,8 +179,8 @@ class _Round:
         if short is None and (self._follow_policy(work) or self._search(work, demands, limit)):
             work.lacks_minimum = False
             return True
-        reason, detail, work.is_hopeless = self._why_not(work, demands, short)
-        self.failed[key] = (reason, detail, work.is_hopeless)
+        reason, detail, work.is_unsatisfiable = self._why_not(work, demands, short)
+        self.failed[key] = (reason, detail, work.is_unsatisfiable)
         return work.refuse(reason, detail)
 
     def _follow_policy(self, work: _Work) -> bool:

@@ -92,7 +92,7 @@ def stage_picture(view: StageExplanation, now_ms: int) -> RenderableType:
         described = _levers(view.changes, view.tenant_position)
         parts += [Text(), _if("it would start", described), *described]
     if view.victims:
-        parts += [Text(), Text("what it would preempt", style="bold"), _givers_table(view.victims)]
+        parts += [Text(), Text("what it would preempt", style="bold"), _victims_table(view.victims)]
     if view.history:
         parts += [Text(), Text("history", style="bold"), _events_table(view)]
     return Group(*parts)
@@ -126,7 +126,7 @@ def plan_picture(view: PlanView) -> RenderableType:
             parts += [Text(), _if(f"stage {_number(stage.stage)} would start at once", described), *described]
         if stage.victims:
             title = f"what stage {_number(stage.stage)} would preempt"
-            parts += [Text(), Text(title, style="bold"), _givers_table(stage.victims)]
+            parts += [Text(), Text(title, style="bold"), _victims_table(stage.victims)]
     parts += [_blocked_text(blocked) for blocked in view.blocked]
     return Group(*parts)
 
@@ -258,11 +258,11 @@ def _needs(stage: StageExplanation) -> str:
     return f"{_amounts(stage.slot)}; has {slots}" if slots else _amounts(stage.slot)
 
 
-def _givers_table(givers: Sequence[VictimView]) -> RenderableType:
+def _victims_table(victim_leases: Sequence[VictimView]) -> RenderableType:
     table = RoomyTable(box=None, pad_edge=False, header_style="dim")
     for column in ("tenant", "mesh", "flavor", "amount", "because"):
         table.add_column(column, no_wrap=column not in ("tenant", "because"), overflow="fold")
-    for one in givers:
+    for one in victim_leases:
         tenant = Text(one.tenant) if one.tenant is not None else Text("another tenant", style="italic")
         because = Text(one.reason, style=_style(one.reason))
         if one.stages:

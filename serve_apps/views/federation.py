@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from federation.dispatch import StageAges
-from federation.planning.reading import granted_ms
+from federation.planning.planner_inputs import granted_ms
 from federation.quota.policies import QueueSettings, StandingOrders, Stop
 from federation.roster import NO_ROSTER, Roster, differences
 from federation.routing.domains import crowded

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federation.planning import planner
-from federation.planning.board import Board, PlannedDemand, PlannedLease, named
-from federation.planning.borrowers import Borrowers
+from federation.planning.planning_state import PlannedDemand, PlannedLease, PlanningState, named
+from federation.planning.reclaim_candidates import ReclaimCandidates
 from federation.planning.values import Holding, Plan, PlannerDemand
 from federation.quota.forest import ForestNode, QuotaForest
 from federation.quota.policies import OnQuotaReduction, Policies, PreemptionMode, QueueSettings, Rules, Stop
@@ -25,7 +25,7 @@ NOW_MS = 10_000_000
 FLAVORS, RESOURCES, MESHES = ("a100", "t4"), ("cpu", "gpu"), ("east", "north", "west")
 
 
-class PlainBoard(Board):
+class PlainBoard(PlanningState):
     """Whether nothing above the leaves is scarce is tried out with all claims of a flavor in a tree, and then they come one by one."""
 
     def raise_unopposed(self, claims, reason):
@@ -59,8 +59,10 @@ class PlainBoard(Board):
 class PlainReclaiming:
     """Shares are fractions, and nothing is kept from one question to the next but which had no answer."""
 
-    def __init__(self, board: Board, rules: Rules, borrowers: Borrowers, settings: Mapping[str, QueueSettings]) -> None:
-        self.board, self.rules, self.borrowers, self.settings = board, rules, borrowers, settings
+    def __init__(
+        self, planning_state: PlanningState, rules: Rules, reclaim_candidates: ReclaimCandidates, settings: Mapping[str, QueueSettings]
+    ) -> None:
+        self.planning_state, self.rules, self.reclaim_candidates, self.settings = planning_state, rules, reclaim_candidates, settings
         self.hopeless: list[object] = []
 
     def most(self, claim: PlannedDemand) -> int:
@@ -69,7 +71,7 @@ class PlainReclaiming:
             return claim.slots
         slots = claim.slots
         for key, units in claim.slot.items():
-            rows, use = self.board.forest.rows(key), self.board.ledger.use(claim.node, key)
+            rows, use = self.planning_state.forest.rows(key), self.planning_state.ledger.use(claim.node, key)
             limit, kept, lent = rows.borrowing_limit[claim.node], rows.kept[claim.node], rows.lent[claim.node]
             if limit is not None:
                 beyond = lent + limit - max(0, use - kept)
@@ -84,37 +86,37 @@ class PlainReclaiming:
             return 0, ()
         free, short = self.room_left(claim), {}
         for is_room in (True, False) if claim.demand.is_crowded else (False,):
-            givers = self.givers(claim, needed)
-            while (short := self.short_of(claim, needed, taken, free if is_room else None)) and (giver := next(givers, None)):
-                lease, part = giver[0], self.part_of(*giver, short)
+            victim_leases = self.victim_leases(claim, needed)
+            while (short := self.short_of(claim, needed, taken, free if is_room else None)) and (victim_lease := next(victim_leases, None)):
+                lease, part = victim_lease[0], self.part_of(*victim_lease, short)
                 is_here = lease.key[0] == claim.demand.mesh
                 if not self.may_take(claim, lease):
                     continue
                 if part and not (is_here and lease.node == claim.node and claim.demand.is_crowded) and (is_here or not is_room):
-                    self.board.lower(lease, part)
+                    self.planning_state.lower(lease, part)
                     taken.append((lease, part))
             if short:
                 break
         if not short and (taken or claim.demand.is_crowded):
-            assert self.board.ledger.fits(claim.node, needed)
+            assert self.planning_state.ledger.fits(claim.node, needed)
             return slots, tuple(lease for lease, _ in taken)
         found = 0 if claim.demand.is_crowded or not taken else self.slots_that_fit(claim)
         kept: list[PlannedLease] = []
         for lease, part in reversed(taken):
-            spare = {key[1]: self.board.ledger.room(claim.node, key) - found * units for key, units in claim.slot.items()}
+            spare = {key[1]: self.planning_state.ledger.room(claim.node, key) - found * units for key, units in claim.slot.items()}
             back = {name: min(units, spare[name]) if found else units for name, units in part.items()}
-            self.board.lower(lease, {name: -units for name, units in back.items()})
+            self.planning_state.lower(lease, {name: -units for name, units in back.items()})
             kept += [lease] if back != part else []
         if not found:
             self.hopeless.append(question)
         return found, tuple(kept)
 
     def slots_that_fit(self, claim: PlannedDemand) -> int:
-        fitting = [slots for slots in range(claim.slots + 1) if self.board.ledger.fits(claim.node, claim.amounts(slots))]
+        fitting = [slots for slots in range(claim.slots + 1) if self.planning_state.ledger.fits(claim.node, claim.amounts(slots))]
         return fitting[-1] if fitting[-1] >= claim.least else 0
 
     def share(self, node: int, extra: dict[FlavorResource, int] | None = None) -> ShareKey:
-        return dominant_share(self.board.ledger, node, extra).key
+        return dominant_share(self.planning_state.ledger, node, extra).key
 
     def may_take(self, claim: PlannedDemand, lease: PlannedLease) -> bool:
         own = self.settings.get(claim.demand.tenant, QueueSettings(policies=Policies(reclaim=PreemptionMode.ANY))).policies.reclaim
@@ -126,7 +128,11 @@ class PlainReclaiming:
 
     def room_left(self, claim: PlannedDemand) -> dict[str, int]:
         """On the claim's mesh, less all that was given there in this round, and with all that was taken."""
-        there = [lease for lease in self.board.leases.values() if (lease.key[0], lease.key[2]) == (claim.demand.mesh, claim.demand.flavor)]
+        there = [
+            lease
+            for lease in self.planning_state.leases.values()
+            if (lease.key[0], lease.key[2]) == (claim.demand.mesh, claim.demand.flavor)
+        ]
         grown = {name: sum(one.target.get(name, 0) - one.holding.target.get(name, 0) for one in there) for name in RESOURCES}
         return {name: max(0, claim.demand.free.get(name, 0) - grown[name]) for name in RESOURCES}
 
@@ -140,7 +146,7 @@ class PlainReclaiming:
 
     def missing(self, node: int, key: FlavorResource, units: int) -> int:
         """All that would be too much with it; where it fits, that is the affair of others."""
-        ledger = self.board.ledger
+        ledger = self.planning_state.ledger
         if ledger.fits(node, {key: units}) or not self.rules.keeps_local:
             return units - ledger.room(node, key)
         ledger.charge(node, {key: units})
@@ -149,17 +155,17 @@ class PlainReclaiming:
         return deficit
 
     def less_urgent(self, claim: PlannedDemand) -> list[PlannedLease]:
-        own = self.board.held_by.get((claim.node, claim.demand.flavor), [])
+        own = self.planning_state.held_by.get((claim.node, claim.demand.flavor), [])
         within = self.settings[claim.demand.tenant].policies.within_queue if claim.demand.tenant in self.settings else PreemptionMode.ANY
-        less = [lease for lease in own if lease.holding.priority < claim.demand.priority and self.borrowers.may_be_asked(lease)]
+        less = [lease for lease in own if lease.holding.priority < claim.demand.priority and self.reclaim_candidates.may_be_asked(lease)]
         return [] if within is PreemptionMode.NEVER else less
 
-    def givers(self, claim: PlannedDemand, needed) -> Iterator[tuple[PlannedLease, int | None, Sequence[ShareKey], Sequence[int]]]:
+    def victim_leases(self, claim: PlannedDemand, needed) -> Iterator[tuple[PlannedLease, int | None, Sequence[ShareKey], Sequence[int]]]:
         yield from ((lease, None, (), ()) for lease in sorted(self.less_urgent(claim), key=lambda lease: self.rank(lease, claim.node)))
-        for steps, (below, ancestor) in enumerate(pairwise(self.board.forest.paths[claim.node]), start=1):
-            if not claim.demand.is_crowded and not self.board.ledger.fits(claim.node, needed, steps):
+        for steps, (below, ancestor) in enumerate(pairwise(self.planning_state.forest.paths[claim.node]), start=1):
+            if not claim.demand.is_crowded and not self.planning_state.ledger.fits(claim.node, needed, steps):
                 return  # A limit below the ancestor stands, whoever gives way.
-            if not any(self.board.ledger.would_borrow(below, key, units) for key, units in needed.items()):
+            if not any(self.planning_state.ledger.would_borrow(below, key, units) for key, units in needed.items()):
                 yield from ((lease, None, (), self.way(lease, ancestor)) for lease in self.in_turn(claim, below, ancestor, needed))
             elif not self.rules.fair_sharing:
                 lesser = (lease for lease in self.in_turn(claim, below, ancestor, needed) if self.may_borrow_from(claim, lease))
@@ -170,8 +176,8 @@ class PlainReclaiming:
                     lease for lease in self.borrowing(claim, below, ancestor, needed) if self.share(self.under(lease, ancestor)) > share
                 ]
                 found.sort(key=lambda lease: self.rank(lease, ancestor))
-                taker = self.shares(below, needed)
-                yield from ((lease, self.under(lease, ancestor), taker, self.way(lease, ancestor)) for lease in found)
+                claimant = self.shares(below, needed)
+                yield from ((lease, self.under(lease, ancestor), claimant, self.way(lease, ancestor)) for lease in found)
 
     def may_borrow_from(self, claim: PlannedDemand, lease: PlannedLease) -> bool:
         own = self.settings.get(claim.demand.tenant, QueueSettings()).policies
@@ -179,7 +185,7 @@ class PlainReclaiming:
         return own.borrow is not PreemptionMode.NEVER and is_low and lease.holding.priority <= (own.borrow_priority_max or 0)
 
     def way(self, lease: PlannedLease, ancestor: int) -> Sequence[int]:
-        path = self.board.forest.paths[lease.node]
+        path = self.planning_state.forest.paths[lease.node]
         return path[: path.index(ancestor)]
 
     def in_turn(self, claim: PlannedDemand, below: int, ancestor: int, needed) -> Iterator[PlannedLease]:
@@ -189,14 +195,16 @@ class PlainReclaiming:
             yield asked[-1]
 
     def borrowing(self, claim: PlannedDemand, below: int, ancestor: int, needed) -> list[PlannedLease]:
-        ledger, paths = self.board.ledger, self.board.forest.paths
-        found = [lease for lease in self.board.leases.values() if ancestor in paths[lease.node][1:] and below not in paths[lease.node]]
-        found = [lease for lease in found if lease.key[2] == claim.demand.flavor and self.borrowers.may_be_asked(lease)]
+        ledger, paths = self.planning_state.ledger, self.planning_state.forest.paths
+        found = [
+            lease for lease in self.planning_state.leases.values() if ancestor in paths[lease.node][1:] and below not in paths[lease.node]
+        ]
+        found = [lease for lease in found if lease.key[2] == claim.demand.flavor and self.reclaim_candidates.may_be_asked(lease)]
         ways = [self.way(lease, ancestor) for lease in found]
         return [lease for lease, way in zip(found, ways, strict=True) if all(ledger.is_over(node, needed) for node in way)]
 
     def under(self, lease: PlannedLease, ancestor: int) -> int:
-        path = self.board.forest.paths[lease.node]
+        path = self.planning_state.forest.paths[lease.node]
         return path[max(0, path.index(ancestor) - 1)]
 
     def rank(self, lease: PlannedLease, ancestor: int):
@@ -206,7 +214,7 @@ class PlainReclaiming:
 
     def shares(self, node: int, extra: dict[FlavorResource, int]) -> list[ShareKey]:
         """Of every resource by itself, the largest first; the first is the dominant share."""
-        forest, borrowed = self.board.forest, self.board.ledger.borrowed(node, extra)
+        forest, borrowed = self.planning_state.forest, self.planning_state.ledger.borrowed(node, extra)
         weight, most = forest.weights[node], forest.lendable(forest.parents[node])
         ratios = [Fraction(borrowed.get(name, 0), most[name]) for name in RESOURCES if most.get(name, 0) > 0]
         return sorted(((int(ratio > 0 and not weight), ratio / (weight or 1)) for ratio in ratios), reverse=True)
@@ -218,7 +226,7 @@ class PlainReclaiming:
         return named(lease.key[2], {name: min(0, int(left * units) - lease.target[name]) for name, units in held.items()})
 
     def part_of(self, lease: PlannedLease, sibling: int | None, share: Sequence[ShareKey], spared: Sequence[int], short) -> dict[str, int]:
-        excess = self.board.ledger.excess
+        excess = self.planning_state.ledger.excess
         part = {key[1]: min(units, lease.target.get(key[1], 0), *(excess(node, key) for node in spared)) for key, units in short.items()}
         halved = ({name: units >> times for name, units in part.items() if units >> times > 0} for times in range(64))
         return next(some for some in halved if not some or sibling is None or share <= self.shares(sibling, self.lost(lease, some)))
@@ -320,6 +328,6 @@ def test_a_plan_is_the_same_as_by_a_plain_reading_of_the_rules(chance: random.Ra
     answer = planner.plan(**case, now_ms=NOW_MS)  # type: ignore[arg-type]
     with pytest.MonkeyPatch.context() as plain:
         plain.setattr(planner, "Reclaiming", PlainReclaiming)
-        plain.setattr(planner, "Board", PlainBoard)
+        plain.setattr(planner, "PlanningState", PlainBoard)
         expected = planner.plan(**case, now_ms=NOW_MS)  # type: ignore[arg-type]
     assert said(answer) == said(expected)

@@ -24,14 +24,14 @@ def decided(store, *, where, cpus=1):
     """A plan takes so many of the four CPUs that `batch` borrows on that mesh for `vision` on the east, and nobody has obeyed yet. Where
     the mesh is the east, it is full."""
     east = joined(store, EAST, cpus=4 if where == EAST else 8)
-    giver = east if where == EAST else joined(store, WEST)
-    giver.acquire(BATCH, STD, CPU, 4)
-    giver.record = replace(giver.record, pools=(replace(giver.record.pools[0], used=CPU.times(4)),))
-    giver.heartbeat()
+    victim_lease = east if where == EAST else joined(store, WEST)
+    victim_lease.acquire(BATCH, STD, CPU, 4)
+    victim_lease.record = replace(victim_lease.record, pools=(replace(victim_lease.record.pools[0], used=CPU.times(4)),))
+    victim_lease.heartbeat()
     store.plan_apply(
         store.elect("planner", 10_000), store.snapshot().version, (target_update(where, BATCH, 4 - cpus), target_update(EAST, VISION, cpus))
     )
-    return giver
+    return victim_lease
 
 
 def reported(one):
@@ -67,9 +67,9 @@ def test_a_start_by_what_is_given_is_told_before_any_stage_has_ended(store):
 
 
 def test_when_it_has_been_given_nobody_gives_any_more(store):
-    giver = decided(store, where=EAST)
-    giver.heartbeat()
-    giver.obey(BATCH, STD)
+    victim_lease = decided(store, where=EAST)
+    victim_lease.heartbeat()
+    victim_lease.obey(BATCH, STD)
     assert outlooks(store, east=[queued("r.1", VISION, reason=Reason.CAPACITY_BUSY)]).why("r.1").reason is not Reason.WAITING_FOR_VICTIMS
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from federation.planning.reading import demands_of
+from federation.planning.planner_inputs import demands_of
 from federation.snapshot import DemandView, FederationSnapshot, LeaseView, MeshRecord, MeshView, PoolRecord
 from federation.tenants import Tenant, TenantTree
 from mesh.resources import NOTHING, ResourceSet

@@ -17,7 +17,7 @@ from collections.abc import Generator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from federation.planning.board import Board, LeaseKey, PlannedDemand, PlannedLease
+from federation.planning.planning_state import LeaseKey, PlannedDemand, PlannedLease, PlanningState
 from federation.quota.policies import QueueSettings, Rules
 from federation.tenants import FlavorResource
 from mesh.ids import FlavorName
@@ -76,12 +76,12 @@ class _Asked:
     above: int | None  #: Only children with a greater share take part; None: all do, and shares are read again as they fall.
 
 
-class Borrowers:
+class ReclaimCandidates:
     """Reclaim candidates of one round, without leases that have grown in the round, are within their minimum run time, or are fixed."""
 
     def __init__(
         self,
-        board: Board,
+        planning_state: PlanningState,
         rules: Rules,
         now_ms: int,
         settings: Mapping[str, QueueSettings],
@@ -89,15 +89,15 @@ class Borrowers:
         *,
         is_of_any_age: bool = False,
     ) -> None:
-        self._board, self._rules, self._now_ms, self._settings = board, rules, now_ms, settings
+        self._planning_state, self._rules, self._now_ms, self._settings = planning_state, rules, now_ms, settings
         self._min_run_ms = {path: known.min_run_ms for path, known in settings.items() if known.min_run_ms is not None}
         self._rows: dict[int, _Row] = {} if rows is None else rows
         self._leases: Mapping[tuple[int, FlavorName], _Below] | None = None  #: By node and flavor; built on the first query.
         self._is_of_any_age = is_of_any_age
 
-    def of_any_age(self) -> Borrowers:
+    def of_any_age(self) -> ReclaimCandidates:
         """Return the same with leases within their minimum run time. Both share the rows, since the board reports each change once."""
-        return Borrowers(self._board, self._rules, self._now_ms, self._settings, self._rows, is_of_any_age=True)
+        return ReclaimCandidates(self._planning_state, self._rules, self._now_ms, self._settings, self._rows, is_of_any_age=True)
 
     def is_too_young(self, lease: PlannedLease) -> bool:
         """Return whether the lease was first granted less than its tenant's minimum run time ago."""
@@ -105,8 +105,8 @@ class Borrowers:
 
     def rank(self, lease: PlannedLease, ancestor: int) -> tuple[int, int, Standing]:
         """Return the lease's position in the order below the ancestor."""
-        path = self._board.forest.paths[lease.node]
-        share = self._board.shares.rank(path[max(0, len(path) - len(self._board.forest.paths[ancestor]) - 1)])
+        path = self._planning_state.forest.paths[lease.node]
+        share = self._planning_state.shares.rank(path[max(0, len(path) - len(self._planning_state.forest.paths[ancestor]) - 1)])
         return lease.holding.priority, -share, self._standing(lease)
 
     def may_be_asked(self, lease: PlannedLease) -> bool:
@@ -128,7 +128,7 @@ class Borrowers:
         row = self._row(ancestor, there.children, above) if there is not None else []
         if there is None or not row:
             return
-        overs = self._board.ledger.over(claim.slot)
+        overs = self._planning_state.ledger.over(claim.slot)
         for _, lease, way in self._merged(_Asked(ancestor, but, short, overs, above), there, row):
             for key in short if not lease.has_grown else ():
                 if overs[key].issuperset(way):  # The leaf and all nodes above it borrow the same missing resource.
@@ -137,7 +137,7 @@ class Borrowers:
 
     def _merged(self, asked: _Asked, there: _Below, row: list[tuple[int, int]]) -> Generator[_Place, None, None]:
         """Yield the leases below the children of a row, priority by priority, the largest share first."""
-        rank, is_ranked_again = self._board.shares.rank, asked.above is None
+        rank, is_ranked_again = self._planning_state.shares.rank, asked.above is None
         for by_child in there.by_priority.values():
             heads: list[_Head] = []
             for behind, child in (*(self._row(asked.ancestor, there.children) if is_ranked_again else row), _BEHIND_ALL):
@@ -160,22 +160,24 @@ class Borrowers:
 
     def _row(self, ancestor: int, children: AbstractSet[int], above: int | None = None) -> list[tuple[int, int]]:
         """Return the borrowing children of the node by present share, if greater than `above`. A kept row may include siblings."""
-        rank, over_keys, least = self._board.shares.rank, self._board.ledger.over_keys, -1 if above is None else above
+        rank, over_keys, least = self._planning_state.shares.rank, self._planning_state.ledger.over_keys, -1 if above is None else above
         if len(children) <= _FEW:
             return sorted([(-share, child) for child in children if over_keys[child] and (share := rank(child)) > least])
         row = self._rows.get(ancestor)
         if row is None:
-            row = self._rows[ancestor] = _Row({child: rank(child) for child in self._board.forest.children[ancestor] if over_keys[child]})
-        for child in self._board.moved.get(ancestor, ()):
+            row = self._rows[ancestor] = _Row(
+                {child: rank(child) for child in self._planning_state.forest.children[ancestor] if over_keys[child]}
+            )
+        for child in self._planning_state.moved.get(ancestor, ()):
             row.place(child, rank(child) if over_keys[child] else None)
-        self._board.moved[ancestor] = set()
+        self._planning_state.moved[ancestor] = set()
         return row.order[: bisect_left(row.order, (-least, -1))]
 
     def _gathered(self) -> Mapping[tuple[int, FlavorName], _Below]:
         found: defaultdict[tuple[int, FlavorName], _Below] = defaultdict(_Below)
-        open_leases = [lease for lease in self._board.leases.values() if self._could_be_asked(lease)]
+        open_leases = [lease for lease in self._planning_state.leases.values() if self._could_be_asked(lease)]
         for priority, standing, lease in sorted([(lease.holding.priority, self._standing(lease), lease) for lease in open_leases]):
-            path, flavor = self._board.forest.paths[lease.node], lease.key[2]
+            path, flavor = self._planning_state.forest.paths[lease.node], lease.key[2]
             for steps in range(1, len(path)):
                 there = found[path[steps], flavor]
                 there.children.add(path[steps - 1])

@@ -53,7 +53,7 @@ class PlannedDemand:
         return {key: slots * units for key, units in self.slot.items()}
 
 
-class Board:
+class PlanningState:
     """Planning state of one round.
 
     Args:
