@@ -24,7 +24,7 @@ from federation.manual_mesh import ManualMesh
 from federation.planning.planner_loop import PlannerLoop
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.keys import Keys
-from federation.store.memory_orders import MemoryTenantOrders
+from federation.store.memory_policies import MemoryTenantPolicies
 from federation.store.redis_fixtures import running_redis, servers
 from federation.store.redis_ledger import RedisLedger
 from federation.tenants import Quota, Tenant, TenantTree
@@ -140,7 +140,7 @@ def _measure(client: redis.Redis, tenants: int, active: int, turns: int) -> Iter
     for number, (team, flavor) in enumerate(teams):
         meshes[number % MESHES].acquire(team, flavor, _SLOT, 3)
     clocked = ClockedLedger(RedisLedger(client, Keys(), terms=terms))
-    election = PlannerLoop(cast("LeaseLedger", clocked), "root", election_ms=_LONG_MS, orders=MemoryTenantOrders())
+    election = PlannerLoop(cast("LeaseLedger", clocked), "root", election_ms=_LONG_MS, tenant_policies=MemoryTenantPolicies())
     begun = time.process_time()
     clocked.snapshot()
     first_ms = (time.process_time() - begun) * 1000

@@ -36,7 +36,7 @@ from federation.routing.domains import crowded
 from federation.routing.openness import may_use
 from federation.snapshot import FederationSnapshot
 from federation.steadiness import SteadinessRules
-from federation.tenant_orders import TenantOrders
+from federation.tenant_policies import TenantPolicyStore
 from mesh.clock import Clock
 from mesh.ids import MeshId, RunId, TenantPath
 from mesh.reasons import Reason
@@ -73,7 +73,7 @@ class Coordinator:
         queue: StageQueue,
         ledger: LeaseLedger,
         registry: MeshRegistry,
-        orders: TenantOrders,
+        tenant_policies: TenantPolicyStore,
         blobs: BlobStore,
         clock: Clock,
         on_end: Callable[[RunRecord], None],
@@ -89,7 +89,7 @@ class Coordinator:
         self._queue = queue
         self._ledger = ledger
         self._registry = registry
-        self._orders = orders
+        self._tenant_policies = tenant_policies
         self._blobs = blobs
         self._clock = clock
         self._on_end = on_end
@@ -116,7 +116,7 @@ class Coordinator:
         """
         entries = self._queue.inbox(wait_ms)
         if entries:
-            self._look_at_orders()
+            self._look_at_policies()
         closed = self._closed_now() if entries else frozenset()
         by_run: dict[RunId, list[InboxEntry]] = {}
         for entry in entries:
@@ -144,7 +144,7 @@ class Coordinator:
         snapshot = self._look()
         self._heed_epoch(snapshot)
         self._count_again(snapshot)
-        self._starting.adopt(snapshot.tree, self._orders.in_force())
+        self._starting.adopt(snapshot.tree, self._tenant_policies.in_force())
         return snapshot
 
     def tend(self, snapshot: FederationSnapshot) -> None:
@@ -186,7 +186,7 @@ class Coordinator:
             log.warning("the ledger began another epoch: all runs are loaded again", epoch=snapshot.epoch, runs=len(self._kept))
             self._kept.clear()
             self._starting = Starting()
-            self._starting.adopt(snapshot.tree, self._orders.in_force())
+            self._starting.adopt(snapshot.tree, self._tenant_policies.in_force())
             self._count_running()
         self._epoch = snapshot.epoch
 
@@ -206,14 +206,14 @@ class Coordinator:
                 remedy="compare with schedulemesh audit and schedulemesh story",
             )
 
-    def _look_at_orders(self) -> None:
+    def _look_at_policies(self) -> None:
         """What holds for tenants now. The first time, all runs that go on are counted before any of them sends something more."""
-        orders = self._orders.in_force()
+        tenant_policies = self._tenant_policies.in_force()
         if self._starting.has_tree:
-            self._starting.obey(orders)
+            self._starting.obey(tenant_policies)
             return
         snapshot = self._ledger.snapshot()
-        self._starting.adopt(snapshot.tree, orders)
+        self._starting.adopt(snapshot.tree, tenant_policies)
         self._count_running()
 
     def _count_running(self) -> None:

@@ -13,9 +13,9 @@ from dag.events import StartsAllowed
 from dag.runs import RunRecord
 from dag.states import RUN_ENDS, NodeState, StageState
 from federation.quota.limits import Gate
-from federation.quota.policies import NO_SETTINGS, OnMaxWait, QueueSettings, StandingOrders
+from federation.quota.policies import NO_SETTINGS, OnMaxWait, QueueSettings, TenantPolicies
 from federation.quota.starts import ANY_NUMBER, FULL, SHUT, Allowance, Starts, Tally
-from federation.tenant_orders import OrdersInForce
+from federation.tenant_policies import PoliciesInForce
 from federation.tenants import TenantTree
 from mesh.ids import RunId, TenantPath
 from mesh.reasons import Reason
@@ -52,15 +52,15 @@ class Starting:
         """Is there anybody who may run only so much at a time?"""
         return self._starts is not None and self._starts.limits_running
 
-    def adopt(self, tree: TenantTree, orders: OrdersInForce) -> None:
+    def adopt(self, tree: TenantTree, tenant_policies: PoliciesInForce) -> None:
         """From now on these tenants and orders hold."""
-        if self._starts is None or not self._starts.tree.covers(tree) or orders is not self._starts.orders:
-            self._renew(Starts(tree, orders))
+        if self._starts is None or not self._starts.tree.covers(tree) or tenant_policies is not self._starts.tenant_policies:
+            self._renew(Starts(tree, tenant_policies))
 
-    def obey(self, orders: OrdersInForce) -> None:
+    def obey(self, tenant_policies: PoliciesInForce) -> None:
         """From now on these orders hold, for the tenants that are known."""
-        if self._starts is not None and orders is not self._starts.orders:
-            self._renew(Starts(self._starts.tree, orders))
+        if self._starts is not None and tenant_policies is not self._starts.tenant_policies:
+            self._renew(Starts(self._starts.tree, tenant_policies))
 
     def _renew(self, starts: Starts) -> None:
         for tally in self._tallies.values():
@@ -90,16 +90,16 @@ class Starting:
 
     def settings(self, tenant: TenantPath) -> QueueSettings:
         """What its file says: of flavors, in which order they are tried, and how far."""
-        return self._starts.orders.filed.settings_of(tenant) if self._starts is not None else NO_SETTINGS
+        return self._starts.tenant_policies.filed.settings_of(tenant) if self._starts is not None else NO_SETTINGS
 
     def preemption(self, tenant: TenantPath) -> PreemptionPolicy:
         """What holds among the tenant's stages on one mesh."""
-        filed = self._starts.orders.filed if self._starts is not None else StandingOrders()
+        filed = self._starts.tenant_policies.filed if self._starts is not None else TenantPolicies()
         return filed.preemption(tenant)
 
     def max_wait_ms(self, tenant: TenantPath) -> int | None:
         """How long work of the tenant waits to start before it is refused; None: as long as it takes."""
-        own = self._starts.orders.filed.settings.get(tenant) if self._starts is not None else None
+        own = self._starts.tenant_policies.filed.settings.get(tenant) if self._starts is not None else None
         return own.max_wait_ms if own is not None and own.on_max_wait is OnMaxWait.REFUSE else None
 
     def count(self, record: RunRecord, allowed: Allowance) -> None:

@@ -10,7 +10,7 @@ Folders:
 Tenants and their quota:
 
     tenants        the tenant tree and its quota arithmetic             moving      the tree after a tenant moved to another parent
-    tenant_orders  settings and stops of tenants, beside their limits   leases      quota that a mesh may use without a call to the root
+    tenant_policies  settings and stops of tenants, beside their limits   leases      quota that a mesh may use without a call to the root
     receipts       the root's signature over a lease                    auditing    comparison of a ledger's sums with its leases
 
 Meshes:

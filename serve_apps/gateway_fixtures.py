@@ -25,7 +25,7 @@ from federation.roster import NO_ROSTER, Roster
 from federation.store.memory import MemoryStore
 from federation.store.memory_durability import MemoryDurability
 from federation.store.memory_key_ring import MemoryKeyRing
-from federation.store.memory_orders import MemoryTenantOrders
+from federation.store.memory_policies import MemoryTenantPolicies
 from federation.store.memory_registry import MemoryRegistry
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.clock import ManualClock
@@ -80,7 +80,7 @@ class GatewayWorld:
     roster: Roster = NO_ROSTER
     store: MemoryStore = field(init=False)
     registry: MemoryRegistry = field(init=False)
-    orders: MemoryTenantOrders = field(init=False)
+    tenant_policies: MemoryTenantPolicies = field(init=False)
     runs: MemoryRunStore = field(init=False)
     keys: MemoryKeyRing = field(init=False)
     app: FastAPI = field(init=False)
@@ -89,7 +89,7 @@ class GatewayWorld:
         self.store = MemoryStore(clock=self.clock, ttl_ms=10_000, grace_ms=3_000)
         self.store.configure(TenantTree(TENANTS))
         self.registry = MemoryRegistry()
-        self.orders = MemoryTenantOrders()
+        self.tenant_policies = MemoryTenantPolicies()
         self.runs = MemoryRunStore(self.store, self.limits, lambda: self.memory_percent)
         self.keys = MemoryKeyRing()
         self.app = create_app(self.dependencies())
@@ -101,7 +101,7 @@ class GatewayWorld:
             queue=self.store,
             ledger=self.store,
             registry=self.registry,
-            orders=self.orders,
+            tenant_policies=self.tenant_policies,
             blobs=self.store,
             clock=self.clock,
             on_end=lambda _: None,
@@ -117,7 +117,7 @@ class GatewayWorld:
             runs=self.runs,
             ledger=self.store,
             registry=self.registry,
-            orders=self.orders,
+            tenant_policies=self.tenant_policies,
             queue=self.store,
             blobs=self.store,
             feed=MemoryEventFeed(self.runs),

@@ -23,7 +23,7 @@ from federation.snapshot import MeshRecord
 from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpStageQueue
 from federation.store.memory import MemoryStore
 from federation.store.memory_durability import MemoryDurability
-from federation.store.memory_orders import MemoryTenantOrders
+from federation.store.memory_policies import MemoryTenantPolicies
 from federation.store.memory_registry import MemoryRegistry
 from mesh.clock import SystemClock
 from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
@@ -131,7 +131,7 @@ def link_app(
             runs=runs,
             ledger=ledger,
             registry=MemoryRegistry(),
-            orders=MemoryTenantOrders(),
+            tenant_policies=MemoryTenantPolicies(),
             durable=MemoryDurability(),
             queue=queue,
             blobs=blobs,

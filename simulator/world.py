@@ -17,7 +17,7 @@ from federation.child.child_mesh import ChildMesh
 from federation.planning.planner_loop import PlannerLoop
 from federation.snapshot import MeshRecord
 from federation.store.memory import MemoryStore
-from federation.store.memory_orders import MemoryTenantOrders
+from federation.store.memory_policies import MemoryTenantPolicies
 from federation.store.memory_registry import MemoryRegistry
 from federation.tenants import TenantTree
 from mesh.clock import ManualClock
@@ -85,7 +85,7 @@ class World:
     chance: random.Random = field(init=False)
     store: MemoryStore = field(init=False)
     registry: MemoryRegistry = field(init=False)
-    orders: MemoryTenantOrders = field(init=False)
+    tenant_policies: MemoryTenantPolicies = field(init=False)
     runs: MemoryRunStore = field(init=False)
     meshes: dict[MeshId, SimulatedMesh] = field(init=False)
     _roots: list[_Root] = field(init=False)
@@ -98,20 +98,20 @@ class World:
         self.store = MemoryStore(clock=self.clock, ttl_ms=LEASE_TTL_MS, grace_ms=GRACE_MS)
         self.store.configure(self.tree)
         self.registry = MemoryRegistry()
-        self.orders = MemoryTenantOrders()
+        self.tenant_policies = MemoryTenantPolicies()
         self.runs = MemoryRunStore(self.store)
         self.meshes = {record.mesh: SimulatedMesh(record) for record in self.records}
         self._roots = [self._new_root()]
 
     def _new_root(self) -> _Root:
         self._roots_made += 1
-        planner = PlannerLoop(self.store, f"root-{self._roots_made}", election_ms=ELECTION_MS, orders=self.orders)
+        planner = PlannerLoop(self.store, f"root-{self._roots_made}", election_ms=ELECTION_MS, tenant_policies=self.tenant_policies)
         coordinator = Coordinator(
             runs=self.runs,
             queue=self.store,
             ledger=self.store,
             registry=self.registry,
-            orders=self.orders,
+            tenant_policies=self.tenant_policies,
             blobs=self.store,
             clock=self.clock,
             on_end=self.ended.append,

@@ -16,7 +16,7 @@ from federation.planning.planner_inputs import granted_ms
 from federation.quota.explain import WorkloadExplanation, dry_run, explain
 from federation.quota.flavors import Mode
 from federation.quota.forest import QuotaForest
-from federation.quota.policies import PreemptionMode, QueueSettings, ResourceGroup, StandingOrders
+from federation.quota.policies import PreemptionMode, QueueSettings, ResourceGroup, TenantPolicies
 from federation.quota.scheduler import QuotaScheduler
 from federation.quota.workloads import ReplicaSet, Running, Workload
 from federation.routing.flavor_choice import in_order
@@ -37,7 +37,7 @@ class AskedScheduler:
         self,
         snapshot: FederationSnapshot,
         forest: QuotaForest,
-        orders: StandingOrders,
+        tenant_policies: TenantPolicies,
         pieces: Iterable[Piece],
         reach: FlavorReach,
         times: RunTimes,
@@ -45,7 +45,7 @@ class AskedScheduler:
         self._at_ms = snapshot.at_ms
         self._reach = reach
         self._times = times
-        self._scheduler = QuotaScheduler(forest, _settings(forest, orders), orders.rules)
+        self._scheduler = QuotaScheduler(forest, _settings(forest, tenant_policies), tenant_policies.rules)
         self._scheduler.snapshot.now_ms = snapshot.at_ms
         for lease in snapshot.leases:
             if lease.tenant in snapshot.tree.tenants:
@@ -107,7 +107,7 @@ class AskedScheduler:
         )
 
 
-def _settings(forest: QuotaForest, orders: StandingOrders) -> dict[int, QueueSettings]:
+def _settings(forest: QuotaForest, tenant_policies: TenantPolicies) -> dict[int, QueueSettings]:
     """Return the tenants' settings, without limits on running work: senders count stages, and a lease is not one workload.
 
     Every flavor is tried, in the tenant's order. Equals never preempt each other, as in the planner and on a mesh.
@@ -116,7 +116,7 @@ def _settings(forest: QuotaForest, orders: StandingOrders) -> dict[int, QueueSet
     groups: dict[tuple[str, ...], ResourceGroup] = {}
     settings = {}
     for node in range(len(forest.names)):
-        known = orders.settings.get(forest.tenant_of(node), QueueSettings())
+        known = tenant_policies.settings.get(forest.tenant_of(node), QueueSettings())
         if known.flavors not in groups:
             groups[known.flavors] = ResourceGroup(resources=tuple(resources), flavors=tuple(in_order(flavors, known)))
         group = groups[known.flavors]

@@ -31,7 +31,7 @@ from federation.quota.explain import WorkloadExplanation
 from federation.quota.forest import QuotaForest
 from federation.quota.limits import Gate
 from federation.snapshot import FederationSnapshot
-from federation.tenant_orders import OrdersInForce
+from federation.tenant_policies import PoliciesInForce
 from mesh.ids import MeshId, TenantPath
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
@@ -54,7 +54,7 @@ class Outlooks:
     def __init__(
         self,
         snapshot: FederationSnapshot,
-        orders: OrdersInForce,
+        tenant_policies: PoliciesInForce,
         queues: Mapping[MeshId, Sequence[QueuedStage]],
         rules: CostRules,
         ages: Mapping[MeshId, StageAges],
@@ -64,7 +64,7 @@ class Outlooks:
         self._pieces = {piece.stage: piece for piece in pieces_in(queues)}
         self._reported: dict[str, Reason] = {stage.stage: stage.reason for queued in queues.values() for stage in queued}
         meshes = {view.record.mesh: view for view in snapshot.meshes}
-        in_force = orders.merged()
+        in_force = tenant_policies.merged()
         forest = QuotaForest.of_tenants(snapshot.tree, in_force.weights)
         reach = FlavorReach(snapshot.tree, meshes)
         self._times = RunTimes(meshes, ages, rules)

@@ -9,7 +9,7 @@ from federation.explaining.foreseeing import BegunStage, ForeseenStop, foresee
 from federation.explaining.pieces import Piece
 from federation.explaining.precedence import Precedence
 from federation.quota.explain import WorkloadExplanation
-from federation.quota.policies import StandingOrders
+from federation.quota.policies import TenantPolicies
 from federation.snapshot import FederationSnapshot, MeshView
 from mesh.ids import MeshId, StageId, TenantPath
 from mesh.reasons import Reason
@@ -26,13 +26,13 @@ class OwnStops:
         self,
         snapshot: FederationSnapshot,
         meshes: Mapping[MeshId, MeshView],
-        orders: StandingOrders,
+        tenant_policies: TenantPolicies,
         precedence: Precedence,
         running: Callable[[TenantPath], Sequence[BegunStage]],
     ) -> None:
         self._snapshot = snapshot
         self._meshes = meshes
-        self._orders = orders
+        self._tenant_policies = tenant_policies
         self._precedence = precedence
         self._running_of = running
 
@@ -43,7 +43,7 @@ class OwnStops:
             told: The quota scheduler's explanation of it.
             line: Pieces that start before it on its mesh because the tenant's stages start in order.
         """
-        view, rules = self._meshes.get(piece.mesh), self._orders.preemption(piece.tenant)
+        view, rules = self._meshes.get(piece.mesh), self._tenant_policies.preemption(piece.tenant)
         if view is None or reported.gate is not None or line or not rules.takes or not piece.slot:
             return ()
         where = (piece.mesh, piece.tenant)

@@ -11,7 +11,7 @@ from federation.explaining.flavor_reach import FlavorReach
 from federation.explaining.pieces import Piece
 from federation.planning.planner_inputs import FreeRoom, free_room, has_room, on_its_way
 from federation.quota.forest import QuotaForest
-from federation.quota.policies import StandingOrders
+from federation.quota.policies import TenantPolicies
 from federation.snapshot import FederationSnapshot, LeaseView
 from mesh.ids import FlavorName
 from mesh.reasons import Reason
@@ -38,11 +38,16 @@ class Promises:
     """
 
     def __init__(
-        self, snapshot: FederationSnapshot, forest: QuotaForest, orders: StandingOrders, pieces: Iterable[Piece], reach: FlavorReach
+        self,
+        snapshot: FederationSnapshot,
+        forest: QuotaForest,
+        tenant_policies: TenantPolicies,
+        pieces: Iterable[Piece],
+        reach: FlavorReach,
     ) -> None:
         self._snapshot = snapshot
         self._forest = forest
-        self._orders = orders
+        self._tenant_policies = tenant_policies
         self._pieces = pieces
         self._reach = reach
 
@@ -58,7 +63,7 @@ class Promises:
             return None
         return Promise(
             victims=tuple(_victims_of(lease, part) for lease, part in giving),
-            wait_ms=max(self._orders.min_run_of(lease.tenant) for lease, _ in giving),
+            wait_ms=max(self._tenant_policies.min_run_of(lease.tenant) for lease, _ in giving),
         )
 
     @cached_property

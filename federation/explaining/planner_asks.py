@@ -12,7 +12,7 @@ from federation.planning.planner_inputs import demands_of, free_room, has_room, 
 from federation.planning.values import Plan, PlannerDemand, Target, Unmet
 from federation.quota.explain import WorkloadExplanation
 from federation.quota.forest import QuotaForest
-from federation.quota.policies import StandingOrders
+from federation.quota.policies import TenantPolicies
 from federation.snapshot import FederationSnapshot, LeaseView
 from mesh.ids import FlavorName, MeshId, TenantPath
 from mesh.reasons import Reason
@@ -22,10 +22,10 @@ from mesh.resources import ResourceSet
 class PlannerAsks:
     """Plans on one snapshot, computed on request."""
 
-    def __init__(self, snapshot: FederationSnapshot, forest: QuotaForest, orders: StandingOrders, reach: FlavorReach) -> None:
+    def __init__(self, snapshot: FederationSnapshot, forest: QuotaForest, tenant_policies: TenantPolicies, reach: FlavorReach) -> None:
         self._snapshot = snapshot
         self._forest = forest
-        self._orders = orders
+        self._tenant_policies = tenant_policies
         self._reach = reach
         self._demands = demands_of(snapshot)
         self._free = free_room(snapshot)
@@ -61,8 +61,8 @@ class PlannerAsks:
             holdings_of(self._snapshot),
             demands,
             now_ms=self._snapshot.at_ms,
-            rules=self._orders.rules,
-            settings=self._orders.settings,
+            rules=self._tenant_policies.rules,
+            settings=self._tenant_policies.settings,
             tells_young=tells_young,
         )
 

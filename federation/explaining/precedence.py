@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from federation.explaining.flavor_reach import FlavorReach
 from federation.explaining.pieces import Piece
 from federation.explaining.queue_places import Flavors, QueueLine, may_meet
-from federation.quota.policies import StandingOrders
+from federation.quota.policies import TenantPolicies
 from mesh.admission import LACK_OF_ROOM
 from mesh.ids import MeshId, TenantPath
 from mesh.reasons import Reason
@@ -25,11 +25,13 @@ class Precedence:
         told: The mesh's reason for each of them.
     """
 
-    def __init__(self, pieces: Mapping[str, Piece], reported: Mapping[str, Reason], reach: FlavorReach, orders: StandingOrders) -> None:
+    def __init__(
+        self, pieces: Mapping[str, Piece], reported: Mapping[str, Reason], reach: FlavorReach, tenant_policies: TenantPolicies
+    ) -> None:
         self._pieces = pieces
         self._reported = reported
         self._reach = reach
-        self._orders = orders
+        self._tenant_policies = tenant_policies
         self._in_order: dict[TenantPath, bool] = {}
         self._waiting_at: defaultdict[tuple[MeshId, TenantPath], list[Piece]] = defaultdict(list)
         for piece in pieces.values():
@@ -88,7 +90,7 @@ class Precedence:
     def _starts_in_order(self, tenant: TenantPath) -> bool:
         known = self._in_order.get(tenant)
         if known is None:
-            self._in_order[tenant] = known = self._orders.preemption(tenant).in_order
+            self._in_order[tenant] = known = self._tenant_policies.preemption(tenant).in_order
         return known
 
     def _by_likeness(self) -> dict[str, str]:

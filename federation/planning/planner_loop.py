@@ -18,9 +18,9 @@ from federation.planning.usage_history import UsageHistory
 from federation.planning.values import Plan, Target
 from federation.quota.forest import QuotaForest
 from federation.quota.past_use import NO_PAST, PastUse
-from federation.quota.policies import StandingOrders
+from federation.quota.policies import TenantPolicies
 from federation.snapshot import FederationSnapshot
-from federation.tenant_orders import OrdersInForce, TenantOrders
+from federation.tenant_policies import PoliciesInForce, TenantPolicyStore
 from federation.tenants import TenantTree
 from mesh.reasons import Reason
 from mesh.resources import NOTHING, ResourceSet
@@ -40,13 +40,13 @@ class PlannerLoop:
         orders: Rules, and the tenants' weights, settings and stops; read on each tick.
     """
 
-    def __init__(self, ledger: LeaseLedger, name: str, *, election_ms: int, orders: TenantOrders) -> None:
+    def __init__(self, ledger: LeaseLedger, name: str, *, election_ms: int, tenant_policies: TenantPolicyStore) -> None:
         self._ledger = ledger
         self._name = name
         self._election_ms = election_ms
-        self._orders = orders
+        self._tenant_policies = tenant_policies
         self._history: UsageHistory | None = None  #: Present if past use counts.
-        self._forest: tuple[TenantTree, OrdersInForce, QuotaForest] | None = None  #: The forest with its sources.
+        self._forest: tuple[TenantTree, PoliciesInForce, QuotaForest] | None = None  #: The forest with its sources.
         self._token: int | None = None  #: Token of the election, if this root led at the last tick.
 
     def tick(self, seen: FederationSnapshot | None = None) -> Plan | None:
@@ -66,7 +66,7 @@ class PlannerLoop:
         snapshot = seen if seen is not None and token == before else self._ledger.snapshot()
         if snapshot.learn_ms:
             return None
-        in_force = self._orders.in_force()
+        in_force = self._tenant_policies.in_force()
         past = self._past(snapshot, in_force)
         if not (snapshot.demands or snapshot.leases):
             return None
@@ -101,7 +101,7 @@ class PlannerLoop:
             self._apply(token, version, target_updates[:middle])
             self._apply(token, version, target_updates[middle:])
 
-    def _past(self, snapshot: FederationSnapshot, in_force: OrdersInForce) -> PastUse:
+    def _past(self, snapshot: FederationSnapshot, in_force: PoliciesInForce) -> PastUse:
         """Return the past use up to now. Ticks without any lease are recorded as well, so that idle time counts as idle."""
         half_life_ms = in_force.filed.rules.history_half_life_ms
         if half_life_ms == 0:
@@ -112,25 +112,25 @@ class PlannerLoop:
             self._history = UsageHistory(snapshot, forest, half_life_ms)
         return self._history.let_pass(snapshot, forest, half_life_ms)
 
-    def _plan(self, snapshot: FederationSnapshot, in_force: OrdersInForce, past: PastUse) -> Plan:
-        orders = in_force.merged()
+    def _plan(self, snapshot: FederationSnapshot, in_force: PoliciesInForce, past: PastUse) -> Plan:
+        tenant_policies = in_force.merged()
         return plan(
             self._forest_of(snapshot, in_force),
             holdings_of(snapshot),
             demands_of(snapshot),
             now_ms=snapshot.at_ms,
-            rules=orders.rules,
-            settings=orders.settings,
+            rules=tenant_policies.rules,
+            settings=tenant_policies.settings,
             past=past,
         )
 
-    def _forest_of(self, snapshot: FederationSnapshot, in_force: OrdersInForce) -> QuotaForest:
+    def _forest_of(self, snapshot: FederationSnapshot, in_force: PoliciesInForce) -> QuotaForest:
         if self._forest is None or not self._forest[0].covers(snapshot.tree) or self._forest[1] is not in_force:
             self._forest = snapshot.tree, in_force, QuotaForest.of_tenants(snapshot.tree, in_force.filed.weights)
         return self._forest[2]
 
 
-def _slices(targets: Iterable[Target], snapshot: FederationSnapshot, filed: StandingOrders) -> Iterator[tuple[TargetUpdate, ...]]:
+def _slices(targets: Iterable[Target], snapshot: FederationSnapshot, filed: TenantPolicies) -> Iterator[tuple[TargetUpdate, ...]]:
     """Yield slices of targets, each target with its value in the snapshot, since meshes acquire and release during planning.
 
     Work within its minimum run time may continue after a reclaim until that time ends; other reductions wait for nothing.

@@ -22,8 +22,8 @@ from federation.quota.policies import (
     QueueSettings,
     ResourceGroup,
     Rules,
-    StandingOrders,
     Stop,
+    TenantPolicies,
     TimeWindow,
     TryOn,
 )
@@ -66,11 +66,11 @@ def rules_of(config: FederationConfig) -> Rules:
     )
 
 
-def standing_orders_of(config: FederationConfig) -> StandingOrders:
+def tenant_policies_of(config: FederationConfig) -> TenantPolicies:
     """Return the rules, weights and settings of a file's tenants by path, for callers that have the limits from elsewhere."""
     forest, settings = forest_with_settings(config)
     placed = forest_of(config.tenants).tenants
-    return StandingOrders(
+    return TenantPolicies(
         rules=rules_of(config),
         weights={tenant.path: tenant.rights.weight for tenant in placed if tenant.rights.weight != 1},
         settings={tenant.path: settings[forest.node(tenant.path)] for tenant in placed},

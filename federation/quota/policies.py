@@ -174,7 +174,7 @@ MESH = Rules()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StandingOrders:
+class TenantPolicies:
     """Rules, weights and settings of tenants beside their limits. A file declares them, and the ledger stores them with the limits."""
 
     rules: Rules = MESH

@@ -13,7 +13,7 @@ from federation.quota.forest import QuotaForest
 from federation.quota.limits import Gate, RunningCounts, queue_gate, starts_left
 from federation.quota.policies import QueueSettings
 from federation.quota.workloads import Workload
-from federation.tenant_orders import OrdersInForce
+from federation.tenant_policies import PoliciesInForce
 from federation.tenants import TenantTree
 from mesh.counting import counted
 from mesh.ids import TenantPath
@@ -61,13 +61,13 @@ class Starts:
     """Start limits of one tree under the orders in force, with local counts."""
 
     tree: TenantTree
-    orders: OrdersInForce
+    tenant_policies: PoliciesInForce
     _counts: RunningCounts = field(init=False)
     _forest: QuotaForest = field(init=False)
     _settings: dict[int, QueueSettings] = field(init=False)
 
     def __post_init__(self) -> None:
-        merged = self.orders.merged()
+        merged = self.tenant_policies.merged()
         self._forest = QuotaForest.of_tenants(self.tree, merged.weights)
         self._settings = {self._forest.index[path]: own for path, own in merged.settings.items() if path in self._forest.index}
         self._counts = RunningCounts(self._forest)
@@ -103,7 +103,7 @@ class Starts:
             return f"{gate.node} is at its limit of {counted(gate.limit or 0, 'running stage')}"
         if gate.reason is Reason.USER_LIMIT:
             return f"{user or 'the user without a name'} is at the limit of {counted(gate.limit or 0, 'running stage')} of {gate.node}"
-        stopped = self.orders.stops.get(TenantPath(gate.node))
+        stopped = self.tenant_policies.stops.get(TenantPath(gate.node))
         why = f" ({stopped.reason})" if stopped is not None and stopped.reason else ""
         word = "on hold" if gate.reason is Reason.TENANT_SUSPENDED else "drained"
         return f"{gate.node} is {word}: nothing new starts{why}"

@@ -214,11 +214,11 @@ class Keys:
         return self._key("coordinator")
 
     @property
-    def tenant_orders(self) -> str:
+    def tenant_policies(self) -> str:
         """Hash: `filed` (settings of the federation file) and `stop|<tenant>`, as JSON."""
-        return self._key("tenant-orders")
+        return self._key("tenant-policies")
 
     @property
-    def orders_given(self) -> str:
+    def change_counter(self) -> str:
         """Hash: `count`, the number of tenant orders, drains of meshes and revocations of API keys so far."""
-        return self._key("orders-given")
+        return self._key("change-counter")

@@ -6,8 +6,8 @@ from typing import cast
 import redis
 
 from federation.api_keys import ApiKey, ApiKeyLine, lines_of
+from federation.store.change_counter import ChangeCounter
 from federation.store.keys import Keys
-from federation.store.orders_given import OrdersGiven
 from federation.store.redis_scripts import redis_answers
 from mesh.wire import decode, encode
 
@@ -26,7 +26,7 @@ class RedisKeyRing:
     def __init__(self, client: "redis.Redis", keys: Keys) -> None:
         self._client = client
         self._ring = keys.api_keys
-        self._given = OrdersGiven(client, keys)
+        self._given = ChangeCounter(client, keys)
 
     def add(self, key: ApiKey) -> bool:
         with redis_answers("add an API key"):

@@ -10,8 +10,8 @@ from federation.estimates import Pace
 from federation.registry import RegistryNote, Standings
 from federation.standing import NEWCOMER, Drain, Standing
 from federation.steadiness import Steadiness
+from federation.store.change_counter import ChangeCounter
 from federation.store.keys import Keys
-from federation.store.orders_given import OrdersGiven
 from federation.store.redis_scripts import Scripts, redis_answers
 from mesh.ids import MeshId
 from mesh.wire import decode, encode
@@ -32,7 +32,7 @@ class RedisRegistry:
     def __init__(self, client: redis.Redis, keys: Keys) -> None:
         self._client = client
         self._registry = keys.registry
-        self._given = OrdersGiven(client, keys)
+        self._given = ChangeCounter(client, keys)
         self._scripts = Scripts(client, (keys.registry, keys.meta))
 
     def drain(self, mesh: MeshId, drain: Drain) -> None:

@@ -21,7 +21,7 @@ from federation.explaining.outlook import Outlooks
 from federation.explaining.pieces import Piece
 from federation.quota.starts import Starts, Tally
 from federation.snapshot import FederationSnapshot
-from federation.tenant_orders import OrdersInForce
+from federation.tenant_policies import PoliciesInForce
 from federation.tenants import TenantTree
 from mesh.ids import MeshId, NodeId, RunId, TenantPath
 from mesh.reasons import PASSING, Reason
@@ -70,7 +70,7 @@ def explain_queue(ports: Dependencies, principal: Principal, tenant: TenantPath 
     def within(path: TenantPath) -> bool:
         return reaches(principal, path) and (tenant is None or snapshot.tree.is_within(path, tenant))
 
-    outlooks = Outlooks(snapshot, ports.orders.in_force(), queues, ports.costs, ports.queue.ages())
+    outlooks = Outlooks(snapshot, ports.tenant_policies.in_force(), queues, ports.costs, ports.queue.ages())
     found = [
         Waiting(stage=stage, mesh=mesh, place=outlooks.place(stage.stage))
         for mesh, queued in queues.items()
@@ -104,7 +104,7 @@ def _cut_short(ports: Dependencies, queues: Queues) -> dict[str, int]:
 def explain_run(ports: Dependencies, principal: Principal, record: RunRecord) -> RunExplanation:
     """Explain why the run has not ended. Raises StoreUnavailable."""
     snapshot, queues = _look(ports)
-    outlooks = Outlooks(snapshot, ports.orders.in_force(), queues, ports.costs, ports.queue.ages())
+    outlooks = Outlooks(snapshot, ports.tenant_policies.in_force(), queues, ports.costs, ports.queue.ages())
     slots = _slots_of(record)
     open_stages = [stage for stage in record.stages.values() if stage.state not in STAGE_ENDS]
     stages = [
@@ -123,8 +123,8 @@ def explain_stage(ports: Dependencies, principal: Principal, record: RunRecord, 
     """
     kept = _stage_of(record, stage)
     snapshot, queues = _look(ports)
-    orders, running = ports.orders.in_force(), partial(_running_of, ports)
-    outlook = Outlooks(snapshot, orders, queues, ports.costs, ports.queue.ages(), running).of(kept.stage)
+    tenant_policies, running = ports.tenant_policies.in_force(), partial(_running_of, ports)
+    outlook = Outlooks(snapshot, tenant_policies, queues, ports.costs, ports.queue.ages(), running).of(kept.stage)
     history = [event for event in ports.runs.events(record.run, 0, 10_000) if event.kind == "stage" and event.stage == kept.stage]
     return stage_explanation(record, kept, _slots_of(record)[kept.stage], outlook, partial(reaches, principal), history)
 
@@ -145,9 +145,9 @@ def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView
         nodes={NodeId(node): NodeRecord(node=NodeId(node)) for node in spec.nodes},
     )
     ports.runs.check_room(record, spec.blob_bytes())
-    orders = ports.orders.in_force()
-    rehearsal = rehearse(record, snapshot, ports.costs, orders.filed.settings_of(tenant))
-    outlooks = Outlooks(snapshot, orders, queues, ports.costs, ports.queue.ages(), cache(partial(_running_of, ports)))
+    tenant_policies = ports.tenant_policies.in_force()
+    rehearsal = rehearse(record, snapshot, ports.costs, tenant_policies.filed.settings_of(tenant))
+    outlooks = Outlooks(snapshot, tenant_policies, queues, ports.costs, ports.queue.ages(), cache(partial(_running_of, ports)))
     reported: list[Outlook] = []
     before: list[Piece] = []
     for each in rehearsal.stages:
@@ -163,7 +163,7 @@ def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView
         reported.append(outlooks.would_be(piece, before) if len(reported) < STAGES_MAX else Outlook(piece=piece, reason=None))
         if each.goes_first:
             before.append(piece)
-    allowed = _starts(ports, snapshot, orders, tenant).allowed(tenant, user, snapshot.at_ms)
+    allowed = _starts(ports, snapshot, tenant_policies, tenant).allowed(tenant, user, snapshot.at_ms)
     return plan_view(record, rehearsal, reported, allowed, partial(reaches, principal), snapshot.at_ms)
 
 
@@ -273,9 +273,9 @@ def _running_in(record: RunRecord) -> Iterator[BegunStage]:
             )
 
 
-def _starts(ports: Dependencies, snapshot: FederationSnapshot, orders: OrdersInForce, tenant: TenantPath) -> Starts:
+def _starts(ports: Dependencies, snapshot: FederationSnapshot, tenant_policies: PoliciesInForce, tenant: TenantPath) -> Starts:
     """Return the tenant's start gate with its running work; runs are read only if their number is limited."""
-    starts = Starts(snapshot.tree, orders)
+    starts = Starts(snapshot.tree, tenant_policies)
     if starts.limits_running and tenant in snapshot.tree.tenants:
         *_, root = tenant, *snapshot.tree.ancestors(tenant)
         for summary in (found for top in snapshot.tree.first_names(root) for found in ports.runs.list(top, limit=RUNS_MAX)):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dag.spec_checks import similar_to
 from federation.leases import LeaseLedger
 from federation.quota.policies import Stop
-from federation.tenant_orders import OrdersInForce, TenantOrders, TenantStop
+from federation.tenant_policies import PoliciesInForce, TenantPolicyStore, TenantStop
 from mesh.ids import TenantPath
 from serve_apps.requests.access import EVERYBODY, reaches
 from serve_apps.requests.auth import Principal
@@ -18,8 +18,8 @@ AT_THE_TERMINAL = Principal(key="terminal", tenant=EVERYBODY)
 
 
 def stop_tenant(
-    ledger: LeaseLedger, orders: TenantOrders, tenant: TenantPath, stop: Stop, *, reason: str, principal: Principal
-) -> OrdersInForce:
+    ledger: LeaseLedger, tenant_policies: TenantPolicyStore, tenant: TenantPath, stop: Stop, *, reason: str, principal: Principal
+) -> PoliciesInForce:
     """Stop new work of the tenant and the tenants below it; return the stops in force. A repeated stop replaces the earlier one.
 
     Raises:
@@ -28,21 +28,23 @@ def stop_tenant(
     """
     snapshot = ledger.snapshot()
     check_reach(principal, tenant, snapshot.tree.tenants)
-    before = orders.in_force()
+    before = tenant_policies.in_force()
     _check_authority(before, tenant, principal)
     if not reason and tenant in before.stops:
         reason = before.stops[tenant].reason  # An empty reason keeps the earlier reason.
     stopped = TenantStop(stop=stop, reason=reason, by=principal.key, authority=principal.tenant, since_ms=snapshot.at_ms)
-    orders.stop(tenant, stopped)
-    return orders.in_force()
+    tenant_policies.stop(tenant, stopped)
+    return tenant_policies.in_force()
 
 
-def resume_tenant(ledger: LeaseLedger, orders: TenantOrders, tenant: TenantPath, *, principal: Principal) -> tuple[OrdersInForce, bool]:
+def resume_tenant(
+    ledger: LeaseLedger, tenant_policies: TenantPolicyStore, tenant: TenantPath, *, principal: Principal
+) -> tuple[PoliciesInForce, bool]:
     """Release the tenant; return the stops in force and whether the tenant was stopped. Raises as `stop_tenant`."""
-    before = orders.in_force()
+    before = tenant_policies.in_force()
     check_reach(principal, tenant, (*before.stops, *ledger.snapshot().tree.tenants))
     _check_authority(before, tenant, principal)
-    return (orders.in_force(), True) if orders.release(tenant) else (before, False)
+    return (tenant_policies.in_force(), True) if tenant_policies.release(tenant) else (before, False)
 
 
 def check_reach(principal: Principal, tenant: TenantPath, known: Iterable[TenantPath]) -> None:
@@ -61,8 +63,8 @@ def check_reach(principal: Principal, tenant: TenantPath, known: Iterable[Tenant
         raise OutOfReach(f"this API key covers no tenant {tenant}{similar_to(tenant, sorted(within))}")
 
 
-def _check_authority(orders: OrdersInForce, tenant: TenantPath, principal: Principal) -> None:
-    stopped = orders.stops.get(tenant)
+def _check_authority(tenant_policies: PoliciesInForce, tenant: TenantPath, principal: Principal) -> None:
+    stopped = tenant_policies.stops.get(tenant)
     if stopped is not None and not reaches(principal, TenantPath(stopped.authority)):
         who = "an operator" if stopped.authority == EVERYBODY else f"a key of {stopped.authority}"
         raise OutOfReach(f"{who} has stopped {tenant}; changing that needs a key that covers as much")

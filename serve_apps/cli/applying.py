@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from federation.config.loading import tenants_of
-from federation.quota.from_config import standing_orders_of
+from federation.quota.from_config import tenant_policies_of
 from federation.tenants import SEPARATOR, TenantTree
 from mesh.counting import counted
 from serve_apps.cli.output import console_for, print_json
@@ -35,13 +35,13 @@ def apply(
     checked, folder = read_config_told(config, about=APPLIED), StackFolder(state)
     stores = running_stores(state)
     refuse_another(folder, checked, config)
-    tree, asked = TenantTree(tenants_of(checked)), standing_orders_of(checked)
+    tree, asked = TenantTree(tenants_of(checked)), tenant_policies_of(checked)
     snapshot = stores.ledger.snapshot()
     refuse_crowding(snapshot, tree)
-    found = changes(snapshot, stores.orders.in_force().filed, tree, asked)
+    found = changes(snapshot, stores.tenant_policies.in_force().filed, tree, asked)
     if not dry_run:
         stores.ledger.configure(tree)
-        stores.orders.publish(asked)
+        stores.tenant_policies.publish(asked)
     left, gone = differing(folder, checked), gone_default(folder, checked)
     if gone is not None and not dry_run:
         publish_default(folder, gone)

@@ -60,8 +60,8 @@ def resume(tenant: TenantArgument, address: AddressOption = None, state: StateOp
         view = _notify(f"/v1/tenants/{quote(tenant)}/resume", {}, address)
     else:
         stores = running_stores(state)
-        orders, was_stopped = resume_tenant(stores.ledger, stores.orders, TenantPath(tenant), principal=AT_THE_TERMINAL)
-        view = stop_view(TenantPath(tenant), orders, changed=was_stopped)
+        tenant_policies, was_stopped = resume_tenant(stores.ledger, stores.tenant_policies, TenantPath(tenant), principal=AT_THE_TERMINAL)
+        view = stop_view(TenantPath(tenant), tenant_policies, changed=was_stopped)
     words = f"work of {tenant} starts again" if view.changed else f"{tenant} was not stopped by a command"
     if view.stop != Stop.NONE.value:
         words += f"; the federation file still has `stop: {view.stop}` for it"
@@ -72,8 +72,8 @@ def _stop(tenant: str, stop: Stop, reason: str, address: str | None, state: Path
     if is_elsewhere(address):
         return _notify(f"/v1/tenants/{quote(tenant)}/{stop.value}", {"reason": reason}, address)
     stores = running_stores(state)
-    orders = stop_tenant(stores.ledger, stores.orders, TenantPath(tenant), stop, reason=reason, principal=AT_THE_TERMINAL)
-    return stop_view(TenantPath(tenant), orders)
+    tenant_policies = stop_tenant(stores.ledger, stores.tenant_policies, TenantPath(tenant), stop, reason=reason, principal=AT_THE_TERMINAL)
+    return stop_view(TenantPath(tenant), tenant_policies)
 
 
 def _notify(path: str, body: dict[str, str], address: str | None) -> StopView:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from federation.quota.policies import OnQuotaReduction, StandingOrders
+from federation.quota.policies import OnQuotaReduction, TenantPolicies
 from federation.routing.domains import crowded
 from federation.snapshot import FederationSnapshot
 from federation.tenants import SEPARATOR, FlavorResource, Quota, TenantTree
@@ -45,7 +45,7 @@ class Changes:
     stopped: frozenset[str] = frozenset()  #: Entries of `over` whose work is stopped; the others keep running.
 
 
-def changes(snapshot: FederationSnapshot, known: StandingOrders, tree: TenantTree, asked: StandingOrders) -> Changes:
+def changes(snapshot: FederationSnapshot, known: TenantPolicies, tree: TenantTree, asked: TenantPolicies) -> Changes:
     """Return the differences between the running federation and a file.
 
     Args:
@@ -85,7 +85,7 @@ def refuse_crowding(snapshot: FederationSnapshot, tree: TenantTree) -> None:
             )
 
 
-def _is_stopped(row: str, snapshot: FederationSnapshot, tree: TenantTree, asked: StandingOrders) -> bool:
+def _is_stopped(row: str, snapshot: FederationSnapshot, tree: TenantTree, asked: TenantPolicies) -> bool:
     """Return whether a holder of the excess is evicted when its quota is reduced. Each holder's own `on_quota_reduction` decides."""
     node, flavor, resource = row.split(SEPARATOR)
     holders = {lease.tenant for lease in snapshot.leases if lease.flavor == flavor and resource in lease.amounts}
@@ -137,7 +137,7 @@ def _limit_words(quota: Quota, limit: str, key: FlavorResource) -> str:
     return NO_LIMIT if units is None else format_units(key[1], units)
 
 
-def _settings(known: StandingOrders, asked: StandingOrders) -> Iterator[Difference]:
+def _settings(known: TenantPolicies, asked: TenantPolicies) -> Iterator[Difference]:
     yield from _apart(None, format_rules(known.rules), format_rules(asked.rules))
     before = _usual_flavors(known)
     usual = before, _usual_flavors(asked, before)
@@ -145,23 +145,25 @@ def _settings(known: StandingOrders, asked: StandingOrders) -> Iterator[Differen
         yield from _apart(None, [("flavors", ", ".join(usual[0]))], [("flavors", ", ".join(usual[1]))])
     for name in sorted(asked.settings.keys() | asked.weights.keys()):  # Removed tenants are listed without their settings.
         path = TenantPath(name)
-        weights = [[("weight", str(orders.weights.get(name, Fraction(1))))] for orders in (known, asked)]
+        weights = [[("weight", str(tenant_policies.weights.get(name, Fraction(1))))] for tenant_policies in (known, asked)]
         yield from _apart(path, *weights)
-        orders = (_flavor_order(orders, name, order) for orders, order in zip((known, asked), usual, strict=True))
-        yield from _apart(path, *([("scheduling.flavor_order", order)] for order in orders))
+        tenant_policies = (
+            _flavor_order(tenant_policies, name, order) for tenant_policies, order in zip((known, asked), usual, strict=True)
+        )
+        yield from _apart(path, *([("scheduling.flavor_order", order)] for order in tenant_policies))
         yield from _apart(path, format_settings(known.settings.get(name, UNSAID)), format_settings(asked.settings.get(name, UNSAID)))
 
 
-def _usual_flavors(orders: StandingOrders, before: tuple[str, ...] = ()) -> tuple[str, ...]:
+def _usual_flavors(tenant_policies: TenantPolicies, before: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Return the flavor order that most tenants use, so that it is listed once for all of them. A tie keeps the order in use before.
     Empty if there are no tenants.
     """
-    tried = Counter(own.flavors for own in orders.settings.values() if own.flavors)
+    tried = Counter(own.flavors for own in tenant_policies.settings.values() if own.flavors)
     return max(tried, key=lambda order: (tried[order], order == before), default=())
 
 
-def _flavor_order(orders: StandingOrders, name: str, usual: tuple[str, ...]) -> str:
-    own = orders.settings.get(name, UNSAID).flavors
+def _flavor_order(tenant_policies: TenantPolicies, name: str, usual: tuple[str, ...]) -> str:
+    own = tenant_policies.settings.get(name, UNSAID).flavors
     return ", ".join(own) if own and own != usual else NOT_SET
 
 

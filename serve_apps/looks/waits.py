@@ -16,7 +16,7 @@ from federation.estimates import CostRules
 from federation.explaining.outlook import SAID_IN_PART, Outlooks
 from federation.quota.explain import Change, Lever
 from federation.snapshot import FederationSnapshot
-from federation.tenant_orders import OrdersInForce
+from federation.tenant_policies import PoliciesInForce
 from mesh.ids import MeshId, RunId, StageId
 from mesh.reasons import Reason
 from mesh.resources import format_units
@@ -86,10 +86,10 @@ def queues_of(snapshot: FederationSnapshot, queue: StageQueue) -> Queues:
 
 
 def waits_in(
-    snapshot: FederationSnapshot, orders: OrdersInForce, queues: Mapping[MeshId, Sequence[QueuedStage]], rules: CostRules
+    snapshot: FederationSnapshot, tenant_policies: PoliciesInForce, queues: Mapping[MeshId, Sequence[QueuedStage]], rules: CostRules
 ) -> Waits:
     """Return why each stage of the queues waits."""
-    outlooks = Outlooks(snapshot, orders, queues, rules, ages={})  # Ages serve only start estimates, which are not needed here.
+    outlooks = Outlooks(snapshot, tenant_policies, queues, rules, ages={})  # Ages serve only start estimates, which are not needed here.
     stages: dict[str, Wait] = {}
     by_run: dict[RunId, list[StageId]] = {}
     for one in (one for queued in queues.values() for one in queued):

@@ -17,10 +17,10 @@ import structlog
 
 from federation.api_keys import ApiKey
 from federation.standing import Drain
-from federation.store.orders_given import OrdersGiven
+from federation.store.change_counter import ChangeCounter
 from federation.store.redis_key_ring import RedisKeyRing
 from federation.store.redis_scripts import redis_answers
-from federation.tenant_orders import OrdersInForce
+from federation.tenant_policies import PoliciesInForce
 from federation.tenants import TenantTree
 from mesh.ids import MeshId
 from serve_apps.one_machine.stack_folder import StackFolder
@@ -67,7 +67,7 @@ def keep_ledger(folder: StackFolder, uid: str) -> None:
 def _written(stores: Stores) -> _Written:
     with redis_answers("look at the ledger"):
         uid, version = cast("list[bytes | None]", stores.client.hmget(stores.keys.meta, ["uid", "version"]))
-        given = OrdersGiven(stores.client, stores.keys).count()
+        given = ChangeCounter(stores.client, stores.keys).count()
     return _Written(uid=uid.decode() if uid is not None else None, version=int(version or 0), given=given)
 
 
@@ -84,7 +84,7 @@ class LedgerKeeper:
         self._known = _Written(uid=uid, version=0, given=0)
         self._owes = False  #: Whether a restoration was interrupted.
         self._tree: TenantTree | None = None
-        self._orders = OrdersInForce()
+        self._tenant_policies = PoliciesInForce()
         self._drains: dict[MeshId, Drain] = {}
         self._keys: dict[str, ApiKey] = {}  #: Guarded keys, restored whatever happens.
         self._revoked: dict[str, ApiKey] = {}
@@ -119,7 +119,7 @@ class LedgerKeeper:
     def _note(self, written: _Written) -> None:
         """Record the state, completely or not at all: the server may lose everything between two reads."""
         ring, known = self._ring(), self._known
-        orders, drains = self._stores.orders.in_force(), self._drained()
+        tenant_policies, drains = self._stores.tenant_policies.in_force(), self._drained()
         keys = {key: ring.find(key) or kept for key, kept in self._keys.items()}
         revoked = self._revoked if self._tree is not None and written.given == known.given else self._revoked_of(ring)
         if self._tree is None or written.version != known.version:
@@ -128,7 +128,7 @@ class LedgerKeeper:
             version, tree = written.version, self._tree
         seen = _Written(uid=self._uid, version=version, given=written.given)
         if _written(self._stores) == seen and not seen.is_older_than(known):
-            self._known, self._tree, self._orders, self._drains = seen, tree, orders, drains
+            self._known, self._tree, self._tenant_policies, self._drains = seen, tree, tenant_policies, drains
             self._keys, self._revoked = keys, revoked
 
     def _revoked_of(self, ring: RedisKeyRing) -> dict[str, ApiKey]:
@@ -145,17 +145,17 @@ class LedgerKeeper:
             if not ring.add(key) and key.revoked:  # An older copy may have the key from before it was revoked.
                 ring.revoke(key.key)
         with redis_answers("count orders"):
-            OrdersGiven(self._stores.client, self._stores.keys).raise_to(self._known.given)
+            ChangeCounter(self._stores.client, self._stores.keys).raise_to(self._known.given)
         self._stores.ledger.configure(tree)
         self._known, self._owes = _written(self._stores), False
 
     def _order_again(self) -> None:
-        orders, registry = self._stores.orders, self._stores.registry
-        orders.publish(self._orders.filed)
-        for tenant in orders.in_force().stops.keys() - self._orders.stops.keys():
-            orders.release(tenant)
-        for tenant, stopped in self._orders.stops.items():
-            orders.stop(tenant, stopped)
+        tenant_policies, registry = self._stores.tenant_policies, self._stores.registry
+        tenant_policies.publish(self._tenant_policies.filed)
+        for tenant in tenant_policies.in_force().stops.keys() - self._tenant_policies.stops.keys():
+            tenant_policies.release(tenant)
+        for tenant, stopped in self._tenant_policies.stops.items():
+            tenant_policies.stop(tenant, stopped)
         for mesh in self._drained().keys() - self._drains.keys():
             registry.undrain(mesh)
         for mesh, drain in self._drains.items():

@@ -31,7 +31,7 @@ from federation.config.sections.meshes import MeshLink
 from federation.durability import Durability
 from federation.errors import SchemaMismatch, StoreUnavailable
 from federation.leases import LeaseTerms
-from federation.quota.from_config import standing_orders_of
+from federation.quota.from_config import tenant_policies_of
 from federation.store.embedded import EmbeddedRedis
 from federation.store.redis_key_ring import RedisKeyRing
 from federation.store.redis_safety import check_server
@@ -182,11 +182,11 @@ class Stack:
         tenants = tenants_of(self._config)
         stores.ledger.configure(TenantTree(tenants))
         keep_ledger(self._folder, self._ledger)
-        stores.orders.publish(standing_orders_of(self._config))
+        stores.tenant_policies.publish(tenant_policies_of(self._config))
         self._keeper = LedgerKeeper(stores, self._ledger)
         self._keeper.look()
         self._say(f"ledger: {counted(len(tenants), 'tenant')}, {counted(len(self._config.flavors), 'flavor')}")
-        for words in left_standing(stores.registry.standings(), stores.orders.in_force()):
+        for words in left_standing(stores.registry.standings(), stores.tenant_policies.in_force()):
             self._say(words)
         return stores
 

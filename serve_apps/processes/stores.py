@@ -19,7 +19,7 @@ from federation.store.redis_blobs import RedisBlobs
 from federation.store.redis_client import connect
 from federation.store.redis_durability import RedisDurability
 from federation.store.redis_ledger import RedisLedger
-from federation.store.redis_orders import RedisTenantOrders
+from federation.store.redis_policies import RedisTenantPolicies
 from federation.store.redis_queue import ChildStageQueue, RedisStageQueue
 from federation.store.redis_registry import RedisRegistry
 from federation.store.redis_safety import check_schema
@@ -43,7 +43,7 @@ class Stores:
     keys: Keys
     ledger: RedisLedger
     registry: RedisRegistry
-    orders: RedisTenantOrders
+    tenant_policies: RedisTenantPolicies
     queue: RedisStageQueue
     blobs: RedisBlobs
     runs: RedisRunStore
@@ -133,7 +133,7 @@ def open_stores(
             client, keys, terms=terms, uid=ledger, founding=founding, receipts=receipts, copy_wait_ms=COPY_MS_MAX if replicated else 0
         ),
         registry=RedisRegistry(client, keys),
-        orders=RedisTenantOrders(client, keys),
+        tenant_policies=RedisTenantPolicies(client, keys),
         queue=RedisStageQueue(client, keys),
         blobs=RedisBlobs(client, keys),
         runs=RedisRunStore(client, keys, limits),

@@ -20,7 +20,7 @@ from federation.receipts import ReceiptKeys
 from federation.registry import MeshRegistry
 from federation.roster import NO_ROSTER, Roster
 from federation.snapshot import FederationSnapshot
-from federation.tenant_orders import TenantOrders
+from federation.tenant_policies import TenantPolicyStore
 from mesh.clock import Clock
 from serve_apps.looks.shared_look import SharedLook
 from serve_apps.looks.snapshots import snapshot_now
@@ -36,7 +36,7 @@ class Dependencies:
     runs: RunStore
     ledger: LeaseLedger
     registry: MeshRegistry
-    orders: TenantOrders
+    tenant_policies: TenantPolicyStore
     queue: StageQueue
     blobs: BlobStore
     feed: EventFeed
@@ -71,7 +71,7 @@ class Dependencies:
 
     def _look_at_waits(self) -> Waits:
         snapshot = snapshot_now(self.shown, self.registry, self.roster)
-        return waits_in(snapshot, self.orders.in_force(), queues_of(snapshot, self.queue), self.costs)
+        return waits_in(snapshot, self.tenant_policies.in_force(), queues_of(snapshot, self.queue), self.costs)
 
     def _epoch(self) -> int:
         return self.ledger.epoch()

@@ -89,7 +89,9 @@ class CoordinatorLoop:
         clock = SystemClock()
         telemetry = Telemetry(otlp_endpoint=self._settings.otlp_endpoint, traces_file=self._settings.traces_file)
         election = CoordinatorElection(stores.client, stores.keys, f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}")
-        planner = PlannerLoop(stores.ledger, f"{socket.gethostname()}:{os.getpid()}", election_ms=ELECTION_MS, orders=stores.orders)
+        planner = PlannerLoop(
+            stores.ledger, f"{socket.gethostname()}:{os.getpid()}", election_ms=ELECTION_MS, tenant_policies=stores.tenant_policies
+        )
         coordinator: Coordinator | None = None
         due_ms = 0
         while not self._stop.is_set():
@@ -104,7 +106,7 @@ class CoordinatorLoop:
                         queue=stores.queue,
                         ledger=stores.ledger,
                         registry=stores.registry,
-                        orders=stores.orders,
+                        tenant_policies=stores.tenant_policies,
                         blobs=stores.blobs,
                         clock=clock,
                         on_end=telemetry.trace_run,
@@ -159,7 +161,7 @@ def gateway_app(settings: RootSettings) -> FastAPI:
             runs=stores.runs,
             ledger=stores.ledger,
             registry=stores.registry,
-            orders=stores.orders,
+            tenant_policies=stores.tenant_policies,
             queue=stores.queue,
             blobs=stores.blobs,
             feed=RedisEventFeed(feed_client, stores.keys),

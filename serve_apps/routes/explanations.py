@@ -84,20 +84,20 @@ async def show_plan(request: Request, ports: Ports, principal: Asking) -> PlanVi
 def suspend(tenant: TenantPathParameter, ports: Ports, principal: Asking, body: StopRequest | None = None) -> StopView:
     """Start no new work of the tenant and the tenants below it until `resume`. Running work continues."""
     reason = body.reason if body is not None else ""
-    orders = stop_tenant(ports.ledger, ports.orders, TenantPath(tenant), Stop.HOLD, reason=reason, principal=principal)
-    return stop_view(TenantPath(tenant), orders)
+    tenant_policies = stop_tenant(ports.ledger, ports.tenant_policies, TenantPath(tenant), Stop.HOLD, reason=reason, principal=principal)
+    return stop_view(TenantPath(tenant), tenant_policies)
 
 
 @router.post("/tenants/{tenant:path}/drain", responses=refused(403))
 def drain_tenant(tenant: TenantPathParameter, ports: Ports, principal: Asking, body: StopRequest | None = None) -> StopView:
     """Start no new work, as with `suspend`, and preempt running work. Preempted work runs again after `resume`."""
     reason = body.reason if body is not None else ""
-    orders = stop_tenant(ports.ledger, ports.orders, TenantPath(tenant), Stop.DRAIN, reason=reason, principal=principal)
-    return stop_view(TenantPath(tenant), orders)
+    tenant_policies = stop_tenant(ports.ledger, ports.tenant_policies, TenantPath(tenant), Stop.DRAIN, reason=reason, principal=principal)
+    return stop_view(TenantPath(tenant), tenant_policies)
 
 
 @router.post("/tenants/{tenant:path}/resume", responses=refused(403))
 def resume(tenant: TenantPathParameter, ports: Ports, principal: Asking) -> StopView:
     """Let the tenant's work start again. Does nothing if no command stopped the tenant; a `stop` in the file stays in force."""
-    orders, was_stopped = resume_tenant(ports.ledger, ports.orders, TenantPath(tenant), principal=principal)
-    return stop_view(TenantPath(tenant), orders, changed=was_stopped)
+    tenant_policies, was_stopped = resume_tenant(ports.ledger, ports.tenant_policies, TenantPath(tenant), principal=principal)
+    return stop_view(TenantPath(tenant), tenant_policies, changed=was_stopped)

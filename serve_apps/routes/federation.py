@@ -26,7 +26,7 @@ router = APIRouter(prefix="/v1", tags=["federation"], dependencies=[Depends(look
 @router.get("/tenants")
 def list_tenants(ports: Ports, principal: Asking) -> TenantsView:
     """List tenants with their quota: nominal, used, borrowed, available."""
-    return tenants_view(ports.shown(), partial(reaches, principal), ports.orders.in_force())
+    return tenants_view(ports.shown(), partial(reaches, principal), ports.tenant_policies.in_force())
 
 
 @router.get("/meshes")

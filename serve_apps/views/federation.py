@@ -10,12 +10,12 @@ from typing import Any
 
 from federation.dispatch import StageAges
 from federation.planning.planner_inputs import granted_ms
-from federation.quota.policies import QueueSettings, StandingOrders, Stop
+from federation.quota.policies import QueueSettings, Stop, TenantPolicies
 from federation.roster import NO_ROSTER, Roster, differences
 from federation.routing.domains import crowded
 from federation.routing.openness import may_use, words_of_crowd
 from federation.snapshot import AbsentMesh, FederationSnapshot, MeshRecord, MeshView, PoolRecord
-from federation.tenant_orders import OrdersInForce
+from federation.tenant_policies import PoliciesInForce
 from federation.tenants import FlavorResource
 from mesh.ids import MeshId, TenantPath
 from mesh.resources import format_units, from_units
@@ -27,7 +27,7 @@ from serve_apps.schemas.tenants import QuotaView, TenantsView, TenantView, Windo
 
 Within = Callable[[TenantPath], bool]
 
-NO_ORDERS = OrdersInForce()
+NO_ORDERS = PoliciesInForce()
 
 
 def quantity(resource: str, units: int) -> Quantity:
@@ -36,10 +36,10 @@ def quantity(resource: str, units: int) -> Quantity:
     return Quantity(units=units, amount=from_units(resource, units), text=f"-{text}" if units < 0 else text)
 
 
-def tenants_view(snapshot: FederationSnapshot, within: Within, orders: OrdersInForce = NO_ORDERS) -> TenantsView:
+def tenants_view(snapshot: FederationSnapshot, within: Within, tenant_policies: PoliciesInForce = NO_ORDERS) -> TenantsView:
     """Return the tenants within reach, each after its parent."""
     keys = sorted(snapshot.tree.flavor_resources())
-    merged = orders.merged()
+    merged = tenant_policies.merged()
     return TenantsView(
         at_ms=snapshot.at_ms,
         tenants=[
@@ -49,7 +49,7 @@ def tenants_view(snapshot: FederationSnapshot, within: Within, orders: OrdersInF
                 quotas=[_quota_view(snapshot, path, key) for key in keys if _is_shown(snapshot, path, key)],
                 pickled_code=tenant.pickled_code,
                 functions=list(tenant.functions),
-                **_orders_of(path, merged, orders),
+                **_policies_of(path, merged, tenant_policies),
             )
             for path, tenant in sorted(snapshot.tree.tenants.items(), key=lambda item: item[0].split("/"))
             if within(path)
@@ -57,8 +57,8 @@ def tenants_view(snapshot: FederationSnapshot, within: Within, orders: OrdersInF
     )
 
 
-def _orders_of(path: TenantPath, merged: StandingOrders, orders: OrdersInForce) -> dict[str, Any]:
-    own, stopped = merged.settings.get(path, QueueSettings()), orders.stops.get(path)
+def _policies_of(path: TenantPath, merged: TenantPolicies, tenant_policies: PoliciesInForce) -> dict[str, Any]:
+    own, stopped = merged.settings.get(path, QueueSettings()), tenant_policies.stops.get(path)
     return {
         "stop": own.stop.value,
         "stop_reason": stopped.reason if stopped is not None else "",
@@ -72,9 +72,9 @@ def _orders_of(path: TenantPath, merged: StandingOrders, orders: OrdersInForce) 
     }
 
 
-def stop_view(tenant: TenantPath, orders: OrdersInForce, *, changed: bool = True) -> StopView:
+def stop_view(tenant: TenantPath, tenant_policies: PoliciesInForce, *, changed: bool = True) -> StopView:
     """Return whether the tenant's work may start."""
-    settings, stopped = orders.merged().settings.get(tenant), orders.stops.get(tenant)
+    settings, stopped = tenant_policies.merged().settings.get(tenant), tenant_policies.stops.get(tenant)
     return StopView(
         tenant=tenant,
         stop=settings.stop.value if settings is not None else Stop.NONE.value,

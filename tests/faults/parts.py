@@ -31,10 +31,10 @@ from federation.child.child_mesh import ChildMesh
 from federation.errors import StoreUnavailable
 from federation.leases import LeaseTerms, TargetUpdate
 from federation.planning.planner_loop import PlannerLoop
-from federation.quota.policies import OnQuotaReduction, QueueSettings, Rules, StandingOrders
+from federation.quota.policies import OnQuotaReduction, QueueSettings, Rules, TenantPolicies
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.keys import Keys
-from federation.store.memory_orders import MemoryTenantOrders
+from federation.store.memory_policies import MemoryTenantPolicies
 from federation.store.redis_blobs import RedisBlobs
 from federation.store.redis_client import connect
 from federation.store.redis_ledger import RedisLedger
@@ -62,7 +62,7 @@ TERMS = LeaseTerms(ttl_ms=3_000, grace_ms=1_000, max_step_ms=500)
 HEARTBEAT_MS, TICK_S, ANSWER_MS = 300, 0.1, 500
 ELECTION_MS = 1_000
 #: Nobody waits for a minute before he gives way; a tenant whose quota is cut gives way at once.
-ORDERS = StandingOrders(rules=Rules(min_run_ms=0), settings={"lab": QueueSettings(on_quota_reduction=OnQuotaReduction.EVICT)})
+ORDERS = TenantPolicies(rules=Rules(min_run_ms=0), settings={"lab": QueueSettings(on_quota_reduction=OnQuotaReduction.EVICT)})
 FLAVOR = FlavorName("standard")
 UID = "bed"
 KILL_AFTER_S = 0.7
@@ -154,9 +154,9 @@ def child(order: dict[str, Any]) -> None:
 
 def root(url: str, name: str, ttl_ms: int = TERMS.ttl_ms) -> None:
     """Sweeps, and plans when it has the seat; goes on whatever the server answers."""
-    ledger, orders = ledger_of(url, ttl_ms=ttl_ms), MemoryTenantOrders()
-    orders.publish(ORDERS)
-    seat = PlannerLoop(ledger, name, election_ms=ELECTION_MS, orders=orders)
+    ledger, tenant_policies = ledger_of(url, ttl_ms=ttl_ms), MemoryTenantPolicies()
+    tenant_policies.publish(ORDERS)
+    seat = PlannerLoop(ledger, name, election_ms=ELECTION_MS, tenant_policies=tenant_policies)
     while True:
         try:
             ledger.sweep()

@@ -96,10 +96,10 @@ class Story:
         stage = StageId(f"{run}.{self.stages}")
         spec = StageSpec(stage=stage, run=RunId(run), tenant=self.tenant, tasks=tasks, slot=ONE_CPU, width=2)
         blobs = {sha256: data for sha256, data in self.code.items() if sha256 in spec.blobs()}
-        orders = [self.actor.start.remote(encode(spec), blobs, inputs or {}, group, held)]
+        tenant_policies = [self.actor.start.remote(encode(spec), blobs, inputs or {}, group, held)]
         if cancelled:
-            orders.append(self.actor.cancel.remote(stage, 0.0))
-        ray.get(orders)
+            tenant_policies.append(self.actor.cancel.remote(stage, 0.0))
+        ray.get(tenant_policies)
         return stage
 
     def until(self, stage: StageId, wanted: Callable[[StageMessage], bool]) -> StageMessage:

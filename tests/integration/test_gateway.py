@@ -32,7 +32,7 @@ from federation.store.redis_durability import RedisDurability
 from federation.store.redis_fixtures import running_redis
 from federation.store.redis_key_ring import RedisKeyRing
 from federation.store.redis_ledger import RedisLedger
-from federation.store.redis_orders import RedisTenantOrders
+from federation.store.redis_policies import RedisTenantPolicies
 from federation.store.redis_queue import RedisStageQueue
 from federation.store.redis_registry import RedisRegistry
 from federation.tenants import TenantTree
@@ -125,7 +125,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Root]:
                 runs=runs,
                 ledger=ledger,
                 registry=RedisRegistry(client, keys),
-                orders=RedisTenantOrders(client, keys),
+                tenant_policies=RedisTenantPolicies(client, keys),
                 queue=RedisStageQueue(client, keys),
                 blobs=blobs,
                 feed=WatchedFeed(waiting, keys),

@@ -17,7 +17,7 @@ from federation.snapshot import MeshRecord, PoolRecord
 from federation.standing import Drain
 from federation.steadiness import WATCH_GAP_MS, SteadinessRules
 from federation.store.memory import MemoryStore
-from federation.store.memory_orders import MemoryTenantOrders
+from federation.store.memory_policies import MemoryTenantPolicies
 from federation.store.memory_registry import MemoryRegistry
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.clock import ManualClock
@@ -64,7 +64,7 @@ class Federation(RuleBasedStateMachine):
             queue=self.store,
             ledger=self.store,
             registry=self.registry,
-            orders=MemoryTenantOrders(),
+            orders=MemoryTenantPolicies(),
             blobs=self.store,
             clock=self.clock,
             on_end=lambda _: None,

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from federation.manual_mesh import ManualMesh
 from federation.planning.planner_loop import PlannerLoop
-from federation.quota.policies import Rules, StandingOrders
+from federation.quota.policies import Rules, TenantPolicies
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
-from federation.store.memory_orders import MemoryTenantOrders
+from federation.store.memory_policies import MemoryTenantPolicies
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.clock import ManualClock
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
@@ -31,8 +31,8 @@ class Hours:
         self.store = MemoryStore(clock=self.clock, ttl_ms=LONG_MS, grace_ms=LONG_MS)
         own = Tenant(path=ACME, parent=None, quotas={(RED, "gpu"): Quota(nominal=slots * GPU["gpu"])})
         self.store.configure(TenantTree([own, *(Tenant(path=path, parent=ACME) for path in (HOG, CALM))]))
-        orders = MemoryTenantOrders()
-        orders.publish(StandingOrders(rules=rules))
+        orders = MemoryTenantPolicies()
+        orders.publish(TenantPolicies(rules=rules))
         self.seat = PlannerLoop(self.store, "planner", election_ms=LONG_MS, orders=orders)
         pool = PoolRecord(pool=PoolName("p"), flavor=RED, capacity=GPU.times(slots))
         self.mesh = ManualMesh(self.store, MeshRecord(mesh=MeshId("east"), labels={}, pools=(pool,), cluster="c"))

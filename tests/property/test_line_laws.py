@@ -11,11 +11,11 @@ from federation.dispatch import QueuedStage
 from federation.estimates import CostRules, Pace
 from federation.explaining.outlook import Outlooks
 from federation.manual_mesh import ManualMesh
-from federation.quota.policies import QueueSettings, StandingOrders
+from federation.quota.policies import QueueSettings, TenantPolicies
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.standing import Standing
 from federation.store.memory import MemoryStore
-from federation.tenant_orders import OrdersInForce
+from federation.tenant_policies import PoliciesInForce
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.admission import StageAdmission, WorkloadState
 from mesh.admission_decisions import AcquireLease
@@ -84,7 +84,7 @@ def test_those_behind_the_first_are_the_same_to_the_root_and_to_the_mesh(cpus, q
         )
         for one in waiting
     )
-    orders = OrdersInForce(filed=StandingOrders(settings={LAB: QueueSettings(is_strict=True)}))
+    orders = PoliciesInForce(filed=TenantPolicies(settings={LAB: QueueSettings(is_strict=True)}))
     about = Outlooks(snapshot, orders, {EAST: queue}, CostRules(), {})
     response = {stage.stage: about.of(stage.stage) for stage in queue}
     behind = {one.offer.workload for one in waiting if one.response is not None and one.response[0] is Reason.BEHIND_HEAD}

@@ -17,7 +17,7 @@ from dag.store.memory import MemoryRunStore
 from federation.child.child_mesh import ChildMesh
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
-from federation.store.memory_orders import MemoryTenantOrders
+from federation.store.memory_policies import MemoryTenantPolicies
 from federation.store.memory_registry import MemoryRegistry
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.clock import ManualClock
@@ -45,7 +45,7 @@ class World:
             queue=self.store,
             ledger=self.store,
             registry=MemoryRegistry(),
-            orders=MemoryTenantOrders(),
+            orders=MemoryTenantPolicies(),
             blobs=self.store,
             clock=self.clock,
             on_end=lambda _record: None,

@@ -78,10 +78,10 @@ class Federation:
         forest: QuotaForest,
         demands: list[PlannerDemand],
         rules: Rules = MESH,
-        orders: Mapping[str, QueueSettings] = MappingProxyType({}),
+        tenant_policies: Mapping[str, QueueSettings] = MappingProxyType({}),
     ) -> None:
         self.forest = forest
-        self.rules, self.settings = rules, orders
+        self.rules, self.settings = rules, tenant_policies
         self.demands = {(demand.mesh, demand.tenant): demand for demand in demands}
         self.held: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
         self.tokens: dict[tuple[str, str], int] = {}
@@ -217,8 +217,8 @@ def test_rounds_come_to_rest_where_urgent_borrowers_take_from_others(
     world: tuple[QuotaForest, list[PlannerDemand]], policies: list[Policies]
 ):
     forest, _ = world
-    orders = {forest.names[node]: QueueSettings(policies=own) for node, own in zip(forest.queues, policies, strict=False)}
-    federation = Federation(*world, Rules(fair_sharing=False), orders)
+    tenant_policies = {forest.names[node]: QueueSettings(policies=own) for node, own in zip(forest.queues, policies, strict=False)}
+    federation = Federation(*world, Rules(fair_sharing=False), tenant_policies)
     for _ in range(ROUNDS_MAX):
         answer = federation.round()
         if not answer.lowered and not answer.raised:

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from federation.manual_mesh import ManualMesh
 from federation.planning.planner_loop import PlannerLoop
-from federation.quota.policies import Rules, StandingOrders
+from federation.quota.policies import Rules, TenantPolicies
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
-from federation.store.memory_orders import MemoryTenantOrders
+from federation.store.memory_policies import MemoryTenantPolicies
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.clock import ManualClock
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
@@ -66,9 +66,9 @@ class World:
     def __init__(self, tree: TenantTree, room: int) -> None:
         self.store = MemoryStore(clock=ManualClock(LONG_MS), ttl_ms=LONG_MS, grace_ms=LONG_MS)
         self.store.configure(tree)
-        orders = MemoryTenantOrders()
-        orders.publish(StandingOrders(rules=Rules(min_run_ms=0)))
-        self.election = PlannerLoop(self.store, "planner", election_ms=LONG_MS, orders=orders)
+        tenant_policies = MemoryTenantPolicies()
+        tenant_policies.publish(TenantPolicies(rules=Rules(min_run_ms=0)))
+        self.election = PlannerLoop(self.store, "planner", election_ms=LONG_MS, tenant_policies=tenant_policies)
         self.hands = {name: ManualMesh(self.store, record(name, room)) for name in MESHES}
 
     def step(self, verb: str, *about) -> None:

@@ -290,7 +290,7 @@ def world(chance: random.Random) -> dict[str, object]:
         for mesh, team, flavor in places
         if chance.random() < 0.5
     ]
-    orders = {
+    tenant_policies = {
         team: QueueSettings(
             stop=chance.choice((Stop.NONE, Stop.NONE, Stop.DRAIN)),
             on_quota_reduction=chance.choice(list(OnQuotaReduction)),
@@ -312,7 +312,7 @@ def world(chance: random.Random) -> dict[str, object]:
         weighs_lost_work=chance.random() < 0.7,
         min_run_ms=chance.choice((0, 1_000)),
     )
-    return {"forest": QuotaForest(nodes), "holdings": holdings, "demands": demands, "rules": rules, "settings": orders}
+    return {"forest": QuotaForest(nodes), "holdings": holdings, "demands": demands, "rules": rules, "settings": tenant_policies}
 
 
 def said(answer: Plan) -> list[list[str]]:

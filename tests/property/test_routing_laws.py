@@ -166,7 +166,7 @@ FLAVOR_WORTH_MS = 1_000
 searches = st.builds(
     Fungibility, on_borrow=st.sampled_from(TryOn), on_preempt=st.sampled_from(TryOn), preference=st.sampled_from(Preference)
 )
-orders = st.builds(
+tenant_policies = st.builds(
     lambda flavors, search, reclaim: QueueSettings(
         groups=(ResourceGroup(resources=("cpu", "gpu"), flavors=tuple(flavors)),), fungibility=search, policies=Policies(reclaim=reclaim)
     ),
@@ -199,7 +199,7 @@ def choices(draw):
     ]
     near = draw(st.dictionaries(st.sampled_from(NAMES), st.sampled_from([2**20 * 3 // 2, 2**20, 2**19, 2**22]), max_size=2))
     demand = RoutingRequest(tenant=draw(st.sampled_from(TENANTS)), slot=ResourceSet({"cpu": 10_000}), near=near)
-    return demand, replace(snapshot, meshes=tuple(meshes)), draw(orders)
+    return demand, replace(snapshot, meshes=tuple(meshes)), draw(tenant_policies)
 
 
 def needs_borrowing(demand: RoutingRequest, flavor: FlavorName, snapshot: FederationSnapshot) -> bool:
@@ -243,7 +243,7 @@ def test_a_flavor_costs_no_more_time_than_it_is_worth_but_for_those_who_give_way
         assert (answer.reason is Reason.FLAVOR_ORDER) == bool(answer.flavor_why)
 
 
-@given(demands, snapshots(), orders)
+@given(demands, snapshots(), tenant_policies)
 def test_with_one_flavor_the_search_changes_nothing(demand, snapshot, settings):
     meshes = tuple(
         replace(view, record=replace(view.record, pools=tuple(replace(pool, flavor=FLAVORS[0]) for pool in view.record.pools)))

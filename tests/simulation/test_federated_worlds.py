@@ -13,7 +13,7 @@ import pytest
 from dag.runs import RunRecord
 from dag.spec import digest, parse
 from dag.states import RunState
-from federation.quota.policies import Rules, StandingOrders
+from federation.quota.policies import Rules, TenantPolicies
 from federation.snapshot import FederationSnapshot, MeshRecord, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.admission_invariants import violations
@@ -49,7 +49,7 @@ def mesh(name: str, cpus: int = 2) -> MeshRecord:
 
 def world(seed: int, faults: Faults | None = None) -> World:
     made = World(seed, tree(), (mesh("east"), mesh("west")), faults or Faults())
-    made.orders.publish(StandingOrders(rules=Rules(min_run_ms=0)))
+    made.tenant_policies.publish(TenantPolicies(rules=Rules(min_run_ms=0)))
     return made
 
 
@@ -170,7 +170,7 @@ def test_owned_wants_are_met_within_twice_the_time_to_live_and_the_grace(seed: i
     shared = TenantPath("shared")
     teams = (Tenant(path=path, parent=shared, quotas={CPU: Quota(nominal=own * 10_000)}, functions=("*",)) for path, own in quotas.items())
     through = LongWork(seed, TenantTree((Tenant(path=shared, parent=None), *teams)), (mesh("east", 24), mesh("west", 24)), replace(faults))
-    through.orders.publish(StandingOrders(rules=Rules(min_run_ms=0)))
+    through.tenant_policies.publish(TenantPolicies(rules=Rules(min_run_ms=0)))
     for number in range(20):  # Each of them a stage of its own.
         submit(through, fan(f"borrows{number}", GUEST, 1, "west"))
     until_borrowed(through, 20 * 10_000)
@@ -187,7 +187,7 @@ def test_owned_wants_are_met_within_twice_the_time_to_live_and_the_grace(seed: i
 def test_nothing_is_taken_back_from_before_it_has_run_for_its_minimum_time(seed: int, faults: Faults) -> None:
     """However old the lease is: stage after stage has begun under it."""
     through = world(seed, replace(faults))
-    through.orders.publish(StandingOrders(rules=Rules(min_run_ms=MIN_RUN_MS)))
+    through.tenant_policies.publish(TenantPolicies(rules=Rules(min_run_ms=MIN_RUN_MS)))
     late = [submit(through, fan(f"borrows{number}", GUEST, 1)) for number in range(60)]
     began_ms = through.clock.now_ms
     until(through, lambda _: through.clock.now_ms > began_ms + 2 * MIN_RUN_MS)

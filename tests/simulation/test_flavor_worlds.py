@@ -10,7 +10,7 @@ import pytest
 from dag.runs import RunRecord
 from dag.spec import digest, parse
 from dag.states import RunState
-from federation.quota.policies import Fungibility, Policies, PreemptionMode, QueueSettings, ResourceGroup, Rules, StandingOrders, TryOn
+from federation.quota.policies import Fungibility, Policies, PreemptionMode, QueueSettings, ResourceGroup, Rules, TenantPolicies, TryOn
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import FlavorName, MeshId, PoolName, RunId, TenantPath
@@ -43,7 +43,7 @@ def world(seed: int, *, is_strict: bool = False, flavors: tuple[str, ...] = (SPO
     own = QueueSettings(
         groups=(group,), fungibility=Fungibility(**search), policies=Policies(reclaim=PreemptionMode.ANY), is_strict=is_strict, min_run_ms=0
     )
-    made.orders.publish(StandingOrders(rules=Rules(min_run_ms=0), settings={OWNER: own, GUEST: own}))
+    made.tenant_policies.publish(TenantPolicies(rules=Rules(min_run_ms=0), settings={OWNER: own, GUEST: own}))
     return made
 
 

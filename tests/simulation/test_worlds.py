@@ -10,7 +10,7 @@ import pytest
 from dag.runs import RunRecord
 from dag.spec import digest, parse
 from dag.states import NODE_ENDS, NodeState, RunState, StageState
-from federation.quota.policies import Policies, PreemptionMode, QueueSettings, Rules, StandingOrders
+from federation.quota.policies import Policies, PreemptionMode, QueueSettings, Rules, TenantPolicies
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.admission_invariants import violations
@@ -229,7 +229,7 @@ def preempted(world: World, run: RunId) -> int:
 
 def lets_urgent_work_pass(world: World, *, within: PreemptionMode = PreemptionMode.LOWER_PRIORITY, max_wait_ms: int | None = None) -> None:
     own = QueueSettings(policies=Policies(within_queue=within), max_wait_ms=max_wait_ms)
-    world.orders.publish(StandingOrders(rules=Rules(min_run_ms=0, reservation_timeout_ms=5_000), settings={TENANT: own}))
+    world.tenant_policies.publish(TenantPolicies(rules=Rules(min_run_ms=0, reservation_timeout_ms=5_000), settings={TENANT: own}))
 
 
 def step_until(world: World, run: RunId, state: StageState) -> None:

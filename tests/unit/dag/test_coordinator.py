@@ -18,14 +18,14 @@ from federation.dispatch import STAGE_MESSAGES, NotificationKind
 from federation.errors import StaleFence, StoreUnavailable
 from federation.estimates import Pace
 from federation.manual_mesh import ManualMesh
-from federation.quota.policies import OnMaxWait, Policies, PreemptionMode, QueueSettings, ResourceGroup, Rules, StandingOrders, TimeWindow
+from federation.quota.policies import OnMaxWait, Policies, PreemptionMode, QueueSettings, ResourceGroup, Rules, TenantPolicies, TimeWindow
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.standing import Drain
 from federation.steadiness import SteadinessRules
 from federation.store.memory import MemoryStore
-from federation.store.memory_orders import MemoryTenantOrders
+from federation.store.memory_policies import MemoryTenantPolicies
 from federation.store.memory_registry import MemoryRegistry
-from federation.tenant_orders import TenantStop
+from federation.tenant_policies import TenantStop
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.clock import ManualClock
 from mesh.messages import Failure, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageStarted
@@ -73,7 +73,7 @@ class Root:
     def __init__(self, *meshes):
         self.clock = ManualClock(1_000_000)
         self.registry = MemoryRegistry()
-        self.orders = MemoryTenantOrders()
+        self.tenant_policies = MemoryTenantPolicies()
         self.store = MemoryStore(clock=self.clock, ttl_ms=TTL_MS, grace_ms=GRACE_MS)
         quota = {("standard", "cpu"): Quota(nominal=100_000)}
         self.store.configure(TenantTree([Tenant(path="acme", parent=None, quotas=quota)]))
@@ -94,7 +94,7 @@ class Root:
             queue=self.flaky,
             ledger=self.flaky,
             registry=self.registry,
-            orders=self.orders,
+            tenant_policies=self.tenant_policies,
             blobs=self.flaky,
             clock=self.clock,
             on_end=self.ended.append,
@@ -940,7 +940,7 @@ def test_a_slow_stage_is_taken_back_by_a_tick_and_tried_again(root):
 
 
 def limited(root, **settings):
-    root.orders.publish(StandingOrders(settings={"acme": QueueSettings(**settings)}))
+    root.tenant_policies.publish(TenantPolicies(settings={"acme": QueueSettings(**settings)}))
 
 
 def reason_of(root, run="r"):
@@ -948,14 +948,14 @@ def reason_of(root, run="r"):
 
 
 def test_a_tenant_on_hold_starts_nothing_and_goes_on_when_it_is_released(root):
-    root.orders.stop("acme", TenantStop(reason="the budget"))
+    root.tenant_policies.stop("acme", TenantStop(reason="the budget"))
     root.submit(a="")
     root.coordinator.step(0)
     assert (root.waiting("east"), root.states(), reason_of(root)) == ([], {"a": "BLOCKED"}, Reason.TENANT_SUSPENDED)
     assert root.record().detail == "acme is on hold: nothing new starts (the budget)"
     root.coordinator.tick()
     assert root.waiting("east") == []
-    root.orders.release("acme")
+    root.tenant_policies.release("acme")
     root.coordinator.tick()
     assert root.waiting("east") == ["r.1"]
 
@@ -966,7 +966,7 @@ def test_a_hold_takes_back_what_was_sent_and_has_not_begun_and_leaves_what_runs(
     root.submit("waits", a="@west")
     root.coordinator.step(0)
     root.start("east")
-    root.orders.stop("acme", TenantStop())
+    root.tenant_policies.stop("acme", TenantStop())
     root.coordinator.step(0)
     root.coordinator.tick()
     assert (root.waiting("east"), root.waiting("west")) == ([], [])
@@ -974,13 +974,13 @@ def test_a_hold_takes_back_what_was_sent_and_has_not_begun_and_leaves_what_runs(
     moves = [(event.after, event.reason) for event in root.runs.events("waits") if event.kind == "stage"]
     assert moves[-1] == ("STOPPED", Reason.TENANT_SUSPENDED)
     assert root.record("waits").nodes["a"].losses == 0
-    root.orders.release("acme")
+    root.tenant_policies.release("acme")
     root.coordinator.tick()
     assert root.waiting("west") == ["waits.2"]
 
 
 def test_a_hold_is_kept_by_the_next_coordinator(root):
-    root.orders.stop("acme", TenantStop())
+    root.tenant_policies.stop("acme", TenantStop())
     root.coordinator = root.another()
     root.submit(a="")
     root.coordinator.step(0)
@@ -1087,7 +1087,7 @@ def test_a_limit_that_is_lifted_lets_go_at_the_next_tick(root):
 
 
 def ordered(root, rules=None, **settings):
-    root.orders.publish(StandingOrders(rules=rules or Rules(), settings={"acme": QueueSettings(**settings)}))
+    root.tenant_policies.publish(TenantPolicies(rules=rules or Rules(), settings={"acme": QueueSettings(**settings)}))
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from child_bed import pool
 
 from federation.child.child_mesh import ChildMesh
 from federation.planning.planner_loop import PlannerLoop
-from federation.quota.policies import QueueSettings, Rules, StandingOrders
+from federation.quota.policies import QueueSettings, Rules, TenantPolicies
 from federation.snapshot import MeshRecord
 from federation.store.memory import MemoryStore
-from federation.store.memory_orders import MemoryTenantOrders
+from federation.store.memory_policies import MemoryTenantPolicies
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.clock import ManualClock
 from mesh.resources import ResourceSet
@@ -70,11 +70,11 @@ class TwoChildren:
             for name, own in quotas.items()
         ]
         self.store.configure(TenantTree([Tenant(path="acme", parent=None), *teams]))
-        self.orders = MemoryTenantOrders()
+        self.tenant_policies = MemoryTenantPolicies()
         named: dict[str, QueueSettings] = {f"acme/{name}": known for name, known in dict(settings).items()}
-        self.orders.publish(StandingOrders(rules=rules, settings=named))
+        self.tenant_policies.publish(TenantPolicies(rules=rules, settings=named))
         self.min_run_ms = rules.min_run_ms
-        self._seat = PlannerLoop(self.store, "p", election_ms=5_000, orders=self.orders)
+        self._seat = PlannerLoop(self.store, "p", election_ms=5_000, tenant_policies=self.tenant_policies)
         self._plan_in_ms = 0
         self.east, self.west = Child(self, "east", cpus), Child(self, "west", cpus)
         self.go(2_500)

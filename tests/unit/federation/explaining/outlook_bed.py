@@ -8,10 +8,10 @@ from federation.explaining.foreseeing import BegunStage
 from federation.explaining.outlook import Outlooks
 from federation.explaining.pieces import Piece
 from federation.manual_mesh import ManualMesh
-from federation.quota.policies import Policies, PreemptionMode, QueueSettings, Rules, StandingOrders
+from federation.quota.policies import Policies, PreemptionMode, QueueSettings, Rules, TenantPolicies
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.standing import Standing
-from federation.tenant_orders import OrdersInForce
+from federation.tenant_policies import PoliciesInForce
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import FlavorName, MeshId, PoolName, RunId, StageId, TenantPath
 from mesh.reasons import Reason
@@ -24,8 +24,8 @@ CPU, GPU = ResourceSet.of({"cpu": 1}), ResourceSet.of({"gpu": 1})
 ONE = CPU["cpu"]
 RUN_MS = 4_000
 NO_AGES: dict[MeshId, StageAges] = {}
-ORDERS = OrdersInForce(filed=StandingOrders(rules=Rules(min_run_ms=0)))
-IN_ORDER = OrdersInForce(
+ORDERS = PoliciesInForce(filed=TenantPolicies(rules=Rules(min_run_ms=0)))
+IN_ORDER = PoliciesInForce(
     filed=replace(
         ORDERS.filed, settings={VISION: QueueSettings(is_strict=True, policies=Policies(within_queue=PreemptionMode.LOWER_PRIORITY))}
     )
@@ -68,11 +68,11 @@ def on_gpu(name, tenant, reason=Reason.QUOTA_EXHAUSTED):
     return replace(queued(name, tenant, reason=reason), slot={"gpu": ONE})
 
 
-def outlooks(store, orders=ORDERS, running=(), ages=NO_AGES, **queues):
+def outlooks(store, tenant_policies=ORDERS, running=(), ages=NO_AGES, **queues):
     snapshot = store.snapshot()
     paced = tuple(replace(view, standing=Standing(pace=Pace(run_ms=RUN_MS))) for view in snapshot.meshes)
     reported = {MeshId(mesh): tuple(stages) for mesh, stages in queues.items()}
-    return Outlooks(replace(snapshot, meshes=paced), orders, reported, CostRules(), ages, lambda _tenant: running)
+    return Outlooks(replace(snapshot, meshes=paced), tenant_policies, reported, CostRules(), ages, lambda _tenant: running)
 
 
 def piece(tenant=VISION, cpus=1, mesh=EAST, name="new", priority=0):

@@ -7,7 +7,7 @@ from outlook_bed import ACME, BATCH, CPU, EAST, IN_ORDER, ONE, ORDERS, RUN_MS, S
 
 from federation.quota.explain import Lever
 from federation.quota.policies import Policies, PreemptionMode, QueueSettings, Rules
-from federation.tenant_orders import OrdersInForce
+from federation.tenant_policies import PoliciesInForce
 from mesh.reasons import Reason
 
 
@@ -15,8 +15,8 @@ def test_work_that_takes_back_its_own_waits_for_those_who_give_way(store):
     joined(store, EAST)
     joined(store, WEST).acquire(BATCH, STD, CPU, 4)
     reclaims = QueueSettings(policies=Policies(reclaim=PreemptionMode.ANY))
-    orders = OrdersInForce(filed=replace(ORDERS.filed, settings={VISION: reclaims}))
-    reported = outlooks(store, orders).would_be(piece(cpus=3))
+    tenant_policies = PoliciesInForce(filed=replace(ORDERS.filed, settings={VISION: reclaims}))
+    reported = outlooks(store, tenant_policies).would_be(piece(cpus=3))
     assert reported.reason is Reason.WAITING_FOR_VICTIMS
     assert [(change.lever, change.tenant, change.units) for change in reported.changes] == [(Lever.FREE, ACME, 3 * ONE)]
     assert [(gives.tenant, gives.amounts) for gives in reported.victims] == [(BATCH, CPU.times(3))]
@@ -34,8 +34,8 @@ def test_where_shares_do_not_count_a_borrower_is_told_that_less_urgent_ones_woul
     joined(store, WEST).acquire(BATCH, STD, CPU, 4)
     takes = QueueSettings(policies=Policies(reclaim=PreemptionMode.ANY, borrow=PreemptionMode.LOWER_PRIORITY))
     rules = Rules(min_run_ms=0, fair_sharing=False)
-    orders = OrdersInForce(filed=replace(ORDERS.filed, rules=rules, settings={ACME: takes}))
-    reported = outlooks(store, orders).would_be(piece(ACME, priority=priority))
+    tenant_policies = PoliciesInForce(filed=replace(ORDERS.filed, rules=rules, settings={ACME: takes}))
+    reported = outlooks(store, tenant_policies).would_be(piece(ACME, priority=priority))
     assert reported.reason is reason
     assert [(gives.tenant, gives.amounts) for gives in reported.victims] == victims
 
@@ -44,8 +44,8 @@ def test_nobody_of_equal_priority_is_told_to_give_way_whatever_the_tenant_says(s
     joined(store, EAST)
     joined(store, WEST).acquire(VISION, STD, CPU, 4)
     newer_ones = QueueSettings(policies=Policies(within_queue=PreemptionMode.LOWER_OR_NEWER))
-    orders = OrdersInForce(filed=replace(ORDERS.filed, settings={VISION: newer_ones}))
-    reported = outlooks(store, orders).would_be(piece())
+    tenant_policies = PoliciesInForce(filed=replace(ORDERS.filed, settings={VISION: newer_ones}))
+    reported = outlooks(store, tenant_policies).would_be(piece())
     assert (reported.reason, reported.victims) == (Reason.QUOTA_EXHAUSTED, ())
 
 

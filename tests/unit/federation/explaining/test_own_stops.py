@@ -6,7 +6,7 @@ import pytest
 from outlook_bed import BATCH, CPU, EAST, IN_ORDER, ORDERS, STD, VISION, WEST, begun, joined, outlooks, piece, queued
 
 from federation.quota.policies import Policies, PreemptionMode, QueueSettings
-from federation.tenant_orders import OrdersInForce
+from federation.tenant_policies import PoliciesInForce
 from mesh.reasons import Reason
 
 
@@ -38,14 +38,14 @@ def test_so_does_the_explanation_of_a_stage_that_waits(store):
 
 
 @pytest.mark.parametrize(
-    ("running", "orders", "priority"),
+    ("running", "tenant_policies", "priority"),
     [
         pytest.param([begun("s0", priority=3), begun("s1", priority=3)], ORDERS, 3, id="as urgent"),
         pytest.param([begun("s0", mesh=WEST), begun("s1", mesh=WEST)], ORDERS, 3, id="elsewhere"),
         pytest.param([begun("s0", tenant=BATCH), begun("s1", tenant=BATCH)], ORDERS, 3, id="of another tenant"),
         pytest.param(
             [begun("s0"), begun("s1")],
-            OrdersInForce(
+            PoliciesInForce(
                 filed=replace(ORDERS.filed, settings={VISION: QueueSettings(policies=Policies(within_queue=PreemptionMode.NEVER))})
             ),
             3,
@@ -53,9 +53,9 @@ def test_so_does_the_explanation_of_a_stage_that_waits(store):
         ),
     ],
 )
-def test_no_stage_would_stop_that_is(store, running, orders, priority):
+def test_no_stage_would_stop_that_is(store, running, tenant_policies, priority):
     full(store)
-    assert outlooks(store, orders, running).would_be(piece(priority=priority)).victims == ()
+    assert outlooks(store, tenant_policies, running).would_be(piece(priority=priority)).victims == ()
 
 
 def test_who_stops_for_those_before_it_stops_for_nobody_else(store):

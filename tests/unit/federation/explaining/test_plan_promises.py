@@ -9,11 +9,11 @@ from federation.estimates import CostRules
 from federation.explaining.outlook import Outlooks
 from federation.leases import TargetUpdate
 from federation.quota.policies import Rules
-from federation.tenant_orders import OrdersInForce, TenantStop
+from federation.tenant_policies import PoliciesInForce, TenantStop
 from mesh.reasons import Reason
 
 MIN_RUN_MS = 1_500
-YOUNG = OrdersInForce(filed=replace(ORDERS.filed, rules=Rules(min_run_ms=MIN_RUN_MS)))
+YOUNG = PoliciesInForce(filed=replace(ORDERS.filed, rules=Rules(min_run_ms=MIN_RUN_MS)))
 
 
 def target_update(mesh, tenant, cpus):
@@ -101,6 +101,6 @@ def test_a_promise_is_not_the_reason_of(store, case):
     stage = queued("r.1", VISION, cpus=2 if case.startswith("what") else 1, reason=Reason.CAPACITY_BUSY)
     if case.startswith("its mesh"):
         stage = replace(stage, reason=Reason.CAPACITY_RESERVED)
-    orders = replace(ORDERS, stops={ACME: TenantStop()}) if case.startswith("its tenant") else ORDERS
-    about = outlooks(store, orders, east=[stage])
+    tenant_policies = replace(ORDERS, stops={ACME: TenantStop()}) if case.startswith("its tenant") else ORDERS
+    about = outlooks(store, tenant_policies, east=[stage])
     assert about.of("r.1").reason is about.why("r.1").reason is not Reason.WAITING_FOR_VICTIMS

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from outlook_bed import ACME, BATCH, CPU, EAST, ORDERS, STD, VISION, WEST, joined, outlooks, piece, queued
 
-from federation.tenant_orders import TenantStop
+from federation.tenant_policies import TenantStop
 from mesh.reasons import Reason
 
 

@@ -12,11 +12,11 @@ from federation.errors import QuotaExceeded
 from federation.leases import ROWS_MAX, Granted, HeartbeatReport, Lease, LeaseAck, LedgerResponse, QuotaDemand, Session, TargetUpdate
 from federation.manual_mesh import ManualMesh
 from federation.planning.planner_loop import PlannerLoop
-from federation.quota.policies import OnQuotaReduction, QueueSettings, Rules, StandingOrders, Stop
+from federation.quota.policies import OnQuotaReduction, QueueSettings, Rules, Stop, TenantPolicies
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
-from federation.store.memory_orders import MemoryTenantOrders
-from federation.tenant_orders import TenantStop
+from federation.store.memory_policies import MemoryTenantPolicies
+from federation.tenant_policies import TenantStop
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.clock import ManualClock
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
@@ -27,8 +27,8 @@ A100 = FlavorName("a100")
 ACME, VISION, BATCH = TenantPath("acme"), TenantPath("acme/vision"), TenantPath("acme/batch")
 GPU = ResourceSet.of({"gpu": 1})
 TTL_MS, GRACE_MS, ELECTION_MS = 30_000, 10_000, 5_000
-AT_ONCE = MemoryTenantOrders()
-AT_ONCE.publish(StandingOrders(rules=Rules(min_run_ms=0)))
+AT_ONCE = MemoryTenantPolicies()
+AT_ONCE.publish(TenantPolicies(rules=Rules(min_run_ms=0)))
 TREE = TenantTree(
     [
         Tenant(path=ACME, parent=None),
@@ -94,7 +94,7 @@ def store(clock: ManualClock) -> MemoryStore:
 
 @pytest.fixture
 def election(store: MemoryStore) -> PlannerLoop:
-    return PlannerLoop(store, "root-1", election_ms=ELECTION_MS, orders=AT_ONCE)
+    return PlannerLoop(store, "root-1", election_ms=ELECTION_MS, tenant_policies=AT_ONCE)
 
 
 @pytest.mark.parametrize(
@@ -103,9 +103,9 @@ def election(store: MemoryStore) -> PlannerLoop:
     ids=["the federation's minimum run time", "the tenant's own"],
 )
 def test_work_under_a_lease_that_is_taken_back_has_the_minimum_run_time_on_top(store, clock, own, wait_ms):
-    orders = MemoryTenantOrders()
-    orders.publish(StandingOrders(rules=Rules(min_run_ms=20_000), settings=own))
-    election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, orders=orders)
+    tenant_policies = MemoryTenantPolicies()
+    tenant_policies.publish(TenantPolicies(rules=Rules(min_run_ms=20_000), settings=own))
+    election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, tenant_policies=tenant_policies)
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     east.acquire(BATCH, 4)
     for _ in range(10):  # The lease is old by now, whatever it pays for.
@@ -119,9 +119,9 @@ def test_work_under_a_lease_that_is_taken_back_has_the_minimum_run_time_on_top(s
 
 
 def test_what_a_drained_tenant_was_given_time_for_it_gives_up_at_once(store, clock):
-    orders, long = MemoryTenantOrders(), Rules(min_run_ms=90_000)
-    orders.publish(StandingOrders(rules=long))
-    election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, orders=orders)
+    tenant_policies, long = MemoryTenantPolicies(), Rules(min_run_ms=90_000)
+    tenant_policies.publish(TenantPolicies(rules=long))
+    election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, tenant_policies=tenant_policies)
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     east.acquire(BATCH, 4)
     for _ in range(10):
@@ -131,18 +131,18 @@ def test_what_a_drained_tenant_was_given_time_for_it_gives_up_at_once(store, clo
     election.tick()
     east.heartbeat()
     assert (east.leases[BATCH].target["gpu"], east.leases[BATCH].shrink_ms) == (0, 2 * TTL_MS + 90_000)
-    orders.publish(StandingOrders(rules=long, settings={BATCH: QueueSettings(stop=Stop.DRAIN)}))
+    tenant_policies.publish(TenantPolicies(rules=long, settings={BATCH: QueueSettings(stop=Stop.DRAIN)}))
     election.tick()
     east.heartbeat()
     assert (east.leases[BATCH].target["gpu"], east.leases[BATCH].shrink_ms) == (0, TTL_MS)
 
 
 def test_a_cut_by_choice_waits_for_nobody(store, clock):
-    orders = MemoryTenantOrders()
-    orders.publish(
-        StandingOrders(rules=Rules(min_run_ms=20_000), settings={BATCH: QueueSettings(on_quota_reduction=OnQuotaReduction.EVICT)})
+    tenant_policies = MemoryTenantPolicies()
+    tenant_policies.publish(
+        TenantPolicies(rules=Rules(min_run_ms=20_000), settings={BATCH: QueueSettings(on_quota_reduction=OnQuotaReduction.EVICT)})
     )
-    election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, orders=orders)
+    election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, tenant_policies=tenant_policies)
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     east.acquire(BATCH, 4)
     west.heartbeat(west.demand(VISION, 1))
@@ -214,7 +214,7 @@ def test_one_root_plans_at_a_time_and_another_takes_over(store: MemoryStore, ele
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     east.acquire(BATCH, 4)
     west.acquire(VISION, 1)
-    other = PlannerLoop(store, "root-2", election_ms=ELECTION_MS, orders=AT_ONCE)
+    other = PlannerLoop(store, "root-2", election_ms=ELECTION_MS, tenant_policies=AT_ONCE)
     assert election.tick() is not None
     assert other.tick() is None
     for _ in range(1 + ELECTION_MS // 1_000):
@@ -258,16 +258,16 @@ class Remembering:
         self.store = MemoryStore(clock=clock, ttl_ms=10**7, grace_ms=GRACE_MS)
         tenants = (Tenant(path=path, parent=ACME) for path in (VISION, BATCH))
         self.store.configure(TenantTree([Tenant(path=ACME, parent=None, quotas={(A100, "gpu"): Quota(nominal=GPU["gpu"])}), *tenants]))
-        self.orders = MemoryTenantOrders()
+        self.tenant_policies = MemoryTenantPolicies()
         self.publish(Rules(history_half_life_ms=60_000))
         self.mesh, self.clock = ManualMesh(self.store, Mesh(self.store, MeshId("east")).record), clock
         self.election = self.new_seat()
 
     def publish(self, rules: Rules) -> None:
-        self.orders.publish(StandingOrders(rules=rules))
+        self.tenant_policies.publish(TenantPolicies(rules=rules))
 
     def new_seat(self) -> PlannerLoop:
-        return PlannerLoop(self.store, "root-1", election_ms=ELECTION_MS, orders=self.orders)
+        return PlannerLoop(self.store, "root-1", election_ms=ELECTION_MS, tenant_policies=self.tenant_policies)
 
     def holds(self, tenant: TenantPath, for_ms: int) -> None:
         self.mesh.acquire(tenant, A100, GPU)
@@ -354,22 +354,22 @@ def test_a_target_that_the_ledger_refuses_is_named_and_costs_no_other_its_own(cl
     east = Mesh(store, MeshId("east"), gpus=len(teams))
     east.heartbeat(*(east.demand(path, 1) for path in teams))
     with capture_logs() as response:
-        PlannerLoop(store, "root-1", election_ms=ELECTION_MS, orders=AT_ONCE).tick()
+        PlannerLoop(store, "root-1", election_ms=ELECTION_MS, tenant_policies=AT_ONCE).tick()
     east.heartbeat()
     assert {path for path in teams if east.held(path)} == {*teams} - {store.refuses}
     assert [(line["log_level"], line["tenant"]) for line in response] == [("warning", store.refuses)]
 
 
 def test_a_tenant_that_is_drained_while_the_seat_is_held_gives_back_what_it_holds(store: MemoryStore):
-    orders = MemoryTenantOrders()
-    election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, orders=orders)
+    tenant_policies = MemoryTenantPolicies()
+    election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, tenant_policies=tenant_policies)
     east = Mesh(store, MeshId("east"))
     east.acquire(BATCH, 2)
     east.acquire(VISION, 1)
     answer = election.tick()
     assert answer is not None
     assert answer.lowered == ()
-    orders.stop(BATCH, TenantStop(stop=Stop.DRAIN))
+    tenant_policies.stop(BATCH, TenantStop(stop=Stop.DRAIN))
     answer = election.tick()
     assert answer is not None
     assert [(target.tenant, target.reason) for target in answer.lowered] == [(BATCH, Reason.TENANT_DRAINED)]
@@ -379,12 +379,12 @@ def test_a_tenant_that_is_drained_while_the_seat_is_held_gives_back_what_it_hold
 
 
 def test_weights_that_are_published_anew_count_from_the_next_plan(store: MemoryStore):
-    orders = MemoryTenantOrders()
-    election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, orders=orders)
+    tenant_policies = MemoryTenantPolicies()
+    election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, tenant_policies=tenant_policies)
     more = Tenant(path=TenantPath("acme/more"), parent=ACME)
     store.configure(TenantTree([*TREE.tenants.values(), more]))
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
-    orders.publish(StandingOrders(weights={BATCH: Fraction(3)}))
+    tenant_policies.publish(TenantPolicies(weights={BATCH: Fraction(3)}))
     east.heartbeat(east.demand(BATCH, 4))
     west.heartbeat(west.demand(more.path, 4))
     answer = election.tick()
@@ -411,7 +411,7 @@ def test_who_owns_a_slot_of_several_resources_gets_it_back_from_one_borrower_of_
     east, west = hand(store, "east", slot.times(8)), hand(store, "west", slot.times(8))
     assert east.acquire(BATCH, A100, slot, 8) == Granted(slots=8)
     west.acquire(VISION, A100, slot, 1)
-    answer = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, orders=AT_ONCE).tick()
+    answer = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, tenant_policies=AT_ONCE).tick()
     assert answer is not None
     assert [(target.tenant, ResourceSet(target.amounts)) for target in answer.lowered] == [(BATCH, slot.times(7))]
     assert [(target.tenant, ResourceSet(target.amounts)) for target in answer.raised] == [(VISION, slot)]
@@ -423,7 +423,7 @@ def test_who_owns_room_for_a_big_slot_gets_it_on_a_mesh_that_has_only_a_part_of_
     east = hand(store, "east", GPU.times(8), used=GPU.times(held))
     east.acquire(BATCH, A100, GPU, held)
     east.acquire(VISION, A100, GPU.times(4), 1)
-    election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, orders=AT_ONCE)
+    election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, tenant_policies=AT_ONCE)
     answer = election.tick()
     assert answer is not None
     assert {target.tenant: ResourceSet(target.amounts) for target in (*answer.lowered, *answer.raised)} == {
@@ -440,7 +440,7 @@ def test_room_that_is_promised_already_is_left_to_nobody_else(clock: ManualClock
     east = hand(store, "east", GPU.times(9), used=GPU.times(7))
     east.acquire(other, A100, GPU, 7)
     east.acquire(VISION, A100, GPU.times(4), 1)
-    election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, orders=AT_ONCE)
+    election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, tenant_policies=AT_ONCE)
     assert [ResourceSet(target.amounts) for target in election.tick().lowered] == [GPU.times(5)]
     east.acquire(BATCH, A100, GPU.times(4), 1)
     assert [ResourceSet(target.amounts) for target in election.tick().lowered] == [GPU.times(1)]
@@ -452,7 +452,7 @@ def test_what_was_just_read_serves_who_has_held_the_seat_and_nobody_else(store: 
     east.acquire(BATCH, 4)
     west.acquire(VISION, 3)
     before_all = store.snapshot()
-    ours, other = (PlannerLoop(store, name, election_ms=ELECTION_MS, orders=AT_ONCE) for name in ("root-1", "root-2"))
+    ours, other = (PlannerLoop(store, name, election_ms=ELECTION_MS, tenant_policies=AT_ONCE) for name in ("root-1", "root-2"))
     assert other.tick() is not None
     clock.advance(ELECTION_MS // 2 + 1)
     store.sweep()

@@ -2,9 +2,9 @@
 
 import pytest
 
-from federation.quota.policies import QueueSettings, StandingOrders, Stop, TimeWindow
+from federation.quota.policies import QueueSettings, Stop, TenantPolicies, TimeWindow
 from federation.quota.starts import ANY_NUMBER, Starts, Tally
-from federation.tenant_orders import OrdersInForce, TenantStop
+from federation.tenant_policies import PoliciesInForce, TenantStop
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import FlavorName, TenantPath
 from mesh.reasons import Reason
@@ -22,8 +22,8 @@ DAY_MS = 86_400_000
 
 
 def starts_with(stops=None, **settings):
-    filed = StandingOrders(settings={TenantPath(path.replace("_", "/")): own for path, own in settings.items()})
-    return Starts(TREE, OrdersInForce(filed=filed, stops=stops or {}))
+    filed = TenantPolicies(settings={TenantPath(path.replace("_", "/")): own for path, own in settings.items()})
+    return Starts(TREE, PoliciesInForce(filed=filed, stops=stops or {}))
 
 
 def allowed(starts, tenant=NLP, user="ann"):

@@ -16,14 +16,14 @@ from dag.states import NodeState, RunState
 from dag.store.remote import Client, Run
 from federation.config.loading import tenants_of
 from federation.manual_mesh import ManualMesh
-from federation.quota.from_config import standing_orders_of
-from federation.quota.policies import QueueSettings, StandingOrders, Stop
+from federation.quota.from_config import tenant_policies_of
+from federation.quota.policies import QueueSettings, Stop, TenantPolicies
 from federation.registry import look
 from federation.roster import Roster
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.steadiness import SteadinessRules
 from federation.store.memory_key_ring import MemoryKeyRing
-from federation.tenant_orders import TenantStop
+from federation.tenant_policies import TenantStop
 from federation.tenants import Tenant, TenantTree
 from mesh.resources import ResourceSet
 from mesh.values import Encoding
@@ -495,7 +495,7 @@ def test_a_run_is_submitted_for_a_user(world, tmp_path, capsys):
 def test_a_tenant_is_held_drained_and_released_over_http(world, capsys):
     assert run_command(["hold", RESEARCH, "--reason", "the budget"]) == 0
     assert capsys.readouterr().out == "acme/research is on hold: no new work starts, running work continues\n"
-    assert world.orders.in_force().stops[RESEARCH].reason == "the budget"
+    assert world.tenant_policies.in_force().stops[RESEARCH].reason == "the budget"
     assert run_command(["tenants"]) == 0
     assert "acme/research (hold)" in capsys.readouterr().out
     assert run_command(["drain-tenant", RESEARCH, "--json"]) == 0
@@ -513,13 +513,13 @@ def test_a_tenant_is_held_drained_and_released_over_http(world, capsys):
 def test_a_stop_that_is_repeated_without_a_reason_keeps_the_one_that_was_given(world, capsys):
     for arguments in (["hold", RESEARCH, "--reason", "the budget"], ["hold", RESEARCH], ["drain-tenant", RESEARCH]):
         assert run_command(arguments) == 0
-        assert world.orders.in_force().stops[RESEARCH].reason == "the budget"
+        assert world.tenant_policies.in_force().stops[RESEARCH].reason == "the budget"
     assert run_command(["hold", RESEARCH, "--reason", "the audit"]) == 0
-    assert world.orders.in_force().stops[RESEARCH].reason == "the audit"
+    assert world.tenant_policies.in_force().stops[RESEARCH].reason == "the audit"
 
 
 def test_a_release_says_what_the_file_still_stops(world, capsys):
-    world.orders.publish(StandingOrders(settings={RESEARCH: QueueSettings(stop=Stop.HOLD)}))
+    world.tenant_policies.publish(TenantPolicies(settings={RESEARCH: QueueSettings(stop=Stop.HOLD)}))
     assert run_command(["release", RESEARCH]) == 0
     assert "the federation file still has `stop: hold` for it" in capsys.readouterr().out
 
@@ -527,23 +527,23 @@ def test_a_release_says_what_the_file_still_stops(world, capsys):
 @pytest.mark.parametrize("command", ["hold", "drain-tenant", "release"])
 def test_whoever_runs_the_stack_stops_its_tenants_without_a_key(world, monkeypatch, capsys, command):
     monkeypatch.delenv("SCHEDULEMESH_ADDRESS")
-    monkeypatch.setattr(stopping, "running_stores", lambda _: SimpleNamespace(ledger=world.store, orders=world.orders))
-    world.orders.stop(RESEARCH, TenantStop())
+    monkeypatch.setattr(stopping, "running_stores", lambda _: SimpleNamespace(ledger=world.store, tenant_policies=world.tenant_policies))
+    world.tenant_policies.stop(RESEARCH, TenantStop())
     assert run_command([command, RESEARCH]) == 0
-    stopped = world.orders.in_force().stops.get(RESEARCH)
+    stopped = world.tenant_policies.in_force().stops.get(RESEARCH)
     assert (stopped.by if stopped is not None else None) == (None if command == "release" else "terminal")
 
 
 @pytest.fixture
 def applied(world, tmp_path, monkeypatch, capsys):
     """Applies the changed quickstart file to the federation `quickstart` that runs; gives exit code and what was said."""
-    monkeypatch.setattr(applying, "running_stores", lambda _: SimpleNamespace(ledger=world.store, orders=world.orders))
+    monkeypatch.setattr(applying, "running_stores", lambda _: SimpleNamespace(ledger=world.store, tenant_policies=world.tenant_policies))
     text = Path("configs/quickstart.yaml").read_text(encoding="utf-8").replace('import_paths: [".."]', "")
     (tmp_path / "started.yaml").write_text(text, encoding="utf-8")
     started = read_config(tmp_path / "started.yaml")
     keep(StackFolder(tmp_path), started)
     world.store.configure(TenantTree(tenants_of(started)))
-    world.orders.publish(standing_orders_of(started))
+    world.tenant_policies.publish(tenant_policies_of(started))
 
     def apply(old: str = "", new: str = "", *more: str) -> tuple[int, str]:
         assert old in text
@@ -557,7 +557,7 @@ def applied(world, tmp_path, monkeypatch, capsys):
 
 def test_apply_brings_weights_and_limits_into_force_without_a_restart(world, applied):
     assert applied()[0] == 0
-    filed = world.orders.in_force().filed
+    filed = world.tenant_policies.in_force().filed
     assert set(filed.settings) == set(world.store.snapshot().tree.tenants)
 
 
@@ -659,12 +659,12 @@ def test_apply_tells_of_a_tenant_that_it_tries_flavors_in_an_order_of_its_own(ap
 
 
 def test_a_dry_run_of_apply_tells_the_same_and_changes_nothing(world, applied):
-    before, filed = world.store.snapshot().tree, world.orders.in_force().filed
+    before, filed = world.store.snapshot().tree, world.tenant_policies.in_force().filed
     code, reported = applied(VISION, LESS_FOR_VISION, "--dry-run", "--json")
     found = json.loads(reported)
     assert (code, found["applied"]) == (0, False)
     assert {"tenant": "acme/research/vision", "what": "standard.cpu.nominal", "before": "1", "after": "0.5"} in found["limits"]
-    assert (world.store.snapshot().tree, world.orders.in_force().filed) == (before, filed)
+    assert (world.store.snapshot().tree, world.tenant_policies.in_force().filed) == (before, filed)
 
 
 def test_apply_tells_who_is_over_its_limits_after_a_cut(world, applied):

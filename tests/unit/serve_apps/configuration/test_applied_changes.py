@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from federation.quota.policies import QueueSettings, ResourceGroup, StandingOrders
+from federation.quota.policies import QueueSettings, ResourceGroup, TenantPolicies
 from federation.store.memory import MemoryStore
 from mesh.clock import ManualClock
 from serve_apps.configuration.applied_changes import changes
@@ -10,10 +10,12 @@ from serve_apps.configuration.applied_changes import changes
 OLD_FIRST, NEW_FIRST = ("old", "new"), ("new", "old")
 
 
-def tried(**orders: tuple[str, ...]) -> StandingOrders:
+def tried(**tenant_policies: tuple[str, ...]) -> TenantPolicies:
     """Each tenant with the flavors in the order in which it tries them."""
-    return StandingOrders(
-        settings={tenant: QueueSettings(groups=(ResourceGroup(resources=("cpu",), flavors=order),)) for tenant, order in orders.items()}
+    return TenantPolicies(
+        settings={
+            tenant: QueueSettings(groups=(ResourceGroup(resources=("cpu",), flavors=order),)) for tenant, order in tenant_policies.items()
+        }
     )
 
 

@@ -11,12 +11,12 @@ import redis
 
 from federation.config.loading import FederationConfig, load_config
 from federation.errors import ForeignLedger, LedgerMissing, StoreUnavailable
-from federation.quota.policies import StandingOrders, Stop
+from federation.quota.policies import Stop, TenantPolicies
 from federation.standing import Drain
 from federation.store.keys import Keys
 from federation.store.redis_fixtures import copied, lose_writes, running_redis
 from federation.store.redis_key_ring import RedisKeyRing
-from federation.tenant_orders import OrdersInForce, TenantStop
+from federation.tenant_policies import PoliciesInForce, TenantStop
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import MeshId, TenantPath
 from serve_apps.one_machine.ledger_keeper import LedgerKeeper, known_ledger
@@ -69,17 +69,17 @@ def test_an_emptied_server_is_told_again_what_it_was_told_and_learns_under_the_s
     stores = kept_stores(client)
     ring = RedisKeyRing(stores.client, stores.keys)
     key = issue(ring, LAB, 0).split("_")[1]
-    stores.orders.stop(LAB, TenantStop(stop=Stop.HOLD, reason="a look at it"))
+    stores.tenant_policies.stop(LAB, TenantStop(stop=Stop.HOLD, reason="a look at it"))
     keeper = LedgerKeeper(stores, "ours")
     keeper.guard(key)
     assert keeper.look() is False
-    orders = stores.orders.in_force()
+    tenant_policies = stores.tenant_policies.in_force()
     client.flushall()
     assert keeper.look() is True
     assert stores.ledger.snapshot().learn_ms > 0
     assert client.hget(Keys().meta, "uid") == b"ours"
     assert stores.ledger.configured().quota(LAB, ("standard", "cpu")).nominal == 1
-    assert stores.orders.in_force() == orders
+    assert stores.tenant_policies.in_force() == tenant_policies
     assert ring.find(key) is not None
     assert keeper.look() is False
 
@@ -119,20 +119,20 @@ def test_orders_and_revocations_stand_when_the_tree_was_not_touched_since_the_co
     stores = kept_stores(client)
     ring = RedisKeyRing(stores.client, stores.keys)
     mine, others = issue(ring, LAB, 0), issue(ring, LAB, 0)
-    stores.orders.stop(SHOP, TenantStop(stop=Stop.HOLD, reason="until noon"))
+    stores.tenant_policies.stop(SHOP, TenantStop(stop=Stop.HOLD, reason="until noon"))
     keeper = LedgerKeeper(stores, "ours")
     keeper.guard(mine.split("_")[1])
     keeper.look()
     copy = copied(client, Keys())
     for text in (mine, others):
         ring.revoke(text.split("_")[1])
-    stores.orders.stop(LAB, TenantStop(stop=Stop.HOLD, reason="a look at it"))
-    stores.orders.release(SHOP)
+    stores.tenant_policies.stop(LAB, TenantStop(stop=Stop.HOLD, reason="a look at it"))
+    stores.tenant_policies.release(SHOP)
     keeper.look()
-    orders = stores.orders.in_force()
+    tenant_policies = stores.tenant_policies.in_force()
     lose_writes(client, Keys(), copy if loss == "an old copy" else {})
     assert keeper.look() is True
-    assert (stores.orders.in_force(), set(orders.stops)) == (orders, {LAB})
+    assert (stores.tenant_policies.in_force(), set(tenant_policies.stops)) == (tenant_policies, {LAB})
     assert [authenticate(f"Bearer {text}", ring.find) for text in (mine, others)] == [Denied(reason=Denial.REVOKED)] * 2
     assert keeper.look() is False
 
@@ -160,16 +160,16 @@ def test_what_was_told_again_half_way_is_told_again(client: redis.Redis):
     keeper.look()
     copy = copied(client, Keys())
     for tenant in (LAB, SHOP):
-        stores.orders.stop(tenant, TenantStop(stop=Stop.HOLD))
+        stores.tenant_policies.stop(tenant, TenantStop(stop=Stop.HOLD))
     keeper.look()
     lose_writes(client, Keys(), copy)
-    keeper.move_to(replace(stores, orders=CutOff(stores)))
+    keeper.move_to(replace(stores, tenant_policies=CutOff(stores)))
     for _ in range(3):  # Each time it counts one order more, and then breaks.
         with pytest.raises(StoreUnavailable):
             keeper.look()
     keeper.move_to(stores)
     assert keeper.look() is True
-    assert set(stores.orders.in_force().stops) == {LAB, SHOP}
+    assert set(stores.tenant_policies.in_force().stops) == {LAB, SHOP}
 
 
 class CutOff:
@@ -178,11 +178,11 @@ class CutOff:
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
 
-    def in_force(self) -> OrdersInForce:
-        return self._stores.orders.in_force()
+    def in_force(self) -> PoliciesInForce:
+        return self._stores.tenant_policies.in_force()
 
-    def publish(self, filed: StandingOrders) -> None:
-        self._stores.orders.publish(filed)
+    def publish(self, filed: TenantPolicies) -> None:
+        self._stores.tenant_policies.publish(filed)
 
     def stop(self, tenant: TenantPath, stopped: TenantStop) -> None:
         raise StoreUnavailable(f"gone before {stopped.stop} of {tenant}")
@@ -194,24 +194,24 @@ class LosesAtOnce:
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
 
-    def in_force(self) -> OrdersInForce:
+    def in_force(self) -> PoliciesInForce:
         self._stores.client.flushall()
-        return self._stores.orders.in_force()
+        return self._stores.tenant_policies.in_force()
 
 
 def test_what_is_lost_while_the_ledger_is_looked_at_is_told_again_whole(client: redis.Redis):
     stores = kept_stores(client)
-    stores.orders.stop(LAB, TenantStop(stop=Stop.HOLD, reason="a look at it"))
+    stores.tenant_policies.stop(LAB, TenantStop(stop=Stop.HOLD, reason="a look at it"))
     keeper = LedgerKeeper(stores, "ours")
     keeper.look()
-    orders = stores.orders.in_force()
+    tenant_policies = stores.tenant_policies.in_force()
     stores.ledger.configure(tree_with(2))
     keeper.look()
-    keeper.move_to(replace(stores, orders=LosesAtOnce(stores)))
+    keeper.move_to(replace(stores, tenant_policies=LosesAtOnce(stores)))
     assert keeper.look() is False
     keeper.move_to(stores)
     assert keeper.look() is True
-    assert (stores.orders.in_force(), stores.ledger.configured().quota(LAB, ("standard", "cpu")).nominal) == (orders, 2)
+    assert (stores.tenant_policies.in_force(), stores.ledger.configured().quota(LAB, ("standard", "cpu")).nominal) == (tenant_policies, 2)
 
 
 def test_nothing_is_told_to_another_ledger(client: redis.Redis):

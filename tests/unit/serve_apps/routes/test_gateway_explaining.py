@@ -7,7 +7,7 @@ import pytest
 from federation.estimates import Pace
 from federation.leases import QuotaDemand, TargetUpdate
 from federation.manual_mesh import ManualMesh
-from federation.quota.policies import QueueSettings, Rules, StandingOrders, Stop
+from federation.quota.policies import QueueSettings, Rules, Stop, TenantPolicies
 from federation.registry import RegistryNote
 from federation.roster import Roster
 from federation.snapshot import MeshRecord, PoolRecord
@@ -30,7 +30,7 @@ def world() -> GatewayWorld:
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}))
     mesh = ManualMesh(built.store, MeshRecord(mesh=EAST, labels={"zone": "east"}, pools=(pool,), cluster="c1", shared=True))
     mesh.acquire(SALES, STANDARD, ONE_CPU, 5)
-    built.orders.publish(StandingOrders(rules=Rules(min_run_ms=0), settings={SALES: QueueSettings(running_max=1)}))
+    built.tenant_policies.publish(TenantPolicies(rules=Rules(min_run_ms=0), settings={SALES: QueueSettings(running_max=1)}))
     built.client(RESEARCH).submit_spec(two_cpus("night"))
     for run in ("report-1", "report-2", "report-3"):
         built.client(SALES).submit_spec(spec_of("a", id=run))
@@ -113,7 +113,7 @@ def test_a_queue_tells_of_tenants_below_by_their_parents_whatever_their_paths_sa
     tree = world.store.snapshot().tree
     others = (Tenant(path=path, parent=parent, functions=("examples.*:*",)) for path, parent in ((moved, RIVAL), (guest, SALES)))
     world.store.configure(TenantTree([*tree.tenants.values(), *others]))
-    world.orders.publish(StandingOrders(settings={SALES: QueueSettings(stop=Stop.HOLD), RIVAL: QueueSettings(stop=Stop.HOLD)}))
+    world.tenant_policies.publish(TenantPolicies(settings={SALES: QueueSettings(stop=Stop.HOLD), RIVAL: QueueSettings(stop=Stop.HOLD)}))
     for tenant in (moved, guest):
         world.client(tenant).submit_spec(spec_of("a", id=f"of-{tenant.replace('/', '-')}"))
     world.coordinator().step(0)
@@ -225,7 +225,7 @@ def test_a_dry_run_says_whose_work_would_be_asked_to_give_way():
     world = GatewayWorld()
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}))
     ManualMesh(world.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1", shared=True)).acquire(SALES, STANDARD, ONE_CPU, 6)
-    world.orders.publish(StandingOrders(rules=Rules(min_run_ms=0)))
+    world.tenant_policies.publish(TenantPolicies(rules=Rules(min_run_ms=0)))
     (stage,) = world.http(ACME).post("/v1/plan", json=two_cpus("t", tenant=RESEARCH)).json()["stages"]
     (gives,) = stage["victims"]
     assert (stage["reason"], gives["tenant"], gives["amounts"]["cpu"]["amount"]) == ("QUOTA_EXHAUSTED", SALES, 2)
@@ -237,7 +237,7 @@ def test_a_dry_run_says_whose_work_would_be_asked_to_give_way():
 def busy() -> GatewayWorld:
     """A mesh that is full of two stages of research, the more urgent of which began last; a third one, more urgent still, waits there."""
     built = GatewayWorld()
-    built.orders.publish(StandingOrders(rules=Rules(min_run_ms=0)))
+    built.tenant_policies.publish(TenantPolicies(rules=Rules(min_run_ms=0)))
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=TWO_CPUS)
     mesh = ManualMesh(built.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1", shared=True))
     mesh.acquire(RESEARCH, STANDARD, ONE_CPU, 2)
@@ -409,7 +409,7 @@ def test_nobody_stops_what_the_key_does_not_reach_or_what_is_not_there(world, ve
     for tenant in (RIVAL, "acme/nobody"):
         assert world.http(ACME).post(f"/v1/tenants/{tenant}/{verb}").status_code == 403
     assert world.http(None).post(f"/v1/tenants/{ACME}/{verb}").status_code == 401
-    assert world.orders.in_force().stops == {}
+    assert world.tenant_policies.in_force().stops == {}
 
 
 def test_what_an_operator_has_stopped_no_tenant_takes_back(world):
@@ -417,12 +417,12 @@ def test_what_an_operator_has_stopped_no_tenant_takes_back(world):
     for verb in ("release", "hold"):
         answer = world.http(ACME).post(f"/v1/tenants/{SALES}/{verb}")
         assert (answer.status_code, "an operator has stopped" in answer.json()["error"]["message"]) == (403, True)
-    assert world.orders.in_force().stops[SALES].stop is Stop.DRAIN
+    assert world.tenant_policies.in_force().stops[SALES].stop is Stop.DRAIN
     assert world.http("*").post(f"/v1/tenants/{SALES}/resume").json()["stop"] == "none"
 
 
 def test_what_the_file_stops_a_release_leaves_stopped(world):
-    world.orders.publish(StandingOrders(settings={SALES: QueueSettings(stop=Stop.HOLD)}))
+    world.tenant_policies.publish(TenantPolicies(settings={SALES: QueueSettings(stop=Stop.HOLD)}))
     reported = world.http("*").post(f"/v1/tenants/{SALES}/resume").json()
     assert (reported["stop"], reported["changed"]) == ("hold", False)
 

@@ -7,19 +7,19 @@ from typing import cast
 
 import redis
 
-from federation.quota.policies import StandingOrders
+from federation.quota.policies import TenantPolicies
+from federation.store.change_counter import ChangeCounter
 from federation.store.keys import Keys
-from federation.store.orders_given import OrdersGiven
 from federation.store.redis_scripts import redis_answers
-from federation.tenant_orders import OrdersInForce, TenantStop
+from federation.tenant_policies import PoliciesInForce, TenantStop
 from mesh.ids import TenantPath
 from mesh.wire import decode, encode
 
 _FILED, _STOP = b"filed", b"stop|"
 
 
-class RedisTenantOrders:
-    """`TenantOrders` with plain commands: one operator at a time writes a whole field, with the count. Thread-safe.
+class RedisTenantPolicies:
+    """`TenantPolicyStore` with plain commands: one operator at a time writes a whole field, with the count. Thread-safe.
 
     Args:
         client: With `decode_responses=False`; its timeouts bound every call.
@@ -28,35 +28,35 @@ class RedisTenantOrders:
 
     def __init__(self, client: redis.Redis, keys: Keys) -> None:
         self._client = client
-        self._orders = keys.tenant_orders
-        self._given = OrdersGiven(client, keys)
+        self._tenant_policies = keys.tenant_policies
+        self._given = ChangeCounter(client, keys)
         self._lock = threading.Lock()
-        self._read: tuple[dict[bytes, bytes], OrdersInForce] = ({}, OrdersInForce())  #: Cache: rows are decoded only after a change.
+        self._read: tuple[dict[bytes, bytes], PoliciesInForce] = ({}, PoliciesInForce())  #: Cache: rows are decoded only after a change.
 
-    def publish(self, filed: StandingOrders) -> None:
+    def publish(self, filed: TenantPolicies) -> None:
         with redis_answers("publish tenant settings of the file"):
-            self._given.give(lambda calls: calls.hset(self._orders, _FILED, encode(filed)))
+            self._given.give(lambda calls: calls.hset(self._tenant_policies, _FILED, encode(filed)))
 
     def stop(self, tenant: TenantPath, stopped: TenantStop) -> None:
         with redis_answers("stop a tenant"):
-            self._given.give(lambda calls: calls.hset(self._orders, _STOP + tenant.encode(), encode(stopped)))
+            self._given.give(lambda calls: calls.hset(self._tenant_policies, _STOP + tenant.encode(), encode(stopped)))
 
     def release(self, tenant: TenantPath) -> bool:
         with redis_answers("release a tenant"):
-            return bool(self._given.give(lambda calls: calls.hdel(self._orders, _STOP + tenant.encode())))
+            return bool(self._given.give(lambda calls: calls.hdel(self._tenant_policies, _STOP + tenant.encode())))
 
-    def in_force(self) -> OrdersInForce:
+    def in_force(self) -> PoliciesInForce:
         with redis_answers("read tenant settings"):
-            rows = cast(dict[bytes, bytes], self._client.hgetall(self._orders))
+            rows = cast(dict[bytes, bytes], self._client.hgetall(self._tenant_policies))
         with self._lock:
             if rows != self._read[0]:
                 self._read = rows, _in_force(rows)
             return self._read[1]
 
 
-def _in_force(rows: dict[bytes, bytes]) -> OrdersInForce:
-    return OrdersInForce(
-        filed=decode(StandingOrders, rows[_FILED]) if _FILED in rows else StandingOrders(),
+def _in_force(rows: dict[bytes, bytes]) -> PoliciesInForce:
+    return PoliciesInForce(
+        filed=decode(TenantPolicies, rows[_FILED]) if _FILED in rows else TenantPolicies(),
         stops={
             TenantPath(name.removeprefix(_STOP).decode()): decode(TenantStop, row)
             for name, row in sorted(rows.items())

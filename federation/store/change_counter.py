@@ -16,7 +16,7 @@ from federation.store.keys import Keys
 _COUNT = "count"
 
 
-class OrdersGiven:
+class ChangeCounter:
     """Count of one shard. Callers convert the client's errors to `StoreUnavailable`.
 
     Args:
@@ -26,7 +26,7 @@ class OrdersGiven:
 
     def __init__(self, client: redis.Redis, keys: Keys) -> None:
         self._client = client
-        self._given = keys.orders_given
+        self._given = keys.change_counter
 
     def give(self, order: Callable[[Any], object]) -> Any:
         """Run one command and count it in one transaction; return the command's reply.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from federation.quota.policies import QueueSettings, StandingOrders, Stop
+from federation.quota.policies import QueueSettings, Stop, TenantPolicies
 from mesh.ids import TenantPath
 
 _STRENGTH = {Stop.NONE: 0, Stop.HOLD: 1, Stop.DRAIN: 2}
@@ -28,13 +28,13 @@ class TenantStop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OrdersInForce:
+class PoliciesInForce:
     """Settings and stops at one instant."""
 
-    filed: StandingOrders = field(default_factory=StandingOrders)  #: Settings of the file.
+    filed: TenantPolicies = field(default_factory=TenantPolicies)  #: Settings of the file.
     stops: Mapping[TenantPath, TenantStop] = field(default_factory=dict)
 
-    def merged(self) -> StandingOrders:
+    def merged(self) -> TenantPolicies:
         """Return the file's settings with the stops merged in."""
         settings = dict(self.filed.settings)
         for tenant, stopped in self.stops.items():
@@ -43,10 +43,10 @@ class OrdersInForce:
         return replace(self.filed, settings=settings)
 
 
-class TenantOrders(Protocol):
+class TenantPolicyStore(Protocol):
     """Port of the stored settings; every method is atomic and safe to repeat. All methods raise StoreUnavailable."""
 
-    def publish(self, filed: StandingOrders) -> None:
+    def publish(self, filed: TenantPolicies) -> None:
         """Replace the file's settings."""
 
     def stop(self, tenant: TenantPath, stopped: TenantStop) -> None:
@@ -55,5 +55,5 @@ class TenantOrders(Protocol):
     def release(self, tenant: TenantPath) -> bool:
         """Remove the stop; return False if there was none. The file's settings of the tenant stay."""
 
-    def in_force(self) -> OrdersInForce:
+    def in_force(self) -> PoliciesInForce:
         """Return the settings and stops in force; the same object while nothing changes."""

@@ -2,8 +2,8 @@
 
 import pytest
 
-from federation.quota.policies import QueueSettings, StandingOrders, Stop
-from federation.tenant_orders import OrdersInForce, TenantStop
+from federation.quota.policies import QueueSettings, Stop, TenantPolicies
+from federation.tenant_policies import PoliciesInForce, TenantStop
 from mesh.ids import TenantPath
 
 NLP = TenantPath("acme/nlp")
@@ -18,12 +18,12 @@ NLP = TenantPath("acme/nlp")
     ],
 )
 def test_the_stronger_word_counts(filed, stopped, comes_to):
-    orders = OrdersInForce(
-        filed=StandingOrders(settings={NLP: QueueSettings(stop=filed, running_max=3)}), stops={NLP: TenantStop(stop=stopped)}
+    tenant_policies = PoliciesInForce(
+        filed=TenantPolicies(settings={NLP: QueueSettings(stop=filed, running_max=3)}), stops={NLP: TenantStop(stop=stopped)}
     )
-    assert orders.merged().settings[NLP] == QueueSettings(stop=comes_to, running_max=3)
+    assert tenant_policies.merged().settings[NLP] == QueueSettings(stop=comes_to, running_max=3)
 
 
 def test_a_tenant_that_the_file_does_not_name_can_be_stopped():
-    merged = OrdersInForce(stops={NLP: TenantStop(stop=Stop.HOLD)}).merged()
+    merged = PoliciesInForce(stops={NLP: TenantStop(stop=Stop.HOLD)}).merged()
     assert merged.settings == {NLP: QueueSettings(stop=Stop.HOLD)}

@@ -3,19 +3,19 @@
 import threading
 from dataclasses import replace
 
-from federation.quota.policies import StandingOrders
-from federation.tenant_orders import OrdersInForce, TenantStop
+from federation.quota.policies import TenantPolicies
+from federation.tenant_policies import PoliciesInForce, TenantStop
 from mesh.ids import TenantPath
 
 
-class MemoryTenantOrders:
-    """`TenantOrders` in this process; thread-safe."""
+class MemoryTenantPolicies:
+    """`TenantPolicyStore` in this process; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._in_force = OrdersInForce()
+        self._in_force = PoliciesInForce()
 
-    def publish(self, filed: StandingOrders) -> None:
+    def publish(self, filed: TenantPolicies) -> None:
         with self._lock:
             self._in_force = replace(self._in_force, filed=filed)
 
@@ -31,6 +31,6 @@ class MemoryTenantOrders:
                 self._in_force = replace(self._in_force, stops=left)
             return was_stopped
 
-    def in_force(self) -> OrdersInForce:
+    def in_force(self) -> PoliciesInForce:
         with self._lock:
             return self._in_force

@@ -1,0 +1,83 @@
+"""What every store of what holds for tenants does."""
+
+from fractions import Fraction
+
+import pytest
+
+from federation.quota.policies import (
+    OnMaxWait,
+    OnQuotaReduction,
+    Policies,
+    PreemptionMode,
+    QueueSettings,
+    ResourceGroup,
+    Rules,
+    Stop,
+    TenantPolicies,
+    TimeWindow,
+)
+from federation.store.keys import Keys
+from federation.store.memory_policies import MemoryTenantPolicies
+from federation.store.redis_policies import RedisTenantPolicies
+from federation.tenant_policies import PoliciesInForce, TenantPolicyStore, TenantStop
+from mesh.ids import TenantPath
+
+ACME, NLP = TenantPath("acme"), TenantPath("acme/research|é")
+FILED = TenantPolicies(
+    rules=Rules(fair_sharing=False, min_run_ms=7),
+    weights={ACME: Fraction(2, 3)},
+    settings={
+        NLP: QueueSettings(
+            policies=Policies(reclaim=PreemptionMode.ANY, borrow_priority_max=3),
+            groups=(ResourceGroup(resources=("cpu",), flavors=("a", "b")),),
+            running_max=2,
+            running_max_per_user=1,
+            max_wait_ms=9_000,
+            on_max_wait=OnMaxWait.FIRST,
+            windows=(TimeWindow(opens_ms=1, lasts_ms=2),),
+            on_quota_reduction=OnQuotaReduction.EVICT,
+        )
+    },
+)
+BUDGET = TenantStop(stop=Stop.HOLD, reason="the budget, é", by="ab12cd34", since_ms=7)
+
+
+@pytest.fixture(params=["memory", "redis_server", "cluster_client", "narrow_client", "narrow_newer_client"])
+def tenant_policies(request: pytest.FixtureRequest) -> TenantPolicyStore:
+    if request.param == "memory":
+        return MemoryTenantPolicies()
+    return RedisTenantPolicies(request.getfixturevalue(request.param), Keys("contract"))
+
+
+def test_where_nothing_was_published_the_defaults_hold(tenant_policies):
+    assert tenant_policies.in_force() == PoliciesInForce()
+
+
+@pytest.mark.every_form
+def test_what_a_file_says_comes_back_whole(tenant_policies):
+    tenant_policies.publish(FILED)
+    assert tenant_policies.in_force() == PoliciesInForce(filed=FILED)
+
+
+@pytest.mark.every_form
+def test_a_stop_stays_until_it_is_taken_back_whatever_a_file_says_meanwhile(tenant_policies):
+    tenant_policies.stop(NLP, BUDGET)
+    tenant_policies.publish(FILED)
+    assert tenant_policies.in_force() == PoliciesInForce(filed=FILED, stops={NLP: BUDGET})
+    assert tenant_policies.release(NLP)
+    assert not tenant_policies.release(NLP)
+    assert tenant_policies.in_force() == PoliciesInForce(filed=FILED)
+
+
+def test_of_two_stops_the_later_word_counts(tenant_policies):
+    tenant_policies.stop(NLP, BUDGET)
+    tenant_policies.stop(NLP, TenantStop(stop=Stop.DRAIN))
+    assert tenant_policies.in_force().stops == {NLP: TenantStop(stop=Stop.DRAIN)}
+
+
+def test_while_nothing_changes_the_answer_is_the_same_object(tenant_policies):
+    tenant_policies.publish(FILED)
+    before = tenant_policies.in_force()
+    assert tenant_policies.in_force() is before
+    tenant_policies.stop(ACME, BUDGET)
+    assert tenant_policies.in_force() is not before
