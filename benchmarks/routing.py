@@ -18,8 +18,8 @@ from rich.table import Table
 from dag.compiling import NodePlan
 from dag.planning import place
 from federation.estimates import Pace
+from federation.mesh_conditions import MeshCondition
 from federation.snapshot import FederationSnapshot, MeshRecord, MeshView, PoolRecord
-from federation.standing import Standing
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import FlavorName, MeshId, NodeId, PoolName, TenantPath
 from mesh.resources import ResourceSet
@@ -133,7 +133,7 @@ def _snapshot(meshes: int) -> FederationSnapshot:
                 heartbeat_age_ms=0,
                 waiting=chance.randint(0, 9),
                 claimed=chance.randint(0, 9),
-                standing=Standing(pace=Pace(run_ms=chance.randint(10, 9_000))),
+                condition=MeshCondition(pace=Pace(run_ms=chance.randint(10, 9_000))),
             )
         )
     return FederationSnapshot(at_ms=1, tree=tree, meshes=tuple(views))

@@ -257,11 +257,11 @@ class Coordinator:
             StoreUnavailable: Nothing is lost; look again.
         """
         for _ in range(LOOKS_MAX):
-            standings = self._registry.standings()
+            conditions = self._registry.conditions()
             snapshot = self._ledger.snapshot()
             run_times_ms = {mesh: tuple(took) for mesh, took in self._run_times_ms.items()}
-            after, note = look(snapshot, standings, run_times_ms, self._steadiness)
-            if note is None or self._registry.note(note, standings.version):
+            after, note = look(snapshot, conditions, run_times_ms, self._steadiness)
+            if note is None or self._registry.note(note, conditions.version):
                 self._run_times_ms.clear()
                 _report_returns(note, snapshot.at_ms)
                 break
@@ -269,11 +269,11 @@ class Coordinator:
 
     def _closed_now(self) -> frozenset[MeshId]:
         """Meshes that get nothing new as far as the registry knows; a loss that nobody saw yet shows at the next tick."""
-        standings = self._registry.standings()
+        conditions = self._registry.conditions()
         return frozenset(
             mesh
-            for mesh, kept in standings.meshes.items()
-            if kept.drain is not None or (kept.steadiness is not None and kept.steadiness.remaining_ms(standings.watched_ms))
+            for mesh, kept in conditions.meshes.items()
+            if kept.drain is not None or (kept.steadiness is not None and kept.steadiness.remaining_ms(conditions.watched_ms))
         )
 
     def _alone(self, run: RunId, work: Callable[[], object]) -> None:

@@ -86,7 +86,7 @@ class HeldClaim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimStanding:
+class ClaimStatus:
     """Stored state of a claim."""
 
     is_current: bool
@@ -217,7 +217,7 @@ class StageQueue(Protocol):
             EpochChanged: See `LeaseLedger`.
         """
 
-    def resume(self, session: Session, claims: tuple[HeldClaim, ...]) -> tuple[ClaimStanding, ...]:
+    def resume(self, session: Session, claims: tuple[HeldClaim, ...]) -> tuple[ClaimStatus, ...]:
         """Return the state of the session's claims, in the order given. At most `RESUMED_MAX` claims.
 
         While the ledger recovers, it makes a lost claim again under the old token. The stage must wait there unchanged, and the mesh must

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import Field
 
-from federation.dispatch import Claim, ClaimedStage, ClaimStanding, HeldClaim, Notification, QueuedStage
+from federation.dispatch import Claim, ClaimedStage, ClaimStatus, HeldClaim, Notification, QueuedStage
 from federation.errors import (
     BatchTooLarge,
     EarlierReportsLost,
@@ -246,8 +246,8 @@ EXPLAIN: Verb[Explain, None] = Verb(name="explain", port="queue", method="explai
 CLAIM: Verb[ClaimStage, ClaimedStage | None] = Verb(
     name="claim", port="queue", method="claim", asked=ClaimStage, answered=ClaimedStage | None
 )
-RESUME: Verb[Resume, tuple[ClaimStanding, ...]] = Verb(
-    name="resume", port="queue", method="resume", asked=Resume, answered=tuple[ClaimStanding, ...]
+RESUME: Verb[Resume, tuple[ClaimStatus, ...]] = Verb(
+    name="resume", port="queue", method="resume", asked=Resume, answered=tuple[ClaimStatus, ...]
 )
 REPORT: Verb[Report, int] = Verb(name="report", port="queue", method="report", asked=Report, answered=int)
 INPUTS_OF: Verb[InputsOf, dict[NodeId, StoredValue | None]] = Verb(

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from federation.estimates import Pace, paced
+from federation.mesh_conditions import NEWCOMER, Drain, MeshCondition
 from federation.roster import NO_ROSTER, Roster
 from federation.snapshot import AbsentMesh, FederationSnapshot, MeshRecord, Whereabouts
-from federation.standing import NEWCOMER, Drain, Standing
 from federation.steadiness import Sighting, Steadiness, SteadinessRules, changed, watch
 from mesh.ids import MeshId
 
@@ -20,10 +20,10 @@ NOTE_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standings:
+class MeshConditions:
     """The whole registry at one instant."""
 
-    meshes: dict[MeshId, Standing] = field(default_factory=dict)
+    meshes: dict[MeshId, MeshCondition] = field(default_factory=dict)
     watched_ms: int = 0  #: When a coordinator last noted that it watches; 0: never.
     version: int = 0  #: Increases with each note.
 
@@ -46,51 +46,51 @@ class MeshRegistry(Protocol):
     def undrain(self, mesh: MeshId) -> bool:
         """Remove the drain; return False if there was none."""
 
-    def standings(self) -> Standings:
+    def conditions(self) -> MeshConditions:
         """Return the whole registry."""
 
     def note(self, note: RegistryNote, version: int) -> bool:
         """Store the observations if `version` is still current; otherwise return False and store nothing."""
 
 
-def enrolled(snapshot: FederationSnapshot, standings: Standings, roster: Roster = NO_ROSTER) -> FederationSnapshot:
+def enrolled(snapshot: FederationSnapshot, conditions: MeshConditions, roster: Roster = NO_ROSTER) -> FederationSnapshot:
     """Return the snapshot with each mesh's stored status, and with known meshes that have no session."""
-    views = tuple(replace(view, standing=standings.meshes.get(view.record.mesh, NEWCOMER)) for view in snapshot.meshes)
-    away = (roster.meshes.keys() | standings.meshes.keys()) - {view.record.mesh for view in snapshot.meshes}
-    absent = tuple(_absent(mesh, standings.meshes.get(mesh, NEWCOMER), roster) for mesh in sorted(away))
+    views = tuple(replace(view, condition=conditions.meshes.get(view.record.mesh, NEWCOMER)) for view in snapshot.meshes)
+    away = (roster.meshes.keys() | conditions.meshes.keys()) - {view.record.mesh for view in snapshot.meshes}
+    absent = tuple(_absent(mesh, conditions.meshes.get(mesh, NEWCOMER), roster) for mesh in sorted(away))
     return replace(snapshot, meshes=views, absent=absent)
 
 
-def _absent(mesh: MeshId, standing: Standing, roster: Roster) -> AbsentMesh:
+def _absent(mesh: MeshId, condition: MeshCondition, roster: Roster) -> AbsentMesh:
     """Describe a mesh without a session. The ledger forgets a mesh that leaves in order, perhaps before a coordinator notes it."""
-    seen = standing.steadiness
+    seen = condition.steadiness
     was_lost = seen is not None and not seen.alive and not seen.excused
     whereabouts = Whereabouts.NOT_JOINED if seen is None else Whereabouts.LOST if was_lost else Whereabouts.LEFT
     record = roster.meshes.get(mesh) or MeshRecord(mesh=mesh, labels={}, pools=(), cluster="")
-    return AbsentMesh(record=record, whereabouts=whereabouts, standing=standing)
+    return AbsentMesh(record=record, whereabouts=whereabouts, condition=condition)
 
 
 def look(
-    snapshot: FederationSnapshot, standings: Standings, run_times_ms: Mapping[MeshId, tuple[int, ...]], rules: SteadinessRules
-) -> tuple[Standings, RegistryNote | None]:
+    snapshot: FederationSnapshot, conditions: MeshConditions, run_times_ms: Mapping[MeshId, tuple[int, ...]], rules: SteadinessRules
+) -> tuple[MeshConditions, RegistryNote | None]:
     """Return the registry after a look at the ledger, and the note to store, or None. Pure.
 
     Args:
         run_times_ms: Run times of stages that have ended since the last look, by mesh.
     """
-    known = {mesh: kept.steadiness for mesh, kept in standings.meshes.items() if kept.steadiness is not None}
+    known = {mesh: kept.steadiness for mesh, kept in conditions.meshes.items() if kept.steadiness is not None}
     seen = {view.record.mesh: Sighting(incarnation=view.incarnation, alive=view.alive) for view in snapshot.meshes}
-    after = watch(known, seen, now_ms=snapshot.at_ms, watched_ms=standings.watched_ms, rules=rules)
-    paces = {mesh: _paced(standings.meshes.get(mesh, NEWCOMER).pace, took) for mesh, took in run_times_ms.items() if took}
+    after = watch(known, seen, now_ms=snapshot.at_ms, watched_ms=conditions.watched_ms, rules=rules)
+    paces = {mesh: _paced(conditions.meshes.get(mesh, NEWCOMER).pace, took) for mesh, took in run_times_ms.items() if took}
     meshes = {
-        mesh: Standing(drain=kept.drain, steadiness=after.get(mesh), pace=paces.get(mesh, kept.pace))
-        for mesh in standings.meshes.keys() | after.keys() | paces.keys()
-        for kept in (standings.meshes.get(mesh, NEWCOMER),)
+        mesh: MeshCondition(drain=kept.drain, steadiness=after.get(mesh), pace=paces.get(mesh, kept.pace))
+        for mesh in conditions.meshes.keys() | after.keys() | paces.keys()
+        for kept in (conditions.meshes.get(mesh, NEWCOMER),)
     }
     updates = changed(known, after)
-    is_due = not 0 <= snapshot.at_ms - standings.watched_ms < NOTE_MS
+    is_due = not 0 <= snapshot.at_ms - conditions.watched_ms < NOTE_MS
     note = RegistryNote(watched_ms=snapshot.at_ms, steadiness=updates, paces=paces) if updates or paces or is_due else None
-    return replace(standings, meshes=meshes), note
+    return replace(conditions, meshes=meshes), note
 
 
 def _paced(pace: Pace | None, took_ms: tuple[int, ...]) -> Pace:

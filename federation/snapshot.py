@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from federation.standing import NEWCOMER, Standing
+from federation.mesh_conditions import NEWCOMER, MeshCondition
 from federation.tenants import TenantTree
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.resources import NOTHING, ResourceSet
@@ -46,12 +46,12 @@ class MeshView:
     heartbeat_age_ms: int
     waiting: int = 0  #: Stages in its queue.
     claimed: int = 0  #: Stages that it runs.
-    standing: Standing = NEWCOMER  #: Stored status; see `federation.registry.enrolled`.
+    condition: MeshCondition = NEWCOMER  #: Stored status; see `federation.registry.enrolled`.
 
     @property
     def is_draining(self) -> bool:
         """Whether an operator drains the mesh: it finishes its work and gets nothing new."""
-        return self.standing.drain is not None
+        return self.condition.drain is not None
 
     @property
     def can_start(self) -> bool:
@@ -60,7 +60,7 @@ class MeshView:
 
     def unsteady_ms(self, now_ms: int) -> int:
         """Return the rest of the probation after a loss, ms; 0 if the mesh is not on probation."""
-        return self.standing.steadiness.remaining_ms(now_ms) if self.standing.steadiness is not None else 0
+        return self.condition.steadiness.remaining_ms(now_ms) if self.condition.steadiness is not None else 0
 
 
 def resources_of(records: Iterable[MeshRecord]) -> frozenset[str]:
@@ -85,7 +85,7 @@ class AbsentMesh:
 
     record: MeshRecord  #: As the root's file has it; without pools if the file lacks it.
     whereabouts: Whereabouts
-    standing: Standing = NEWCOMER
+    condition: MeshCondition = NEWCOMER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from dag.states import RunState
 from dag.store.memory import MemoryEventFeed, MemoryRunStore
 from federation.api_keys import KeyRing
 from federation.blobs import BlobStore
-from federation.dispatch import Claim, ClaimedStage, ClaimStanding, HeldClaim, Notification, QueuedStage, StageQueue
+from federation.dispatch import Claim, ClaimedStage, ClaimStatus, HeldClaim, Notification, QueuedStage, StageQueue
 from federation.leases import Acquired, HeartbeatReport, Lease, LeaseAck, LeaseLedger, LedgerResponse, QuotaDemand, Session
 from federation.receipts import ReceiptKeys
 from federation.snapshot import MeshRecord
@@ -205,7 +205,7 @@ class LinkedQueue:
     def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
         return self._of(session.mesh).claim(session, stage, lease)
 
-    def resume(self, session: Session, claims: tuple[HeldClaim, ...]) -> tuple[ClaimStanding, ...]:
+    def resume(self, session: Session, claims: tuple[HeldClaim, ...]) -> tuple[ClaimStatus, ...]:
         return self._of(session.mesh).resume(session, claims)
 
     def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...], *, after: int = 0) -> int:

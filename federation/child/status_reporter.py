@@ -25,7 +25,7 @@ from federation.child.guard import NEVER, Guard
 from federation.child.running_stage import RunningStage, lost_stage
 from federation.child.sent_reports import SentReport, SentReports
 from federation.child.stage_recovery import StageNote
-from federation.dispatch import RESUMED_MAX, Claim, ClaimStanding, HeldClaim, StageQueue
+from federation.dispatch import RESUMED_MAX, Claim, ClaimStatus, HeldClaim, StageQueue
 from federation.errors import EarlierReportsLost, StaleFence
 from mesh.hosting import LAST_WORD, HostReport, StageHost
 from mesh.ids import RunId, StageId
@@ -154,11 +154,11 @@ class StatusReporter:
         done = 0
         while self._unverified and not self.guard.has_to_stop(done):
             asked = tuple(islice(self._unverified.values(), RESUMED_MAX))
-            standings = self.queue.resume(self.guard.child_session.held(), tuple(self._held(stage) for stage in asked))
+            statuses = self.queue.resume(self.guard.child_session.held(), tuple(self._held(stage) for stage in asked))
             again: deque[SentReport] = deque()
-            for stage, standing in zip(asked, standings, strict=True):
+            for stage, status in zip(asked, statuses, strict=True):
                 del self._unverified[stage.claim.stage]
-                again += self._heed(stage, standing)
+                again += self._heed(stage, status)
             if again:  # Before any other report, except the remaining questions.
                 self._unreported.insert(1, partial(self._report_once_more, again))
             done += 1
@@ -171,16 +171,16 @@ class StatusReporter:
         lease = None if has_ended else stage.paid_by
         return HeldClaim(claim=stage.claim, spec=stage.spec, lease=lease, is_whole=stage.is_whole, has_ended=has_ended)
 
-    def _heed(self, stage: RunningStage, standing: ClaimStanding) -> Iterable[SentReport]:
+    def _heed(self, stage: RunningStage, status: ClaimStatus) -> Iterable[SentReport]:
         """Apply the claim's state in the store; return the batches to send again."""
-        if standing.may_come:
+        if status.may_come:
             return ()
-        if not standing.is_current:
+        if not status.is_current:
             self._let_go(stage)
             return ()
         if self._doubtful.get(stage.claim.stage) is stage:
             del self._doubtful[stage.claim.stage]
-        return (batch for batch in self._response.of(stage.claim) if not batch.taken or batch.taken > standing.batch)
+        return (batch for batch in self._response.of(stage.claim) if not batch.taken or batch.taken > status.batch)
 
     def _report_of(
         self, running: RunningStage, batch: int, messages: tuple[StageMessage, ...], blobs: dict[str, bytes], unput: dict[str, bytes]

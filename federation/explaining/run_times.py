@@ -19,7 +19,7 @@ class RunTimes:
     """
 
     def __init__(self, meshes: Mapping[MeshId, MeshView], ages: Mapping[MeshId, StageAges], rules: CostRules) -> None:
-        paces = {mesh: view.standing.pace for mesh, view in meshes.items()}
+        paces = {mesh: view.condition.pace for mesh, view in meshes.items()}
         self._run_ms = {mesh: pace.run_ms for mesh, pace in paces.items() if pace is not None}
         self._typical_ms = typical_run_ms(paces.values(), rules)
         self._age_ms = {mesh: age.claimed_ms_min for mesh, age in ages.items()}

@@ -40,7 +40,7 @@ def words_of_absence(demand: RoutingRequest, absent: AbsentMesh) -> str | None:
     is_meant = demand.mesh == absent.record.mesh if demand.mesh is not None else _might_take(demand, absent.record)
     if not is_meant:
         return None
-    drain = absent.standing.drain
+    drain = absent.condition.drain
     return _WHERE[absent.whereabouts] + ("; it is drained" + (f" ({drain.reason})" if drain.reason else "") if drain is not None else "")
 
 
@@ -82,8 +82,8 @@ def refusal_of(
         return Reason.MESH_UNREACHABLE, "its heartbeat is overdue"  # Without the age, since events repeat the words on each change.
     if not record.cluster_answers:
         return Reason.MESH_UNREACHABLE, "its Ray cluster does not respond"
-    if view.standing.drain is not None:
-        why = view.standing.drain.reason
+    if view.condition.drain is not None:
+        why = view.condition.drain.reason
         return Reason.MESH_DRAINING, f"it is draining and admits nothing new{f' ({why})' if why else ''}"
     if view.unsteady_ms(now_ms):
         return Reason.MESH_FLAPPING, _unsteady(view)
@@ -94,7 +94,7 @@ def refusal_of(
 
 def _unsteady(view: MeshView) -> str:
     """Name the end of the probation and not the rest of it, since events repeat the words on each change."""
-    kept = view.standing.steadiness
+    kept = view.condition.steadiness
     assert kept is not None  # noqa: S101  asked only of a mesh that is on probation
     until = datetime.fromtimestamp(kept.steady_ms / 1_000, tz=timezone.utc).strftime("%H:%M:%SZ")
     return f"it was lost {times(len(kept.losses_ms))} lately and came back; it gets nothing new before {until}"

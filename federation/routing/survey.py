@@ -65,8 +65,8 @@ def survey(demand: RoutingRequest, snapshot: FederationSnapshot, rules: CostRule
         headroom: Headroom on the same snapshot, shared by surveys of several kinds of work.
     """
     views = sorted(snapshot.meshes, key=lambda view: view.record.mesh)
-    typical_ms = typical_run_ms((view.standing.pace for view in views), rules)
-    paces = [_Pace(view.standing.pace.run_ms if view.standing.pace is not None else typical_ms, view.claimed) for view in views]
+    typical_ms = typical_run_ms((view.condition.pace for view in views), rules)
+    paces = [_Pace(view.condition.pace.run_ms if view.condition.pace is not None else typical_ms, view.claimed) for view in views]
     asking = _Asking(demand, snapshot.at_ms, rules.queue_max, headroom or Headroom(snapshot), _fastest(views, paces))
     verdicts: list[MeshVerdict] = []
     accepting: list[Acceptance] = []

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import httpx
 
-from federation.dispatch import Claim, ClaimedStage, ClaimStanding, HeldClaim, Notification, QueuedStage
+from federation.dispatch import Claim, ClaimedStage, ClaimStatus, HeldClaim, Notification, QueuedStage
 from federation.errors import BatchTooLarge, CallRejected, LinkRefused, StoreUnavailable
 from federation.leases import ROWS_SENT_MAX, Acquired, HeartbeatReport, Lease, LeaseAck, LedgerResponse, QuotaDemand, Session
 from federation.link import (
@@ -300,7 +300,7 @@ class HttpStageQueue:
             self._claims[stage] = claimed.claim
         return claimed
 
-    def resume(self, session: Session, claims: tuple[HeldClaim, ...]) -> tuple[ClaimStanding, ...]:
+    def resume(self, session: Session, claims: tuple[HeldClaim, ...]) -> tuple[ClaimStatus, ...]:
         refuse_many(claims)
         return self._link.call(RESUME, Resume(session=_bare(session), claims=claims))
 

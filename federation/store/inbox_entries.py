@@ -1,6 +1,6 @@
 """Common parts of both stage queues: bodies of inbox entries, the head of a spec, checks of claims."""
 
-from federation.dispatch import RESUMED_MAX, STAGE_MESSAGES, Claim, ClaimStanding, HeldClaim, QueuedStage
+from federation.dispatch import RESUMED_MAX, STAGE_MESSAGES, Claim, ClaimStatus, HeldClaim, QueuedStage
 from federation.errors import BatchTooLarge, StaleFence
 from mesh.ids import MeshId, StageId
 from mesh.messages import StageEnded, StageLost, StageMessage, StageWaiting
@@ -50,9 +50,9 @@ def closing_state(messages: tuple[StageMessage, ...]) -> str | None:
 GONE, UNKNOWN = -1, -2
 
 
-def standing_of(batch: int) -> ClaimStanding:
+def claim_status_of(batch: int) -> ClaimStatus:
     """Convert the batch number of `lua/resume.lua` to the claim's stored state."""
-    return ClaimStanding(is_current=batch >= 0, batch=max(0, batch), may_come=batch == UNKNOWN)
+    return ClaimStatus(is_current=batch >= 0, batch=max(0, batch), may_come=batch == UNKNOWN)
 
 
 def refuse_many(claims: tuple[HeldClaim, ...]) -> None:

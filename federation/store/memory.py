@@ -15,7 +15,7 @@ from federation.dispatch import (
     STAGE_MESSAGES,
     Claim,
     ClaimedStage,
-    ClaimStanding,
+    ClaimStatus,
     HeldClaim,
     InboxEntry,
     Notification,
@@ -32,13 +32,13 @@ from federation.snapshot import FederationSnapshot, MeshView
 from federation.store.inbox_entries import (
     GONE,
     UNKNOWN,
+    claim_status_of,
     closing_state,
     ended,
     head_of,
     lost,
     refuse_foreign,
     refuse_many,
-    standing_of,
     waiting_for,
 )
 from federation.store.memory_ledger import MemoryLedger
@@ -240,13 +240,13 @@ class MemoryStore(MemoryLedger):
         row = self._rows.get(record.mesh, {}).get((lease.tenant, lease.flavor)) if lease is not None else None
         return row is not None and lease is not None and row.version > 0 and row.token != lease.token
 
-    def resume(self, session: Session, claims: tuple[HeldClaim, ...]) -> tuple[ClaimStanding, ...]:
+    def resume(self, session: Session, claims: tuple[HeldClaim, ...]) -> tuple[ClaimStatus, ...]:
         """Resume as `StageQueue.resume`; see lua/resume.lua."""
         refuse_many(claims)
         with self._changed:
             self._admit(session)
             self._session_row(session, live=True)
-            return tuple(standing_of(self._stands(session, held)) for held in claims)
+            return tuple(claim_status_of(self._stands(session, held)) for held in claims)
 
     def _stands(self, session: Session, held: HeldClaim) -> int:
         record = self._stages.get(held.claim.stage)

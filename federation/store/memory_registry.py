@@ -3,8 +3,8 @@
 import threading
 from dataclasses import replace
 
-from federation.registry import RegistryNote, Standings
-from federation.standing import NEWCOMER, Drain, Standing
+from federation.mesh_conditions import NEWCOMER, Drain, MeshCondition
+from federation.registry import MeshConditions, RegistryNote
 from mesh.ids import MeshId
 
 
@@ -13,7 +13,7 @@ class MemoryRegistry:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._standings = Standings()
+        self._conditions = MeshConditions()
 
     def drain(self, mesh: MeshId, drain: Drain) -> None:
         with self._lock:
@@ -27,24 +27,24 @@ class MemoryRegistry:
             self._put(mesh, replace(kept, drain=None))
             return True
 
-    def standings(self) -> Standings:
+    def conditions(self) -> MeshConditions:
         with self._lock:
-            known = {mesh: kept for mesh, kept in self._standings.meshes.items() if kept != NEWCOMER}
-            return replace(self._standings, meshes=known)
+            known = {mesh: kept for mesh, kept in self._conditions.meshes.items() if kept != NEWCOMER}
+            return replace(self._conditions, meshes=known)
 
     def note(self, note: RegistryNote, version: int) -> bool:
         with self._lock:
-            if self._standings.version != version:
+            if self._conditions.version != version:
                 return False
             for mesh, steadiness in note.steadiness.items():
                 self._put(mesh, replace(self._of(mesh), steadiness=steadiness))
             for mesh, pace in note.paces.items():
                 self._put(mesh, replace(self._of(mesh), pace=pace))
-            self._standings = replace(self._standings, watched_ms=note.watched_ms, version=version + 1)
+            self._conditions = replace(self._conditions, watched_ms=note.watched_ms, version=version + 1)
             return True
 
-    def _of(self, mesh: MeshId) -> Standing:
-        return self._standings.meshes.get(mesh, NEWCOMER)
+    def _of(self, mesh: MeshId) -> MeshCondition:
+        return self._conditions.meshes.get(mesh, NEWCOMER)
 
-    def _put(self, mesh: MeshId, standing: Standing) -> None:
-        self._standings = replace(self._standings, meshes={**self._standings.meshes, mesh: standing})
+    def _put(self, mesh: MeshId, condition: MeshCondition) -> None:
+        self._conditions = replace(self._conditions, meshes={**self._conditions.meshes, mesh: condition})

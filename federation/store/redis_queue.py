@@ -12,7 +12,7 @@ from federation.dispatch import (
     STAGE_MESSAGES,
     Claim,
     ClaimedStage,
-    ClaimStanding,
+    ClaimStatus,
     HeldClaim,
     InboxEntry,
     Notification,
@@ -24,7 +24,7 @@ from federation.dispatch import (
 )
 from federation.errors import EarlierReportsLost, LeaseLost, LedgerLearning, LedgerUninitialised, StaleFence, TooManyClaims
 from federation.leases import Lease, Session
-from federation.store.inbox_entries import closing_state, ended, head_of, refuse_foreign, refuse_many, standing_of, waiting_for
+from federation.store.inbox_entries import claim_status_of, closing_state, ended, head_of, refuse_foreign, refuse_many, waiting_for
 from federation.store.keys import Keys
 from federation.store.redis_client import answer_s_max
 from federation.store.redis_scripts import Scripts, pairs, redis_answers
@@ -95,12 +95,12 @@ class RedisStageQueue:
             raise LedgerLearning(f"the ledger recovers for another {int(reply[1])} ms; claim then")
         return None if reply[0] == b"GONE" else _claimed(session, reply[1:])
 
-    def resume(self, session: Session, claims: tuple[HeldClaim, ...]) -> tuple[ClaimStanding, ...]:
+    def resume(self, session: Session, claims: tuple[HeldClaim, ...]) -> tuple[ClaimStatus, ...]:
         refuse_many(claims)
         response = (part for held in claims for part in _response(held))
         reply = self._scripts.call("resume", *of_session(session), CLAIMS_PER_UNIT, *response)
         raise_named(reply, session.mesh)
-        return tuple(standing_of(int(batch)) for batch in reply[1:])
+        return tuple(claim_status_of(int(batch)) for batch in reply[1:])
 
     def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...], *, after: int = 0) -> int:
         refuse_foreign(claim, messages)

@@ -7,8 +7,8 @@ from typing import Any, cast
 import redis
 
 from federation.estimates import Pace
-from federation.registry import RegistryNote, Standings
-from federation.standing import NEWCOMER, Drain, Standing
+from federation.mesh_conditions import NEWCOMER, Drain, MeshCondition
+from federation.registry import MeshConditions, RegistryNote
 from federation.steadiness import Steadiness
 from federation.store.change_counter import ChangeCounter
 from federation.store.keys import Keys
@@ -43,7 +43,7 @@ class RedisRegistry:
         with redis_answers("undrain a mesh"):
             return bool(self._given.give(lambda calls: calls.hdel(self._registry, f"drain|{mesh}")))
 
-    def standings(self) -> Standings:
+    def conditions(self) -> MeshConditions:
         with redis_answers("read the registry"):
             rows = cast(dict[bytes, bytes], self._client.hgetall(self._registry))
         found: dict[MeshId, dict[str, Any]] = {}
@@ -51,8 +51,8 @@ class RedisRegistry:
             kind, bar, mesh = name.decode().partition("|")
             if bar:
                 found.setdefault(MeshId(mesh), {})[kind] = decode(_KINDS[kind], row)
-        return Standings(
-            meshes={mesh: Standing(**response) if response else NEWCOMER for mesh, response in found.items()},
+        return MeshConditions(
+            meshes={mesh: MeshCondition(**response) if response else NEWCOMER for mesh, response in found.items()},
             watched_ms=int(rows.get(b"watched_ms", 0)),
             version=int(rows.get(b"version", 0)),
         )

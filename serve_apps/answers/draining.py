@@ -6,10 +6,10 @@ from difflib import get_close_matches
 
 from federation.errors import UnknownMesh
 from federation.leases import LeaseLedger
+from federation.mesh_conditions import Drain
 from federation.registry import MeshRegistry
 from federation.roster import NO_ROSTER, Roster
 from federation.snapshot import FederationSnapshot
-from federation.standing import Drain
 from mesh.ids import MeshId
 from serve_apps.looks.snapshots import snapshot_now
 

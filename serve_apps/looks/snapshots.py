@@ -13,8 +13,8 @@ from mesh.ids import MeshId
 
 def snapshot_now(look: Callable[[], FederationSnapshot], registry: MeshRegistry, roster: Roster = NO_ROSTER) -> FederationSnapshot:
     """Return the ledger's snapshot with the registry's data of each mesh, and the absent meshes. Raises StoreUnavailable."""
-    standings = registry.standings()
-    return enrolled(look(), standings, roster)
+    conditions = registry.conditions()
+    return enrolled(look(), conditions, roster)
 
 
 def only(snapshot: FederationSnapshot, mesh: MeshId) -> FederationSnapshot:

@@ -16,7 +16,7 @@ from typing import cast
 import structlog
 
 from federation.api_keys import ApiKey
-from federation.standing import Drain
+from federation.mesh_conditions import Drain
 from federation.store.change_counter import ChangeCounter
 from federation.store.redis_key_ring import RedisKeyRing
 from federation.store.redis_scripts import redis_answers
@@ -162,8 +162,8 @@ class LedgerKeeper:
             registry.drain(mesh, drain)
 
     def _drained(self) -> dict[MeshId, Drain]:
-        standings = self._stores.registry.standings()
-        return {mesh: kept.drain for mesh, kept in standings.meshes.items() if kept.drain is not None}
+        conditions = self._stores.registry.conditions()
+        return {mesh: kept.drain for mesh, kept in conditions.meshes.items() if kept.drain is not None}
 
     def _ring(self) -> RedisKeyRing:
         return RedisKeyRing(self._stores.client, self._stores.keys)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from federation.quota.policies import Stop
-from federation.registry import Standings
+from federation.registry import MeshConditions
 from federation.tenant_policies import PoliciesInForce
 
 
-def left_standing(standings: Standings, tenant_policies: PoliciesInForce) -> Iterator[str]:
+def left_standing(conditions: MeshConditions, tenant_policies: PoliciesInForce) -> Iterator[str]:
     """Yield one line per drain or hold, with its reason and the command that ends it."""
-    for mesh, standing in sorted(standings.meshes.items()):
-        if standing.drain is not None:
-            yield f"mesh {mesh}: still drained{_because(standing.drain.reason)}; `schedulemesh undrain {mesh}` ends the drain"
+    for mesh, condition in sorted(conditions.meshes.items()):
+        if condition.drain is not None:
+            yield f"mesh {mesh}: still drained{_because(condition.drain.reason)}; `schedulemesh undrain {mesh}` ends the drain"
     for tenant, stopped in sorted(tenant_policies.stops.items()):
         what = "drained" if stopped.stop is Stop.DRAIN else "held"
         yield f"tenant {tenant}: still {what}{_because(stopped.reason)}; `schedulemesh resume {tenant}` lets its work start"

@@ -186,7 +186,7 @@ class Stack:
         self._keeper = LedgerKeeper(stores, self._ledger)
         self._keeper.look()
         self._say(f"ledger: {counted(len(tenants), 'tenant')}, {counted(len(self._config.flavors), 'flavor')}")
-        for words in left_standing(stores.registry.standings(), stores.tenant_policies.in_force()):
+        for words in left_standing(stores.registry.conditions(), stores.tenant_policies.in_force()):
             self._say(words)
         return stores
 

@@ -163,11 +163,11 @@ def _is_open_to(record: MeshRecord, reached: Iterable[TenantPath]) -> bool:
 
 def _is_expected(mesh: AbsentMesh) -> bool:
     """Return whether an absent mesh is listed: the root's file names it, or it has a drain in force."""
-    return bool(mesh.record.pools) or mesh.standing.drain is not None
+    return bool(mesh.record.pools) or mesh.condition.drain is not None
 
 
 def _absent_entry(mesh: AbsentMesh) -> AbsentEntry:
-    drain = mesh.standing.drain
+    drain = mesh.condition.drain
     return AbsentEntry(
         mesh=mesh.record.mesh,
         state=mesh.whereabouts.value,
@@ -178,19 +178,19 @@ def _absent_entry(mesh: AbsentMesh) -> AbsentEntry:
 
 
 def _mesh_entry(view: MeshView, now_ms: int, ages: StageAges, warnings: tuple[str, ...]) -> MeshEntry:
-    record, standing = view.record, view.standing
+    record, condition = view.record, view.condition
     held_ms = view.unsteady_ms(now_ms)
     return MeshEntry(
         mesh=record.mesh,
         alive=view.alive,
         cluster_answers=record.cluster_answers,
         draining=view.is_draining,
-        drain_reason=standing.drain.reason if standing.drain is not None else "",
-        drained_ms=standing.drain.since_ms if standing.drain is not None else 0,
+        drain_reason=condition.drain.reason if condition.drain is not None else "",
+        drained_ms=condition.drain.since_ms if condition.drain is not None else 0,
         steady=held_ms == 0,
         steady_in_ms=held_ms,
-        losses=len(standing.steadiness.losses_ms) if standing.steadiness is not None else 0,
-        run_ms=standing.pace.run_ms if standing.pace is not None else None,
+        losses=len(condition.steadiness.losses_ms) if condition.steadiness is not None else 0,
+        run_ms=condition.pace.run_ms if condition.pace is not None else None,
         heartbeat_age_ms=view.heartbeat_age_ms,
         last_heard_ms=max(0, now_ms - view.heartbeat_age_ms),
         labels=record.labels,

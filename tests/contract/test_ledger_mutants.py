@@ -265,8 +265,8 @@ def lost_claim(store: Store, west: ManualMesh) -> HeldClaim:
 
 
 def is_claimed_again(store: Store, west: ManualMesh, held: HeldClaim) -> bool:
-    (standing,) = store.queue.resume(west.session, (held,))
-    return standing.is_current
+    (condition,) = store.queue.resume(west.session, (held,))
+    return condition.is_current
 
 
 def learn_to_the_end(store: Store, west: ManualMesh) -> None:

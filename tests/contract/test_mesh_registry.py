@@ -3,8 +3,8 @@
 import pytest
 
 from federation.estimates import Pace
-from federation.registry import MeshRegistry, RegistryNote, Standings
-from federation.standing import Drain, Standing
+from federation.mesh_conditions import Drain, MeshCondition
+from federation.registry import MeshConditions, MeshRegistry, RegistryNote
 from federation.steadiness import Steadiness
 from federation.store.keys import Keys
 from federation.store.memory_registry import MemoryRegistry
@@ -24,46 +24,48 @@ def registry(request: pytest.FixtureRequest) -> MeshRegistry:
 
 
 def test_an_empty_registry_knows_nobody(registry):
-    assert registry.standings() == Standings()
+    assert registry.conditions() == MeshConditions()
 
 
 def test_a_drain_stays_until_it_is_taken_back(registry):
     registry.drain(EAST, DISKS)
-    assert registry.standings().meshes == {EAST: Standing(drain=DISKS)}
+    assert registry.conditions().meshes == {EAST: MeshCondition(drain=DISKS)}
     assert registry.undrain(EAST)
     assert not registry.undrain(EAST)
-    assert registry.standings().meshes == {}
+    assert registry.conditions().meshes == {}
 
 
 def test_of_two_drains_the_later_word_counts(registry):
     registry.drain(EAST, Drain(reason="first"))
     registry.drain(EAST, DISKS)
-    assert registry.standings().meshes[EAST].drain == DISKS
+    assert registry.conditions().meshes[EAST].drain == DISKS
 
 
 def test_what_a_coordinator_saw_is_kept_beside_the_drain(registry):
     registry.drain(EAST, DISKS)
     assert registry.note(RegistryNote(watched_ms=10, steadiness={EAST: THERE}, paces={WEST: Pace(run_ms=3, stages=2)}), 0)
-    response = registry.standings()
-    assert response.meshes == {EAST: Standing(drain=DISKS, steadiness=THERE), WEST: Standing(pace=Pace(run_ms=3, stages=2))}
+    response = registry.conditions()
+    assert response.meshes == {EAST: MeshCondition(drain=DISKS, steadiness=THERE), WEST: MeshCondition(pace=Pace(run_ms=3, stages=2))}
     assert (response.watched_ms, response.version) == (10, 1)
 
 
 def test_a_note_changes_only_what_it_names(registry):
     assert registry.note(RegistryNote(watched_ms=10, steadiness={EAST: THERE}), 0)
     assert registry.note(RegistryNote(watched_ms=20, paces={EAST: Pace(run_ms=3)}), 1)
-    assert registry.standings() == Standings(meshes={EAST: Standing(steadiness=THERE, pace=Pace(run_ms=3))}, watched_ms=20, version=2)
+    assert registry.conditions() == MeshConditions(
+        meshes={EAST: MeshCondition(steadiness=THERE, pace=Pace(run_ms=3))}, watched_ms=20, version=2
+    )
 
 
 @pytest.mark.every_form
 def test_whoever_read_before_another_wrote_is_refused_and_nothing_is_done(registry):
     assert registry.note(RegistryNote(watched_ms=10, steadiness={EAST: THERE}), 0)
-    before = registry.standings()
+    before = registry.conditions()
     assert not registry.note(RegistryNote(watched_ms=99, steadiness={}, paces={EAST: Pace(run_ms=1)}), 0)
-    assert registry.standings() == before
+    assert registry.conditions() == before
 
 
 def test_a_drain_refuses_no_note(registry):
-    version = registry.standings().version
+    version = registry.conditions().version
     registry.drain(EAST, DISKS)
     assert registry.note(RegistryNote(watched_ms=10), version)

@@ -7,7 +7,7 @@ import pytest
 import redis
 from ledger_stores import redis_store
 
-from federation.dispatch import RESUMED_MAX, STAGE_MESSAGES, Claim, ClaimStanding, HeldClaim, Notification, NotificationKind, digest_of
+from federation.dispatch import RESUMED_MAX, STAGE_MESSAGES, Claim, ClaimStatus, HeldClaim, Notification, NotificationKind, digest_of
 from federation.errors import (
     BatchTooLarge,
     EarlierReportsLost,
@@ -381,16 +381,16 @@ def lost_claim(store, west) -> Claim:
     return claim
 
 
-CURRENT, GONE, UNKNOWN = ClaimStanding(is_current=True), ClaimStanding(is_current=False), ClaimStanding(is_current=False, may_come=True)
+CURRENT, GONE, UNKNOWN = ClaimStatus(is_current=True), ClaimStatus(is_current=False), ClaimStatus(is_current=False, may_come=True)
 
 
 def test_a_claim_that_was_not_lost_stands_with_what_was_reported_of_it(store, west):
     claim = claimed(store, west)
     taken = store.queue.report(claim, 3, (started(claim),))
-    assert store.queue.resume(west.session, (held(claim, west),)) == (ClaimStanding(is_current=True, batch=taken),)
+    assert store.queue.resume(west.session, (held(claim, west),)) == (ClaimStatus(is_current=True, batch=taken),)
     store.restart()
     west.claim_all()
-    assert store.queue.resume(west.session, (held(claim, west),)) == (ClaimStanding(is_current=True, batch=taken),)
+    assert store.queue.resume(west.session, (held(claim, west),)) == (ClaimStatus(is_current=True, batch=taken),)
 
 
 def test_while_the_ledger_learns_a_lost_claim_is_made_again_under_its_old_token(store, west):
@@ -488,7 +488,7 @@ def test_of_a_claim_that_was_closed_only_one_that_has_ended_may_be_asked_about_a
     claim = claimed(store, west)
     taken = store.queue.report(claim, 2, (StageEnded(stage=ONE),))
     assert store.queue.resume(west.session, (held(claim, west, has_ended=True), held(claim, west))) == (
-        ClaimStanding(is_current=True, batch=taken),
+        ClaimStatus(is_current=True, batch=taken),
         GONE,
     )
 

@@ -13,8 +13,8 @@ from dag.coordinator import Coordinator
 from dag.runs import RunRecord
 from dag.spec import digest, parse
 from dag.store.memory import MemoryRunStore
+from federation.mesh_conditions import Drain
 from federation.snapshot import MeshRecord, PoolRecord
-from federation.standing import Drain
 from federation.steadiness import WATCH_GAP_MS, SteadinessRules
 from federation.store.memory import MemoryStore
 from federation.store.memory_policies import MemoryTenantPolicies

@@ -11,9 +11,9 @@ from federation.dispatch import QueuedStage
 from federation.estimates import CostRules, Pace
 from federation.explaining.outlook import Outlooks
 from federation.manual_mesh import ManualMesh
+from federation.mesh_conditions import MeshCondition
 from federation.quota.policies import QueueSettings, TenantPolicies
 from federation.snapshot import MeshRecord, PoolRecord
-from federation.standing import Standing
 from federation.store.memory import MemoryStore
 from federation.tenant_policies import PoliciesInForce
 from federation.tenants import Quota, Tenant, TenantTree
@@ -71,7 +71,7 @@ def test_those_behind_the_first_are_the_same_to_the_root_and_to_the_mesh(cpus, q
     if used:
         mesh.acquire(LAB, STD, CPU, used)
     snapshot = store.snapshot()
-    snapshot = replace(snapshot, meshes=tuple(replace(view, standing=Standing(pace=Pace(run_ms=4_000))) for view in snapshot.meshes))
+    snapshot = replace(snapshot, meshes=tuple(replace(view, condition=MeshCondition(pace=Pace(run_ms=4_000))) for view in snapshot.meshes))
     queue = tuple(
         QueuedStage(
             stage=one.offer.workload,

@@ -450,7 +450,7 @@ def contest(snapshot: QuotaSnapshot, node: int, heads: dict[int, Nomination]) ->
     """The winner below a node, by the definition: all shares anew, each with the request of who stands for the child."""
     if node in heads:
         return heads[node]
-    standings = []
+    conditions = []
     for child in snapshot.forest.children[node]:
         winner = contest(snapshot, child, heads)
         if winner is not None:
@@ -460,8 +460,8 @@ def contest(snapshot: QuotaSnapshot, node: int, heads: dict[int, Nomination]) ->
             share = dominant_share(snapshot.ledger, child).key
             snapshot.undo(mark)
             work = winner.workload
-            standings.append(((borrows, share, -work.priority, work.created_ms, work.workload), winner))
-    return min(standings, key=itemgetter(0))[1] if standings else None
+            conditions.append(((borrows, share, -work.priority, work.created_ms, work.workload), winner))
+    return min(conditions, key=itemgetter(0))[1] if conditions else None
 
 
 @given(scheduled, chances)

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.estimates import CostRules, Pace
+from federation.mesh_conditions import Drain, MeshCondition
 from federation.quota.policies import Fungibility, Policies, PreemptionMode, Preference, QueueSettings, ResourceGroup, TryOn
 from federation.routing.demand import RoutingRequest
 from federation.routing.openness import may_use
 from federation.routing.route import Routed, RouteRefused, route
 from federation.snapshot import FederationSnapshot, MeshRecord, MeshView, PoolRecord
-from federation.standing import Drain, Standing
 from federation.steadiness import Steadiness
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
@@ -44,8 +44,8 @@ pools = st.lists(
     max_size=2,
     unique_by=lambda pool: pool.pool,
 ).map(tuple)
-standings = st.builds(
-    Standing,
+conditions = st.builds(
+    MeshCondition,
     drain=mostly(None, Drain(), Drain(reason="disks")),
     steadiness=st.none()
     | st.builds(Steadiness, incarnation=st.just(1), alive=st.just(True), losses_ms=st.just((1,)), steady_ms=mostly(0, 1_000, 1_001, 9_000)),
@@ -71,7 +71,7 @@ def views(draw, name):
         heartbeat_age_ms=0,
         waiting=draw(st.integers(0, 3)),
         claimed=draw(st.integers(0, 3)),
-        standing=draw(standings),
+        condition=draw(conditions),
     )
 
 

@@ -18,9 +18,9 @@ from federation.dispatch import STAGE_MESSAGES, NotificationKind
 from federation.errors import StaleFence, StoreUnavailable
 from federation.estimates import Pace
 from federation.manual_mesh import ManualMesh
+from federation.mesh_conditions import Drain
 from federation.quota.policies import OnMaxWait, Policies, PreemptionMode, QueueSettings, ResourceGroup, Rules, TenantPolicies, TimeWindow
 from federation.snapshot import MeshRecord, PoolRecord
-from federation.standing import Drain
 from federation.steadiness import SteadinessRules
 from federation.store.memory import MemoryStore
 from federation.store.memory_policies import MemoryTenantPolicies
@@ -533,9 +533,9 @@ def test_how_long_stages_run_is_learnt_from_those_that_end(root):
     root.say(claimed, 2, root.done(claimed, claimed.spec.tasks[0]), StageEnded(stage="r.1"))
     root.coordinator.step(0)
     root.coordinator.tick()
-    assert root.registry.standings().meshes["east"].pace == Pace(run_ms=700)
+    assert root.registry.conditions().meshes["east"].pace == Pace(run_ms=700)
     root.coordinator.tick()
-    assert root.registry.standings().meshes["east"].pace == Pace(run_ms=700)
+    assert root.registry.conditions().meshes["east"].pace == Pace(run_ms=700)
 
 
 @pytest.mark.parametrize("reported", [pytest.param(True, id="told task by task"), pytest.param(False, id="dropped as a whole")])
@@ -553,7 +553,7 @@ def test_work_that_was_cancelled_says_nothing_of_how_long_stages_run(root, repor
     root.coordinator.step(0)
     root.coordinator.tick()
     assert root.record().state is RunState.CANCELLED
-    assert root.registry.standings().meshes["east"].pace is None
+    assert root.registry.conditions().meshes["east"].pace is None
 
 
 def test_a_stage_that_ended_since_its_worker_died_says_nothing_of_how_long_stages_run(root):
@@ -567,7 +567,7 @@ def test_a_stage_that_ended_since_its_worker_died_says_nothing_of_how_long_stage
     root.say(claimed, 2, failed, StageEnded(stage="r.1"))
     root.coordinator.step(0)
     root.coordinator.tick()
-    assert root.registry.standings().meshes["east"].pace is None
+    assert root.registry.conditions().meshes["east"].pace is None
 
 
 def test_what_a_failure_elsewhere_stopped_says_nothing_and_what_failed_by_itself_does(root):
@@ -582,7 +582,7 @@ def test_what_a_failure_elsewhere_stopped_says_nothing_and_what_failed_by_itself
     root.coordinator.step(0)
     root.coordinator.tick()
     assert root.record().nodes["b"].state is NodeState.SKIPPED
-    assert root.registry.standings().meshes["east"].pace is None
+    assert root.registry.conditions().meshes["east"].pace is None
     root.submit("alone", a="")
     root.coordinator.step(0)
     claimed = root.start("east")
@@ -591,7 +591,7 @@ def test_what_a_failure_elsewhere_stopped_says_nothing_and_what_failed_by_itself
     root.say(claimed, 2, replace(failed, stage="alone.1"), StageEnded(stage="alone.1"))
     root.coordinator.step(0)
     root.coordinator.tick()
-    assert root.registry.standings().meshes["east"].pace == Pace(run_ms=300)
+    assert root.registry.conditions().meshes["east"].pace == Pace(run_ms=300)
 
 
 # -- crashes ---------------------------------------------------------------------------------------------------------------

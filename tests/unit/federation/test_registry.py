@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from federation.estimates import Pace
-from federation.registry import NOTE_MS, Standings, enrolled, look
+from federation.mesh_conditions import NEWCOMER, Drain, MeshCondition
+from federation.registry import NOTE_MS, MeshConditions, enrolled, look
 from federation.roster import Roster
 from federation.snapshot import FederationSnapshot, MeshRecord, MeshView
-from federation.standing import NEWCOMER, Drain, Standing
 from federation.steadiness import Steadiness, SteadinessRules
 from federation.tenants import TenantTree
 
@@ -23,14 +23,14 @@ def a_snapshot(at_ms=NOW_MS, **incarnations):
 
 
 def test_the_first_look_writes_down_who_is_there():
-    after, note = look(a_snapshot(east=1), Standings(), {}, RULES)
-    assert after.meshes == {"east": Standing(steadiness=Steadiness(incarnation=1, alive=True))}
+    after, note = look(a_snapshot(east=1), MeshConditions(), {}, RULES)
+    assert after.meshes == {"east": MeshCondition(steadiness=Steadiness(incarnation=1, alive=True))}
     assert note is not None
     assert (note.watched_ms, note.steadiness, note.paces) == (NOW_MS, {"east": Steadiness(incarnation=1, alive=True)}, {})
 
 
 def test_a_look_soon_after_that_shows_nothing_new_is_not_written_down():
-    known, _ = look(a_snapshot(east=1), Standings(), {}, RULES)
+    known, _ = look(a_snapshot(east=1), MeshConditions(), {}, RULES)
     known = replace(known, watched_ms=NOW_MS)
     assert look(a_snapshot(NOW_MS + NOTE_MS - 1, east=1), known, {}, RULES)[1] is None
     later = look(a_snapshot(NOW_MS + NOTE_MS, east=1), known, {}, RULES)[1]
@@ -39,7 +39,7 @@ def test_a_look_soon_after_that_shows_nothing_new_is_not_written_down():
 
 
 def test_run_times_become_the_pace_and_are_written_down_at_once():
-    known = Standings(watched_ms=NOW_MS, meshes={"east": Standing(pace=Pace(run_ms=800))})
+    known = MeshConditions(watched_ms=NOW_MS, meshes={"east": MeshCondition(pace=Pace(run_ms=800))})
     after, note = look(a_snapshot(), known, {"east": (1_600, 900), "west": (50,), "south": ()}, RULES)
     assert note is not None
     assert note.paces == {"east": Pace(run_ms=900, stages=3), "west": Pace(run_ms=50)}
@@ -48,16 +48,16 @@ def test_run_times_become_the_pace_and_are_written_down_at_once():
 
 def test_a_look_touches_no_drain():
     drain = Drain(reason="disks")
-    known = Standings(meshes={"east": Standing(drain=drain), "gone": Standing(drain=drain)})
+    known = MeshConditions(meshes={"east": MeshCondition(drain=drain), "gone": MeshCondition(drain=drain)})
     after, note = look(a_snapshot(east=1), known, {"east": (5,)}, RULES)
     assert {mesh: kept.drain for mesh, kept in after.meshes.items()} == {"east": drain, "gone": drain}
     assert note is not None
 
 
 def test_a_snapshot_is_enrolled_with_what_is_remembered_and_newcomers_have_nothing_against_them():
-    kept = Standing(drain=Drain(reason="disks"))
-    response = enrolled(a_snapshot(east=1, west=1), Standings(meshes={"east": kept, "gone": kept}))
-    assert [(view.record.mesh, view.standing, view.is_draining) for view in response.meshes] == [
+    kept = MeshCondition(drain=Drain(reason="disks"))
+    response = enrolled(a_snapshot(east=1, west=1), MeshConditions(meshes={"east": kept, "gone": kept}))
+    assert [(view.record.mesh, view.condition, view.is_draining) for view in response.meshes] == [
         ("east", kept, True),
         ("west", NEWCOMER, False),
     ]
@@ -67,13 +67,13 @@ def test_meshes_that_are_known_and_not_there_are_told_with_where_they_are():
     filed = {mesh: MeshRecord(mesh=mesh, labels={}, pools=(), cluster="") for mesh in ("east", "lab")}
     seen = Steadiness(incarnation=1, alive=True)
     known = {
-        "east": Standing(steadiness=seen),
-        "gone": Standing(steadiness=seen),
-        "excused": Standing(steadiness=replace(seen, alive=False, excused=True), drain=Drain(reason="disks")),
-        "lost": Standing(steadiness=replace(seen, alive=False)),
-        "drained": Standing(drain=Drain()),
+        "east": MeshCondition(steadiness=seen),
+        "gone": MeshCondition(steadiness=seen),
+        "excused": MeshCondition(steadiness=replace(seen, alive=False, excused=True), drain=Drain(reason="disks")),
+        "lost": MeshCondition(steadiness=replace(seen, alive=False)),
+        "drained": MeshCondition(drain=Drain()),
     }
-    response = enrolled(a_snapshot(east=1), Standings(meshes=known), Roster(meshes=filed))
+    response = enrolled(a_snapshot(east=1), MeshConditions(meshes=known), Roster(meshes=filed))
     assert [(mesh.record.mesh, mesh.whereabouts.value) for mesh in response.absent] == [
         ("drained", "not_joined"),
         ("excused", "left"),
@@ -81,4 +81,4 @@ def test_meshes_that_are_known_and_not_there_are_told_with_where_they_are():
         ("lab", "not_joined"),
         ("lost", "lost"),
     ]
-    assert response.absent[1].standing is known["excused"]
+    assert response.absent[1].condition is known["excused"]

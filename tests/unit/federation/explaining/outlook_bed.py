@@ -8,9 +8,9 @@ from federation.explaining.foreseeing import BegunStage
 from federation.explaining.outlook import Outlooks
 from federation.explaining.pieces import Piece
 from federation.manual_mesh import ManualMesh
+from federation.mesh_conditions import MeshCondition
 from federation.quota.policies import Policies, PreemptionMode, QueueSettings, Rules, TenantPolicies
 from federation.snapshot import MeshRecord, PoolRecord
-from federation.standing import Standing
 from federation.tenant_policies import PoliciesInForce
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import FlavorName, MeshId, PoolName, RunId, StageId, TenantPath
@@ -70,7 +70,7 @@ def on_gpu(name, tenant, reason=Reason.QUOTA_EXHAUSTED):
 
 def outlooks(store, tenant_policies=ORDERS, running=(), ages=NO_AGES, **queues):
     snapshot = store.snapshot()
-    paced = tuple(replace(view, standing=Standing(pace=Pace(run_ms=RUN_MS))) for view in snapshot.meshes)
+    paced = tuple(replace(view, condition=MeshCondition(pace=Pace(run_ms=RUN_MS))) for view in snapshot.meshes)
     reported = {MeshId(mesh): tuple(stages) for mesh, stages in queues.items()}
     return Outlooks(replace(snapshot, meshes=paced), tenant_policies, reported, CostRules(), ages, lambda _tenant: running)
 

@@ -7,8 +7,8 @@ from outlook_bed import CPU, EAST, GPU, GPU_FLAVOR, NO_AGES, ONE, ORDERS, RUN_MS
 from federation.estimates import CostRules, Pace
 from federation.explaining.outlook import Outlooks
 from federation.manual_mesh import ManualMesh
+from federation.mesh_conditions import MeshCondition
 from federation.snapshot import MeshRecord, PoolRecord
-from federation.standing import Standing
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import PoolName, TenantPath
 from mesh.reasons import Reason
@@ -22,7 +22,7 @@ def test_the_wait_for_room_goes_by_what_ends_on_the_flavors_that_it_could_take(s
     gpus = PoolRecord(pool=PoolName("g"), flavor=GPU_FLAVOR, capacity=GPU.times(2), used=GPU.times(2))
     ManualMesh(store, MeshRecord(mesh=EAST, labels={}, pools=(plain, gpus), cluster="c"))
     snapshot = store.snapshot()
-    busy = tuple(replace(view, standing=Standing(pace=Pace(run_ms=RUN_MS)), claimed=52) for view in snapshot.meshes)
+    busy = tuple(replace(view, condition=MeshCondition(pace=Pace(run_ms=RUN_MS)), claimed=52) for view in snapshot.meshes)
     queue = tuple(on_gpu(f"r.{number}", rich, reason=Reason.CAPACITY_BUSY) for number in range(20))
     about = Outlooks(replace(snapshot, meshes=busy), ORDERS, {EAST: queue}, CostRules(), NO_AGES)
     behind_twenty = about.would_be(replace(piece(rich), slot=GPU))

@@ -9,8 +9,8 @@ from federation.dispatch import StageAges
 from federation.estimates import CostRules, Pace
 from federation.explaining.outlook import Outlooks
 from federation.manual_mesh import ManualMesh
+from federation.mesh_conditions import MeshCondition
 from federation.snapshot import MeshRecord, PoolRecord
-from federation.standing import Standing
 from federation.store.memory import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.clock import ManualClock
@@ -81,7 +81,7 @@ def test_a_start_comes_nearer_while_others_run_and_is_overdue_when_they_run_long
     else:
         one_of_east.acquire(BATCH, STD, CPU, 1)
     clock.advance(10_000)
-    view = replace(store.snapshot().meshes[0], claimed=1, standing=Standing(pace=Pace(run_ms=RUN_MS)))
+    view = replace(store.snapshot().meshes[0], claimed=1, condition=MeshCondition(pace=Pace(run_ms=RUN_MS)))
 
     def reported(age_ms, name="r.1"):
         snapshot = replace(store.snapshot(), meshes=(view,))

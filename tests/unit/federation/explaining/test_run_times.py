@@ -7,7 +7,7 @@ from outlook_bed import EAST, WEST, joined
 from federation.dispatch import StageAges
 from federation.estimates import CostRules, Pace
 from federation.explaining.run_times import RunTimes
-from federation.standing import Standing
+from federation.mesh_conditions import MeshCondition
 
 RULES = CostRules(run_ms_unknown=700)
 
@@ -16,7 +16,7 @@ def meshes_of(store, **run_ms):
     for mesh in (EAST, WEST):
         joined(store, mesh)
     views = {view.record.mesh: view for view in store.snapshot().meshes}
-    return views | {mesh: replace(views[mesh], standing=Standing(pace=Pace(run_ms=each))) for mesh, each in run_ms.items()}
+    return views | {mesh: replace(views[mesh], condition=MeshCondition(pace=Pace(run_ms=each))) for mesh, each in run_ms.items()}
 
 
 def test_a_mesh_where_no_stage_has_ended_takes_as_long_as_the_others(store):

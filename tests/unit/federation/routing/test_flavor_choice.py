@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from federation.estimates import CostRules, Pace
+from federation.mesh_conditions import MeshCondition
 from federation.quota.flavors import Grade, Mode
 from federation.quota.policies import Fungibility, Policies, PreemptionMode, Preference, QueueSettings, ResourceGroup, TryOn
 from federation.routing.demand import RoutingRequest
@@ -15,7 +16,6 @@ from federation.routing.headroom import Headroom
 from federation.routing.route import Routed, choose, route
 from federation.routing.survey import survey
 from federation.snapshot import FederationSnapshot, LeaseView, MeshRecord, MeshView, PoolRecord
-from federation.standing import Standing
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.reasons import Reason
@@ -42,8 +42,8 @@ def a_pool(name, flavor, *, cpu=4, used=0):
 def a_mesh(name, *pools, waiting=0, claimed=0, run_ms=None):
     record = MeshRecord(mesh=MeshId(name), labels={}, pools=pools, cluster="c")
     pace = Pace(run_ms=run_ms) if run_ms is not None else None
-    standing = Standing(pace=pace)
-    return MeshView(record=record, incarnation=1, alive=True, heartbeat_age_ms=0, waiting=waiting, claimed=claimed, standing=standing)
+    condition = MeshCondition(pace=pace)
+    return MeshView(record=record, incarnation=1, alive=True, heartbeat_age_ms=0, waiting=waiting, claimed=claimed, condition=condition)
 
 
 def a_federation(*meshes, lab=(4, 4), ops=(4, 4), held=()):

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from federation.estimates import CostRules, Pace
+from federation.mesh_conditions import Drain, MeshCondition
 from federation.quota.policies import Policies, PreemptionMode, QueueSettings
 from federation.routing.demand import RoutingRequest
 from federation.routing.route import Routed, RouteRefused, choose, route
 from federation.routing.survey import survey
 from federation.snapshot import AbsentMesh, FederationSnapshot, LeaseView, MeshRecord, MeshView, PoolRecord, Whereabouts
-from federation.standing import Drain, Standing
 from federation.steadiness import Steadiness
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
@@ -41,7 +41,7 @@ def a_mesh(
 ) -> MeshView:
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": cpu}), used=ResourceSet.of({"cpu": used}))
     reported = MeshRecord(mesh=MeshId(name), labels=labels or {}, pools=(pool,), cluster="c1", **record)
-    return MeshView(record=reported, incarnation=1, alive=alive, heartbeat_age_ms=0, waiting=waiting, standing=Standing(drain=drain))
+    return MeshView(record=reported, incarnation=1, alive=alive, heartbeat_age_ms=0, waiting=waiting, condition=MeshCondition(drain=drain))
 
 
 def a_snapshot(*meshes: MeshView, cpu: int = 8, cpu_used: int = 0) -> FederationSnapshot:
@@ -273,24 +273,24 @@ MIB = 2**20
 SLOW = CostRules(bandwidth_bytes_per_s=MIB)
 
 
-def standing(view: MeshView, **known: object) -> MeshView:
-    return replace(view, standing=Standing(**known))
+def condition(view: MeshView, **known: object) -> MeshView:
+    return replace(view, condition=MeshCondition(**known))
 
 
 def full(name: str, *, run_ms: int, claimed: int = 1, waiting: int = 0) -> MeshView:
     """A mesh with no room, whose stages run for so long."""
-    return standing(replace(a_mesh(name, used=4, waiting=waiting), claimed=claimed), pace=Pace(run_ms=run_ms))
+    return condition(replace(a_mesh(name, used=4, waiting=waiting), claimed=claimed), pace=Pace(run_ms=run_ms))
 
 
 def test_a_drained_mesh_refuses_with_the_reason_of_whoever_drained_it():
-    answer = route(a_demand(), a_snapshot(standing(a_mesh("east"), drain=Drain(reason="new disks"))))
+    answer = route(a_demand(), a_snapshot(condition(a_mesh("east"), drain=Drain(reason="new disks"))))
     assert isinstance(answer, RouteRefused)
     assert (answer.reason, answer.detail) == (Reason.MESH_DRAINING, "east: it is draining and admits nothing new (new disks)")
 
 
 def test_a_mesh_on_probation_refuses_and_tells_for_how_much_longer():
     kept = Steadiness(incarnation=2, alive=True, losses_ms=(10, 20), back_ms=1_000, steady_ms=61_000)
-    snapshot = replace(a_snapshot(standing(a_mesh("east"), steadiness=kept)), at_ms=60_500)
+    snapshot = replace(a_snapshot(condition(a_mesh("east"), steadiness=kept)), at_ms=60_500)
     answer = route(a_demand(), snapshot)
     assert isinstance(answer, RouteRefused)
     assert (answer.reason, answer.verdicts[0].wait_ms) == (Reason.MESH_FLAPPING, 500)
@@ -300,7 +300,7 @@ def test_a_mesh_on_probation_refuses_and_tells_for_how_much_longer():
 
 def test_the_words_about_a_probation_stay_the_same_while_it_lasts():
     kept = Steadiness(incarnation=2, alive=True, losses_ms=(10,), back_ms=1_000, steady_ms=61_000)
-    snapshot = a_snapshot(standing(a_mesh("east"), steadiness=kept))
+    snapshot = a_snapshot(condition(a_mesh("east"), steadiness=kept))
     reported = {route(a_demand(), replace(snapshot, at_ms=at_ms)).detail for at_ms in (2_000, 30_000, 60_999)}
     assert len(reported) == 1
 
@@ -373,8 +373,8 @@ def two_owners(*meshes: MeshView) -> FederationSnapshot:
 
 @pytest.mark.parametrize("pace", [None, Pace(run_ms=60_000)], ids=["which has run nothing", "on which stages run for long"])
 def test_work_whose_own_quota_others_hold_goes_where_there_is_room_and_waits_for_the_quota_alone(pace):
-    alpha = standing(replace(a_mesh("alpha", cpu=2, used=2), claimed=2), pace=Pace(run_ms=10_000))
-    answer = route(a_demand(tenant=RED, settings=TAKES_BACK), two_owners(alpha, standing(a_mesh("gamma", cpu=1), pace=pace)))
+    alpha = condition(replace(a_mesh("alpha", cpu=2, used=2), claimed=2), pace=Pace(run_ms=10_000))
+    answer = route(a_demand(tenant=RED, settings=TAKES_BACK), two_owners(alpha, condition(a_mesh("gamma", cpu=1), pace=pace)))
     assert isinstance(answer, Routed)
     assert (answer.mesh, answer.reason) == ("gamma", Reason.SHORTEST_WAIT)
     at_alpha, at_gamma = answer.verdicts
@@ -413,7 +413,7 @@ def test_work_for_a_mesh_that_is_not_there_is_told_where_the_mesh_is(asked, wher
 
 
 def test_of_a_mesh_that_is_not_there_and_drained_both_are_told():
-    lab = replace(an_absent_mesh("lab", Whereabouts.NOT_JOINED), standing=Standing(drain=Drain(reason="disks")))
+    lab = replace(an_absent_mesh("lab", Whereabouts.NOT_JOINED), condition=MeshCondition(drain=Drain(reason="disks")))
     assert route(a_demand(), replace(a_snapshot(), absent=(lab,))).detail == "lab: it has not joined yet; it is drained (disks)"
 
 

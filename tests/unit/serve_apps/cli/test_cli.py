@@ -204,7 +204,7 @@ def test_a_mesh_is_drained_and_undrained_by_way_of(operated, monkeypatch, capsys
     reported = capsys.readouterr().out
     assert "east is draining: it gets no new work" in reported
     assert "draining: new" in reported
-    assert operated.registry.standings().meshes["east"].drain.reason == "new disks"
+    assert operated.registry.conditions().meshes["east"].drain.reason == "new disks"
     assert run_command(["undrain", "east", "--json"]) == 0
     (mesh,) = json.loads(capsys.readouterr().out)["meshes"]
     assert mesh["draining"] is False
@@ -818,7 +818,7 @@ def half_there(monkeypatch) -> GatewayWorld:
     filed = {name: MeshRecord(mesh=name, labels={"zone": name}, pools=(pool,), cluster="") for name in ("east", "gamma", "lab")}
     world = GatewayWorld(roster=Roster(flavors={"standard": {}}, meshes=filed))
     sessions = {name: world.store.join(replace(filed[name], cluster="c")) for name in ("east", "gamma")}
-    _, note = look(world.store.snapshot(), world.registry.standings(), {}, SteadinessRules())
+    _, note = look(world.store.snapshot(), world.registry.conditions(), {}, SteadinessRules())
     world.registry.note(note, 0)
     world.store.leave(sessions["gamma"])
     monkeypatch.setattr(session, "Client", lambda access: Client(access, http=world.http("*"), patience_s=0))

@@ -11,8 +11,8 @@ import redis
 
 from federation.config.loading import FederationConfig, load_config
 from federation.errors import ForeignLedger, LedgerMissing, StoreUnavailable
+from federation.mesh_conditions import Drain
 from federation.quota.policies import Stop, TenantPolicies
-from federation.standing import Drain
 from federation.store.keys import Keys
 from federation.store.redis_fixtures import copied, lose_writes, running_redis
 from federation.store.redis_key_ring import RedisKeyRing
@@ -149,7 +149,7 @@ def test_drains_of_meshes_stand_after_a_loss(client: redis.Redis, loss: str):
     keeper.look()
     lose_writes(client, Keys(), copy if loss == "an old copy" else {})
     assert keeper.look() is True
-    drains = {mesh: standing.drain for mesh, standing in stores.registry.standings().meshes.items()}
+    drains = {mesh: condition.drain for mesh, condition in stores.registry.conditions().meshes.items()}
     assert drains == {EAST: Drain(reason="new disks", by="ops", since_ms=7)}
     assert keeper.look() is False
 

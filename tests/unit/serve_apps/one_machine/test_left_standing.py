@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from federation.mesh_conditions import Drain, MeshCondition
 from federation.quota.policies import Stop
-from federation.registry import Standings
-from federation.standing import Drain, Standing
+from federation.registry import MeshConditions
 from federation.tenant_policies import PoliciesInForce, TenantStop
 from mesh.ids import MeshId, TenantPath
 from serve_apps.one_machine.left_standing import left_standing
 
 
 def test_drained_meshes_and_stopped_tenants_are_told_with_what_ends_it() -> None:
-    standings = Standings(
-        meshes={MeshId("west"): Standing(drain=Drain(reason="new disks", by="me", since_ms=1)), MeshId("east"): Standing()}
+    conditions = MeshConditions(
+        meshes={MeshId("west"): MeshCondition(drain=Drain(reason="new disks", by="me", since_ms=1)), MeshId("east"): MeshCondition()}
     )
     tenant_policies = PoliciesInForce(
         stops={TenantPath("acme/ops"): TenantStop(reason="billing"), TenantPath("acme/b"): TenantStop(stop=Stop.DRAIN)}
     )
-    assert list(left_standing(standings, tenant_policies)) == [
+    assert list(left_standing(conditions, tenant_policies)) == [
         "mesh west: still drained (new disks); `schedulemesh undrain west` ends the drain",
         "tenant acme/b: still drained; `schedulemesh resume acme/b` lets its work start",
         "tenant acme/ops: still held (billing); `schedulemesh resume acme/ops` lets its work start",
@@ -25,4 +25,4 @@ def test_drained_meshes_and_stopped_tenants_are_told_with_what_ends_it() -> None
 
 
 def test_nothing_is_told_where_nothing_was_ordered() -> None:
-    assert list(left_standing(Standings(), PoliciesInForce())) == []
+    assert list(left_standing(MeshConditions(), PoliciesInForce())) == []

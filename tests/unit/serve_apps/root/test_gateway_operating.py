@@ -300,7 +300,7 @@ def test_only_an_operator_may_drain(world, verb):
     answer = world.http(ACME).post(f"/v1/meshes/east/{verb}")
     assert (answer.status_code, answer.json()["error"]["code"]) == (403, "forbidden")
     assert world.http(None).post(f"/v1/meshes/east/{verb}").status_code == 401
-    assert world.registry.standings().meshes == {}
+    assert world.registry.conditions().meshes == {}
 
 
 @pytest.mark.parametrize("verb", ["drain", "undrain"])
@@ -315,7 +315,7 @@ def test_a_mesh_that_is_away_may_be_drained_before_it_comes_back(world):
     world.registry.note(RegistryNote(watched_ms=1, steadiness={EAST: Steadiness(incarnation=1, alive=False)}), 0)
     answer = world.http("*").post("/v1/meshes/east/drain")
     assert (answer.status_code, answer.json()["meshes"]) == (200, [])
-    assert world.registry.standings().meshes[EAST].drain is not None
+    assert world.registry.conditions().meshes[EAST].drain is not None
 
 
 def test_a_mesh_shows_its_probation_its_losses_and_how_long_a_stage_runs(world):

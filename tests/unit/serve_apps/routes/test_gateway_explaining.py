@@ -520,7 +520,7 @@ def test_what_runs_for_too_long_makes_those_behind_it_overdue_in_every_view(busy
     view = get(busy, "/v1/queues", RESEARCH)["waiting"][0]
     assert (view["start_ms"], view["overdue_ms"]) == (None, 0), "no stage has ended yet"
     assert busy.registry.note(
-        RegistryNote(watched_ms=busy.clock.wall_ms(), paces={EAST: Pace(run_ms=1_000)}), busy.registry.standings().version
+        RegistryNote(watched_ms=busy.clock.wall_ms(), paces={EAST: Pace(run_ms=1_000)}), busy.registry.conditions().version
     )
     reported = [get(busy, path, RESEARCH) for path in ("/v1/queues", "/v1/runs/urgent/explain", "/v1/runs/urgent/stages/1/explain")]
     late = [reported[0]["waiting"][0], reported[1]["stages"][0], reported[2]]

@@ -16,7 +16,7 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class MeshCondition:
     """Stored status of one mesh. None: unknown, which counts in the mesh's favor."""
 
     drain: Drain | None = None
@@ -25,4 +25,4 @@ class Standing:
 
 
 #: Status of a mesh without stored facts.
-NEWCOMER = Standing()
+NEWCOMER = MeshCondition()
