@@ -28,6 +28,7 @@ from federation.blobs import BlobStore
 from federation.dispatch import STAGE_MESSAGES, InboxEntry, StageQueue
 from federation.errors import StoreUnavailable
 from federation.estimates import COST_RULES, CostRules
+from federation.flap_detection import FlapRules
 from federation.leases import LeaseLedger
 from federation.quota.starts import Allowance
 from federation.registry import MeshRegistry, RegistryNote, enrolled, look
@@ -35,7 +36,6 @@ from federation.roster import NO_ROSTER, Roster
 from federation.routing.domains import crowded
 from federation.routing.openness import may_use
 from federation.snapshot import FederationSnapshot
-from federation.steadiness import SteadinessRules
 from federation.tenant_policies import TenantPolicyStore
 from mesh.clock import Clock
 from mesh.ids import MeshId, RunId, TenantPath
@@ -81,7 +81,7 @@ class Coordinator:
         clear: Callable[[RunId, frozenset[str]], None],
         retention_ms: int,
         costs: CostRules = COST_RULES,
-        steadiness: SteadinessRules = SteadinessRules(),  # noqa: B008  frozen
+        flap_history: FlapRules = FlapRules(),  # noqa: B008  frozen
         retrying: RetryRules = RETRY_RULES,
         roster: Roster = NO_ROSTER,
     ) -> None:
@@ -97,7 +97,7 @@ class Coordinator:
         self._clear = clear
         self._retention_ms = retention_ms
         self._costs = costs
-        self._steadiness = steadiness
+        self._flap_history = flap_history
         self._retrying = retrying
         self._roster = roster
         self._run_times_ms: defaultdict[MeshId, list[int]] = defaultdict(list)  #: Of stages that ended since the last look.
@@ -239,7 +239,7 @@ class Coordinator:
         unsent = (StageState.PLANNED, StageState.QUEUED)
         asked = {stage.mesh for stage in kept.record.stages.values() if stage.state in unsent}
         gone = {mesh: why for mesh in sorted(asked) if (why := _why_shut(mesh, kept.record.tenant, open_to, barred)) is not None}
-        closed = {view.record.mesh for view in snapshot.meshes if view.is_draining or view.unsteady_ms(snapshot.at_ms)}
+        closed = {view.record.mesh for view in snapshot.meshes if view.is_draining or view.flapping_ms(snapshot.at_ms)}
         updates: list[RunInput] = [MeshGone(mesh=mesh, reason=why) for mesh, why in gone.items()]
         updates += _closings(kept, closed - gone.keys())
         if self._starting.nudge(kept.record, self._allowed(kept.record)):
@@ -260,7 +260,7 @@ class Coordinator:
             conditions = self._registry.conditions()
             snapshot = self._ledger.snapshot()
             run_times_ms = {mesh: tuple(took) for mesh, took in self._run_times_ms.items()}
-            after, note = look(snapshot, conditions, run_times_ms, self._steadiness)
+            after, note = look(snapshot, conditions, run_times_ms, self._flap_history)
             if note is None or self._registry.note(note, conditions.version):
                 self._run_times_ms.clear()
                 _report_returns(note, snapshot.at_ms)
@@ -273,7 +273,7 @@ class Coordinator:
         return frozenset(
             mesh
             for mesh, kept in conditions.meshes.items()
-            if kept.drain is not None or (kept.steadiness is not None and kept.steadiness.remaining_ms(conditions.watched_ms))
+            if kept.drain is not None or (kept.flap_history is not None and kept.flap_history.remaining_ms(conditions.watched_ms))
         )
 
     def _alone(self, run: RunId, work: Callable[[], object]) -> None:
@@ -422,7 +422,7 @@ def _closings(machine: RunMachine, closed: Iterable[MeshId]) -> list[RunInput]:
 
 
 def _report_returns(note: RegistryNote | None, now_ms: int) -> None:
-    for mesh, kept in (note.steadiness if note is not None else {}).items():
+    for mesh, kept in (note.flap_history if note is not None else {}).items():
         if kept.alive and kept.back_ms == now_ms and kept.remaining_ms(now_ms):
             log.warning("a lost mesh is back, on probation", mesh=mesh, losses=len(kept.losses_ms), probation_ms=kept.remaining_ms(now_ms))
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from federation.estimates import Pace
-from federation.steadiness import Steadiness
+from federation.flap_detection import FlapHistory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class MeshCondition:
     """Stored status of one mesh. None: unknown, which counts in the mesh's favor."""
 
     drain: Drain | None = None
-    steadiness: Steadiness | None = None
+    flap_history: FlapHistory | None = None
     pace: Pace | None = None
 
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from federation.estimates import Pace, paced
+from federation.flap_detection import FlapHistory, FlapRules, Sighting, changed, watch
 from federation.mesh_conditions import NEWCOMER, Drain, MeshCondition
 from federation.roster import NO_ROSTER, Roster
 from federation.snapshot import AbsentMesh, FederationSnapshot, MeshRecord, Whereabouts
-from federation.steadiness import Sighting, Steadiness, SteadinessRules, changed, watch
 from mesh.ids import MeshId
 
 #: Least time between two notes that only say that a coordinator watches, ms.
@@ -33,7 +33,7 @@ class RegistryNote:
     """Observations of a coordinator, to be stored."""
 
     watched_ms: int
-    steadiness: dict[MeshId, Steadiness] = field(default_factory=dict)  #: Only meshes that changed.
+    flap_history: dict[MeshId, FlapHistory] = field(default_factory=dict)  #: Only meshes that changed.
     paces: dict[MeshId, Pace] = field(default_factory=dict)  #: Only meshes that changed.
 
 
@@ -63,7 +63,7 @@ def enrolled(snapshot: FederationSnapshot, conditions: MeshConditions, roster: R
 
 def _absent(mesh: MeshId, condition: MeshCondition, roster: Roster) -> AbsentMesh:
     """Describe a mesh without a session. The ledger forgets a mesh that leaves in order, perhaps before a coordinator notes it."""
-    seen = condition.steadiness
+    seen = condition.flap_history
     was_lost = seen is not None and not seen.alive and not seen.excused
     whereabouts = Whereabouts.NOT_JOINED if seen is None else Whereabouts.LOST if was_lost else Whereabouts.LEFT
     record = roster.meshes.get(mesh) or MeshRecord(mesh=mesh, labels={}, pools=(), cluster="")
@@ -71,25 +71,25 @@ def _absent(mesh: MeshId, condition: MeshCondition, roster: Roster) -> AbsentMes
 
 
 def look(
-    snapshot: FederationSnapshot, conditions: MeshConditions, run_times_ms: Mapping[MeshId, tuple[int, ...]], rules: SteadinessRules
+    snapshot: FederationSnapshot, conditions: MeshConditions, run_times_ms: Mapping[MeshId, tuple[int, ...]], rules: FlapRules
 ) -> tuple[MeshConditions, RegistryNote | None]:
     """Return the registry after a look at the ledger, and the note to store, or None. Pure.
 
     Args:
         run_times_ms: Run times of stages that have ended since the last look, by mesh.
     """
-    known = {mesh: kept.steadiness for mesh, kept in conditions.meshes.items() if kept.steadiness is not None}
+    known = {mesh: kept.flap_history for mesh, kept in conditions.meshes.items() if kept.flap_history is not None}
     seen = {view.record.mesh: Sighting(incarnation=view.incarnation, alive=view.alive) for view in snapshot.meshes}
     after = watch(known, seen, now_ms=snapshot.at_ms, watched_ms=conditions.watched_ms, rules=rules)
     paces = {mesh: _paced(conditions.meshes.get(mesh, NEWCOMER).pace, took) for mesh, took in run_times_ms.items() if took}
     meshes = {
-        mesh: MeshCondition(drain=kept.drain, steadiness=after.get(mesh), pace=paces.get(mesh, kept.pace))
+        mesh: MeshCondition(drain=kept.drain, flap_history=after.get(mesh), pace=paces.get(mesh, kept.pace))
         for mesh in conditions.meshes.keys() | after.keys() | paces.keys()
         for kept in (conditions.meshes.get(mesh, NEWCOMER),)
     }
     updates = changed(known, after)
     is_due = not 0 <= snapshot.at_ms - conditions.watched_ms < NOTE_MS
-    note = RegistryNote(watched_ms=snapshot.at_ms, steadiness=updates, paces=paces) if updates or paces or is_due else None
+    note = RegistryNote(watched_ms=snapshot.at_ms, flap_history=updates, paces=paces) if updates or paces or is_due else None
     return replace(conditions, meshes=meshes), note
 
 

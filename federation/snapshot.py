@@ -58,9 +58,9 @@ class MeshView:
         """Whether queued work could start there at all."""
         return self.alive and self.record.cluster_answers
 
-    def unsteady_ms(self, now_ms: int) -> int:
+    def flapping_ms(self, now_ms: int) -> int:
         """Return the rest of the probation after a loss, ms; 0 if the mesh is not on probation."""
-        return self.condition.steadiness.remaining_ms(now_ms) if self.condition.steadiness is not None else 0
+        return self.condition.flap_history.remaining_ms(now_ms) if self.condition.flap_history is not None else 0
 
 
 def resources_of(records: Iterable[MeshRecord]) -> frozenset[str]:

@@ -46,7 +46,7 @@ NAME_PARTS = {
     "seats": "gang_placement",
     "knock": "probe",
     "standings": "statuses",
-    "steadiness": "flap_detection",
+    "flap_history": "flap_detection",
     "unsteady": "flapping",
     "foreseeing": "preview",
     "leftovers": "stray",

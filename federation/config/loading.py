@@ -15,10 +15,10 @@ from federation.config.tenant_forest import PlacedTenant, forest_of
 from federation.config.yaml_source import ConfigProblem, parse
 from federation.errors import ConfigError
 from federation.estimates import CostRules
+from federation.flap_detection import FlapRules
 from federation.roster import Roster
 from federation.routing.openness import may_use
 from federation.snapshot import MeshRecord, PoolRecord
-from federation.steadiness import SteadinessRules
 from federation.tenants import FlavorResource, Quota, Tenant
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.resources import ResourceSet, to_units
@@ -28,10 +28,10 @@ __all__ = [
     "cost_rules_of",
     "default_tenant_of",
     "default_within",
+    "flap_rules_of",
     "load_config",
     "mesh_record_of",
     "roster_of",
-    "steadiness_rules_of",
     "tenants_of",
 ]
 
@@ -130,10 +130,10 @@ def cost_rules_of(config: FederationConfig) -> CostRules:
     )
 
 
-def steadiness_rules_of(config: FederationConfig) -> SteadinessRules:
+def flap_rules_of(config: FederationConfig) -> FlapRules:
     """Return the probation of meshes that came back."""
     section = config.routing
-    return SteadinessRules(probation_ms=section.probation_ms, probation_ms_max=section.probation_max_ms, window_ms=section.loss_window_ms)
+    return FlapRules(probation_ms=section.probation_ms, probation_ms_max=section.probation_max_ms, window_ms=section.loss_window_ms)
 
 
 def _without_folder(config: FederationConfig, is_folder: Callable[[str], bool]) -> Iterator[ConfigProblem]:

@@ -85,16 +85,16 @@ def refusal_of(
     if view.condition.drain is not None:
         why = view.condition.drain.reason
         return Reason.MESH_DRAINING, f"it is draining and admits nothing new{f' ({why})' if why else ''}"
-    if view.unsteady_ms(now_ms):
-        return Reason.MESH_FLAPPING, _unsteady(view)
+    if view.flapping_ms(now_ms):
+        return Reason.MESH_FLAPPING, _flapping(view)
     if view.waiting >= queue_max:
         return Reason.QUEUE_FULL, f"{counted(queue_max, 'stage')} or more are queued for it"
     return None
 
 
-def _unsteady(view: MeshView) -> str:
+def _flapping(view: MeshView) -> str:
     """Name the end of the probation and not the rest of it, since events repeat the words on each change."""
-    kept = view.condition.steadiness
+    kept = view.condition.flap_history
     assert kept is not None  # noqa: S101  asked only of a mesh that is on probation
-    until = datetime.fromtimestamp(kept.steady_ms / 1_000, tz=timezone.utc).strftime("%H:%M:%SZ")
+    until = datetime.fromtimestamp(kept.stable_ms / 1_000, tz=timezone.utc).strftime("%H:%M:%SZ")
     return f"it was lost {times(len(kept.losses_ms))} lately and came back; it gets nothing new before {until}"

@@ -126,7 +126,7 @@ class _Asking:
         if refusal is None:
             return self._pools(view, pace)
         reason, detail = refusal
-        held_ms = view.unsteady_ms(self.now_ms) if reason is Reason.MESH_FLAPPING else 0
+        held_ms = view.flapping_ms(self.now_ms) if reason is Reason.MESH_FLAPPING else 0
         return MeshVerdict(mesh=view.record.mesh, reason=reason, detail=detail, wait_ms=held_ms), ()
 
     def _pools(self, view: MeshView, pace: _Pace) -> tuple[MeshVerdict, tuple[Acceptance, ...]]:

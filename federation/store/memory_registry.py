@@ -36,8 +36,8 @@ class MemoryRegistry:
         with self._lock:
             if self._conditions.version != version:
                 return False
-            for mesh, steadiness in note.steadiness.items():
-                self._put(mesh, replace(self._of(mesh), steadiness=steadiness))
+            for mesh, flap_history in note.flap_history.items():
+                self._put(mesh, replace(self._of(mesh), flap_history=flap_history))
             for mesh, pace in note.paces.items():
                 self._put(mesh, replace(self._of(mesh), pace=pace))
             self._conditions = replace(self._conditions, watched_ms=note.watched_ms, version=version + 1)

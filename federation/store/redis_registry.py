@@ -7,9 +7,9 @@ from typing import Any, cast
 import redis
 
 from federation.estimates import Pace
+from federation.flap_detection import FlapHistory
 from federation.mesh_conditions import NEWCOMER, Drain, MeshCondition
 from federation.registry import MeshConditions, RegistryNote
-from federation.steadiness import Steadiness
 from federation.store.change_counter import ChangeCounter
 from federation.store.keys import Keys
 from federation.store.redis_scripts import Scripts, redis_answers
@@ -17,7 +17,7 @@ from mesh.ids import MeshId
 from mesh.wire import decode, encode
 
 #: Type of a field, by the word before the `|`.
-_KINDS: dict[str, Any] = {"drain": Drain, "steadiness": Steadiness, "pace": Pace}
+_KINDS: dict[str, Any] = {"drain": Drain, "flap_history": FlapHistory, "pace": Pace}
 
 
 class RedisRegistry:
@@ -58,6 +58,6 @@ class RedisRegistry:
         )
 
     def note(self, note: RegistryNote, version: int) -> bool:
-        rows = [(f"steadiness|{mesh}", encode(kept)) for mesh, kept in note.steadiness.items()]
+        rows = [(f"steadiness|{mesh}", encode(kept)) for mesh, kept in note.flap_history.items()]
         rows += [(f"pace|{mesh}", encode(pace)) for mesh, pace in note.paces.items()]
         return bool(self._scripts.call("note", version, note.watched_ms, *(part for row in rows for part in row)) == 1)

@@ -118,8 +118,8 @@ def _states(mesh: MeshEntry) -> list[tuple[str, str]]:
         described.append((f"{mesh.waiting_for_ray} wait for Ray", "yellow"))
     if mesh.draining:
         described.append((f"draining: {mesh.drain_reason}" if mesh.drain_reason else "draining", "yellow"))
-    if not mesh.steady:
-        described.append((f"on probation {duration(mesh.steady_in_ms)}", "yellow"))
+    if not mesh.stable:
+        described.append((f"on probation {duration(mesh.stable_in_ms)}", "yellow"))
     return described or [("alive", "green")]
 
 

@@ -22,9 +22,9 @@ from federation.config.loading import (
     FederationConfig,
     cost_rules_of,
     default_tenant_of,
+    flap_rules_of,
     mesh_record_of,
     roster_of,
-    steadiness_rules_of,
     tenants_of,
 )
 from federation.config.sections.meshes import MeshLink
@@ -293,7 +293,7 @@ class Stack:
             otlp_endpoint=telemetry.otlp_endpoint,
             traces_file=str(self._folder.path / "traces.jsonl") if telemetry.traces_file else None,
             costs=cost_rules_of(self._config),
-            steadiness=steadiness_rules_of(self._config),
+            flap_history=flap_rules_of(self._config),
             backlog=backlog_limits_of(self._config),
             retrying=retry_rules_of(self._config),
             durability=Durability(self._config.dispatch.durability),

@@ -14,9 +14,9 @@ from dag.backlog import BacklogLimits
 from dag.retrying import RetryRules
 from federation.durability import Durability
 from federation.estimates import CostRules
+from federation.flap_detection import FlapRules
 from federation.roster import Roster
 from federation.snapshot import MeshRecord
-from federation.steadiness import SteadinessRules
 
 
 class LinkSettings(BaseModel):
@@ -78,7 +78,7 @@ class RootSettings(_Settings):
     otlp_endpoint: str | None = None
     traces_file: str | None = None  #: JSON lines, one per span.
     costs: CostRules = CostRules()
-    steadiness: SteadinessRules = SteadinessRules()
+    flap_history: FlapRules = FlapRules()
     backlog: BacklogLimits = BacklogLimits()
     retrying: RetryRules = RetryRules()
     durability: Durability = Durability.D0

@@ -114,7 +114,7 @@ class CoordinatorLoop:
                         clear=partial(clear_folder, self._settings.storage_url),
                         retention_ms=self._settings.retention_ms,
                         costs=self._settings.costs,
-                        steadiness=self._settings.steadiness,
+                        flap_history=self._settings.flap_history,
                         retrying=self._settings.retrying,
                         roster=self._settings.roster,
                     )

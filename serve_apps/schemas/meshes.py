@@ -39,8 +39,8 @@ class MeshEntry(View):
     draining: bool = Field(description="The mesh gets no new work and finishes the work it has.")
     drain_reason: str = Field(default="", description="Reason given with the drain.")
     drained_ms: int = Field(default=0, description="Time of the drain.")
-    steady: bool = Field(default=True, description="False: the mesh was lost, has returned, and is on probation: it gets no new work yet.")
-    steady_in_ms: int = Field(default=0, description="Time left on probation.")
+    stable: bool = Field(default=True, description="False: the mesh was lost, has returned, and is on probation: it gets no new work yet.")
+    stable_in_ms: int = Field(default=0, description="Time left on probation.")
     losses: int = Field(default=0, description="Number of recent losses that the root remembers.")
     run_ms: int | None = Field(default=None, description="Smoothed mean run time of recent stages; null: no stage has ended yet.")
     heartbeat_age_ms: int

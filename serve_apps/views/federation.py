@@ -179,7 +179,7 @@ def _absent_entry(mesh: AbsentMesh) -> AbsentEntry:
 
 def _mesh_entry(view: MeshView, now_ms: int, ages: StageAges, warnings: tuple[str, ...]) -> MeshEntry:
     record, condition = view.record, view.condition
-    held_ms = view.unsteady_ms(now_ms)
+    held_ms = view.flapping_ms(now_ms)
     return MeshEntry(
         mesh=record.mesh,
         alive=view.alive,
@@ -187,9 +187,9 @@ def _mesh_entry(view: MeshView, now_ms: int, ages: StageAges, warnings: tuple[st
         draining=view.is_draining,
         drain_reason=condition.drain.reason if condition.drain is not None else "",
         drained_ms=condition.drain.since_ms if condition.drain is not None else 0,
-        steady=held_ms == 0,
-        steady_in_ms=held_ms,
-        losses=len(condition.steadiness.losses_ms) if condition.steadiness is not None else 0,
+        stable=held_ms == 0,
+        stable_in_ms=held_ms,
+        losses=len(condition.flap_history.losses_ms) if condition.flap_history is not None else 0,
         run_ms=condition.pace.run_ms if condition.pace is not None else None,
         heartbeat_age_ms=view.heartbeat_age_ms,
         last_heard_ms=max(0, now_ms - view.heartbeat_age_ms),

@@ -3,16 +3,16 @@
 import pytest
 
 from federation.estimates import Pace
+from federation.flap_detection import FlapHistory
 from federation.mesh_conditions import Drain, MeshCondition
 from federation.registry import MeshConditions, MeshRegistry, RegistryNote
-from federation.steadiness import Steadiness
 from federation.store.keys import Keys
 from federation.store.memory_registry import MemoryRegistry
 from federation.store.redis_registry import RedisRegistry
 from mesh.ids import MeshId
 
 EAST, WEST = MeshId("east"), MeshId("west.2|b")
-THERE = Steadiness(incarnation=1_800_000_000_000_123, alive=True, losses_ms=(5, 9), back_ms=11, steady_ms=5_011)
+THERE = FlapHistory(incarnation=1_800_000_000_000_123, alive=True, losses_ms=(5, 9), back_ms=11, stable_ms=5_011)
 DISKS = Drain(reason="new disks, é", by="ab12cd34", since_ms=7)
 
 
@@ -43,25 +43,25 @@ def test_of_two_drains_the_later_word_counts(registry):
 
 def test_what_a_coordinator_saw_is_kept_beside_the_drain(registry):
     registry.drain(EAST, DISKS)
-    assert registry.note(RegistryNote(watched_ms=10, steadiness={EAST: THERE}, paces={WEST: Pace(run_ms=3, stages=2)}), 0)
+    assert registry.note(RegistryNote(watched_ms=10, flap_history={EAST: THERE}, paces={WEST: Pace(run_ms=3, stages=2)}), 0)
     response = registry.conditions()
-    assert response.meshes == {EAST: MeshCondition(drain=DISKS, steadiness=THERE), WEST: MeshCondition(pace=Pace(run_ms=3, stages=2))}
+    assert response.meshes == {EAST: MeshCondition(drain=DISKS, flap_history=THERE), WEST: MeshCondition(pace=Pace(run_ms=3, stages=2))}
     assert (response.watched_ms, response.version) == (10, 1)
 
 
 def test_a_note_changes_only_what_it_names(registry):
-    assert registry.note(RegistryNote(watched_ms=10, steadiness={EAST: THERE}), 0)
+    assert registry.note(RegistryNote(watched_ms=10, flap_history={EAST: THERE}), 0)
     assert registry.note(RegistryNote(watched_ms=20, paces={EAST: Pace(run_ms=3)}), 1)
     assert registry.conditions() == MeshConditions(
-        meshes={EAST: MeshCondition(steadiness=THERE, pace=Pace(run_ms=3))}, watched_ms=20, version=2
+        meshes={EAST: MeshCondition(flap_history=THERE, pace=Pace(run_ms=3))}, watched_ms=20, version=2
     )
 
 
 @pytest.mark.every_form
 def test_whoever_read_before_another_wrote_is_refused_and_nothing_is_done(registry):
-    assert registry.note(RegistryNote(watched_ms=10, steadiness={EAST: THERE}), 0)
+    assert registry.note(RegistryNote(watched_ms=10, flap_history={EAST: THERE}), 0)
     before = registry.conditions()
-    assert not registry.note(RegistryNote(watched_ms=99, steadiness={}, paces={EAST: Pace(run_ms=1)}), 0)
+    assert not registry.note(RegistryNote(watched_ms=99, flap_history={}, paces={EAST: Pace(run_ms=1)}), 0)
     assert registry.conditions() == before
 
 

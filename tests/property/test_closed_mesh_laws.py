@@ -13,9 +13,9 @@ from dag.coordinator import Coordinator
 from dag.runs import RunRecord
 from dag.spec import digest, parse
 from dag.store.memory import MemoryRunStore
+from federation.flap_detection import WATCH_GAP_MS, FlapRules
 from federation.mesh_conditions import Drain
 from federation.snapshot import MeshRecord, PoolRecord
-from federation.steadiness import WATCH_GAP_MS, SteadinessRules
 from federation.store.memory import MemoryStore
 from federation.store.memory_policies import MemoryTenantPolicies
 from federation.store.memory_registry import MemoryRegistry
@@ -24,7 +24,7 @@ from mesh.clock import ManualClock
 from mesh.resources import ResourceSet
 
 MESHES = ["east", "north", "west"]
-RULES = SteadinessRules(probation_ms=1_500, probation_ms_max=6_000, window_ms=60_000)
+RULES = FlapRules(probation_ms=1_500, probation_ms_max=6_000, window_ms=60_000)
 POOL = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 2}))
 
 
@@ -71,7 +71,7 @@ class Federation(RuleBasedStateMachine):
             delete=lambda _run, _uri: None,
             clear=lambda _run, _keep: None,
             retention_ms=10**9,
-            steadiness=RULES,
+            flap_history=RULES,
         )
 
     @rule(after_ms=st.integers(1, 2_500))

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.estimates import CostRules, Pace
+from federation.flap_detection import FlapHistory
 from federation.mesh_conditions import Drain, MeshCondition
 from federation.quota.policies import Fungibility, Policies, PreemptionMode, Preference, QueueSettings, ResourceGroup, TryOn
 from federation.routing.demand import RoutingRequest
 from federation.routing.openness import may_use
 from federation.routing.route import Routed, RouteRefused, route
 from federation.snapshot import FederationSnapshot, MeshRecord, MeshView, PoolRecord
-from federation.steadiness import Steadiness
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.labels import mismatch
@@ -47,8 +47,10 @@ pools = st.lists(
 conditions = st.builds(
     MeshCondition,
     drain=mostly(None, Drain(), Drain(reason="disks")),
-    steadiness=st.none()
-    | st.builds(Steadiness, incarnation=st.just(1), alive=st.just(True), losses_ms=st.just((1,)), steady_ms=mostly(0, 1_000, 1_001, 9_000)),
+    flap_history=st.none()
+    | st.builds(
+        FlapHistory, incarnation=st.just(1), alive=st.just(True), losses_ms=st.just((1,)), stable_ms=mostly(0, 1_000, 1_001, 9_000)
+    ),
     pace=st.none() | st.builds(Pace, run_ms=st.integers(0, 5_000)),
 )
 NOW_MS = 1_000
@@ -109,7 +111,7 @@ def test_a_chosen_mesh_meets_every_hard_demand(demand, snapshot, planned):
         assert may_use(view.record.tenants, demand.tenant)
         assert view.can_start
         assert not view.is_draining
-        assert not view.unsteady_ms(snapshot.at_ms)
+        assert not view.flapping_ms(snapshot.at_ms)
         assert demand.mesh in (None, answer.mesh)
         assert demand.slot <= pool.capacity
         assert all(snapshot.tree.potential(demand.tenant, (answer.flavor, name)) >= units for name, units in demand.slot.items())
@@ -118,7 +120,7 @@ def test_a_chosen_mesh_meets_every_hard_demand(demand, snapshot, planned):
 def could_start(demand: RoutingRequest, view: MeshView, snapshot: FederationSnapshot) -> bool:
     """By the definition, without the router: open to the work, and a pool with room and quota for one slot."""
     record = view.record
-    is_wanted = view.can_start and not view.is_draining and not view.unsteady_ms(snapshot.at_ms)
+    is_wanted = view.can_start and not view.is_draining and not view.flapping_ms(snapshot.at_ms)
     is_open = is_wanted and may_use(record.tenants, demand.tenant) and demand.mesh in (None, record.mesh)
     return (
         is_open

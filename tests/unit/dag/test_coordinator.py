@@ -17,11 +17,11 @@ from dag.store.memory import MemoryRunStore
 from federation.dispatch import STAGE_MESSAGES, NotificationKind
 from federation.errors import StaleFence, StoreUnavailable
 from federation.estimates import Pace
+from federation.flap_detection import FlapRules
 from federation.manual_mesh import ManualMesh
 from federation.mesh_conditions import Drain
 from federation.quota.policies import OnMaxWait, Policies, PreemptionMode, QueueSettings, ResourceGroup, Rules, TenantPolicies, TimeWindow
 from federation.snapshot import MeshRecord, PoolRecord
-from federation.steadiness import SteadinessRules
 from federation.store.memory import MemoryStore
 from federation.store.memory_policies import MemoryTenantPolicies
 from federation.store.memory_registry import MemoryRegistry
@@ -101,7 +101,7 @@ class Root:
             delete=lambda run, uri: self.deleted.append((run, uri)),
             clear=lambda run, keep: self.cleared.append((run, keep)),
             retention_ms=RETENTION_MS,
-            steadiness=SteadinessRules(probation_ms=PROBATION_MS),
+            flap_history=FlapRules(probation_ms=PROBATION_MS),
         )
 
     def join(self, mesh, flavor="standard"):

@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 from federation.estimates import Pace
+from federation.flap_detection import FlapHistory, FlapRules
 from federation.mesh_conditions import NEWCOMER, Drain, MeshCondition
 from federation.registry import NOTE_MS, MeshConditions, enrolled, look
 from federation.roster import Roster
 from federation.snapshot import FederationSnapshot, MeshRecord, MeshView
-from federation.steadiness import Steadiness, SteadinessRules
 from federation.tenants import TenantTree
 
-RULES = SteadinessRules()
+RULES = FlapRules()
 NOW_MS = 1_000_000
 
 
@@ -24,9 +24,9 @@ def a_snapshot(at_ms=NOW_MS, **incarnations):
 
 def test_the_first_look_writes_down_who_is_there():
     after, note = look(a_snapshot(east=1), MeshConditions(), {}, RULES)
-    assert after.meshes == {"east": MeshCondition(steadiness=Steadiness(incarnation=1, alive=True))}
+    assert after.meshes == {"east": MeshCondition(flap_history=FlapHistory(incarnation=1, alive=True))}
     assert note is not None
-    assert (note.watched_ms, note.steadiness, note.paces) == (NOW_MS, {"east": Steadiness(incarnation=1, alive=True)}, {})
+    assert (note.watched_ms, note.flap_history, note.paces) == (NOW_MS, {"east": FlapHistory(incarnation=1, alive=True)}, {})
 
 
 def test_a_look_soon_after_that_shows_nothing_new_is_not_written_down():
@@ -35,7 +35,7 @@ def test_a_look_soon_after_that_shows_nothing_new_is_not_written_down():
     assert look(a_snapshot(NOW_MS + NOTE_MS - 1, east=1), known, {}, RULES)[1] is None
     later = look(a_snapshot(NOW_MS + NOTE_MS, east=1), known, {}, RULES)[1]
     assert later is not None
-    assert (later.watched_ms, later.steadiness) == (NOW_MS + NOTE_MS, {})
+    assert (later.watched_ms, later.flap_history) == (NOW_MS + NOTE_MS, {})
 
 
 def test_run_times_become_the_pace_and_are_written_down_at_once():
@@ -65,12 +65,12 @@ def test_a_snapshot_is_enrolled_with_what_is_remembered_and_newcomers_have_nothi
 
 def test_meshes_that_are_known_and_not_there_are_told_with_where_they_are():
     filed = {mesh: MeshRecord(mesh=mesh, labels={}, pools=(), cluster="") for mesh in ("east", "lab")}
-    seen = Steadiness(incarnation=1, alive=True)
+    seen = FlapHistory(incarnation=1, alive=True)
     known = {
-        "east": MeshCondition(steadiness=seen),
-        "gone": MeshCondition(steadiness=seen),
-        "excused": MeshCondition(steadiness=replace(seen, alive=False, excused=True), drain=Drain(reason="disks")),
-        "lost": MeshCondition(steadiness=replace(seen, alive=False)),
+        "east": MeshCondition(flap_history=seen),
+        "gone": MeshCondition(flap_history=seen),
+        "excused": MeshCondition(flap_history=replace(seen, alive=False, excused=True), drain=Drain(reason="disks")),
+        "lost": MeshCondition(flap_history=replace(seen, alive=False)),
         "drained": MeshCondition(drain=Drain()),
     }
     response = enrolled(a_snapshot(east=1), MeshConditions(meshes=known), Roster(meshes=filed))

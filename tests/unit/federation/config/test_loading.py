@@ -12,16 +12,16 @@ from federation.config.loading import (
     FederationConfig,
     cost_rules_of,
     default_tenant_of,
+    flap_rules_of,
     load_config,
     mesh_record_of,
-    steadiness_rules_of,
     tenants_of,
 )
 from federation.config.sections.meshes import MeshLink
 from federation.config.sections.values import format_duration, parse_duration
 from federation.errors import ConfigError
 from federation.estimates import CostRules
-from federation.steadiness import SteadinessRules
+from federation.flap_detection import FlapRules
 from federation.tenants import Quota, TenantTree
 from mesh.ids import TenantPath
 from mesh.resources import ResourceSet
@@ -74,10 +74,10 @@ def test_what_routing_reckons_with_stands_in_the_file():
     config = loaded(
         changed("routing", to={"probation": "0s", "probation_max": "1m", "loss_window": "1h", "bandwidth": "1GiB", "run_time": "2s"})
     )
-    assert steadiness_rules_of(config) == SteadinessRules(probation_ms=0, probation_ms_max=60_000, window_ms=3_600_000)
+    assert flap_rules_of(config) == FlapRules(probation_ms=0, probation_ms_max=60_000, window_ms=3_600_000)
     assert cost_rules_of(config) == CostRules(bandwidth_bytes_per_s=2**30, run_ms_unknown=2_000)
     least = loaded(SMALL + TENANTS)
-    assert (steadiness_rules_of(least), cost_rules_of(least)) == (SteadinessRules(), CostRules())
+    assert (flap_rules_of(least), cost_rules_of(least)) == (FlapRules(), CostRules())
 
 
 def test_a_flavor_may_shun_labels():

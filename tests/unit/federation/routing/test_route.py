@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from federation.estimates import CostRules, Pace
+from federation.flap_detection import FlapHistory
 from federation.mesh_conditions import Drain, MeshCondition
 from federation.quota.policies import Policies, PreemptionMode, QueueSettings
 from federation.routing.demand import RoutingRequest
 from federation.routing.route import Routed, RouteRefused, choose, route
 from federation.routing.survey import survey
 from federation.snapshot import AbsentMesh, FederationSnapshot, LeaseView, MeshRecord, MeshView, PoolRecord, Whereabouts
-from federation.steadiness import Steadiness
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.reasons import Reason
@@ -289,8 +289,8 @@ def test_a_drained_mesh_refuses_with_the_reason_of_whoever_drained_it():
 
 
 def test_a_mesh_on_probation_refuses_and_tells_for_how_much_longer():
-    kept = Steadiness(incarnation=2, alive=True, losses_ms=(10, 20), back_ms=1_000, steady_ms=61_000)
-    snapshot = replace(a_snapshot(condition(a_mesh("east"), steadiness=kept)), at_ms=60_500)
+    kept = FlapHistory(incarnation=2, alive=True, losses_ms=(10, 20), back_ms=1_000, stable_ms=61_000)
+    snapshot = replace(a_snapshot(condition(a_mesh("east"), flap_history=kept)), at_ms=60_500)
     answer = route(a_demand(), snapshot)
     assert isinstance(answer, RouteRefused)
     assert (answer.reason, answer.verdicts[0].wait_ms) == (Reason.MESH_FLAPPING, 500)
@@ -299,8 +299,8 @@ def test_a_mesh_on_probation_refuses_and_tells_for_how_much_longer():
 
 
 def test_the_words_about_a_probation_stay_the_same_while_it_lasts():
-    kept = Steadiness(incarnation=2, alive=True, losses_ms=(10,), back_ms=1_000, steady_ms=61_000)
-    snapshot = a_snapshot(condition(a_mesh("east"), steadiness=kept))
+    kept = FlapHistory(incarnation=2, alive=True, losses_ms=(10,), back_ms=1_000, stable_ms=61_000)
+    snapshot = a_snapshot(condition(a_mesh("east"), flap_history=kept))
     reported = {route(a_demand(), replace(snapshot, at_ms=at_ms)).detail for at_ms in (2_000, 30_000, 60_999)}
     assert len(reported) == 1
 

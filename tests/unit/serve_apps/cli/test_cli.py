@@ -15,13 +15,13 @@ import pytest
 from dag.states import NodeState, RunState
 from dag.store.remote import Client, Run
 from federation.config.loading import tenants_of
+from federation.flap_detection import FlapRules
 from federation.manual_mesh import ManualMesh
 from federation.quota.from_config import tenant_policies_of
 from federation.quota.policies import QueueSettings, Stop, TenantPolicies
 from federation.registry import look
 from federation.roster import Roster
 from federation.snapshot import MeshRecord, PoolRecord
-from federation.steadiness import SteadinessRules
 from federation.store.memory_key_ring import MemoryKeyRing
 from federation.tenant_policies import TenantStop
 from federation.tenants import Tenant, TenantTree
@@ -818,7 +818,7 @@ def half_there(monkeypatch) -> GatewayWorld:
     filed = {name: MeshRecord(mesh=name, labels={"zone": name}, pools=(pool,), cluster="") for name in ("east", "gamma", "lab")}
     world = GatewayWorld(roster=Roster(flavors={"standard": {}}, meshes=filed))
     sessions = {name: world.store.join(replace(filed[name], cluster="c")) for name in ("east", "gamma")}
-    _, note = look(world.store.snapshot(), world.registry.conditions(), {}, SteadinessRules())
+    _, note = look(world.store.snapshot(), world.registry.conditions(), {}, FlapRules())
     world.registry.note(note, 0)
     world.store.leave(sessions["gamma"])
     monkeypatch.setattr(session, "Client", lambda access: Client(access, http=world.http("*"), patience_s=0))

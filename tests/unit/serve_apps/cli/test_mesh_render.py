@@ -93,7 +93,7 @@ def test_a_silent_mesh_tells_when_it_was_last_heard_of_and_the_process_that_may_
 
 
 def test_a_mesh_shows_what_keeps_work_away_from_it():
-    drained = a_mesh(cluster_answers=False, waiting_for_ray=2, draining=True, drain_reason="disks [red]", steady=False, steady_in_ms=4_200)
+    drained = a_mesh(cluster_answers=False, waiting_for_ray=2, draining=True, drain_reason="disks [red]", stable=False, stable_in_ms=4_200)
     reported = "\n".join(told_on(160, drained))
     for words in ("no answer from Ray", "2 wait for Ray", "draining: disks [red]", "on probation 4.2s"):
         assert words in reported

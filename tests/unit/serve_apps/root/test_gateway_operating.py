@@ -8,11 +8,11 @@ import pytest
 
 from federation.errors import StoreUnavailable
 from federation.estimates import Pace
+from federation.flap_detection import FlapHistory
 from federation.leases import Granted
 from federation.manual_mesh import ManualMesh
 from federation.registry import RegistryNote
 from federation.snapshot import MeshRecord, PoolRecord
-from federation.steadiness import Steadiness
 from mesh.ids import PoolName, RunId, StageId
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
@@ -312,7 +312,7 @@ def test_a_mesh_that_never_joined_is_a_slip_of_the_pen(world, verb):
 
 
 def test_a_mesh_that_is_away_may_be_drained_before_it_comes_back(world):
-    world.registry.note(RegistryNote(watched_ms=1, steadiness={EAST: Steadiness(incarnation=1, alive=False)}), 0)
+    world.registry.note(RegistryNote(watched_ms=1, flap_history={EAST: FlapHistory(incarnation=1, alive=False)}), 0)
     answer = world.http("*").post("/v1/meshes/east/drain")
     assert (answer.status_code, answer.json()["meshes"]) == (200, [])
     assert world.registry.conditions().meshes[EAST].drain is not None
@@ -321,11 +321,11 @@ def test_a_mesh_that_is_away_may_be_drained_before_it_comes_back(world):
 def test_a_mesh_shows_its_probation_its_losses_and_how_long_a_stage_runs(world):
     with_mesh(world)
     now_ms = world.clock.wall_ms()
-    kept = Steadiness(incarnation=1, alive=True, losses_ms=(now_ms - 9, now_ms - 5), back_ms=now_ms, steady_ms=now_ms + 5_000)
-    world.registry.note(RegistryNote(watched_ms=now_ms, steadiness={EAST: kept}, paces={EAST: Pace(run_ms=250)}), 0)
+    kept = FlapHistory(incarnation=1, alive=True, losses_ms=(now_ms - 9, now_ms - 5), back_ms=now_ms, stable_ms=now_ms + 5_000)
+    world.registry.note(RegistryNote(watched_ms=now_ms, flap_history={EAST: kept}, paces={EAST: Pace(run_ms=250)}), 0)
     world.clock.advance(2_000)
     (mesh,) = world.http(RESEARCH).get("/v1/meshes").json()["meshes"]
-    assert (mesh["steady"], mesh["steady_in_ms"], mesh["losses"], mesh["run_ms"]) == (False, 3_000, 2, 250)
+    assert (mesh["stable"], mesh["stable_in_ms"], mesh["losses"], mesh["run_ms"]) == (False, 3_000, 2, 250)
     world.clock.advance(3_000)
     (mesh,) = world.http(RESEARCH).get("/v1/meshes").json()["meshes"]
-    assert (mesh["steady"], mesh["steady_in_ms"]) == (True, 0)
+    assert (mesh["stable"], mesh["stable_in_ms"]) == (True, 0)

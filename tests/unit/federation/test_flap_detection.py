@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from federation.steadiness import LOSSES_KEPT, WATCH_GAP_MS, Sighting, SteadinessRules, changed, watch
+from federation.flap_detection import LOSSES_KEPT, WATCH_GAP_MS, FlapRules, Sighting, changed, watch
 
-RULES = SteadinessRules(probation_ms=5_000, probation_ms_max=40_000, window_ms=600_000)
+RULES = FlapRules(probation_ms=5_000, probation_ms_max=40_000, window_ms=600_000)
 NOW_MS = 1_000_000
 
 
@@ -144,7 +144,7 @@ def test_a_mesh_that_is_away_when_it_is_first_seen_was_lost():
 
 
 def test_without_probation_every_return_is_believed():
-    watcher = Watcher(SteadinessRules(probation_ms=0), east=1, west=1)
+    watcher = Watcher(FlapRules(probation_ms=0), east=1, west=1)
     watcher.look(east=2, west=1)
     assert watcher.left_ms() == 0
 
@@ -157,7 +157,7 @@ def test_a_clock_that_falls_back_makes_no_probation_last_for_years():
 
 
 def test_no_more_losses_are_kept_than_count():
-    watcher = Watcher(SteadinessRules(window_ms=10**9), east=1, west=1)
+    watcher = Watcher(FlapRules(window_ms=10**9), east=1, west=1)
     for incarnation in range(2, 60):
         watcher.look(east=incarnation, west=1)
     assert len(watcher.known["east"].losses_ms) == LOSSES_KEPT

@@ -3,11 +3,11 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.steadiness import WATCH_GAP_MS, Sighting, SteadinessRules, changed, watch
+from federation.flap_detection import WATCH_GAP_MS, FlapRules, Sighting, changed, watch
 from mesh.ids import MeshId
 
 MESHES = [MeshId("east"), MeshId("north"), MeshId("west")]
-RULES = SteadinessRules(probation_ms=1_000, probation_ms_max=8_000, window_ms=20_000)
+RULES = FlapRules(probation_ms=1_000, probation_ms_max=8_000, window_ms=20_000)
 
 #: One look: how long after the last, and what has become of each mesh since then.
 looks = st.lists(
@@ -65,7 +65,7 @@ def test_a_mesh_lost_alone_is_steady_no_sooner_than_its_time_after_the_return(hi
         for mesh, sighting in seen.items():
             if sighting.alive and owed[mesh]:
                 due_ms[mesh], owed[mesh] = max(due_ms[mesh], now_ms + RULES.probation_ms), False
-            assert after[mesh].steady_ms >= due_ms[mesh]
+            assert after[mesh].stable_ms >= due_ms[mesh]
             assert (after[mesh].remaining_ms(now_ms) > 0) >= (now_ms < due_ms[mesh])
 
 
@@ -75,14 +75,14 @@ def test_nobody_is_kept_waiting_for_longer_than_the_longest_probation_nor_withou
     for now_ms, _, _, _, after in played(history):
         for kept in after.values():
             assert kept.remaining_ms(now_ms) <= RULES.probation_ms_max
-            assert kept.losses_ms or not kept.steady_ms
+            assert kept.losses_ms or not kept.stable_ms
 
 
 @settings(max_examples=60)
 @given(looks)
 def test_a_probation_once_told_never_gets_shorter(history):
     for _, _, before, _, after in played(history):
-        assert all(after[mesh].steady_ms >= kept.steady_ms for mesh, kept in before.items())
+        assert all(after[mesh].stable_ms >= kept.stable_ms for mesh, kept in before.items())
 
 
 @settings(max_examples=60)

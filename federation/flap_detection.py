@@ -4,7 +4,7 @@ A flapping mesh costs more than an absent one, because work sent to it is lost a
 loss: `probation_ms` after the first loss, twice that after the second within `window_ms`, and so on up to `probation_ms_max`. Losses
 older than the window are forgotten.
 
-    first seen ──► there ──lost──► away ──back──► on probation ──steady_ms──► there
+    first seen ──► there ──lost──► away ──back──► on probation ──stable_ms──► there
                      └─ left in order, or lost with all others ─► away, excused ──back──► there
 
 Two cases are excused. A mesh that leaves in order is not lost. If the watcher itself was away, or if every mesh (two at least) is lost in
@@ -28,7 +28,7 @@ WATCH_GAP_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SteadinessRules:
+class FlapRules:
     """Probation of meshes that came back."""
 
     probation_ms: int = 5_000  #: After the first loss within the window; 0: never on probation.
@@ -49,7 +49,7 @@ class Sighting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Steadiness:
+class FlapHistory:
     """Presence of a mesh over time. Times are on the store's clock, ms since the epoch."""
 
     incarnation: int  #: Incarnation of the session that was seen last.
@@ -57,11 +57,11 @@ class Steadiness:
     excused: bool = False  #: Absent, and its return causes no probation.
     losses_ms: tuple[int, ...] = ()  #: When losses were seen, oldest first, within the window of the last one.
     back_ms: int = 0  #: When its return was seen; 0: it was never away.
-    steady_ms: int = 0  #: End of the probation; 0: it was never on probation.
+    stable_ms: int = 0  #: End of the probation; 0: it was never on probation.
 
     def remaining_ms(self, now_ms: int) -> int:
         """Return the rest of the probation, ms; 0 if there is none."""
-        return max(0, self.steady_ms - now_ms)
+        return max(0, self.stable_ms - now_ms)
 
     def losses_within(self, window_ms: int, now_ms: int) -> int:
         """Return the number of losses in the last `window_ms`."""
@@ -69,8 +69,8 @@ class Steadiness:
 
 
 def watch(
-    known: Mapping[MeshId, Steadiness], seen: Mapping[MeshId, Sighting], *, now_ms: int, watched_ms: int, rules: SteadinessRules
-) -> dict[MeshId, Steadiness]:
+    known: Mapping[MeshId, FlapHistory], seen: Mapping[MeshId, Sighting], *, now_ms: int, watched_ms: int, rules: FlapRules
+) -> dict[MeshId, FlapHistory]:
     """Return the presence of all meshes after one look. Pure; a look without news changes nothing.
 
     Args:
@@ -92,35 +92,35 @@ def watch(
     return after
 
 
-def changed(before: Mapping[MeshId, Steadiness], after: Mapping[MeshId, Steadiness]) -> dict[MeshId, Steadiness]:
+def changed(before: Mapping[MeshId, FlapHistory], after: Mapping[MeshId, FlapHistory]) -> dict[MeshId, FlapHistory]:
     """Return the entries of `after` that changed."""
     return {mesh: kept for mesh, kept in after.items() if before.get(mesh) != kept}
 
 
-def _is_loss(kept: Steadiness, sighting: Sighting) -> bool:
+def _is_loss(kept: FlapHistory, sighting: Sighting) -> bool:
     return kept.alive and (not sighting.alive or sighting.incarnation != kept.incarnation)
 
 
-def _meet(sighting: Sighting, now_ms: int, *, excused: bool) -> Steadiness:
+def _meet(sighting: Sighting, now_ms: int, *, excused: bool) -> FlapHistory:
     """Describe a mesh that is seen for the first time; an absent one was lost before the first look."""
     if sighting.alive or excused:
-        return Steadiness(incarnation=sighting.incarnation, alive=sighting.alive, excused=not sighting.alive)
-    return Steadiness(incarnation=sighting.incarnation, alive=False, losses_ms=(now_ms,))
+        return FlapHistory(incarnation=sighting.incarnation, alive=sighting.alive, excused=not sighting.alive)
+    return FlapHistory(incarnation=sighting.incarnation, alive=False, losses_ms=(now_ms,))
 
 
-def _leave(kept: Steadiness) -> Steadiness:
+def _leave(kept: FlapHistory) -> FlapHistory:
     """Describe a mesh that the ledger does not list any more. A lost mesh stays lost: a late leave excuses nothing."""
     return replace(kept, alive=False, excused=True) if kept.alive else kept
 
 
-def _look(kept: Steadiness, sighting: Sighting, now_ms: int, rules: SteadinessRules, *, excused: bool) -> Steadiness:
+def _look(kept: FlapHistory, sighting: Sighting, now_ms: int, rules: FlapRules, *, excused: bool) -> FlapHistory:
     if _is_loss(kept, sighting):
         losses = kept.losses_ms if excused else (*_recent(kept.losses_ms, rules.window_ms, now_ms), now_ms)[-LOSSES_KEPT:]
         kept = replace(kept, alive=False, excused=excused, losses_ms=losses)
     if sighting.alive and not kept.alive:
         probation_ms = 0 if kept.excused else rules.probation_of(kept.losses_within(rules.window_ms, now_ms))
-        steady_ms = max(kept.steady_ms, now_ms + probation_ms) if probation_ms else kept.steady_ms
-        return replace(kept, incarnation=sighting.incarnation, alive=True, excused=False, back_ms=now_ms, steady_ms=steady_ms)
+        stable_ms = max(kept.stable_ms, now_ms + probation_ms) if probation_ms else kept.stable_ms
+        return replace(kept, incarnation=sighting.incarnation, alive=True, excused=False, back_ms=now_ms, stable_ms=stable_ms)
     return replace(kept, incarnation=sighting.incarnation)
 
 
@@ -128,8 +128,8 @@ def _recent(losses_ms: Iterable[int], window_ms: int, now_ms: int) -> tuple[int,
     return tuple(at_ms for at_ms in losses_ms if now_ms - window_ms <= at_ms <= now_ms)
 
 
-def _reanchored(kept: Steadiness, now_ms: int) -> Steadiness:
+def _reanchored(kept: FlapHistory, now_ms: int) -> FlapHistory:
     """Restart the probation now if the store's clock fell back; otherwise the probation might last for years."""
     if now_ms >= kept.back_ms:
         return kept
-    return replace(kept, back_ms=now_ms, steady_ms=now_ms + max(0, kept.steady_ms - kept.back_ms))
+    return replace(kept, back_ms=now_ms, stable_ms=now_ms + max(0, kept.stable_ms - kept.back_ms))
