@@ -25,6 +25,7 @@ from dag.starting import Starting, reported
 from dag.states import RUN_ENDS, NodeState, StageState
 from federation.auditing import LedgerAudit
 from federation.blobs import BlobStore
+from federation.configured_meshes import NO_CONFIGURED_MESHES, ConfiguredMeshes
 from federation.dispatch import STAGE_MESSAGES, InboxEntry, StageQueue
 from federation.errors import StoreUnavailable
 from federation.estimates import COST_RULES, CostRules
@@ -32,7 +33,6 @@ from federation.flap_detection import FlapRules
 from federation.leases import LeaseLedger
 from federation.quota.starts import Allowance
 from federation.registry import MeshRegistry, RegistryNote, enrolled, look
-from federation.roster import NO_ROSTER, Roster
 from federation.routing.domains import crowded
 from federation.routing.openness import may_use
 from federation.snapshot import FederationSnapshot
@@ -83,7 +83,7 @@ class Coordinator:
         costs: CostRules = COST_RULES,
         flap_history: FlapRules = FlapRules(),  # noqa: B008  frozen
         retrying: RetryRules = RETRY_RULES,
-        roster: Roster = NO_ROSTER,
+        configured_meshes: ConfiguredMeshes = NO_CONFIGURED_MESHES,
     ) -> None:
         self._runs = runs
         self._queue = queue
@@ -99,7 +99,7 @@ class Coordinator:
         self._costs = costs
         self._flap_history = flap_history
         self._retrying = retrying
-        self._roster = roster
+        self._configured_meshes = configured_meshes
         self._run_times_ms: defaultdict[MeshId, list[int]] = defaultdict(list)  #: Of stages that ended since the last look.
         self._kept: dict[RunId, RunMachine] = {}  #: As committed; a run that ended is not in it.
         self._starting = Starting()
@@ -265,7 +265,7 @@ class Coordinator:
                 self._run_times_ms.clear()
                 _report_returns(note, snapshot.at_ms)
                 break
-        return enrolled(snapshot, after, self._roster)
+        return enrolled(snapshot, after, self._configured_meshes)
 
     def _closed_now(self) -> frozenset[MeshId]:
         """Meshes that get nothing new as far as the registry knows; a loss that nobody saw yet shows at the next tick."""

@@ -15,7 +15,7 @@ Tenants and their quota:
 
 Meshes:
 
-    registry       drains, flap detection and run times of meshes       roster      meshes and flavors in the root's file
+    registry       drains, flap detection and run times of meshes       configured_meshes  meshes and flavors in the root's file
     mesh_conditions  stored status of one mesh                            flap_detection  probation of a mesh that was lost and came back
     promises       pool capacity compared with the Ray cluster          estimates   wait and transfer times at a mesh
     snapshot       tenants, leases and meshes at one instant

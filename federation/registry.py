@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from federation.configured_meshes import NO_CONFIGURED_MESHES, ConfiguredMeshes
 from federation.estimates import Pace, paced
 from federation.flap_detection import FlapHistory, FlapRules, Sighting, changed, watch
 from federation.mesh_conditions import NEWCOMER, Drain, MeshCondition
-from federation.roster import NO_ROSTER, Roster
 from federation.snapshot import AbsentMesh, FederationSnapshot, MeshRecord, Whereabouts
 from mesh.ids import MeshId
 
@@ -53,20 +53,22 @@ class MeshRegistry(Protocol):
         """Store the observations if `version` is still current; otherwise return False and store nothing."""
 
 
-def enrolled(snapshot: FederationSnapshot, conditions: MeshConditions, roster: Roster = NO_ROSTER) -> FederationSnapshot:
+def enrolled(
+    snapshot: FederationSnapshot, conditions: MeshConditions, configured_meshes: ConfiguredMeshes = NO_CONFIGURED_MESHES
+) -> FederationSnapshot:
     """Return the snapshot with each mesh's stored status, and with known meshes that have no session."""
     views = tuple(replace(view, condition=conditions.meshes.get(view.record.mesh, NEWCOMER)) for view in snapshot.meshes)
-    away = (roster.meshes.keys() | conditions.meshes.keys()) - {view.record.mesh for view in snapshot.meshes}
-    absent = tuple(_absent(mesh, conditions.meshes.get(mesh, NEWCOMER), roster) for mesh in sorted(away))
+    away = (configured_meshes.meshes.keys() | conditions.meshes.keys()) - {view.record.mesh for view in snapshot.meshes}
+    absent = tuple(_absent(mesh, conditions.meshes.get(mesh, NEWCOMER), configured_meshes) for mesh in sorted(away))
     return replace(snapshot, meshes=views, absent=absent)
 
 
-def _absent(mesh: MeshId, condition: MeshCondition, roster: Roster) -> AbsentMesh:
+def _absent(mesh: MeshId, condition: MeshCondition, configured_meshes: ConfiguredMeshes) -> AbsentMesh:
     """Describe a mesh without a session. The ledger forgets a mesh that leaves in order, perhaps before a coordinator notes it."""
     seen = condition.flap_history
     was_lost = seen is not None and not seen.alive and not seen.excused
     whereabouts = Whereabouts.NOT_JOINED if seen is None else Whereabouts.LOST if was_lost else Whereabouts.LEFT
-    record = roster.meshes.get(mesh) or MeshRecord(mesh=mesh, labels={}, pools=(), cluster="")
+    record = configured_meshes.meshes.get(mesh) or MeshRecord(mesh=mesh, labels={}, pools=(), cluster="")
     return AbsentMesh(record=record, whereabouts=whereabouts, condition=condition)
 
 

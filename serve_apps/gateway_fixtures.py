@@ -20,8 +20,8 @@ from dag.states import NodeState, RunState, StageState
 from dag.store.client_access import Access
 from dag.store.memory import MemoryEventFeed, MemoryRunStore
 from dag.store.remote import Client
+from federation.configured_meshes import NO_CONFIGURED_MESHES, ConfiguredMeshes
 from federation.durability import Durability
-from federation.roster import NO_ROSTER, Roster
 from federation.store.memory import MemoryStore
 from federation.store.memory_durability import MemoryDurability
 from federation.store.memory_key_ring import MemoryKeyRing
@@ -77,7 +77,7 @@ class GatewayWorld:
     memory_percent: int = 0
     durable: MemoryDurability = field(default_factory=MemoryDurability)
     durability: Durability = Durability.D0
-    roster: Roster = NO_ROSTER
+    configured_meshes: ConfiguredMeshes = NO_CONFIGURED_MESHES
     store: MemoryStore = field(init=False)
     registry: MemoryRegistry = field(init=False)
     tenant_policies: MemoryTenantPolicies = field(init=False)
@@ -108,7 +108,7 @@ class GatewayWorld:
             delete=lambda _run, _uri: None,
             clear=lambda _run, _keep: None,
             retention_ms=10**9,
-            roster=self.roster,
+            configured_meshes=self.configured_meshes,
         )
 
     def dependencies(self) -> Dependencies:
@@ -125,7 +125,7 @@ class GatewayWorld:
             body_limit_bytes=self.body_limit_bytes,
             storage_url=self.storage_url,
             ledger_id="ours",
-            roster=self.roster,
+            configured_meshes=self.configured_meshes,
             clock=self.clock,
             looks_kept_ms=0,
             durable=self.durable,

@@ -24,7 +24,7 @@ def main(settings_file: str) -> None:
         settings.ray_address, VARIABLES if settings.cluster_stays else None
     )  # The nodes of the stack's own clusters already have the variables.
     if settings.has_own_cluster:
-        settings = settings.model_copy(update={"roster": replace(settings.roster, root_cluster=cluster_id())})
+        settings = settings.model_copy(update={"configured_meshes": replace(settings.configured_meshes, root_cluster=cluster_id())})
     stop, names = stop_on_signals(), root_applications(settings.ledger)
     start_serve(settings.host, settings.port, ours=names)
     serve.run_many(root_targets(settings))

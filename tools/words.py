@@ -31,7 +31,7 @@ NAME_PARTS = {
     "remnant": "orphan_stage",
     "tenure": "session",
     "crew": "assignments",
-    "roster": "configured_meshes",
+    "configured_meshes": "configured_meshes",
     "news": "events",
     "history": "history",
     "chapter": "lease_event",

@@ -13,10 +13,10 @@ from federation.config.sections.quota import QuotaSection
 from federation.config.shape import shape_of
 from federation.config.tenant_forest import PlacedTenant, forest_of
 from federation.config.yaml_source import ConfigProblem, parse
+from federation.configured_meshes import ConfiguredMeshes
 from federation.errors import ConfigError
 from federation.estimates import CostRules
 from federation.flap_detection import FlapRules
-from federation.roster import Roster
 from federation.routing.openness import may_use
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenants import FlavorResource, Quota, Tenant
@@ -25,13 +25,13 @@ from mesh.resources import ResourceSet, to_units
 
 __all__ = [
     "FederationConfig",
+    "configured_meshes_of",
     "cost_rules_of",
     "default_tenant_of",
     "default_within",
     "flap_rules_of",
     "load_config",
     "mesh_record_of",
-    "roster_of",
     "tenants_of",
 ]
 
@@ -112,9 +112,9 @@ def mesh_record_of(config: FederationConfig, mesh: str, *, cluster: str, address
     )
 
 
-def roster_of(config: FederationConfig) -> Roster:
+def configured_meshes_of(config: FederationConfig) -> ConfiguredMeshes:
     """Return the meshes and flavors against which the root checks joining meshes."""
-    return Roster(
+    return ConfiguredMeshes(
         flavors={FlavorName(flavor): dict(section.labels) for flavor, section in config.flavors.items()},
         meshes={MeshId(mesh): mesh_record_of(config, mesh, cluster="") for mesh in config.meshes},
     )

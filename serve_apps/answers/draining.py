@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
+from federation.configured_meshes import NO_CONFIGURED_MESHES, ConfiguredMeshes
 from federation.errors import UnknownMesh
 from federation.leases import LeaseLedger
 from federation.mesh_conditions import Drain
 from federation.registry import MeshRegistry
-from federation.roster import NO_ROSTER, Roster
 from federation.snapshot import FederationSnapshot
 from mesh.ids import MeshId
 from serve_apps.looks.snapshots import snapshot_now
 
 
 def drain_mesh(
-    ledger: LeaseLedger, registry: MeshRegistry, mesh: MeshId, *, reason: str, by: str, roster: Roster = NO_ROSTER
+    ledger: LeaseLedger,
+    registry: MeshRegistry,
+    mesh: MeshId,
+    *,
+    reason: str,
+    by: str,
+    configured_meshes: ConfiguredMeshes = NO_CONFIGURED_MESHES,
 ) -> FederationSnapshot:
     """Drain the mesh and return the changed snapshot. A repeated drain replaces the reason.
 
@@ -26,18 +32,18 @@ def drain_mesh(
         UnknownMesh: No mesh of this name has ever joined, and the file has none.
         StoreUnavailable: The store does not answer; safe to repeat.
     """
-    snapshot = snapshot_now(ledger.snapshot, registry, roster)
+    snapshot = snapshot_now(ledger.snapshot, registry, configured_meshes)
     _check_known(snapshot, mesh)
     registry.drain(mesh, Drain(reason=reason, by=by, since_ms=snapshot.at_ms))
-    return snapshot_now(ledger.snapshot, registry, roster)
+    return snapshot_now(ledger.snapshot, registry, configured_meshes)
 
 
 def undrain_mesh(
-    ledger: LeaseLedger, registry: MeshRegistry, mesh: MeshId, *, roster: Roster = NO_ROSTER
+    ledger: LeaseLedger, registry: MeshRegistry, mesh: MeshId, *, configured_meshes: ConfiguredMeshes = NO_CONFIGURED_MESHES
 ) -> tuple[FederationSnapshot, bool]:
     """Undrain the mesh; return the changed snapshot and whether the mesh was drained. Raises as `drain_mesh`."""
     was_drained = registry.undrain(mesh)
-    snapshot = snapshot_now(ledger.snapshot, registry, roster)
+    snapshot = snapshot_now(ledger.snapshot, registry, configured_meshes)
     if not was_drained:
         _check_known(snapshot, mesh)
     return snapshot, was_drained

@@ -134,7 +134,7 @@ def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView
     spec = read_spec(body)
     tenant, user = tenant_of(spec, principal), user_of(spec, principal)
     snapshot, queues = _look(ports)
-    check_against(spec, snapshot, tenant, ports.roster)
+    check_against(spec, snapshot, tenant, ports.configured_meshes)
     record = RunRecord(
         run=RunId(spec.id or "new"),
         tenant=tenant,
@@ -192,7 +192,7 @@ def lease_history(
 
 
 def _look(ports: Dependencies) -> tuple[FederationSnapshot, Queues]:
-    snapshot = snapshot_now(ports.shown, ports.registry, ports.roster)
+    snapshot = snapshot_now(ports.shown, ports.registry, ports.configured_meshes)
     return snapshot, queues_of(snapshot, ports.queue)
 
 

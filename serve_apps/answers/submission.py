@@ -10,8 +10,8 @@ from dag.compiling import misspelt_resources, refused_functions
 from dag.errors import SpecError
 from dag.runs import NodeRecord, RunRecord
 from dag.spec import DagSpec, digest, kept_form, parse
+from federation.configured_meshes import ConfiguredMeshes
 from federation.durability import Durability, check_reachable
-from federation.roster import Roster
 from federation.snapshot import FederationSnapshot, resources_of
 from mesh.ids import NodeId, RunId, TenantPath
 from serve_apps.requests.access import EVERYBODY, reaches
@@ -47,7 +47,7 @@ def accept(ports: Dependencies, principal: Principal, submission: Submission) ->
     spec = read_spec(submission.body)
     tenant = tenant_of(spec, principal)
     snapshot = ports.ledger.snapshot()
-    check_against(spec, snapshot, tenant, ports.roster)
+    check_against(spec, snapshot, tenant, ports.configured_meshes)
     if submission.durability is not None:
         check_reachable(submission.durability, ports.durable.reachable())
     record = RunRecord(
@@ -77,7 +77,7 @@ def read_spec(body: bytes) -> DagSpec:
         raise
 
 
-def check_against(spec: DagSpec, snapshot: FederationSnapshot, tenant: TenantPath, roster: Roster) -> None:
+def check_against(spec: DagSpec, snapshot: FederationSnapshot, tenant: TenantPath, configured_meshes: ConfiguredMeshes) -> None:
     """Check the spec against what the tenant may run and what meshes have, including meshes that only the root's file names.
 
     Raises:
@@ -85,7 +85,7 @@ def check_against(spec: DagSpec, snapshot: FederationSnapshot, tenant: TenantPat
         UnknownTenant: There is no such tenant.
     """
     allowed = snapshot.tree.tenant(tenant)
-    resources = snapshot.resources() | resources_of(roster.meshes.values())
+    resources = snapshot.resources() | resources_of(configured_meshes.meshes.values())
     problems = (*refused_functions(spec, allowed.functions, allowed.pickled_code), *misspelt_resources(spec, resources))
     if problems:
         raise SpecError(problems)

@@ -18,7 +18,7 @@ from serve_apps.cli.mesh_render import beside_the_table, meshes_table
 from serve_apps.cli.output import console_for, print_json
 from serve_apps.cli.render import tenants_table
 from serve_apps.cli.session import AddressOption, JsonOption, is_elsewhere, open_session, read_view
-from serve_apps.cli.state import STATE, StateOption, roster_of_stack, running_stores
+from serve_apps.cli.state import STATE, StateOption, configured_meshes_of_stack, running_stores
 from serve_apps.looks.snapshots import only
 from serve_apps.one_machine.child_marks import living
 from serve_apps.one_machine.stack_folder import StackFolder
@@ -76,8 +76,12 @@ def drain(
         view = _notify(f"/v1/meshes/{quote(mesh, safe='')}/drain", {"reason": reason}, address)
     else:
         stores = running_stores(state)
-        known, roster = MeshId(mesh), roster_of_stack(state)
-        view = _seen(only(drain_mesh(stores.ledger, stores.registry, known, reason=reason, by="terminal", roster=roster), known))
+        known, configured_meshes = MeshId(mesh), configured_meshes_of_stack(state)
+        view = _seen(
+            only(
+                drain_mesh(stores.ledger, stores.registry, known, reason=reason, by="terminal", configured_meshes=configured_meshes), known
+            )
+        )
     words = f"{mesh} is draining: it gets no new work, and finishes the work it has"
     _show(view, words, as_json=as_json, absent=f"{mesh} has not joined; after it joins it gets no work until `schedulemesh undrain {mesh}`")
 
@@ -88,8 +92,8 @@ def undrain(mesh: MeshArgument, address: AddressOption = None, state: StateOptio
         view = _notify(f"/v1/meshes/{quote(mesh, safe='')}/undrain", {}, address)
     else:
         stores = running_stores(state)
-        known, roster = MeshId(mesh), roster_of_stack(state)
-        view = _seen(only(undrain_mesh(stores.ledger, stores.registry, known, roster=roster)[0], known))
+        known, configured_meshes = MeshId(mesh), configured_meshes_of_stack(state)
+        view = _seen(only(undrain_mesh(stores.ledger, stores.registry, known, configured_meshes=configured_meshes)[0], known))
     _show(view, f"{mesh} receives work again", as_json=as_json, absent=f"{mesh} has not joined; it receives work after it joins")
 
 

@@ -233,8 +233,8 @@ def create_key(
     stores, settings = running_stores(state), root_settings(state)
     ring, now_ms = RedisKeyRing(stores.client, stores.keys), SystemClock().wall_ms()
     if mesh is not None:
-        if mesh not in settings.roster.meshes:
-            raise MeshError(f"the configuration has no mesh {mesh}; it has {', '.join(settings.roster.meshes)}")
+        if mesh not in settings.configured_meshes.meshes:
+            raise MeshError(f"the configuration has no mesh {mesh}; it has {', '.join(settings.configured_meshes.meshes)}")
         _show_key(issue_for_mesh(ring, MeshId(mesh), now_ms), as_json=as_json)
         return
     path = TenantPath(str(tenant))

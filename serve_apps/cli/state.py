@@ -9,7 +9,7 @@ import typer
 
 from dag.store.client_access import STATE_VARIABLE
 from federation.config.loading import FederationConfig
-from federation.roster import Roster
+from federation.configured_meshes import ConfiguredMeshes
 from mesh.errors import MeshError
 from serve_apps.cli.output import console_for
 from serve_apps.configuration.config_file import read_config
@@ -82,6 +82,6 @@ def root_settings(state: Path) -> RootSettings:
     return RootSettings.read(str(file))
 
 
-def roster_of_stack(state: Path) -> Roster:
+def configured_meshes_of_stack(state: Path) -> ConfiguredMeshes:
     """Return the meshes that the federation file of this folder's stack names. Raises as `root_settings`."""
-    return root_settings(state).roster
+    return root_settings(state).configured_meshes

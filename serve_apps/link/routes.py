@@ -23,6 +23,7 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Path, Request, Response
 
 from dag.runs import RunSummary
+from federation.configured_meshes import admitted, differences
 from federation.errors import StaleFence
 from federation.leases import Session
 from federation.link import (
@@ -43,7 +44,6 @@ from federation.link import (
     Verb,
     arguments_of,
 )
-from federation.roster import admitted, differences
 from federation.routing.domains import admitted_top_level
 from federation.routing.openness import words_of_crowd
 from federation.snapshot import MeshRecord
@@ -242,8 +242,8 @@ def _proven(ports: Dependencies, verb: Verb[Any, Any], asked: Any, mesh: MeshId,
 def _carry_out(ports: Dependencies, verb: Verb[Any, Any], asked: Any) -> Any:
     response: MeshRecord | None = getattr(asked, "record", None)
     if response is not None:  # Checked here for every verb, so that no mesh gets past the rules of the root's file.
-        asked = replace(asked, record=admitted(response, ports.roster))
-    apart = differences(response, ports.roster) if response is not None and verb in (TERMS, JOIN) else ()
+        asked = replace(asked, record=admitted(response, ports.configured_meshes))
+    apart = differences(response, ports.configured_meshes) if response is not None and verb in (TERMS, JOIN) else ()
     if verb is TERMS:
         return _terms(ports, (*apart, *_crowding(ports, asked.record)))
     for words in apart:

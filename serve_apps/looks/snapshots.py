@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from federation.configured_meshes import NO_CONFIGURED_MESHES, ConfiguredMeshes
 from federation.registry import MeshRegistry, enrolled
-from federation.roster import NO_ROSTER, Roster
 from federation.snapshot import FederationSnapshot
 from mesh.ids import MeshId
 
 
-def snapshot_now(look: Callable[[], FederationSnapshot], registry: MeshRegistry, roster: Roster = NO_ROSTER) -> FederationSnapshot:
+def snapshot_now(
+    look: Callable[[], FederationSnapshot], registry: MeshRegistry, configured_meshes: ConfiguredMeshes = NO_CONFIGURED_MESHES
+) -> FederationSnapshot:
     """Return the ledger's snapshot with the registry's data of each mesh, and the absent meshes. Raises StoreUnavailable."""
     conditions = registry.conditions()
-    return enrolled(look(), conditions, roster)
+    return enrolled(look(), conditions, configured_meshes)
 
 
 def only(snapshot: FederationSnapshot, mesh: MeshId) -> FederationSnapshot:

@@ -20,11 +20,11 @@ import structlog
 
 from federation.config.loading import (
     FederationConfig,
+    configured_meshes_of,
     cost_rules_of,
     default_tenant_of,
     flap_rules_of,
     mesh_record_of,
-    roster_of,
     tenants_of,
 )
 from federation.config.sections.meshes import MeshLink
@@ -288,7 +288,7 @@ class Stack:
             body_limit_bytes=federation.body_limit_bytes,
             inline_limit_bytes=federation.inline_limit_bytes,
             retention_ms=federation.retention_ms,
-            roster=roster_of(self._config),
+            configured_meshes=configured_meshes_of(self._config),
             receipt_keys=self._receipt_keys(),
             otlp_endpoint=telemetry.otlp_endpoint,
             traces_file=str(self._folder.path / "traces.jsonl") if telemetry.traces_file else None,

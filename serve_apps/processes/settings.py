@@ -12,10 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dag.backlog import BacklogLimits
 from dag.retrying import RetryRules
+from federation.configured_meshes import ConfiguredMeshes
 from federation.durability import Durability
 from federation.estimates import CostRules
 from federation.flap_detection import FlapRules
-from federation.roster import Roster
 from federation.snapshot import MeshRecord
 
 
@@ -73,7 +73,7 @@ class RootSettings(_Settings):
     body_limit_bytes: int
     inline_limit_bytes: int
     retention_ms: int
-    roster: Roster  #: Meshes and flavors that the configuration names.
+    configured_meshes: ConfiguredMeshes  #: Meshes and flavors that the configuration names.
     receipt_keys: dict[int, str] = Field(repr=False)  #: Keys that sign leases sent over HTTP; see `federation.receipts`.
     otlp_endpoint: str | None = None
     traces_file: str | None = None  #: JSON lines, one per span.

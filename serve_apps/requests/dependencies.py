@@ -12,13 +12,13 @@ from dag.runs import RunStore
 from dag.store.event_feed import EventFeed
 from federation.api_keys import KeyRing
 from federation.blobs import BlobStore
+from federation.configured_meshes import NO_CONFIGURED_MESHES, ConfiguredMeshes
 from federation.dispatch import StageQueue
 from federation.durability import Durability, DurableStore
 from federation.estimates import COST_RULES, CostRules
 from federation.leases import LeaseLedger
 from federation.receipts import ReceiptKeys
 from federation.registry import MeshRegistry
-from federation.roster import NO_ROSTER, Roster
 from federation.snapshot import FederationSnapshot
 from federation.tenant_policies import TenantPolicyStore
 from mesh.clock import Clock
@@ -47,7 +47,9 @@ class Dependencies:
     heartbeat_ms: int = 2_000  #: Interval in which meshes renew their sessions; sent to meshes that join over the link.
     inline_limit_bytes: int = 65_536  #: Values up to this size travel through the control store; sent to meshes as well.
     ledger_id: str = ""  #: Sent to joining meshes, which name their things on the Ray cluster by it.
-    roster: Roster = NO_ROSTER  #: Meshes and flavors of the root's file; joining meshes are checked against them.
+    configured_meshes: ConfiguredMeshes = (
+        NO_CONFIGURED_MESHES  #: Meshes and flavors of the root's file; joining meshes are checked against them.
+    )
     receipts: ReceiptKeys | None = None  #: Keys that sign tokens sent to meshes, and verify tokens from meshes; None: meshes are trusted.
     clock: Clock
     durable: DurableStore
@@ -70,7 +72,7 @@ class Dependencies:
         return self.ledger.snapshot()
 
     def _look_at_waits(self) -> Waits:
-        snapshot = snapshot_now(self.shown, self.registry, self.roster)
+        snapshot = snapshot_now(self.shown, self.registry, self.configured_meshes)
         return waits_in(snapshot, self.tenant_policies.in_force(), queues_of(snapshot, self.queue), self.costs)
 
     def _epoch(self) -> int:

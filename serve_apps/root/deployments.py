@@ -116,7 +116,7 @@ class CoordinatorLoop:
                         costs=self._settings.costs,
                         flap_history=self._settings.flap_history,
                         retrying=self._settings.retrying,
-                        roster=self._settings.roster,
+                        configured_meshes=self._settings.configured_meshes,
                     )
                 coordinator.step(LOOK_MS)
                 if clock.monotonic_ms() >= due_ms:
@@ -172,7 +172,7 @@ def gateway_app(settings: RootSettings) -> FastAPI:
             heartbeat_ms=settings.heartbeat_ms,
             inline_limit_bytes=settings.inline_limit_bytes,
             ledger_id=settings.ledger or "",
-            roster=settings.roster,
+            configured_meshes=settings.configured_meshes,
             receipts=receipts,
             clock=SystemClock(),
             durable=stores.durable,

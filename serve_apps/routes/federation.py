@@ -32,23 +32,25 @@ def list_tenants(ports: Ports, principal: Asking) -> TenantsView:
 @router.get("/meshes")
 def list_meshes(ports: Ports, principal: Asking) -> MeshesView:
     """List the meshes that the key's tenants may use."""
-    snapshot = snapshot_now(ports.shown, ports.registry, ports.roster)
-    return meshes_view(snapshot, partial(reaches, principal), ports.queue.ages(), ports.roster)
+    snapshot = snapshot_now(ports.shown, ports.registry, ports.configured_meshes)
+    return meshes_view(snapshot, partial(reaches, principal), ports.queue.ages(), ports.configured_meshes)
 
 
 @router.post("/meshes/{mesh}/drain", responses=refused(404))
 def drain(mesh: MeshPath, ports: Ports, principal: Operating, body: DrainRequest | None = None) -> MeshesView:
     """Send the mesh no new work until `undrain`, also across restarts. The mesh finishes the work it has."""
     reason = body.reason if body is not None else ""
-    snapshot = drain_mesh(ports.ledger, ports.registry, MeshId(mesh), reason=reason, by=principal.key, roster=ports.roster)
-    return meshes_view(only(snapshot, MeshId(mesh)), partial(reaches, principal), roster=ports.roster)
+    snapshot = drain_mesh(
+        ports.ledger, ports.registry, MeshId(mesh), reason=reason, by=principal.key, configured_meshes=ports.configured_meshes
+    )
+    return meshes_view(only(snapshot, MeshId(mesh)), partial(reaches, principal), configured_meshes=ports.configured_meshes)
 
 
 @router.post("/meshes/{mesh}/undrain", responses=refused(404))
 def undrain(mesh: MeshPath, ports: Ports, principal: Operating) -> MeshesView:
     """Let the mesh receive work again. Does nothing if the mesh is not drained."""
-    snapshot, _ = undrain_mesh(ports.ledger, ports.registry, MeshId(mesh), roster=ports.roster)
-    return meshes_view(only(snapshot, MeshId(mesh)), partial(reaches, principal), roster=ports.roster)
+    snapshot, _ = undrain_mesh(ports.ledger, ports.registry, MeshId(mesh), configured_meshes=ports.configured_meshes)
+    return meshes_view(only(snapshot, MeshId(mesh)), partial(reaches, principal), configured_meshes=ports.configured_meshes)
 
 
 @router.get("/leases")

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from federation.configured_meshes import NO_CONFIGURED_MESHES, ConfiguredMeshes, differences
 from federation.dispatch import StageAges
 from federation.planning.planner_inputs import granted_ms
 from federation.quota.policies import QueueSettings, Stop, TenantPolicies
-from federation.roster import NO_ROSTER, Roster, differences
 from federation.routing.domains import crowded
 from federation.routing.openness import may_use, words_of_crowd
 from federation.snapshot import AbsentMesh, FederationSnapshot, MeshRecord, MeshView, PoolRecord
@@ -86,7 +86,10 @@ def stop_view(tenant: TenantPath, tenant_policies: PoliciesInForce, *, changed: 
 
 
 def meshes_view(
-    snapshot: FederationSnapshot, within: Within, ages: Mapping[MeshId, StageAges] | None = None, roster: Roster = NO_ROSTER
+    snapshot: FederationSnapshot,
+    within: Within,
+    ages: Mapping[MeshId, StageAges] | None = None,
+    configured_meshes: ConfiguredMeshes = NO_CONFIGURED_MESHES,
 ) -> MeshesView:
     """Return the meshes that a tenant within reach may use, and absent meshes that it could use."""
     reached = [path for path in snapshot.tree.tenants if within(path)]
@@ -98,7 +101,10 @@ def meshes_view(
                 view,
                 snapshot.at_ms,
                 (ages or {}).get(view.record.mesh, StageAges()),
-                (*differences(view.record, roster), *(words_of_crowd(barred[mesh]) for mesh in (view.record.mesh,) if mesh in barred)),
+                (
+                    *differences(view.record, configured_meshes),
+                    *(words_of_crowd(barred[mesh]) for mesh in (view.record.mesh,) if mesh in barred),
+                ),
             )
             for view in snapshot.meshes
             if _is_open_to(view.record, reached)

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
+from federation.configured_meshes import ConfiguredMeshes
 from federation.estimates import Pace
 from federation.flap_detection import FlapHistory, FlapRules
 from federation.mesh_conditions import NEWCOMER, Drain, MeshCondition
 from federation.registry import NOTE_MS, MeshConditions, enrolled, look
-from federation.roster import Roster
 from federation.snapshot import FederationSnapshot, MeshRecord, MeshView
 from federation.tenants import TenantTree
 
@@ -73,7 +73,7 @@ def test_meshes_that_are_known_and_not_there_are_told_with_where_they_are():
         "lost": MeshCondition(flap_history=replace(seen, alive=False)),
         "drained": MeshCondition(drain=Drain()),
     }
-    response = enrolled(a_snapshot(east=1), MeshConditions(meshes=known), Roster(meshes=filed))
+    response = enrolled(a_snapshot(east=1), MeshConditions(meshes=known), ConfiguredMeshes(meshes=filed))
     assert [(mesh.record.mesh, mesh.whereabouts.value) for mesh in response.absent] == [
         ("drained", "not_joined"),
         ("excused", "left"),

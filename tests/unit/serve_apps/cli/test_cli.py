@@ -15,12 +15,12 @@ import pytest
 from dag.states import NodeState, RunState
 from dag.store.remote import Client, Run
 from federation.config.loading import tenants_of
+from federation.configured_meshes import ConfiguredMeshes
 from federation.flap_detection import FlapRules
 from federation.manual_mesh import ManualMesh
 from federation.quota.from_config import tenant_policies_of
 from federation.quota.policies import QueueSettings, Stop, TenantPolicies
 from federation.registry import look
-from federation.roster import Roster
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory_key_ring import MemoryKeyRing
 from federation.tenant_policies import TenantStop
@@ -177,7 +177,7 @@ def operated(world, monkeypatch) -> GatewayWorld:
     world.store.join(MeshRecord(mesh="east", labels={"zone": "east"}, pools=(pool,), cluster="c", shared=True))
     monkeypatch.setattr(session, "Client", lambda access: Client(access, http=world.http("*"), patience_s=0))
     monkeypatch.setattr(federation, "running_stores", lambda _: SimpleNamespace(ledger=world.store, registry=world.registry))
-    monkeypatch.setattr(federation, "roster_of_stack", lambda _: world.roster)
+    monkeypatch.setattr(federation, "configured_meshes_of_stack", lambda _: world.configured_meshes)
     return world
 
 
@@ -816,14 +816,14 @@ def half_there(monkeypatch) -> GatewayWorld:
     monkeypatch.setenv("SCHEDULEMESH_API_KEY", "k")
     pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 2}))
     filed = {name: MeshRecord(mesh=name, labels={"zone": name}, pools=(pool,), cluster="") for name in ("east", "gamma", "lab")}
-    world = GatewayWorld(roster=Roster(flavors={"standard": {}}, meshes=filed))
+    world = GatewayWorld(configured_meshes=ConfiguredMeshes(flavors={"standard": {}}, meshes=filed))
     sessions = {name: world.store.join(replace(filed[name], cluster="c")) for name in ("east", "gamma")}
     _, note = look(world.store.snapshot(), world.registry.conditions(), {}, FlapRules())
     world.registry.note(note, 0)
     world.store.leave(sessions["gamma"])
     monkeypatch.setattr(session, "Client", lambda access: Client(access, http=world.http("*"), patience_s=0))
     monkeypatch.setattr(federation, "running_stores", lambda _: SimpleNamespace(ledger=world.store, registry=world.registry))
-    monkeypatch.setattr(federation, "roster_of_stack", lambda _: world.roster)
+    monkeypatch.setattr(federation, "configured_meshes_of_stack", lambda _: world.configured_meshes)
     return world
 
 
@@ -853,7 +853,7 @@ def test_the_drain_of_a_mesh_that_is_not_there_is_told_and_seen(half_there, monk
 
 
 def test_a_mesh_that_differs_from_the_roots_file_is_told_beside_the_table(half_there, capsys):
-    half_there.store.join(replace(half_there.roster.meshes["lab"], labels={"zone": "moon"}))
+    half_there.store.join(replace(half_there.configured_meshes.meshes["lab"], labels={"zone": "moon"}))
     assert run_command(["meshes"]) == 0
     assert "warning: lab: its labels are zone=moon; the root's file says zone=lab" in capsys.readouterr().out
 

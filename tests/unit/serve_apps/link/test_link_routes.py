@@ -7,12 +7,12 @@ import httpx
 import pytest
 
 from dag.runs import RunRecord
+from federation.configured_meshes import ConfiguredMeshes
 from federation.dispatch import Claim, NotificationKind
 from federation.errors import EpochChanged, LinkRefused, SessionSuperseded, SessionUnknown, StoreUnavailable
 from federation.leases import HeartbeatReport
 from federation.link import BLOB_BYTES_MAX, CALL_BYTES_MAX, CODES, LINK_PATH, PROOF_HEADER, SESSION_HEADER, VERBS, AskTerms
 from federation.receipts import ReceiptKeys
-from federation.roster import Roster
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpStageQueue, ask_terms
 from mesh.errors import AmountError
@@ -70,7 +70,7 @@ def test_a_mesh_is_told_what_holds_for_all_before_it_joins(world):
     assert (terms.heartbeat_ms, terms.inline_limit_bytes, terms.storage_url, terms.ledger) == (2_000, 65_536, "", "ours")
 
 
-ROSTER = Roster(
+ROSTER = ConfiguredMeshes(
     flavors={STANDARD: {"zone": "e"}},
     meshes={EAST: replace(RECORD, labels={"zone": "e"}, tenants=(RESEARCH,))},
 )
@@ -78,7 +78,7 @@ ROSTER = Roster(
 
 def strict(world: GatewayWorld) -> HttpLedger:
     """The ledger over a link to a root that has a file."""
-    return HttpLedger(link(world, app=create_app(replace(world.dependencies(), roster=ROSTER))))
+    return HttpLedger(link(world, app=create_app(replace(world.dependencies(), configured_meshes=ROSTER))))
 
 
 def test_what_the_roots_file_rules_out_is_refused_at_every_way_in(world):

@@ -5,7 +5,7 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from federation.roster import Roster
+from federation.configured_meshes import ConfiguredMeshes
 from federation.snapshot import MeshRecord, PoolRecord
 from mesh.resources import ResourceSet
 from serve_apps.processes.settings import ChildSettings, LinkSettings, RootSettings, StoreSettings
@@ -20,7 +20,7 @@ ROOT = RootSettings(
     gateways=2,
     body_limit_bytes=1 << 20,
     retention_ms=1,
-    roster=Roster(
+    configured_meshes=ConfiguredMeshes(
         flavors={"standard": {"zone": "in(east, west)"}}, meshes={"east": MeshRecord(mesh="east", labels={}, pools=(), cluster="")}
     ),
     receipt_keys={1: "secret"},

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from federation.configured_meshes import ConfiguredMeshes
 from federation.estimates import Pace
 from federation.leases import QuotaDemand, TargetUpdate
 from federation.manual_mesh import ManualMesh
 from federation.quota.policies import QueueSettings, Rules, Stop, TenantPolicies
 from federation.registry import RegistryNote
-from federation.roster import Roster
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenants import Tenant, TenantTree
 from mesh.ids import MeshId, NodeId, PoolName, RunId, StageId, TenantPath
@@ -295,7 +295,9 @@ def test_a_dry_run_tells_of_nodes_that_no_mesh_takes(world):
 def with_tpus() -> GatewayWorld:
     """A mesh with `cpu` and `tpu` is there; the root's file names one with `fpga_card`, too."""
     away = PoolRecord(pool=PoolName("cards"), flavor=STANDARD, capacity=ResourceSet.of({"fpga_card": 1}))
-    built = GatewayWorld(roster=Roster(meshes={MeshId("west"): MeshRecord(mesh=MeshId("west"), labels={}, pools=(away,), cluster="c2")}))
+    built = GatewayWorld(
+        configured_meshes=ConfiguredMeshes(meshes={MeshId("west"): MeshRecord(mesh=MeshId("west"), labels={}, pools=(away,), cluster="c2")})
+    )
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8, "tpu": 4}))
     ManualMesh(built.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1", shared=True))
     return built

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from federation.config.loading import load_config, roster_of
+from federation.config.loading import configured_meshes_of, load_config
+from federation.configured_meshes import NO_CONFIGURED_MESHES, admitted, differences
 from federation.errors import MeshMisfit
-from federation.roster import NO_ROSTER, admitted, differences
 from federation.routing.openness import narrowed
 from federation.snapshot import MeshRecord, PoolRecord
 from mesh.ids import FlavorName, MeshId, PoolName
@@ -25,7 +25,7 @@ meshes:
     pools: {general: {flavor: ondemand, capacity: {cpu: 1}}}
 tenants: {lab: {tenants: {red: {}, blue: {}}}}
 """
-ROSTER = roster_of(load_config(FILE, source="x.yaml"))
+ROSTER = configured_meshes_of(load_config(FILE, source="x.yaml"))
 AS_FILED = ROSTER.meshes[MeshId("lab")]
 
 
@@ -37,17 +37,17 @@ def record(flavor: str = "ondemand", cpu: int = 1, mesh: str = "lab", **response
 def test_whether_its_cluster_is_shared_is_for_the_root_to_say():
     clusters = "clusters: {root: {nodes: [{cpu: 1}]}, local: {shared: true, nodes: [{cpu: 4}]}}"
     shared = FILE.replace("clusters: {local: {nodes: [{cpu: 4}]}}", clusters).replace("{cluster: local}", "{cluster: root}")
-    roster = roster_of(load_config(shared.replace("link: joins", "link: joins\n    cluster: local"), source="x.yaml"))
-    assert admitted(replace(AS_FILED, shared=False), roster).shared
+    configured_meshes = configured_meshes_of(load_config(shared.replace("link: joins", "link: joins\n    cluster: local"), source="x.yaml"))
+    assert admitted(replace(AS_FILED, shared=False), configured_meshes).shared
     assert not admitted(replace(AS_FILED, shared=True), ROSTER).shared
     assert not admitted(record(mesh="other", shared=True), ROSTER).shared
 
 
 def test_no_mesh_joins_from_the_cluster_of_the_root():
-    roster = replace(ROSTER, root_cluster="c0")
-    assert admitted(replace(AS_FILED, cluster="c1"), roster)
+    configured_meshes = replace(ROSTER, root_cluster="c0")
+    assert admitted(replace(AS_FILED, cluster="c1"), configured_meshes)
     with pytest.raises(MeshMisfit, match="is on the Ray cluster of the root, where its tenants could run code"):
-        admitted(replace(AS_FILED, cluster="c0"), roster)
+        admitted(replace(AS_FILED, cluster="c0"), configured_meshes)
 
 
 def test_a_mesh_as_the_file_has_it_is_let_in_without_a_word():
@@ -76,8 +76,8 @@ def test_what_cannot_be_is_refused_with_the_remedy(response, words):
 
 def test_without_a_file_every_mesh_is_taken_as_it_tells_itself():
     response = record("anything", labels={}, tenants=("acme",))
-    assert admitted(response, NO_ROSTER) == response
-    assert differences(response, NO_ROSTER) == ()
+    assert admitted(response, NO_CONFIGURED_MESHES) == response
+    assert differences(response, NO_CONFIGURED_MESHES) == ()
 
 
 @pytest.mark.parametrize(

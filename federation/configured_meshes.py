@@ -19,7 +19,7 @@ from mesh.labels import mismatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Roster:
+class ConfiguredMeshes:
     """Meshes and flavors of the root's file, fixed when the root starts: `apply` changes tenants and rules only."""
 
     flavors: dict[FlavorName, dict[str, str]] = field(
@@ -30,36 +30,36 @@ class Roster:
 
 
 #: For a root without a file: it accepts every mesh's record as reported.
-NO_ROSTER = Roster()
+NO_CONFIGURED_MESHES = ConfiguredMeshes()
 
 
-def admitted(record: MeshRecord, roster: Roster) -> MeshRecord:
+def admitted(record: MeshRecord, expected: ConfiguredMeshes) -> MeshRecord:
     """Return the record as the root uses it: without tenants that the file excludes, and `shared` as the file says.
 
     Raises:
         MeshMisfit: The file lacks a pool's flavor, the mesh's labels do not match the flavor, no tenant is left, or the mesh is on the
             root's own cluster.
     """
-    if roster.root_cluster and record.cluster == roster.root_cluster:
+    if expected.root_cluster and record.cluster == expected.root_cluster:
         raise MeshMisfit(
             f"the mesh {record.mesh} is on the Ray cluster of the root, where its tenants could run code in the control plane; join from "
             "another Ray cluster"
         )
-    for pool in record.pools if roster.flavors else ():
-        if pool.flavor not in roster.flavors:
+    for pool in record.pools if expected.flavors else ():
+        if pool.flavor not in expected.flavors:
             raise MeshMisfit(
                 f"the pool {pool.pool} of the mesh {record.mesh} has the flavor {pool.flavor!r}, which the root's file does not define"
-                f"{_near(pool.flavor, roster.flavors)}; use one of these flavors, or add it to the root's file and restart the root"
+                f"{_near(pool.flavor, expected.flavors)}; use one of these flavors, or add it to the root's file and restart the root"
             )
-        lacking = mismatch(roster.flavors[pool.flavor], record.labels)
+        lacking = mismatch(expected.flavors[pool.flavor], record.labels)
         if lacking is not None:
             raise MeshMisfit(
                 f"the mesh {record.mesh} cannot offer {pool.flavor} in its pool {pool.pool}: {lacking}; join with labels that fit: "
                 "--label KEY=VALUE, or --config FILE that has the mesh"
             )
-    known = roster.meshes.get(record.mesh)
+    known = expected.meshes.get(record.mesh)
     if known is None:
-        return replace(record, shared=False) if roster.meshes else record
+        return replace(record, shared=False) if expected.meshes else record
     tenants = narrowed(record.tenants, known.tenants)
     if not tenants:
         raise MeshMisfit(
@@ -69,12 +69,12 @@ def admitted(record: MeshRecord, roster: Roster) -> MeshRecord:
     return replace(record, tenants=tenants, shared=known.shared)
 
 
-def differences(record: MeshRecord, roster: Roster) -> tuple[str, ...]:
+def differences(record: MeshRecord, expected: ConfiguredMeshes) -> tuple[str, ...]:
     """Return messages on how a mesh's record differs from the root's file; nothing if the root has no file."""
-    known = roster.meshes.get(record.mesh)
+    known = expected.meshes.get(record.mesh)
     if known is not None:
         return tuple(_differences(record, known))
-    return (f"the root's file names no mesh {record.mesh}{_near(record.mesh, roster.meshes)}",) if roster.meshes else ()
+    return (f"the root's file names no mesh {record.mesh}{_near(record.mesh, expected.meshes)}",) if expected.meshes else ()
 
 
 def _differences(record: MeshRecord, known: MeshRecord) -> Iterator[str]:
