@@ -1,6 +1,6 @@
 """Explanation of waiting work: its place, the reason, needed changes, the estimated start, and possible victims.
 
-pieces           stages to explain                   answers        the results
+pending_stages   stages to explain                   answers        the results
 flavor_reach     flavors that a stage could take     run_times      run times of stages
 precedence       order among stages                  queue_places   places among stages that compete for a flavor
 asked_scheduler  the quota tree's part               mesh_waits     the wait in the queue of the mesh

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from federation.explaining.pieces import Piece
+from federation.explaining.pending_stages import PendingStage
 from federation.quota.explain import Change
 from federation.quota.limits import Gate
 from mesh.ids import FlavorName, MeshId, StageId, TenantPath
@@ -28,7 +28,7 @@ class LeaseVictim:
 class Outlook:
     """Full explanation of a piece of work."""
 
-    piece: Piece
+    pending: PendingStage
     reason: Reason | None  #: None: it could start at once.
     ahead: int = 0  #: Stages of the tenant, on any mesh, that go before it and compete with it.
     mesh_ahead: int = 0  #: Stages of any tenant before it in the queue of its mesh that could take one of its flavors.

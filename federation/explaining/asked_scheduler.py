@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from federation.explaining.flavor_reach import FlavorReach
-from federation.explaining.pieces import Piece
+from federation.explaining.pending_stages import PendingStage
 from federation.explaining.run_times import RunTimes
 from federation.planning.planner_inputs import granted_ms
 from federation.quota.explain import WorkloadExplanation, dry_run, explain
@@ -38,7 +38,7 @@ class AskedScheduler:
         snapshot: FederationSnapshot,
         forest: QuotaForest,
         tenant_policies: TenantPolicies,
-        pieces: Iterable[Piece],
+        all_pending: Iterable[PendingStage],
         reach: FlavorReach,
         times: RunTimes,
     ) -> None:
@@ -50,11 +50,11 @@ class AskedScheduler:
         for lease in snapshot.leases:
             if lease.tenant in snapshot.tree.tenants:
                 self._scheduler.restore(self._running(lease))
-        for piece in pieces:
-            if piece.tenant in snapshot.tree.tenants:
-                self._scheduler.submit(self._workload(piece))
+        for pending in all_pending:
+            if pending.tenant in snapshot.tree.tenants:
+                self._scheduler.submit(self._workload(pending))
 
-    def about(self, piece: Piece, line: Sequence[Piece]) -> WorkloadExplanation:
+    def about(self, pending: PendingStage, line: Sequence[PendingStage]) -> WorkloadExplanation:
         """Explain a waiting piece.
 
         Args:
@@ -63,9 +63,9 @@ class AskedScheduler:
         Raises:
             LedgerError: It does not wait, or its tenant was removed.
         """
-        return _shown_in_line(explain(self._scheduler, piece.stage, _names(line)), line)
+        return _shown_in_line(explain(self._scheduler, pending.stage, _names(line)), line)
 
-    def would_be(self, piece: Piece, line: Sequence[Piece], before: Sequence[Piece] = ()) -> WorkloadExplanation:
+    def would_be(self, pending: PendingStage, line: Sequence[PendingStage], before: Sequence[PendingStage] = ()) -> WorkloadExplanation:
         """Explain a piece as if it were sent now; `line` as in `about`.
 
         Args:
@@ -77,7 +77,7 @@ class AskedScheduler:
         for other in before:
             self._scheduler.submit(self._workload(other))
         try:
-            return _shown_in_line(dry_run(self._scheduler, self._workload(piece), _names(line)), line)
+            return _shown_in_line(dry_run(self._scheduler, self._workload(pending), _names(line)), line)
         finally:
             for other in before:
                 self._scheduler.end(other.stage, self._at_ms)
@@ -94,16 +94,16 @@ class AskedScheduler:
         amounts = {(lease.flavor, name): units for name, units in lease.amounts.items()}
         return Running(workload=work, amounts=amounts, since_ms=since_ms)
 
-    def _workload(self, piece: Piece) -> Workload:
+    def _workload(self, pending: PendingStage) -> Workload:
         return Workload(
-            workload=piece.stage,
-            queue=piece.tenant,
-            created_ms=piece.created_ms,
-            replica_sets=(ReplicaSet(name=_SLOT, count=1, amounts=dict(piece.slot.items())),),
-            priority=piece.priority,
-            user=piece.user,
-            flavors=self._reach.at_mesh(piece),
-            expected_run_ms=self._times.run_ms(piece.mesh),
+            workload=pending.stage,
+            queue=pending.tenant,
+            created_ms=pending.created_ms,
+            replica_sets=(ReplicaSet(name=_SLOT, count=1, amounts=dict(pending.slot.items())),),
+            priority=pending.priority,
+            user=pending.user,
+            flavors=self._reach.at_mesh(pending),
+            expected_run_ms=self._times.run_ms(pending.mesh),
         )
 
 
@@ -127,11 +127,11 @@ def _settings(forest: QuotaForest, tenant_policies: TenantPolicies) -> dict[int,
     return settings
 
 
-def _names(line: Iterable[Piece]) -> frozenset[str]:
+def _names(line: Iterable[PendingStage]) -> frozenset[str]:
     return frozenset(one.stage for one in line)
 
 
-def _shown_in_line(reported: WorkloadExplanation, line: Sequence[Piece]) -> WorkloadExplanation:
+def _shown_in_line(reported: WorkloadExplanation, line: Sequence[PendingStage]) -> WorkloadExplanation:
     """Adjust the explanation to the order on the mesh.
 
     If a tenant's stages start in order, a mesh tries none of them before the first has started, whatever the quota tree says. Stages on

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from federation.estimates import overdue_ms, wait_ms
 from federation.explaining.flavor_reach import FlavorReach
-from federation.explaining.pieces import Piece
+from federation.explaining.pending_stages import PendingStage
 from federation.explaining.run_times import RunTimes
 from federation.snapshot import MeshView, PoolRecord
 from mesh.ids import MeshId
@@ -31,7 +31,7 @@ class MeshWaits:
         self._reach = reach
         self._times = times
 
-    def of(self, piece: Piece, ahead: int) -> MeshWait:
+    def of(self, pending: PendingStage, ahead: int) -> MeshWait:
         """Return the wait, by the pools that the piece could take: stages in other pools make no room for it, nor for those before it.
 
         The number of stages in a pool is unknown here. So the used part of the pool counts in slots of the piece, up to the number of
@@ -40,13 +40,13 @@ class MeshWaits:
         Args:
             ahead: Stages before it in the queue.
         """
-        view = self._meshes.get(piece.mesh)
-        if view is None or not piece.slot:
+        view = self._meshes.get(pending.mesh)
+        if view is None or not pending.slot:
             return MeshWait()
-        pools = [pool for pool in view.record.pools if pool.flavor in self._reach.of(piece)]
-        free = [_slots(pool, piece.slot, used=pool.used) for pool in pools]
-        taken = sum(_slots(pool, piece.slot) for pool in pools) - sum(free)
-        room, run_ms, age_ms = max(free, default=0), self._times.run_ms(piece.mesh), self._times.age_ms(piece.mesh)
+        pools = [pool for pool in view.record.pools if pool.flavor in self._reach.of(pending)]
+        free = [_slots(pool, pending.slot, used=pool.used) for pool in pools]
+        taken = sum(_slots(pool, pending.slot) for pool in pools) - sum(free)
+        room, run_ms, age_ms = max(free, default=0), self._times.run_ms(pending.mesh), self._times.age_ms(pending.mesh)
         return MeshWait(
             is_wait=ahead + 1 > room,
             wait_ms=wait_ms(waiting=ahead, room=room, running=min(taken, view.claimed), run_ms=run_ms, age_ms=age_ms),

@@ -21,7 +21,7 @@ from federation.explaining.flavor_reach import FlavorReach
 from federation.explaining.foreseeing import BegunStage
 from federation.explaining.mesh_waits import MeshWaits
 from federation.explaining.own_stops import OwnStops
-from federation.explaining.pieces import Piece, pieces_in
+from federation.explaining.pending_stages import PendingStage, pending_stages_in
 from federation.explaining.plan_promises import Promise, Promises
 from federation.explaining.planner_asks import PlannerAsks
 from federation.explaining.precedence import Precedence
@@ -61,7 +61,7 @@ class Outlooks:
         running: Callable[[TenantPath], Sequence[BegunStage]] = lambda _tenant: (),
     ) -> None:
         self._snapshot = snapshot
-        self._pieces = {piece.stage: piece for piece in pieces_in(queues)}
+        self._pending = {pending.stage: pending for pending in pending_stages_in(queues)}
         self._reported: dict[str, Reason] = {stage.stage: stage.reason for queued in queues.values() for stage in queued}
         meshes = {view.record.mesh: view for view in snapshot.meshes}
         in_force = tenant_policies.merged()
@@ -69,11 +69,11 @@ class Outlooks:
         reach = FlavorReach(snapshot.tree, meshes)
         self._times = RunTimes(meshes, ages, rules)
         self._waits = MeshWaits(meshes, reach, self._times)
-        self._precedence = Precedence(self._pieces, self._reported, reach, in_force)
-        self._scheduler = AskedScheduler(snapshot, forest, in_force, self._pieces.values(), reach, self._times)
+        self._precedence = Precedence(self._pending, self._reported, reach, in_force)
+        self._scheduler = AskedScheduler(snapshot, forest, in_force, self._pending.values(), reach, self._times)
         self._own_stops = OwnStops(snapshot, meshes, in_force, self._precedence, running)
         self._planner = PlannerAsks(snapshot, forest, in_force, reach)
-        self._promises = Promises(snapshot, forest, in_force, self._pieces.values(), reach)
+        self._promises = Promises(snapshot, forest, in_force, self._pending.values(), reach)
         self._by_quota: dict[tuple[MeshId, TenantPath, ResourceSet, int, bool], WorkloadExplanation] = {}
 
     def of(self, stage: str, *, asks_planner: bool = True) -> Outlook | None:
@@ -82,17 +82,17 @@ class Outlooks:
         Args:
             asks_planner: Find possible victims, which is most of the work.
         """
-        piece = self._find(stage)
-        if piece is None:
+        pending = self._find(stage)
+        if pending is None:
             return None
-        line = self._precedence.line_before(piece)
-        reported = self._scheduler.about(piece, line)
-        outlook = self._outlook(piece, reported, self._precedence.places[stage], line)
-        promise = self._promise(piece, reported, line)
+        line = self._precedence.line_before(pending)
+        reported = self._scheduler.about(pending, line)
+        outlook = self._outlook(pending, reported, self._precedence.places[stage], line)
+        promise = self._promise(pending, reported, line)
         if promise is not None:
             return self._promised(outlook, promise)
         if asks_planner:
-            outlook = replace(outlook, victims=self._own_stops.of(piece, reported, line) or self._planner.for_waiting(piece, reported))
+            outlook = replace(outlook, victims=self._own_stops.of(pending, reported, line) or self._planner.for_waiting(pending, reported))
         return replace(outlook, reason=self._reason(stage, reported))
 
     def why(self, stage: str) -> Why | None:
@@ -100,18 +100,18 @@ class Outlooks:
 
         None: it waits at no mesh, or its tenant was removed.
         """
-        piece = self._find(stage)
-        if piece is None:
+        pending = self._find(stage)
+        if pending is None:
             return None
         said = self._reported[stage]
-        if said not in SAID_IN_PART or (said is Reason.QUOTA_EXHAUSTED and self._promises.to(piece) is None):
+        if said not in SAID_IN_PART or (said is Reason.QUOTA_EXHAUSTED and self._promises.to(pending) is None):
             return Why(reason=said)
-        line = self._precedence.line_before(piece)
-        alike = (piece.mesh, piece.tenant, piece.slot, piece.priority, bool(line))
+        line = self._precedence.line_before(pending)
+        alike = (pending.mesh, pending.tenant, pending.slot, pending.priority, bool(line))
         reported = self._by_quota.get(alike)
         if reported is None:
-            self._by_quota[alike] = reported = self._scheduler.about(piece, line)
-        if self._promise(piece, reported, line) is not None:
+            self._by_quota[alike] = reported = self._scheduler.about(pending, line)
+        if self._promise(pending, reported, line) is not None:
             return Why(reason=Reason.WAITING_FOR_VICTIMS)
         reason = self._reason(stage, reported)
         return Why(reason=reason, changes=reported.changes if reason is not said else ())
@@ -124,7 +124,7 @@ class Outlooks:
         """
         return self._precedence.places[stage]
 
-    def would_be(self, piece: Piece, before: Sequence[Piece] = ()) -> Outlook:
+    def would_be(self, pending: PendingStage, before: Sequence[PendingStage] = ()) -> Outlook:
         """Explain work as if it were sent to its mesh now.
 
         Args:
@@ -133,30 +133,30 @@ class Outlooks:
         Raises:
             UnknownTenant: There is no such tenant.
         """
-        line = self._precedence.line_before(piece, before)
-        reported = self._scheduler.would_be(piece, line, before)
-        mesh_ahead = self._precedence.place_behind(piece, before)
-        outlook = self._outlook(piece, reported, mesh_ahead, line, before)
-        stops = self._own_stops.of(piece, reported, line)
+        line = self._precedence.line_before(pending, before)
+        reported = self._scheduler.would_be(pending, line, before)
+        mesh_ahead = self._precedence.place_behind(pending, before)
+        outlook = self._outlook(pending, reported, mesh_ahead, line, before)
+        stops = self._own_stops.of(pending, reported, line)
         if stops:
             return replace(outlook, reason=Reason.WAITING_FOR_VICTIMS, victims=stops)
-        is_full = reported.reason is None and self._waits.of(piece, mesh_ahead).is_wait
+        is_full = reported.reason is None and self._waits.of(pending, mesh_ahead).is_wait
         reason = Reason.CAPACITY_BUSY if is_full else outlook.reason
-        return replace(outlook, reason=reason, victims=self._planner.for_sent(piece, reported, before))
+        return replace(outlook, reason=reason, victims=self._planner.for_sent(pending, reported, before))
 
     def unmet(self) -> tuple[Unmet, ...]:
         """Return the wants that the planner would not fulfil now, each with its reason."""
         return self._planner.unmet()
 
-    def _find(self, stage: str) -> Piece | None:
-        piece = self._pieces.get(stage)
-        return piece if piece is not None and piece.tenant in self._snapshot.tree.tenants else None
+    def _find(self, stage: str) -> PendingStage | None:
+        pending = self._pending.get(stage)
+        return pending if pending is not None and pending.tenant in self._snapshot.tree.tenants else None
 
-    def _promise(self, piece: Piece, reported: WorkloadExplanation, line: Sequence[Piece]) -> Promise | None:
+    def _promise(self, pending: PendingStage, reported: WorkloadExplanation, line: Sequence[PendingStage]) -> Promise | None:
         """Return the promise of a plan to a stage that waits for nothing else."""
-        if self._reported[piece.stage] not in SAID_IN_PART or reported.gate is not None or line:
+        if self._reported[pending.stage] not in SAID_IN_PART or reported.gate is not None or line:
             return None
-        return self._promises.to(piece)
+        return self._promises.to(pending)
 
     def _promised(self, outlook: Outlook, promise: Promise) -> Outlook:
         """Return the outlook with the promise: no change is needed, and the start is the end of the givers' minimum run time, or sooner."""
@@ -183,13 +183,18 @@ class Outlooks:
         return reported.reason or said if said is Reason.WAITING_IN_QUEUE else said
 
     def _outlook(
-        self, piece: Piece, reported: WorkloadExplanation, mesh_ahead: int, line: Sequence[Piece], before: Sequence[Piece] = ()
+        self,
+        pending: PendingStage,
+        reported: WorkloadExplanation,
+        mesh_ahead: int,
+        line: Sequence[PendingStage],
+        before: Sequence[PendingStage] = (),
     ) -> Outlook:
-        start_ms, overdue_ms = self._start(piece, reported, mesh_ahead, line)
+        start_ms, overdue_ms = self._start(pending, reported, mesh_ahead, line)
         return Outlook(
-            piece=piece,
+            pending=pending,
             reason=reported.reason or (Reason.LEDGER_RECOVERING if self._snapshot.learn_ms else None),
-            ahead=self._precedence.ahead(piece, reported.ahead, before),
+            ahead=self._precedence.ahead(pending, reported.ahead, before),
             mesh_ahead=mesh_ahead,
             gate=reported.gate,
             changes=reported.changes,
@@ -197,12 +202,14 @@ class Outlooks:
             overdue_ms=overdue_ms,
         )
 
-    def _start(self, piece: Piece, reported: WorkloadExplanation, mesh_ahead: int, line: Sequence[Piece]) -> tuple[int | None, int]:
+    def _start(
+        self, pending: PendingStage, reported: WorkloadExplanation, mesh_ahead: int, line: Sequence[PendingStage]
+    ) -> tuple[int | None, int]:
         """Return the estimated start, or by how much work that has to end first is overdue; not before the pieces of its line start."""
         if reported.start_ms is None:
             return None, 0
         places = self._precedence.places
-        waits = [self._waits.of(piece, mesh_ahead), *(self._waits.of(one, places.get(one.stage, mesh_ahead)) for one in line)]
+        waits = [self._waits.of(pending, mesh_ahead), *(self._waits.of(one, places.get(one.stage, mesh_ahead)) for one in line)]
         start_ms = max(reported.start_ms, self._snapshot.at_ms + max(wait.wait_ms for wait in waits))
         overdue_ms = max(reported.overdue_ms, *(wait.overdue_ms for wait in waits)) if reported.gate is None else 0
         if overdue_ms or not self._is_reckoned(start_ms, reported.gate):

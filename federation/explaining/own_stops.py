@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from federation.explaining.answers import LeaseVictim
 from federation.explaining.foreseeing import BegunStage, ForeseenStop, foresee
-from federation.explaining.pieces import Piece
+from federation.explaining.pending_stages import PendingStage
 from federation.explaining.precedence import Precedence
 from federation.quota.explain import WorkloadExplanation
 from federation.quota.policies import TenantPolicies
@@ -36,22 +36,22 @@ class OwnStops:
         self._precedence = precedence
         self._running_of = running
 
-    def of(self, piece: Piece, reported: WorkloadExplanation, line: Sequence[Piece]) -> tuple[LeaseVictim, ...]:
+    def of(self, pending: PendingStage, reported: WorkloadExplanation, line: Sequence[PendingStage]) -> tuple[LeaseVictim, ...]:
         """Return the stages that would be preempted; none for a piece that may not start yet.
 
         Args:
             told: The quota scheduler's explanation of it.
             line: Pieces that start before it on its mesh because the tenant's stages start in order.
         """
-        view, rules = self._meshes.get(piece.mesh), self._tenant_policies.preemption(piece.tenant)
-        if view is None or reported.gate is not None or line or not rules.takes or not piece.slot:
+        view, rules = self._meshes.get(pending.mesh), self._tenant_policies.preemption(pending.tenant)
+        if view is None or reported.gate is not None or line or not rules.takes or not pending.slot:
             return ()
-        where = (piece.mesh, piece.tenant)
+        where = (pending.mesh, pending.tenant)
         held = {lease.flavor: lease.amounts for lease in self._snapshot.leases if (lease.mesh, lease.tenant) == where}
-        running = [one for one in self._running_of(piece.tenant) if (one.mesh, one.tenant) == where]
+        running = [one for one in self._running_of(pending.tenant) if (one.mesh, one.tenant) == where]
         stop: ForeseenStop | None = None
-        before = () if rules.in_order else self._precedence.own_before(piece)
-        for one in (*before, piece):  # A victim of an earlier piece frees nothing for this one.
+        before = () if rules.in_order else self._precedence.own_before(pending)
+        for one in (*before, pending):  # A victim of an earlier piece frees nothing for this one.
             running = [other for other in running if stop is None or other.stage not in stop.stages]
             as_begun = _as_begun(one, self._snapshot.at_ms)
             stop = foresee(as_begun, view, held, running, is_quota_free=reported.reason is None, rules=rules, now_ms=self._snapshot.at_ms)
@@ -59,18 +59,20 @@ class OwnStops:
             return ()
         reason = Reason.PREEMPTED_WITHIN_TENANT
         return (
-            LeaseVictim(mesh=piece.mesh, tenant=piece.tenant, flavor=stop.flavor, amounts=stop.amounts, reason=reason, stages=stop.stages),
+            LeaseVictim(
+                mesh=pending.mesh, tenant=pending.tenant, flavor=stop.flavor, amounts=stop.amounts, reason=reason, stages=stop.stages
+            ),
         )
 
 
-def _as_begun(piece: Piece, now_ms: int) -> BegunStage:
+def _as_begun(pending: PendingStage, now_ms: int) -> BegunStage:
     """Return one slot of the piece as a started stage on its mesh."""
     return BegunStage(
-        stage=StageId(piece.stage),
-        tenant=piece.tenant,
-        mesh=piece.mesh,
-        slot=piece.slot,
+        stage=StageId(pending.stage),
+        tenant=pending.tenant,
+        mesh=pending.mesh,
+        slot=pending.slot,
         slots=1,
-        priority=piece.priority,
+        priority=pending.priority,
         started_ms=now_ms,
     )

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from federation.explaining.answers import LeaseVictim
 from federation.explaining.flavor_reach import FlavorReach
-from federation.explaining.pieces import Piece
+from federation.explaining.pending_stages import PendingStage
 from federation.planning.planner_inputs import FreeRoom, free_room, has_room, on_its_way
 from federation.quota.forest import QuotaForest
 from federation.quota.policies import TenantPolicies
@@ -42,23 +42,23 @@ class Promises:
         snapshot: FederationSnapshot,
         forest: QuotaForest,
         tenant_policies: TenantPolicies,
-        pieces: Iterable[Piece],
+        all_pending: Iterable[PendingStage],
         reach: FlavorReach,
     ) -> None:
         self._snapshot = snapshot
         self._forest = forest
         self._tenant_policies = tenant_policies
-        self._pieces = pieces
+        self._pending = all_pending
         self._reach = reach
 
-    def to(self, piece: Piece) -> Promise | None:
+    def to(self, pending: PendingStage) -> Promise | None:
         """Return the promise to a waiting piece; None: there is none, or no lease has to shrink for it."""
-        flavor = self._flavors.get(piece.stage)
+        flavor = self._flavors.get(pending.stage)
         if flavor is None:
             return None
-        giving = [(lease, part) for lease, part in self._giving if lease.flavor == flavor and self._helps(lease, part, piece)]
-        if not has_room(self._free, piece.mesh, flavor, piece.slot):
-            giving = [(lease, part) for lease, part in giving if lease.mesh == piece.mesh]
+        giving = [(lease, part) for lease, part in self._giving if lease.flavor == flavor and self._helps(lease, part, pending)]
+        if not has_room(self._free, pending.mesh, flavor, pending.slot):
+            giving = [(lease, part) for lease, part in giving if lease.mesh == pending.mesh]
         if not giving:
             return None
         return Promise(
@@ -84,14 +84,14 @@ class Promises:
             if lease.incarnation is None and not lease.target <= lease.amounts
         }
         whose = {(mesh, tenant) for mesh, tenant, _ in growing}
-        waiting = [piece for piece in self._pieces if (piece.mesh, piece.tenant) in whose]
+        waiting = [pending for pending in self._pending if (pending.mesh, pending.tenant) in whose]
         found: dict[str, FlavorName] = {}
-        for piece in sorted(waiting, key=lambda piece: (-piece.priority, piece.created_ms)):
-            for flavor in self._reach.at_mesh(piece):
-                target, coming = growing.get((piece.mesh, piece.tenant, flavor), (None, {}))
-                if target is not None and piece.slot <= target and any(coming.get(name, 0) > 0 for name in piece.slot):
-                    coming.update({name: coming.get(name, 0) - piece.width * units for name, units in piece.slot.items()})
-                    found[piece.stage] = flavor
+        for pending in sorted(waiting, key=lambda pending: (-pending.priority, pending.created_ms)):
+            for flavor in self._reach.at_mesh(pending):
+                target, coming = growing.get((pending.mesh, pending.tenant, flavor), (None, {}))
+                if target is not None and pending.slot <= target and any(coming.get(name, 0) > 0 for name in pending.slot):
+                    coming.update({name: coming.get(name, 0) - pending.width * units for name, units in pending.slot.items()})
+                    found[pending.stage] = flavor
                     break
         return found
 
@@ -99,10 +99,10 @@ class Promises:
     def _free(self) -> FreeRoom:
         return free_room(self._snapshot)
 
-    def _helps(self, lease: LeaseView, part: ResourceSet, piece: Piece) -> bool:
-        tops = {self._forest.root(self._forest.queue_of(tenant)) for tenant in (lease.tenant, piece.tenant)}
-        is_its_own = (lease.mesh, lease.tenant) == (piece.mesh, piece.tenant)
-        return len(tops) == 1 and not is_its_own and any(part[name] for name in piece.slot)
+    def _helps(self, lease: LeaseView, part: ResourceSet, pending: PendingStage) -> bool:
+        tops = {self._forest.root(self._forest.queue_of(tenant)) for tenant in (lease.tenant, pending.tenant)}
+        is_its_own = (lease.mesh, lease.tenant) == (pending.mesh, pending.tenant)
+        return len(tops) == 1 and not is_its_own and any(part[name] for name in pending.slot)
 
 
 def _above_target(lease: LeaseView) -> ResourceSet:

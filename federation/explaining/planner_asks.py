@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from federation.explaining.answers import LeaseVictim
 from federation.explaining.flavor_reach import FlavorReach
-from federation.explaining.pieces import Piece
+from federation.explaining.pending_stages import PendingStage
 from federation.planning.planner import plan
 from federation.planning.planner_inputs import demands_of, free_room, has_room, holdings_of, left_over
 from federation.planning.values import Plan, PlannerDemand, Target, Unmet
@@ -34,7 +34,7 @@ class PlannerAsks:
         """Return the wants that the planner would not fulfil now, each with its reason."""
         return self._plan(self._demands, tells_young=True).unmet
 
-    def for_waiting(self, piece: Piece, reported: WorkloadExplanation) -> tuple[LeaseVictim, ...]:
+    def for_waiting(self, pending: PendingStage, reported: WorkloadExplanation) -> tuple[LeaseVictim, ...]:
         """Return the reclaims for a waiting piece; its mesh's equally or less urgent demand for the tenant is left out.
 
         Args:
@@ -43,17 +43,19 @@ class PlannerAsks:
         others = [
             demand
             for demand in self._demands
-            if (demand.mesh, demand.tenant) != (piece.mesh, piece.tenant) or demand.priority > piece.priority
+            if (demand.mesh, demand.tenant) != (pending.mesh, pending.tenant) or demand.priority > pending.priority
         ]
-        return self._victims_of(piece, reported, others)
+        return self._victims_of(pending, reported, others)
 
-    def for_sent(self, piece: Piece, reported: WorkloadExplanation, before: Iterable[Piece]) -> tuple[LeaseVictim, ...]:
+    def for_sent(self, pending: PendingStage, reported: WorkloadExplanation, before: Iterable[PendingStage]) -> tuple[LeaseVictim, ...]:
         """Return the reclaims for a piece that would be sent; `reported` as in `for_waiting`.
 
         Args:
             before: Pieces that would be sent with it, before it.
         """
-        return self._victims_of(piece, reported, [*self._demands, *(self._demand(other) for other in before if self._reach.at_mesh(other))])
+        return self._victims_of(
+            pending, reported, [*self._demands, *(self._demand(other) for other in before if self._reach.at_mesh(other))]
+        )
 
     def _plan(self, demands: Iterable[PlannerDemand], *, tells_young: bool = False) -> Plan:
         return plan(
@@ -66,26 +68,26 @@ class PlannerAsks:
             tells_young=tells_young,
         )
 
-    def _victims_of(self, piece: Piece, reported: WorkloadExplanation, others: Sequence[PlannerDemand]) -> tuple[LeaseVictim, ...]:
+    def _victims_of(self, pending: PendingStage, reported: WorkloadExplanation, others: Sequence[PlannerDemand]) -> tuple[LeaseVictim, ...]:
         """Return the reclaims for this piece: the difference between the plans with and without it."""
-        if reported.reason in (None, Reason.BEHIND_HEAD) or reported.gate is not None or not self._reach.at_mesh(piece):
+        if reported.reason in (None, Reason.BEHIND_HEAD) or reported.gate is not None or not self._reach.at_mesh(pending):
             return ()
         usual = {_key(target): target for target in self._plan(others).lowered}
-        with_it = self._plan((*others, self._demand(piece))).lowered
+        with_it = self._plan((*others, self._demand(pending))).lowered
         return tuple(self._difference(target, usual.get(_key(target))) for target in with_it if target != usual.get(_key(target)))
 
-    def _demand(self, piece: Piece) -> PlannerDemand:
-        flavor = self._reach.at_mesh(piece)[0]
+    def _demand(self, pending: PendingStage) -> PlannerDemand:
+        flavor = self._reach.at_mesh(pending)[0]
         return PlannerDemand(
-            mesh=piece.mesh,
-            tenant=piece.tenant,
+            mesh=pending.mesh,
+            tenant=pending.tenant,
             flavor=flavor,
-            slot=dict(piece.slot.items()),
+            slot=dict(pending.slot.items()),
             slots=1,
-            priority=piece.priority,
+            priority=pending.priority,
             since_ms=self._snapshot.at_ms,
-            is_crowded=not has_room(self._free, piece.mesh, flavor, piece.slot),
-            free=left_over(self._free, piece.mesh, flavor, piece.slot),
+            is_crowded=not has_room(self._free, pending.mesh, flavor, pending.slot),
+            free=left_over(self._free, pending.mesh, flavor, pending.slot),
         )
 
     def _difference(self, target: Target, usual: Target | None) -> LeaseVictim:

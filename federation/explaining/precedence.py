@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 from federation.explaining.flavor_reach import FlavorReach
-from federation.explaining.pieces import Piece
+from federation.explaining.pending_stages import PendingStage
 from federation.explaining.queue_places import Flavors, QueueLine, may_meet
 from federation.quota.policies import TenantPolicies
 from mesh.admission import LACK_OF_ROOM
@@ -26,30 +26,30 @@ class Precedence:
     """
 
     def __init__(
-        self, pieces: Mapping[str, Piece], reported: Mapping[str, Reason], reach: FlavorReach, tenant_policies: TenantPolicies
+        self, all_pending: Mapping[str, PendingStage], reported: Mapping[str, Reason], reach: FlavorReach, tenant_policies: TenantPolicies
     ) -> None:
-        self._pieces = pieces
+        self._pending = all_pending
         self._reported = reported
         self._reach = reach
         self._tenant_policies = tenant_policies
         self._in_order: dict[TenantPath, bool] = {}
-        self._waiting_at: defaultdict[tuple[MeshId, TenantPath], list[Piece]] = defaultdict(list)
-        for piece in pieces.values():
-            self._waiting_at[piece.mesh, piece.tenant].append(piece)
+        self._waiting_at: defaultdict[tuple[MeshId, TenantPath], list[PendingStage]] = defaultdict(list)
+        for pending in all_pending.values():
+            self._waiting_at[pending.mesh, pending.tenant].append(pending)
         self._like = self._by_likeness()
         self._lines: defaultdict[MeshId, QueueLine] = defaultdict(QueueLine)
         #: For each stage the number of stages before it in the queue of its mesh that compete with it.
-        self.places: Mapping[str, int] = {piece.stage: self._take_place(piece) for piece in pieces.values()}
+        self.places: Mapping[str, int] = {pending.stage: self._take_place(pending) for pending in all_pending.values()}
 
-    def place_behind(self, piece: Piece, before: Iterable[Piece]) -> int:
+    def place_behind(self, pending: PendingStage, before: Iterable[PendingStage]) -> int:
         """Return the place of a piece behind all that wait.
 
         Args:
             before: Pieces that would come before it, and wait nowhere yet.
         """
-        return self._behind_all(piece) + sum(other.mesh == piece.mesh and self._may_precede(other, piece) for other in before)
+        return self._behind_all(pending) + sum(other.mesh == pending.mesh and self._may_precede(other, pending) for other in before)
 
-    def ahead(self, piece: Piece, first: Iterable[str], before: Iterable[Piece]) -> int:
+    def ahead(self, pending: PendingStage, first: Iterable[str], before: Iterable[PendingStage]) -> int:
         """Return how many pieces before it in its tenant's queue compete with it.
 
         Args:
@@ -58,34 +58,34 @@ class Precedence:
         """
         sent = {one.stage: one for one in before}
         alike = Counter(self._like.get(name, name) for name in first)
-        return sum(count for name, count in alike.items() if self._may_precede(sent.get(name) or self._pieces[name], piece))
+        return sum(count for name, count in alike.items() if self._may_precede(sent.get(name) or self._pending[name], pending))
 
-    def line_before(self, piece: Piece, before: Iterable[Piece] = ()) -> tuple[Piece, ...]:
+    def line_before(self, pending: PendingStage, before: Iterable[PendingStage] = ()) -> tuple[PendingStage, ...]:
         """Return the pieces that start before it on its mesh if its tenant's stages start in order, as in `mesh.admission_order`.
 
         Args:
             before: Further pieces, beside those that wait.
         """
-        if not self._starts_in_order(piece.tenant):
+        if not self._starts_in_order(pending.tenant):
             return ()
-        where, turn = (piece.mesh, piece.tenant), self._turn_of(piece)
+        where, turn = (pending.mesh, pending.tenant), self._turn_of(pending)
         others = (*self._waiting_at.get(where, ()), *(one for one in before if (one.mesh, one.tenant) == where))
-        return tuple(one for one in others if one.stage != piece.stage and self._turn_of(one) < turn)
+        return tuple(one for one in others if one.stage != pending.stage and self._turn_of(one) < turn)
 
-    def own_before(self, piece: Piece) -> list[Piece]:
+    def own_before(self, pending: PendingStage) -> list[PendingStage]:
         """Return the earlier pieces of the same tenant on the same mesh, the next one first; without those that need no room."""
-        others = (one for one in self._waiting_at.get((piece.mesh, piece.tenant), ()) if one.slot)
-        order = {one.stage: (-one.priority, one.created_ms) for one in (piece, *others)}
-        return sorted((self._pieces[name] for name in order if order[name] < order[piece.stage]), key=lambda one: order[one.stage])
+        others = (one for one in self._waiting_at.get((pending.mesh, pending.tenant), ()) if one.slot)
+        order = {one.stage: (-one.priority, one.created_ms) for one in (pending, *others)}
+        return sorted((self._pending[name] for name in order if order[name] < order[pending.stage]), key=lambda one: order[one.stage])
 
-    def _take_place(self, piece: Piece) -> int:
+    def _take_place(self, pending: PendingStage) -> int:
         """Return the piece's place in the queue of its mesh, and add the piece to that queue."""
-        place = self._behind_all(piece)
-        self._lines[piece.mesh].add(self._reach.of(piece), piece.tenant)
+        place = self._behind_all(pending)
+        self._lines[pending.mesh].add(self._reach.of(pending), pending.tenant)
         return place
 
-    def _behind_all(self, piece: Piece) -> int:
-        return self._lines[piece.mesh].before(self._reach.of(piece), piece.tenant, in_order=self._starts_in_order(piece.tenant))
+    def _behind_all(self, pending: PendingStage) -> int:
+        return self._lines[pending.mesh].before(self._reach.of(pending), pending.tenant, in_order=self._starts_in_order(pending.tenant))
 
     def _starts_in_order(self, tenant: TenantPath) -> bool:
         known = self._in_order.get(tenant)
@@ -98,20 +98,20 @@ class Precedence:
         first: dict[tuple[MeshId, TenantPath, Flavors, bool], str] = {}
         return {
             name: first.setdefault((one.mesh, one.tenant, self._reach.of(one), self._reported[name] in _MESH_LACKS), name)
-            for name, one in self._pieces.items()
+            for name, one in self._pending.items()
         }
 
-    def _may_precede(self, other: Piece, piece: Piece) -> bool:
+    def _may_precede(self, other: PendingStage, pending: PendingStage) -> bool:
         """Return whether the first piece, which comes before the second, may delay it.
 
         It may if both could take some flavor, unless the first only waits for something that another mesh lacks; or by the order of their
         tenant.
         """
-        if other.mesh == piece.mesh and other.tenant == piece.tenant and self._starts_in_order(piece.tenant):
+        if other.mesh == pending.mesh and other.tenant == pending.tenant and self._starts_in_order(pending.tenant):
             return True
-        elsewhere = other.mesh != piece.mesh and self._reported.get(other.stage) in _MESH_LACKS
-        return not elsewhere and may_meet(self._reach.of(other), self._reach.of(piece))
+        elsewhere = other.mesh != pending.mesh and self._reported.get(other.stage) in _MESH_LACKS
+        return not elsewhere and may_meet(self._reach.of(other), self._reach.of(pending))
 
-    def _turn_of(self, piece: Piece) -> tuple[bool, int, int]:
+    def _turn_of(self, pending: PendingStage) -> tuple[bool, int, int]:
         """Return the sort key of the start: preemptors that wait for their victims first, then the most urgent."""
-        return self._reported.get(piece.stage) is not Reason.WAITING_FOR_VICTIMS, -piece.priority, piece.created_ms
+        return self._reported.get(pending.stage) is not Reason.WAITING_FOR_VICTIMS, -pending.priority, pending.created_ms

@@ -18,7 +18,7 @@ from dag.store.rows import reach_of
 from federation.explaining.answers import Outlook
 from federation.explaining.foreseeing import BegunStage
 from federation.explaining.outlook import Outlooks
-from federation.explaining.pieces import Piece
+from federation.explaining.pending_stages import PendingStage
 from federation.quota.starts import Starts, Tally
 from federation.snapshot import FederationSnapshot
 from federation.tenant_policies import PoliciesInForce
@@ -149,9 +149,9 @@ def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView
     rehearsal = rehearse(record, snapshot, ports.costs, tenant_policies.filed.settings_of(tenant))
     outlooks = Outlooks(snapshot, tenant_policies, queues, ports.costs, ports.queue.ages(), cache(partial(_running_of, ports)))
     reported: list[Outlook] = []
-    before: list[Piece] = []
+    before: list[PendingStage] = []
     for each in rehearsal.stages:
-        piece = Piece(
+        pending = PendingStage(
             stage=f"{each.stage.stage} of a dry run",
             tenant=tenant,
             mesh=each.stage.mesh,
@@ -160,9 +160,9 @@ def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView
             user=user,
             created_ms=QUEUE_DEPTH_MAX + len(before),
         )
-        reported.append(outlooks.would_be(piece, before) if len(reported) < STAGES_MAX else Outlook(piece=piece, reason=None))
+        reported.append(outlooks.would_be(pending, before) if len(reported) < STAGES_MAX else Outlook(pending=pending, reason=None))
         if each.goes_first:
-            before.append(piece)
+            before.append(pending)
     allowed = _starts(ports, snapshot, tenant_policies, tenant).allowed(tenant, user, snapshot.at_ms)
     return plan_view(record, rehearsal, reported, allowed, partial(reaches, principal), snapshot.at_ms)
 

@@ -6,7 +6,7 @@ from federation.dispatch import QueuedStage, StageAges
 from federation.estimates import CostRules, Pace
 from federation.explaining.foreseeing import BegunStage
 from federation.explaining.outlook import Outlooks
-from federation.explaining.pieces import Piece
+from federation.explaining.pending_stages import PendingStage
 from federation.manual_mesh import ManualMesh
 from federation.mesh_conditions import MeshCondition
 from federation.quota.policies import Policies, PreemptionMode, QueueSettings, Rules, TenantPolicies
@@ -75,8 +75,8 @@ def outlooks(store, tenant_policies=ORDERS, running=(), ages=NO_AGES, **queues):
     return Outlooks(replace(snapshot, meshes=paced), tenant_policies, reported, CostRules(), ages, lambda _tenant: running)
 
 
-def piece(tenant=VISION, cpus=1, mesh=EAST, name="new", priority=0):
-    return Piece(stage=name, tenant=tenant, mesh=mesh, slot=CPU.times(cpus), priority=priority, created_ms=10_000)
+def pending(tenant=VISION, cpus=1, mesh=EAST, name="new", priority=0):
+    return PendingStage(stage=name, tenant=tenant, mesh=mesh, slot=CPU.times(cpus), priority=priority, created_ms=10_000)
 
 
 def begun(name, priority=0, mesh=EAST, tenant=VISION):

@@ -1,6 +1,6 @@
 """Which flavors a piece of work could take."""
 
-from outlook_bed import CPU, EAST, ONE, TREE, VISION, WEST, outlooks, piece, queued
+from outlook_bed import CPU, EAST, ONE, TREE, VISION, WEST, outlooks, pending, queued
 
 from federation.explaining.flavor_reach import FlavorReach
 from federation.manual_mesh import ManualMesh
@@ -25,5 +25,5 @@ def test_of_a_mesh_those_count_that_are_large_enough_for_it_or_all_where_none_is
     ManualMesh(store, MeshRecord(mesh=EAST, labels={}, pools=pools, cluster="c"))
     snapshot = store.snapshot()
     reach = FlavorReach(snapshot.tree, {view.record.mesh: view for view in snapshot.meshes})
-    assert [reach.at_mesh(piece(cpus=cpus)) for cpus in (1, 4, 9)] == [("spot", "std"), ("std",), ("spot", "std")]
-    assert (reach.at_mesh(piece(mesh=WEST)), reach.of(piece(mesh=WEST))) == ((), frozenset())
+    assert [reach.at_mesh(pending(cpus=cpus)) for cpus in (1, 4, 9)] == [("spot", "std"), ("std",), ("spot", "std")]
+    assert (reach.at_mesh(pending(mesh=WEST)), reach.of(pending(mesh=WEST))) == ((), frozenset())

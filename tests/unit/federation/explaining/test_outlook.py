@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from outlook_bed import BATCH, CPU, EAST, NO_AGES, ONE, ORDERS, RUN_MS, STD, TREE, VISION, WEST, joined, outlooks, piece, queued
+from outlook_bed import BATCH, CPU, EAST, NO_AGES, ONE, ORDERS, RUN_MS, STD, TREE, VISION, WEST, joined, outlooks, pending, queued
 
 from federation.dispatch import StageAges
 from federation.estimates import CostRules, Pace
@@ -20,7 +20,7 @@ from mesh.reasons import Reason
 
 def test_work_that_fits_would_start_now_and_nobody_gives_way(store):
     joined(store, EAST)
-    reported = outlooks(store).would_be(piece())
+    reported = outlooks(store).would_be(pending())
     assert (reported.reason, reported.ahead, reported.mesh_ahead, reported.changes, reported.victims) == (None, 0, 0, (), ())
     assert reported.start_ms == store.snapshot().at_ms
 
@@ -28,7 +28,7 @@ def test_work_that_fits_would_start_now_and_nobody_gives_way(store):
 def test_nothing_would_start_now_while_the_ledger_learns(store):
     joined(store, EAST)
     store.restart()
-    reported, snapshot = outlooks(store).would_be(piece()), store.snapshot()
+    reported, snapshot = outlooks(store).would_be(pending()), store.snapshot()
     assert snapshot.learn_ms > 0
     assert (reported.reason, reported.start_ms) == (Reason.LEDGER_RECOVERING, snapshot.at_ms + snapshot.learn_ms)
 
@@ -53,20 +53,20 @@ def test_no_start_is_told_before_any_stage_has_ended_unless_it_is_now(store):
     joined(store, EAST)
     joined(store, WEST).acquire(VISION, STD, CPU, 3)
     unmeasured = Outlooks(store.snapshot(), ORDERS, {}, CostRules(), NO_AGES)
-    assert unmeasured.would_be(piece(cpus=1)).start_ms == store.snapshot().at_ms
-    assert unmeasured.would_be(piece(cpus=2)).start_ms is None
-    assert outlooks(store).would_be(piece(cpus=2)).start_ms == store.snapshot().at_ms + RUN_MS
+    assert unmeasured.would_be(pending(cpus=1)).start_ms == store.snapshot().at_ms
+    assert unmeasured.would_be(pending(cpus=2)).start_ms is None
+    assert outlooks(store).would_be(pending(cpus=2)).start_ms == store.snapshot().at_ms + RUN_MS
 
 
 def test_the_start_is_reckoned_with_what_runs_and_with_the_queue_of_the_mesh(store):
     joined(store, EAST)
     joined(store, WEST).acquire(VISION, STD, CPU, 4)
     at_ms = store.snapshot().at_ms
-    assert outlooks(store).would_be(piece(BATCH)).start_ms == at_ms + RUN_MS
+    assert outlooks(store).would_be(pending(BATCH)).start_ms == at_ms + RUN_MS
     joined(store, MeshId("small"), cpus=1)
     rich = Tenant(path=TenantPath("rich"), parent=None, quotas={(STD, "cpu"): Quota(nominal=99 * ONE)})
     store.configure(TenantTree([*TREE.tenants.values(), rich]))
-    reported = outlooks(store, small=[queued("r.1", VISION)]).would_be(piece(TenantPath("rich"), mesh=MeshId("small")))
+    reported = outlooks(store, small=[queued("r.1", VISION)]).would_be(pending(TenantPath("rich"), mesh=MeshId("small")))
     assert (reported.reason, reported.start_ms) == (Reason.CAPACITY_BUSY, at_ms + RUN_MS)
 
 
@@ -110,8 +110,8 @@ def test_asking_changes_nothing(store):
     joined(store, EAST)
     joined(store, WEST).acquire(BATCH, STD, CPU, 4)
     about = outlooks(store, east=[queued("r.1", VISION, cpus=2), queued("r.2", BATCH)])
-    first = (about.of("r.1"), about.of("r.2"), about.would_be(piece()))
-    assert (about.of("r.1"), about.of("r.2"), about.would_be(piece())) == first
+    first = (about.of("r.1"), about.of("r.2"), about.would_be(pending()))
+    assert (about.of("r.1"), about.of("r.2"), about.would_be(pending())) == first
     assert about.of("nobody") is None
 
 

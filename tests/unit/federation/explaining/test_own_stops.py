@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from outlook_bed import BATCH, CPU, EAST, IN_ORDER, ORDERS, STD, VISION, WEST, begun, joined, outlooks, piece, queued
+from outlook_bed import BATCH, CPU, EAST, IN_ORDER, ORDERS, STD, VISION, WEST, begun, joined, outlooks, pending, queued
 
 from federation.quota.policies import Policies, PreemptionMode, QueueSettings
 from federation.tenant_policies import PoliciesInForce
@@ -23,7 +23,7 @@ def full(store, cpus=2):
 def test_a_dry_run_tells_which_less_urgent_stages_would_stop(store, cpus):
     full(store, cpus)
     running = [begun(f"s{index}", priority=index) for index in range(min(4, cpus))]
-    reported = outlooks(store, running=running).would_be(piece(priority=3))
+    reported = outlooks(store, running=running).would_be(pending(priority=3))
     assert reported.reason is Reason.WAITING_FOR_VICTIMS
     assert [(gives.mesh, gives.tenant, gives.amounts, gives.reason, gives.stages) for gives in reported.victims] == [
         (EAST, VISION, CPU, Reason.PREEMPTED_WITHIN_TENANT, ("s0",))
@@ -55,7 +55,7 @@ def test_so_does_the_explanation_of_a_stage_that_waits(store):
 )
 def test_no_stage_would_stop_that_is(store, running, tenant_policies, priority):
     full(store)
-    assert outlooks(store, tenant_policies, running).would_be(piece(priority=priority)).victims == ()
+    assert outlooks(store, tenant_policies, running).would_be(pending(priority=priority)).victims == ()
 
 
 def test_who_stops_for_those_before_it_stops_for_nobody_else(store):

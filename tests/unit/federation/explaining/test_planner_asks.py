@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from outlook_bed import ACME, BATCH, CPU, EAST, ORDERS, STD, VISION, WEST, joined, outlooks, piece, queued
+from outlook_bed import ACME, BATCH, CPU, EAST, ORDERS, STD, VISION, WEST, joined, outlooks, pending, queued
 
 from federation.tenant_policies import TenantStop
 from mesh.reasons import Reason
@@ -18,5 +18,5 @@ def test_whoever_borrows_is_asked_for_the_stage_of_the_owner_and_for_no_more(sto
 def test_a_tenant_on_hold_is_told_as_such_and_asks_nobody_to_give_way(store):
     joined(store, EAST)
     joined(store, WEST).acquire(BATCH, STD, CPU, 4)
-    reported = outlooks(store, replace(ORDERS, stops={ACME: TenantStop()})).would_be(piece(cpus=2))
+    reported = outlooks(store, replace(ORDERS, stops={ACME: TenantStop()})).would_be(pending(cpus=2))
     assert (reported.reason, reported.gate.node, reported.start_ms, reported.victims) == (Reason.TENANT_SUSPENDED, ACME, None, ())

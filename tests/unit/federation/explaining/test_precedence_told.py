@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from outlook_bed import BATCH, EAST, GPU, IN_ORDER, VISION, WEST, joined, joined_with_two_flavors, on_gpu, outlooks, piece, queued
+from outlook_bed import BATCH, EAST, GPU, IN_ORDER, VISION, WEST, joined, joined_with_two_flavors, on_gpu, outlooks, pending, queued
 
 from mesh.ids import MeshId
 from mesh.reasons import Reason
@@ -15,8 +15,8 @@ def test_what_waits_for_another_flavor_stands_before_nobody(store):
     second, fourth = about.of("r.2"), about.of("r.4")
     assert (second.mesh_ahead, second.ahead) == (1, 0)
     assert (fourth.mesh_ahead, fourth.ahead) == (1, 0)
-    assert about.would_be(piece(), [replace(piece(name="first"), slot=GPU), piece(name="middle")]).mesh_ahead == 3
-    assert about.would_be(piece(), [replace(piece(name="first"), slot=GPU), piece(name="middle")]).ahead == 2
+    assert about.would_be(pending(), [replace(pending(name="first"), slot=GPU), pending(name="middle")]).mesh_ahead == 3
+    assert about.would_be(pending(), [replace(pending(name="first"), slot=GPU), pending(name="middle")]).ahead == 2
 
 
 def test_what_waits_for_room_at_another_mesh_stands_before_nobody_here_and_what_waits_for_quota_does(store):
@@ -36,8 +36,8 @@ def test_where_stages_start_in_order_those_of_the_same_tenant_stand_before_it_wh
 def test_what_would_be_sent_before_stands_before_and_is_forgotten_after(store):
     joined(store, EAST)
     about = outlooks(store)
-    assert about.would_be(piece(name="second"), [piece(cpus=4, name="first")]).ahead == 1
-    assert about.would_be(piece(name="second")).ahead == 0
+    assert about.would_be(pending(name="second"), [pending(cpus=4, name="first")]).ahead == 1
+    assert about.would_be(pending(name="second")).ahead == 0
 
 
 def test_what_waits_on_another_mesh_holds_up_nobody(store):
@@ -45,11 +45,11 @@ def test_what_waits_on_another_mesh_holds_up_nobody(store):
     joined(store, WEST)
     about = outlooks(store, IN_ORDER, west=[queued("r.1", VISION)], east=[queued("r.2", VISION, reason=Reason.WAITING_IN_QUEUE)])
     assert about.of("r.2").reason is Reason.WAITING_IN_QUEUE
-    assert about.would_be(piece(mesh=MeshId("north"))).reason is None
+    assert about.would_be(pending(mesh=MeshId("north"))).reason is None
 
 
 def test_of_a_dry_run_what_is_sent_later_is_behind(store):
     joined(store, EAST)
     about = outlooks(store, IN_ORDER)
-    assert about.would_be(piece(name="second"), [replace(piece(name="first"), created_ms=9_999)]).reason is Reason.BEHIND_HEAD
-    assert about.would_be(piece(name="second", priority=1), [piece(name="first")]).reason is None
+    assert about.would_be(pending(name="second"), [replace(pending(name="first"), created_ms=9_999)]).reason is Reason.BEHIND_HEAD
+    assert about.would_be(pending(name="second", priority=1), [pending(name="first")]).reason is None

@@ -11,7 +11,7 @@ from mesh.resources import ResourceSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class PendingStage:
     """Work at a mesh: its tenant, and its needs to start."""
 
     stage: str  #: Its id; any name for work that was not submitted.
@@ -24,11 +24,11 @@ class Piece:
     created_ms: int = 0  #: Among equals the earlier one goes first.
 
 
-def pieces_in(queues: Mapping[MeshId, Sequence[QueuedStage]]) -> Iterator[Piece]:
+def pending_stages_in(queues: Mapping[MeshId, Sequence[QueuedStage]]) -> Iterator[PendingStage]:
     """Yield the pieces of all queues. Queues carry no times, so a piece's position stands for its time."""
     for mesh, queued in queues.items():
         for place, stage in enumerate(queued):
-            yield Piece(
+            yield PendingStage(
                 stage=stage.stage,
                 tenant=stage.tenant,
                 mesh=mesh,
