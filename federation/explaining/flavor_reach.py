@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from federation.explaining.pending_stages import PendingStage
-from federation.explaining.queue_places import Flavors
+from federation.explaining.queue_positions import Flavors
 from federation.snapshot import MeshView
 from federation.tenants import TenantTree
 from mesh.ids import FlavorName, MeshId, TenantPath

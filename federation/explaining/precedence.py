@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from federation.explaining.flavor_reach import FlavorReach
 from federation.explaining.pending_stages import PendingStage
-from federation.explaining.queue_places import Flavors, QueueLine, may_meet
+from federation.explaining.queue_positions import Flavors, QueuePositions, may_meet
 from federation.quota.policies import TenantPolicies
 from mesh.admission import LACK_OF_ROOM
 from mesh.ids import MeshId, TenantPath
@@ -37,7 +37,7 @@ class Precedence:
         for pending in all_pending.values():
             self._waiting_at[pending.mesh, pending.tenant].append(pending)
         self._like = self._by_likeness()
-        self._lines: defaultdict[MeshId, QueueLine] = defaultdict(QueueLine)
+        self._lines: defaultdict[MeshId, QueuePositions] = defaultdict(QueuePositions)
         #: For each stage the number of stages before it in the queue of its mesh that compete with it.
         self.places: Mapping[str, int] = {pending.stage: self._take_place(pending) for pending in all_pending.values()}
 

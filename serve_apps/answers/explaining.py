@@ -15,10 +15,10 @@ from dag.spec import digest, kept_form, load
 from dag.starting import under_way
 from dag.states import RUN_ENDS, STAGE_ENDS, RunState, StageState
 from dag.store.rows import reach_of
-from federation.explaining.answers import Outlook
-from federation.explaining.foreseeing import BegunStage
-from federation.explaining.outlook import Outlooks
+from federation.explaining.forecast import Forecast
+from federation.explaining.forecasts import Forecasts
 from federation.explaining.pending_stages import PendingStage
+from federation.explaining.preemption_preview import StartedStage
 from federation.quota.starts import Starts, Tally
 from federation.snapshot import FederationSnapshot
 from federation.tenant_policies import PoliciesInForce
@@ -70,15 +70,15 @@ def explain_queue(ports: Dependencies, principal: Principal, tenant: TenantPath 
     def within(path: TenantPath) -> bool:
         return reaches(principal, path) and (tenant is None or snapshot.tree.is_within(path, tenant))
 
-    outlooks = Outlooks(snapshot, ports.tenant_policies.in_force(), queues, ports.costs, ports.queue.ages())
+    forecasts = Forecasts(snapshot, ports.tenant_policies.in_force(), queues, ports.costs, ports.queue.ages())
     found = [
-        Waiting(stage=stage, mesh=mesh, place=outlooks.place(stage.stage))
+        Waiting(stage=stage, mesh=mesh, place=forecasts.place(stage.stage))
         for mesh, queued in queues.items()
         for stage in queued
         if within(stage.tenant)
     ]
     explained = [
-        Waiting(stage=one.stage, mesh=one.mesh, place=one.place, outlook=outlooks.of(one.stage.stage, asks_planner=False))
+        Waiting(stage=one.stage, mesh=one.mesh, place=one.place, forecast=forecasts.of(one.stage.stage, asks_planner=False))
         for one in found[:limit]
     ]
     asked = _lists_of(snapshot.tree, tenant) if tenant is not None else tops(principal, snapshot)
@@ -87,10 +87,10 @@ def explain_queue(ports: Dependencies, principal: Principal, tenant: TenantPath 
     return QueueView(
         tenant=tenant or EVERYBODY,
         at_ms=snapshot.at_ms,
-        waiting=[waiting_view(one) for one in (*explained, *(_listed(one, outlooks) for one in found[limit:]))],
+        waiting=[waiting_view(one) for one in (*explained, *(_listed(one, forecasts) for one in found[limit:]))],
         cut_short=_cut_short(ports, queues),
         kept_back=kept_back_views(run for run in runs if _is_kept_back(run, queued=run.run in queued_runs)),
-        unmet=[unmet_view(unmet, snapshot.at_ms) for unmet in outlooks.unmet() if within(unmet.demand.tenant)],
+        unmet=[unmet_view(unmet, snapshot.at_ms) for unmet in forecasts.unmet() if within(unmet.demand.tenant)],
     )
 
 
@@ -104,11 +104,11 @@ def _cut_short(ports: Dependencies, queues: Queues) -> dict[str, int]:
 def explain_run(ports: Dependencies, principal: Principal, record: RunRecord) -> RunExplanation:
     """Explain why the run has not ended. Raises StoreUnavailable."""
     snapshot, queues = _look(ports)
-    outlooks = Outlooks(snapshot, ports.tenant_policies.in_force(), queues, ports.costs, ports.queue.ages())
+    forecasts = Forecasts(snapshot, ports.tenant_policies.in_force(), queues, ports.costs, ports.queue.ages())
     slots = _slots_of(record)
     open_stages = [stage for stage in record.stages.values() if stage.state not in STAGE_ENDS]
     stages = [
-        stage_explanation(record, stage, slots[stage.stage], outlooks.of(stage.stage, asks_planner=False), partial(reaches, principal))
+        stage_explanation(record, stage, slots[stage.stage], forecasts.of(stage.stage, asks_planner=False), partial(reaches, principal))
         for stage in open_stages
     ]
     return run_explanation(record, stages, snapshot.at_ms)
@@ -124,9 +124,9 @@ def explain_stage(ports: Dependencies, principal: Principal, record: RunRecord, 
     kept = _stage_of(record, stage)
     snapshot, queues = _look(ports)
     tenant_policies, running = ports.tenant_policies.in_force(), partial(_running_of, ports)
-    outlook = Outlooks(snapshot, tenant_policies, queues, ports.costs, ports.queue.ages(), running).of(kept.stage)
+    forecast = Forecasts(snapshot, tenant_policies, queues, ports.costs, ports.queue.ages(), running).of(kept.stage)
     history = [event for event in ports.runs.events(record.run, 0, 10_000) if event.kind == "stage" and event.stage == kept.stage]
-    return stage_explanation(record, kept, _slots_of(record)[kept.stage], outlook, partial(reaches, principal), history)
+    return stage_explanation(record, kept, _slots_of(record)[kept.stage], forecast, partial(reaches, principal), history)
 
 
 def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView:
@@ -147,8 +147,8 @@ def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView
     ports.runs.check_room(record, spec.blob_bytes())
     tenant_policies = ports.tenant_policies.in_force()
     rehearsal = rehearse(record, snapshot, ports.costs, tenant_policies.filed.settings_of(tenant))
-    outlooks = Outlooks(snapshot, tenant_policies, queues, ports.costs, ports.queue.ages(), cache(partial(_running_of, ports)))
-    reported: list[Outlook] = []
+    forecasts = Forecasts(snapshot, tenant_policies, queues, ports.costs, ports.queue.ages(), cache(partial(_running_of, ports)))
+    reported: list[Forecast] = []
     before: list[PendingStage] = []
     for each in rehearsal.stages:
         pending = PendingStage(
@@ -160,7 +160,7 @@ def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView
             user=user,
             created_ms=QUEUE_DEPTH_MAX + len(before),
         )
-        reported.append(outlooks.would_be(pending, before) if len(reported) < STAGES_MAX else Outlook(pending=pending, reason=None))
+        reported.append(forecasts.would_be(pending, before) if len(reported) < STAGES_MAX else Forecast(pending=pending, reason=None))
         if each.goes_first:
             before.append(pending)
     allowed = _starts(ports, snapshot, tenant_policies, tenant).allowed(tenant, user, snapshot.at_ms)
@@ -196,9 +196,9 @@ def _look(ports: Dependencies) -> tuple[FederationSnapshot, Queues]:
     return snapshot, queues_of(snapshot, ports.queue)
 
 
-def _listed(one: Waiting, outlooks: Outlooks) -> Waiting:
+def _listed(one: Waiting, forecasts: Forecasts) -> Waiting:
     """Return the stage with its reason alone."""
-    why = outlooks.why(one.stage.stage)
+    why = forecasts.why(one.stage.stage)
     return replace(one, reason=why.reason) if why is not None else one
 
 
@@ -246,9 +246,9 @@ def _slots_of(record: RunRecord) -> dict[str, ResourceSet]:
     }
 
 
-def _running_of(ports: Dependencies, tenant: TenantPath) -> tuple[BegunStage, ...]:
+def _running_of(ports: Dependencies, tenant: TenantPath) -> tuple[StartedStage, ...]:
     """Return what the tenant runs, as its run records say. Raises StoreUnavailable."""
-    found: list[BegunStage] = []
+    found: list[StartedStage] = []
     for summary in ports.runs.list(tenant, limit=RUNS_MAX):
         record = ports.runs.load(summary.run) if summary.tenant == tenant and summary.state not in RUN_ENDS else None
         if record is not None:
@@ -256,13 +256,13 @@ def _running_of(ports: Dependencies, tenant: TenantPath) -> tuple[BegunStage, ..
     return tuple(found)
 
 
-def _running_in(record: RunRecord) -> Iterator[BegunStage]:
+def _running_in(record: RunRecord) -> Iterator[StartedStage]:
     spec = load(record.spec)
     plans = tasks_of(spec)
     for stage in record.stages.values():
         if stage.state is StageState.RUNNING and stage.nodes:
             sent = spec_of(record, stage, plans, spec.code.runtime_env)
-            yield BegunStage(
+            yield StartedStage(
                 stage=stage.stage,
                 tenant=record.tenant,
                 mesh=stage.mesh,

@@ -1,6 +1,6 @@
 """Why queued work waits, the same wherever it is shown.
 
-A run's record holds the mesh's last reason, and a mesh knows only its own room and leases. `federation.explaining.outlook` adds what
+A run's record holds the mesh's last reason, and a mesh knows only its own room and leases. `federation.explaining.forecasts` adds what
 the quota tree knows, from a snapshot of the ledger; views of runs and stages replace the recorded reason by it.
 """
 
@@ -13,7 +13,7 @@ from dag.runs import RunSummary, StageRecord
 from dag.states import RunState, StageState
 from federation.dispatch import QueuedStage, StageQueue
 from federation.estimates import CostRules
-from federation.explaining.outlook import SAID_IN_PART, Outlooks
+from federation.explaining.forecasts import SAID_IN_PART, Forecasts
 from federation.quota.explain import Change, Lever
 from federation.snapshot import FederationSnapshot
 from federation.tenant_policies import PoliciesInForce
@@ -89,11 +89,11 @@ def waits_in(
     snapshot: FederationSnapshot, tenant_policies: PoliciesInForce, queues: Mapping[MeshId, Sequence[QueuedStage]], rules: CostRules
 ) -> Waits:
     """Return why each stage of the queues waits."""
-    outlooks = Outlooks(snapshot, tenant_policies, queues, rules, ages={})  # Ages serve only start estimates, which are not needed here.
+    forecasts = Forecasts(snapshot, tenant_policies, queues, rules, ages={})  # Ages serve only start estimates, which are not needed here.
     stages: dict[str, Wait] = {}
     by_run: dict[RunId, list[StageId]] = {}
     for one in (one for queued in queues.values() for one in queued):
-        why = outlooks.why(one.stage)
+        why = forecasts.why(one.stage)
         if why is not None:
             stages[one.stage] = Wait(said=one.reason, reason=why.reason, changes=why.changes)
             by_run.setdefault(one.run, []).append(one.stage)

@@ -14,7 +14,7 @@ from dag.rehearsal import Rehearsal, RehearsedStage
 from dag.runs import NodeRecord, RunEvent, RunRecord, RunSummary, StageRecord
 from dag.states import NodeState, StageState
 from federation.dispatch import QueuedStage
-from federation.explaining.answers import LeaseVictim, Outlook
+from federation.explaining.forecast import Forecast, LeaseVictim
 from federation.leases import LeaseEvent
 from federation.planning.values import Unmet
 from federation.quota.explain import Change
@@ -39,11 +39,11 @@ class Waiting:
     mesh: str
     place: int
     reason: Reason | None = None  #: Why it waits, if there is no outlook; None: the mesh's own reason.
-    outlook: Outlook | None = None
+    forecast: Forecast | None = None
 
 
 def waiting_view(one: Waiting) -> WaitingView:
-    stage, reported = one.stage, one.outlook
+    stage, reported = one.stage, one.forecast
     reason = (reported.reason if reported is not None else one.reason) or stage.reason
     return WaitingView(
         stage=stage.stage,
@@ -122,9 +122,9 @@ def victim_view(one: LeaseVictim, within: Within) -> VictimView:
 
 
 def stage_explanation(
-    record: RunRecord, stage: StageRecord, slot: ResourceSet, outlook: Outlook | None, within: Within, history: Iterable[RunEvent] = ()
+    record: RunRecord, stage: StageRecord, slot: ResourceSet, forecast: Forecast | None, within: Within, history: Iterable[RunEvent] = ()
 ) -> StageExplanation:
-    reason, detail = _why(record, stage, outlook)
+    reason, detail = _why(record, stage, forecast)
     return StageExplanation(
         stage=stage.stage,
         run=record.run,
@@ -139,12 +139,12 @@ def stage_explanation(
         slot=quantities(dict(slot.items())),
         slots=stage.slots,
         width=stage.width,
-        position=outlook.mesh_ahead + 1 if outlook is not None else None,
-        tenant_position=outlook.ahead + 1 if outlook is not None else None,
-        changes=[change_view(change) for change in outlook.changes] if outlook is not None else [],
-        start_ms=outlook.start_ms if outlook is not None else None,
-        overdue_ms=outlook.overdue_ms if outlook is not None else 0,
-        victims=[victim_view(one, within) for one in outlook.victims] if outlook is not None else [],
+        position=forecast.mesh_ahead + 1 if forecast is not None else None,
+        tenant_position=forecast.ahead + 1 if forecast is not None else None,
+        changes=[change_view(change) for change in forecast.changes] if forecast is not None else [],
+        start_ms=forecast.start_ms if forecast is not None else None,
+        overdue_ms=forecast.overdue_ms if forecast is not None else 0,
+        victims=[victim_view(one, within) for one in forecast.victims] if forecast is not None else [],
         history=[event_view(event) for event in history],
     )
 
@@ -164,7 +164,7 @@ def run_explanation(record: RunRecord, stages: list[StageExplanation], now_ms: i
 
 
 def plan_view(
-    record: RunRecord, rehearsal: Rehearsal, outlooks: Sequence[Outlook], allowed: Allowance, within: Within, now_ms: int
+    record: RunRecord, rehearsal: Rehearsal, forecasts: Sequence[Forecast], allowed: Allowance, within: Within, now_ms: int
 ) -> PlanView:
     """Return the plan of a run, with one outlook per stage."""
     keeps_back = allowed.is_closed and allowed.gate is not None
@@ -178,7 +178,7 @@ def plan_view(
         at_ms=now_ms,
         reason=allowed.gate.reason.value if keeps_back and allowed.gate is not None else None,
         detail=allowed.detail if keeps_back else "",
-        stages=[_planned_view(stage, outlook, within) for stage, outlook in zip(rehearsal.stages, outlooks, strict=True)],
+        stages=[_planned_view(stage, forecast, within) for stage, forecast in zip(rehearsal.stages, forecasts, strict=True)],
         blocked=blocked_of(blocked),
     )
 
@@ -200,8 +200,8 @@ def lease_event_view(lease_event: LeaseEvent) -> LeaseEventView:
     )
 
 
-def _planned_view(one: RehearsedStage, outlook: Outlook, within: Within) -> PlannedStageView:
-    reason = Reason.WAITING_FOR_INPUTS if not one.goes_first else outlook.reason
+def _planned_view(one: RehearsedStage, forecast: Forecast, within: Within) -> PlannedStageView:
+    reason = Reason.WAITING_FOR_INPUTS if not one.goes_first else forecast.reason
     return PlannedStageView(
         stage=one.stage.stage,
         mesh=one.stage.mesh,
@@ -213,20 +213,20 @@ def _planned_view(one: RehearsedStage, outlook: Outlook, within: Within) -> Plan
         why_here=one.stage.why_here,
         goes_first=one.goes_first,
         reason=reason.value if reason is not None else None,
-        position=outlook.mesh_ahead + 1,
-        tenant_position=outlook.ahead + 1,
-        changes=[change_view(change) for change in outlook.changes],
-        start_ms=outlook.start_ms if one.goes_first else None,
-        overdue_ms=outlook.overdue_ms if one.goes_first else 0,
-        victims=[victim_view(each, within) for each in outlook.victims] if one.goes_first else [],
+        position=forecast.mesh_ahead + 1,
+        tenant_position=forecast.ahead + 1,
+        changes=[change_view(change) for change in forecast.changes],
+        start_ms=forecast.start_ms if one.goes_first else None,
+        overdue_ms=forecast.overdue_ms if one.goes_first else 0,
+        victims=[victim_view(each, within) for each in forecast.victims] if one.goes_first else [],
     )
 
 
-def _why(record: RunRecord, stage: StageRecord, outlook: Outlook | None) -> tuple[Reason | None, str]:
+def _why(record: RunRecord, stage: StageRecord, forecast: Forecast | None) -> tuple[Reason | None, str]:
     if stage.state is StageState.QUEUED:
-        if outlook is None or outlook.reason is stage.reason:
+        if forecast is None or forecast.reason is stage.reason:
             return stage.reason, stage.detail
-        return outlook.reason, detail_of(outlook.changes)
+        return forecast.reason, detail_of(forecast.changes)
     if stage.state is StageState.PLANNED and stage.reason is None:
         needs = sum(1 for node in stage.nodes if record.nodes[node].state is NodeState.WAITING)
         return Reason.WAITING_FOR_INPUTS, f"{needs} of its nodes wait for the nodes before them"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from federation.dispatch import QueuedStage
 from federation.estimates import CostRules, Pace
-from federation.explaining.outlook import Outlooks
+from federation.explaining.forecasts import Forecasts
 from federation.manual_mesh import ManualMesh
 from federation.mesh_conditions import MeshCondition
 from federation.quota.policies import QueueSettings, TenantPolicies
@@ -85,10 +85,10 @@ def test_those_behind_the_first_are_the_same_to_the_root_and_to_the_mesh(cpus, q
         for one in waiting
     )
     orders = PoliciesInForce(filed=TenantPolicies(settings={LAB: QueueSettings(is_strict=True)}))
-    about = Outlooks(snapshot, orders, {EAST: queue}, CostRules(), {})
+    about = Forecasts(snapshot, orders, {EAST: queue}, CostRules(), {})
     response = {stage.stage: about.of(stage.stage) for stage in queue}
     behind = {one.offer.workload for one in waiting if one.response is not None and one.response[0] is Reason.BEHIND_HEAD}
-    assert {stage for stage, outlook in response.items() if outlook.reason is Reason.BEHIND_HEAD} == behind
+    assert {stage for stage, forecast in response.items() if forecast.reason is Reason.BEHIND_HEAD} == behind
     assert len(behind) == max(0, len(waiting) - 1)
     starts = [response[stage.stage].start_ms for stage in queue]
     known = [start for start in starts if start is not None]

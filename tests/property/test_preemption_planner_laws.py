@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from federation.child.lease_accounting import LeaseAccounting
 from federation.child.preemption_planner import PreemptionPlanner
-from federation.explaining.foreseeing import BegunStage, foresee
+from federation.explaining.preemption_preview import StartedStage, preview_preemption
 from federation.leases import Lease, LedgerResponse
 from federation.snapshot import MeshRecord, MeshView, PoolRecord
 from mesh.admission import StageAdmission, WorkloadState
@@ -180,7 +180,7 @@ def test_what_is_foreseen_at_the_root_is_what_the_mesh_does(cpus, quota, work, w
     for units, priority in work:
         mesh.offer(units, priority)
     running = [
-        BegunStage(
+        StartedStage(
             stage=name, tenant="acme", mesh="m", slot=kept.offer.slot, slots=1, priority=kept.offer.priority, started_ms=-int(name[1:])
         )
         for name, kept in mesh.running().items()
@@ -198,9 +198,9 @@ def test_what_is_foreseen_at_the_root_is_what_the_mesh_does(cpus, quota, work, w
     mesh.offer(*wanted)
     name = f"w{mesh.count}"
     kept = mesh.admission.workloads[name]
-    stage = BegunStage(stage=name, tenant="acme", mesh="m", slot=kept.offer.slot, slots=1, priority=kept.offer.priority, started_ms=0)
+    stage = StartedStage(stage=name, tenant="acme", mesh="m", slot=kept.offer.slot, slots=1, priority=kept.offer.priority, started_ms=0)
     held = {"standard": ResourceSet({"cpu": quota})}
-    response = foresee(stage, view, held, running, is_quota_free=False, rules=kept.offer.preemption, now_ms=0)
+    response = preview_preemption(stage, view, held, running, is_quota_free=False, rules=kept.offer.preemption, now_ms=0)
     if kept.state is WorkloadState.RUNNING:
         assert response is None
         return

@@ -6,7 +6,7 @@ import pytest
 from two_children import AT_ONCE, GRACE_MS, HEARTBEAT_MS, PLAN_MS, TTL_MS, TwoChildren, stages
 
 from federation.estimates import COST_RULES
-from federation.explaining.outlook import Outlooks
+from federation.explaining.forecasts import Forecasts
 from federation.quota.policies import OnMaxWait, Policies, PreemptionMode, QueueSettings, Rules
 
 
@@ -54,8 +54,8 @@ def test_what_explain_promises_a_small_stage_beside_a_hopeless_one_comes_true():
     world.submit("west", "own", ["small"])
     world.west.work()
     queues = {mesh: world.store.heads_of(mesh, world.store.queued(mesh)) for mesh in ("east", "west")}
-    outlook = Outlooks(world.store.snapshot(), world.tenant_policies.in_force(), queues, COST_RULES, {}).of("small")
-    assert [(one.tenant, one.amounts["cpu"]) for one in outlook.is_preempted] == [("acme/borrower", 10_000)]
+    forecast = Forecasts(world.store.snapshot(), world.tenant_policies.in_force(), queues, COST_RULES, {}).of("small")
+    assert [(one.tenant, one.amounts["cpu"]) for one in forecast.is_preempted] == [("acme/borrower", 10_000)]
     world.go(4_000)
     assert world.west.runs() == {"small"}
 

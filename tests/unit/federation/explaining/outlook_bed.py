@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from federation.dispatch import QueuedStage, StageAges
 from federation.estimates import CostRules, Pace
-from federation.explaining.foreseeing import BegunStage
-from federation.explaining.outlook import Outlooks
+from federation.explaining.forecasts import Forecasts
 from federation.explaining.pending_stages import PendingStage
+from federation.explaining.preemption_preview import StartedStage
 from federation.manual_mesh import ManualMesh
 from federation.mesh_conditions import MeshCondition
 from federation.quota.policies import Policies, PreemptionMode, QueueSettings, Rules, TenantPolicies
@@ -68,11 +68,11 @@ def on_gpu(name, tenant, reason=Reason.QUOTA_EXHAUSTED):
     return replace(queued(name, tenant, reason=reason), slot={"gpu": ONE})
 
 
-def outlooks(store, tenant_policies=ORDERS, running=(), ages=NO_AGES, **queues):
+def forecasts(store, tenant_policies=ORDERS, running=(), ages=NO_AGES, **queues):
     snapshot = store.snapshot()
     paced = tuple(replace(view, condition=MeshCondition(pace=Pace(run_ms=RUN_MS))) for view in snapshot.meshes)
     reported = {MeshId(mesh): tuple(stages) for mesh, stages in queues.items()}
-    return Outlooks(replace(snapshot, meshes=paced), tenant_policies, reported, CostRules(), ages, lambda _tenant: running)
+    return Forecasts(replace(snapshot, meshes=paced), tenant_policies, reported, CostRules(), ages, lambda _tenant: running)
 
 
 def pending(tenant=VISION, cpus=1, mesh=EAST, name="new", priority=0):
@@ -80,4 +80,4 @@ def pending(tenant=VISION, cpus=1, mesh=EAST, name="new", priority=0):
 
 
 def begun(name, priority=0, mesh=EAST, tenant=VISION):
-    return BegunStage(stage=StageId(name), tenant=tenant, mesh=mesh, slot=CPU, slots=1, priority=priority, started_ms=0)
+    return StartedStage(stage=StageId(name), tenant=tenant, mesh=mesh, slot=CPU, slots=1, priority=priority, started_ms=0)

@@ -1,6 +1,6 @@
 """Which flavors a piece of work could take."""
 
-from outlook_bed import CPU, EAST, ONE, TREE, VISION, WEST, outlooks, pending, queued
+from outlook_bed import CPU, EAST, ONE, TREE, VISION, WEST, forecasts, pending, queued
 
 from federation.explaining.flavor_reach import FlavorReach
 from federation.manual_mesh import ManualMesh
@@ -14,7 +14,7 @@ def test_a_flavor_of_which_its_tenant_could_never_have_as_much_is_none_that_it_c
     store.configure(TenantTree([*TREE.tenants.values(), rich]))
     pools = tuple(PoolRecord(pool=PoolName(flavor), flavor=FlavorName(flavor), capacity=CPU.times(8)) for flavor in ("std", "spot"))
     ManualMesh(store, MeshRecord(mesh=EAST, labels={}, pools=pools, cluster="c"))
-    about = outlooks(store, east=[queued("r.1", TenantPath("rich")), queued("r.2", VISION)])
+    about = forecasts(store, east=[queued("r.1", TenantPath("rich")), queued("r.2", VISION)])
     assert (about.of("r.2").mesh_ahead, about.of("r.2").ahead) == (0, 0)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from outlook_bed import CPU, EAST, GPU, GPU_FLAVOR, NO_AGES, ONE, ORDERS, RUN_MS, STD, TREE, on_gpu, pending
 
 from federation.estimates import CostRules, Pace
-from federation.explaining.outlook import Outlooks
+from federation.explaining.forecasts import Forecasts
 from federation.manual_mesh import ManualMesh
 from federation.mesh_conditions import MeshCondition
 from federation.snapshot import MeshRecord, PoolRecord
@@ -24,7 +24,7 @@ def test_the_wait_for_room_goes_by_what_ends_on_the_flavors_that_it_could_take(s
     snapshot = store.snapshot()
     busy = tuple(replace(view, condition=MeshCondition(pace=Pace(run_ms=RUN_MS)), claimed=52) for view in snapshot.meshes)
     queue = tuple(on_gpu(f"r.{number}", rich, reason=Reason.CAPACITY_BUSY) for number in range(20))
-    about = Outlooks(replace(snapshot, meshes=busy), ORDERS, {EAST: queue}, CostRules(), NO_AGES)
+    about = Forecasts(replace(snapshot, meshes=busy), ORDERS, {EAST: queue}, CostRules(), NO_AGES)
     behind_twenty = about.would_be(replace(pending(rich), slot=GPU))
     assert (behind_twenty.mesh_ahead, behind_twenty.start_ms) == (20, snapshot.at_ms + 21 * RUN_MS // 2)
     beside_them = about.would_be(pending(rich))

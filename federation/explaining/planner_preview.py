@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from federation.explaining.answers import LeaseVictim
 from federation.explaining.flavor_reach import FlavorReach
+from federation.explaining.forecast import LeaseVictim
 from federation.explaining.pending_stages import PendingStage
 from federation.planning.planner import plan
 from federation.planning.planner_inputs import demands_of, free_room, has_room, holdings_of, left_over
@@ -19,7 +19,7 @@ from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 
 
-class PlannerAsks:
+class PlannerPreview:
     """Plans on one snapshot, computed on request."""
 
     def __init__(self, snapshot: FederationSnapshot, forest: QuotaForest, tenant_policies: TenantPolicies, reach: FlavorReach) -> None:

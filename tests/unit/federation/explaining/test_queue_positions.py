@@ -1,6 +1,6 @@
 """Who stands before whom in the queue of a mesh."""
 
-from federation.explaining.queue_places import QueueLine, may_meet
+from federation.explaining.queue_positions import QueuePositions, may_meet
 from mesh.ids import FlavorName, TenantPath
 
 STD, GPU = frozenset({FlavorName("std")}), frozenset({FlavorName("gpu")})
@@ -14,7 +14,7 @@ def test_stages_meet_where_they_could_take_a_flavor_in_common_or_nothing_is_know
 
 
 def test_a_place_counts_what_could_take_the_same_and_in_order_also_what_is_its_tenants_own():
-    line = QueueLine()
+    line = QueuePositions()
     for flavors, tenant in ((STD, US), (GPU, US), (GPU, THEM), (EITHER, THEM)):
         line.add(flavors, tenant)
     assert line.before(STD, US, in_order=False) == 2

@@ -25,7 +25,7 @@ class LeaseVictim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
+class Forecast:
     """Full explanation of a piece of work."""
 
     pending: PendingStage
@@ -40,8 +40,8 @@ class Outlook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Why:
+class WaitReason:
     """Short explanation of a waiting stage."""
 
     reason: Reason
-    changes: tuple[Change, ...] = ()  #: As in `Outlook`; empty if the reason is the mesh's own.
+    changes: tuple[Change, ...] = ()  #: As in `Forecast`; empty if the reason is the mesh's own.

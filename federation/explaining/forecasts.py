@@ -1,7 +1,8 @@
 """Explanation of a stage that waits at a mesh, or would wait: place, reason, needed changes, estimated start, possible victims.
 
 Nothing here decides. The values are the deciders' own, computed on a snapshot: `quota.explain` for places, changes and the start by
-running work; `foreseeing` for stages that the mesh would preempt for one of the same tenant; `planning.plan` for leases that would be
+running work; `preemption_preview` for stages that the mesh would preempt for one of the same tenant; `planning.plan` for leases that would
+be
 reclaimed; lease targets for leases that are being reclaimed; `estimates` for the queue of the mesh.
 
 The remaining run time of stages is unknown, so a start is an estimate. There is no estimate before any stage has ended, nor if work that
@@ -15,17 +16,17 @@ from dataclasses import replace
 
 from federation.dispatch import QueuedStage, StageAges
 from federation.estimates import CostRules
-from federation.explaining.answers import Outlook, Why
-from federation.explaining.asked_scheduler import AskedScheduler
 from federation.explaining.flavor_reach import FlavorReach
-from federation.explaining.foreseeing import BegunStage
+from federation.explaining.forecast import Forecast, WaitReason
 from federation.explaining.mesh_waits import MeshWaits
-from federation.explaining.own_stops import OwnStops
 from federation.explaining.pending_stages import PendingStage, pending_stages_in
-from federation.explaining.plan_promises import Promise, Promises
-from federation.explaining.planner_asks import PlannerAsks
+from federation.explaining.planned_grants import PlannedGrant, PlannedGrants
+from federation.explaining.planner_preview import PlannerPreview
 from federation.explaining.precedence import Precedence
+from federation.explaining.preemption_preview import StartedStage
 from federation.explaining.run_times import RunTimes
+from federation.explaining.tenant_preemption import TenantPreemption
+from federation.explaining.what_if_scheduler import WhatIfScheduler
 from federation.planning.values import Unmet
 from federation.quota.explain import WorkloadExplanation
 from federation.quota.forest import QuotaForest
@@ -41,7 +42,7 @@ _QUOTA_LACKS = frozenset({Reason.QUOTA_EXHAUSTED, Reason.QUOTA_TOO_SMALL})
 SAID_IN_PART = frozenset({Reason.CAPACITY_BUSY, Reason.QUOTA_EXHAUSTED, Reason.WAITING_IN_QUEUE})
 
 
-class Outlooks:
+class Forecasts:
     """Explanations on one snapshot of the federation. They change nothing.
 
     Args:
@@ -58,7 +59,7 @@ class Outlooks:
         queues: Mapping[MeshId, Sequence[QueuedStage]],
         rules: CostRules,
         ages: Mapping[MeshId, StageAges],
-        running: Callable[[TenantPath], Sequence[BegunStage]] = lambda _tenant: (),
+        running: Callable[[TenantPath], Sequence[StartedStage]] = lambda _tenant: (),
     ) -> None:
         self._snapshot = snapshot
         self._pending = {pending.stage: pending for pending in pending_stages_in(queues)}
@@ -70,13 +71,13 @@ class Outlooks:
         self._times = RunTimes(meshes, ages, rules)
         self._waits = MeshWaits(meshes, reach, self._times)
         self._precedence = Precedence(self._pending, self._reported, reach, in_force)
-        self._scheduler = AskedScheduler(snapshot, forest, in_force, self._pending.values(), reach, self._times)
-        self._own_stops = OwnStops(snapshot, meshes, in_force, self._precedence, running)
-        self._planner = PlannerAsks(snapshot, forest, in_force, reach)
-        self._promises = Promises(snapshot, forest, in_force, self._pending.values(), reach)
+        self._scheduler = WhatIfScheduler(snapshot, forest, in_force, self._pending.values(), reach, self._times)
+        self._tenant_preemption = TenantPreemption(snapshot, meshes, in_force, self._precedence, running)
+        self._planner = PlannerPreview(snapshot, forest, in_force, reach)
+        self._promises = PlannedGrants(snapshot, forest, in_force, self._pending.values(), reach)
         self._by_quota: dict[tuple[MeshId, TenantPath, ResourceSet, int, bool], WorkloadExplanation] = {}
 
-    def of(self, stage: str, *, asks_planner: bool = True) -> Outlook | None:
+    def of(self, stage: str, *, asks_planner: bool = True) -> Forecast | None:
         """Explain a waiting stage; None: it waits at no mesh, or its tenant was removed.
 
         Args:
@@ -87,15 +88,17 @@ class Outlooks:
             return None
         line = self._precedence.line_before(pending)
         reported = self._scheduler.about(pending, line)
-        outlook = self._outlook(pending, reported, self._precedence.places[stage], line)
+        forecast = self._forecast(pending, reported, self._precedence.places[stage], line)
         promise = self._promise(pending, reported, line)
         if promise is not None:
-            return self._promised(outlook, promise)
+            return self._promised(forecast, promise)
         if asks_planner:
-            outlook = replace(outlook, victims=self._own_stops.of(pending, reported, line) or self._planner.for_waiting(pending, reported))
-        return replace(outlook, reason=self._reason(stage, reported))
+            forecast = replace(
+                forecast, victims=self._tenant_preemption.of(pending, reported, line) or self._planner.for_waiting(pending, reported)
+            )
+        return replace(forecast, reason=self._reason(stage, reported))
 
-    def why(self, stage: str) -> Why | None:
+    def why(self, stage: str) -> WaitReason | None:
         """Return the reason that `of` returns, with one computation for all stages that are alike.
 
         None: it waits at no mesh, or its tenant was removed.
@@ -105,16 +108,16 @@ class Outlooks:
             return None
         said = self._reported[stage]
         if said not in SAID_IN_PART or (said is Reason.QUOTA_EXHAUSTED and self._promises.to(pending) is None):
-            return Why(reason=said)
+            return WaitReason(reason=said)
         line = self._precedence.line_before(pending)
         alike = (pending.mesh, pending.tenant, pending.slot, pending.priority, bool(line))
         reported = self._by_quota.get(alike)
         if reported is None:
             self._by_quota[alike] = reported = self._scheduler.about(pending, line)
         if self._promise(pending, reported, line) is not None:
-            return Why(reason=Reason.WAITING_FOR_VICTIMS)
+            return WaitReason(reason=Reason.WAITING_FOR_VICTIMS)
         reason = self._reason(stage, reported)
-        return Why(reason=reason, changes=reported.changes if reason is not said else ())
+        return WaitReason(reason=reason, changes=reported.changes if reason is not said else ())
 
     def place(self, stage: str) -> int:
         """Return how many stages before it in the queue of its mesh compete with it.
@@ -124,7 +127,7 @@ class Outlooks:
         """
         return self._precedence.places[stage]
 
-    def would_be(self, pending: PendingStage, before: Sequence[PendingStage] = ()) -> Outlook:
+    def would_be(self, pending: PendingStage, before: Sequence[PendingStage] = ()) -> Forecast:
         """Explain work as if it were sent to its mesh now.
 
         Args:
@@ -136,13 +139,13 @@ class Outlooks:
         line = self._precedence.line_before(pending, before)
         reported = self._scheduler.would_be(pending, line, before)
         mesh_ahead = self._precedence.place_behind(pending, before)
-        outlook = self._outlook(pending, reported, mesh_ahead, line, before)
-        stops = self._own_stops.of(pending, reported, line)
+        forecast = self._forecast(pending, reported, mesh_ahead, line, before)
+        stops = self._tenant_preemption.of(pending, reported, line)
         if stops:
-            return replace(outlook, reason=Reason.WAITING_FOR_VICTIMS, victims=stops)
+            return replace(forecast, reason=Reason.WAITING_FOR_VICTIMS, victims=stops)
         is_full = reported.reason is None and self._waits.of(pending, mesh_ahead).is_wait
-        reason = Reason.CAPACITY_BUSY if is_full else outlook.reason
-        return replace(outlook, reason=reason, victims=self._planner.for_sent(pending, reported, before))
+        reason = Reason.CAPACITY_BUSY if is_full else forecast.reason
+        return replace(forecast, reason=reason, victims=self._planner.for_sent(pending, reported, before))
 
     def unmet(self) -> tuple[Unmet, ...]:
         """Return the wants that the planner would not fulfil now, each with its reason."""
@@ -152,19 +155,19 @@ class Outlooks:
         pending = self._pending.get(stage)
         return pending if pending is not None and pending.tenant in self._snapshot.tree.tenants else None
 
-    def _promise(self, pending: PendingStage, reported: WorkloadExplanation, line: Sequence[PendingStage]) -> Promise | None:
+    def _promise(self, pending: PendingStage, reported: WorkloadExplanation, line: Sequence[PendingStage]) -> PlannedGrant | None:
         """Return the promise of a plan to a stage that waits for nothing else."""
         if self._reported[pending.stage] not in SAID_IN_PART or reported.gate is not None or line:
             return None
         return self._promises.to(pending)
 
-    def _promised(self, outlook: Outlook, promise: Promise) -> Outlook:
+    def _promised(self, forecast: Forecast, promise: PlannedGrant) -> Forecast:
         """Return the outlook with the promise: no change is needed, and the start is the end of the givers' minimum run time, or sooner."""
         start_ms = self._snapshot.at_ms + promise.wait_ms
-        if outlook.start_ms is not None:
-            start_ms = min(start_ms, outlook.start_ms)
+        if forecast.start_ms is not None:
+            start_ms = min(start_ms, forecast.start_ms)
         return replace(
-            outlook,
+            forecast,
             reason=Reason.WAITING_FOR_VICTIMS,
             changes=(),
             start_ms=max(start_ms, self._snapshot.at_ms + self._snapshot.learn_ms),
@@ -182,16 +185,16 @@ class Outlooks:
             return reported.reason
         return reported.reason or said if said is Reason.WAITING_IN_QUEUE else said
 
-    def _outlook(
+    def _forecast(
         self,
         pending: PendingStage,
         reported: WorkloadExplanation,
         mesh_ahead: int,
         line: Sequence[PendingStage],
         before: Sequence[PendingStage] = (),
-    ) -> Outlook:
+    ) -> Forecast:
         start_ms, overdue_ms = self._start(pending, reported, mesh_ahead, line)
-        return Outlook(
+        return Forecast(
             pending=pending,
             reason=reported.reason or (Reason.LEDGER_RECOVERING if self._snapshot.learn_ms else None),
             ahead=self._precedence.ahead(pending, reported.ahead, before),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from federation.explaining.answers import LeaseVictim
-from federation.explaining.foreseeing import BegunStage, ForeseenStop, foresee
+from federation.explaining.forecast import LeaseVictim
 from federation.explaining.pending_stages import PendingStage
 from federation.explaining.precedence import Precedence
+from federation.explaining.preemption_preview import PreviewedPreemption, StartedStage, preview_preemption
 from federation.quota.explain import WorkloadExplanation
 from federation.quota.policies import TenantPolicies
 from federation.snapshot import FederationSnapshot, MeshView
@@ -15,7 +15,7 @@ from mesh.ids import MeshId, StageId, TenantPath
 from mesh.reasons import Reason
 
 
-class OwnStops:
+class TenantPreemption:
     """Preemptions within tenants, on one snapshot.
 
     Args:
@@ -28,7 +28,7 @@ class OwnStops:
         meshes: Mapping[MeshId, MeshView],
         tenant_policies: TenantPolicies,
         precedence: Precedence,
-        running: Callable[[TenantPath], Sequence[BegunStage]],
+        running: Callable[[TenantPath], Sequence[StartedStage]],
     ) -> None:
         self._snapshot = snapshot
         self._meshes = meshes
@@ -49,12 +49,14 @@ class OwnStops:
         where = (pending.mesh, pending.tenant)
         held = {lease.flavor: lease.amounts for lease in self._snapshot.leases if (lease.mesh, lease.tenant) == where}
         running = [one for one in self._running_of(pending.tenant) if (one.mesh, one.tenant) == where]
-        stop: ForeseenStop | None = None
+        stop: PreviewedPreemption | None = None
         before = () if rules.in_order else self._precedence.own_before(pending)
         for one in (*before, pending):  # A victim of an earlier piece frees nothing for this one.
             running = [other for other in running if stop is None or other.stage not in stop.stages]
-            as_begun = _as_begun(one, self._snapshot.at_ms)
-            stop = foresee(as_begun, view, held, running, is_quota_free=reported.reason is None, rules=rules, now_ms=self._snapshot.at_ms)
+            as_started = _as_started(one, self._snapshot.at_ms)
+            stop = preview_preemption(
+                as_started, view, held, running, is_quota_free=reported.reason is None, rules=rules, now_ms=self._snapshot.at_ms
+            )
         if stop is None:
             return ()
         reason = Reason.PREEMPTED_WITHIN_TENANT
@@ -65,9 +67,9 @@ class OwnStops:
         )
 
 
-def _as_begun(pending: PendingStage, now_ms: int) -> BegunStage:
+def _as_started(pending: PendingStage, now_ms: int) -> StartedStage:
     """Return one slot of the piece as a started stage on its mesh."""
-    return BegunStage(
+    return StartedStage(
         stage=StageId(pending.stage),
         tenant=pending.tenant,
         mesh=pending.mesh,

@@ -18,7 +18,7 @@ def may_meet(one: Flavors, other: Flavors) -> bool:
     return not one or not other or not one.isdisjoint(other)
 
 
-class QueueLine:
+class QueuePositions:
     """The queue of one mesh, as far as it has been read, the next stage first."""
 
     __slots__ = ("_alike", "_own")

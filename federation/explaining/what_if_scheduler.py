@@ -26,7 +26,7 @@ from mesh.reasons import Reason
 _SLOT = "slot"  #: The one replica set of a stage: the slot that it needs to start.
 
 
-class AskedScheduler:
+class WhatIfScheduler:
     """What-if scheduler on one snapshot. Questions change nothing.
 
     Args:

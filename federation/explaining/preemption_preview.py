@@ -17,7 +17,7 @@ from mesh.stage_preemption import Claimant, Occupant, PreemptionPolicy, harm_of,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BegunStage:
+class StartedStage:
     """A stage that a mesh has started."""
 
     stage: StageId
@@ -30,7 +30,7 @@ class BegunStage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForeseenStop:
+class PreviewedPreemption:
     """Stages that would stop, and the amounts that they would free."""
 
     flavor: FlavorName
@@ -38,16 +38,16 @@ class ForeseenStop:
     amounts: ResourceSet
 
 
-def foresee(
-    stage: BegunStage,
+def preview_preemption(
+    stage: StartedStage,
     view: MeshView,
     held: Mapping[FlavorName, ResourceSet],
-    running: Iterable[BegunStage],
+    running: Iterable[StartedStage],
     *,
     is_quota_free: bool,
     rules: PreemptionPolicy,
     now_ms: int,
-) -> ForeseenStop | None:
+) -> PreviewedPreemption | None:
     """Return the stages that would be preempted so that the stage can start; None: none is needed, or all candidates free too little.
 
     Args:
@@ -79,10 +79,10 @@ def foresee(
     if best is None:
         return None
     stages = tuple(victim.stage for victim in best)
-    return ForeseenStop(flavor=flavors[best[0].pool], stages=stages, amounts=sum_of(victim.amounts for victim in best))
+    return PreviewedPreemption(flavor=flavors[best[0].pool], stages=stages, amounts=sum_of(victim.amounts for victim in best))
 
 
-def _occupant(one: BegunStage, pools: Sequence[PoolRecord]) -> Occupant | None:
+def _occupant(one: StartedStage, pools: Sequence[PoolRecord]) -> Occupant | None:
     amounts = one.slot.times(one.slots)
     pool = next((pool.pool for pool in pools if amounts <= pool.capacity), None)
     if pool is None:

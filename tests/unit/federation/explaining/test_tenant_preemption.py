@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from outlook_bed import BATCH, CPU, EAST, IN_ORDER, ORDERS, STD, VISION, WEST, begun, joined, outlooks, pending, queued
+from outlook_bed import BATCH, CPU, EAST, IN_ORDER, ORDERS, STD, VISION, WEST, begun, forecasts, joined, pending, queued
 
 from federation.quota.policies import Policies, PreemptionMode, QueueSettings
 from federation.tenant_policies import PoliciesInForce
@@ -23,7 +23,7 @@ def full(store, cpus=2):
 def test_a_dry_run_tells_which_less_urgent_stages_would_stop(store, cpus):
     full(store, cpus)
     running = [begun(f"s{index}", priority=index) for index in range(min(4, cpus))]
-    reported = outlooks(store, running=running).would_be(pending(priority=3))
+    reported = forecasts(store, running=running).would_be(pending(priority=3))
     assert reported.reason is Reason.WAITING_FOR_VICTIMS
     assert [(gives.mesh, gives.tenant, gives.amounts, gives.reason, gives.stages) for gives in reported.victims] == [
         (EAST, VISION, CPU, Reason.PREEMPTED_WITHIN_TENANT, ("s0",))
@@ -32,7 +32,7 @@ def test_a_dry_run_tells_which_less_urgent_stages_would_stop(store, cpus):
 
 def test_so_does_the_explanation_of_a_stage_that_waits(store):
     full(store)
-    about = outlooks(store, running=[begun("s0"), begun("s1")], east=[queued("r.1", VISION, priority=2, reason=Reason.CAPACITY_BUSY)])
+    about = forecasts(store, running=[begun("s0"), begun("s1")], east=[queued("r.1", VISION, priority=2, reason=Reason.CAPACITY_BUSY)])
     (gives,) = about.of("r.1").victims
     assert (gives.reason, gives.stages) == (Reason.PREEMPTED_WITHIN_TENANT, ("s0",))
 
@@ -55,12 +55,12 @@ def test_so_does_the_explanation_of_a_stage_that_waits(store):
 )
 def test_no_stage_would_stop_that_is(store, running, tenant_policies, priority):
     full(store)
-    assert outlooks(store, tenant_policies, running).would_be(pending(priority=priority)).victims == ()
+    assert forecasts(store, tenant_policies, running).would_be(pending(priority=priority)).victims == ()
 
 
 def test_who_stops_for_those_before_it_stops_for_nobody_else(store):
     full(store)
-    about = outlooks(
+    about = forecasts(
         store,
         running=[begun("s0"), begun("s1", priority=1)],
         east=[queued("r.1", VISION, priority=3), queued("r.2", VISION, priority=2), queued("r.3", VISION, priority=2)],
@@ -71,8 +71,8 @@ def test_who_stops_for_those_before_it_stops_for_nobody_else(store):
 def test_only_for_the_first_of_them_others_stop_and_that_is_the_one_to_which_room_was_promised(store):
     full(store)
     running = [begun("s0"), begun("s1", priority=1)]
-    about = outlooks(store, IN_ORDER, running, east=[queued("r.1", VISION, priority=3), queued("r.2", VISION, priority=2)])
+    about = forecasts(store, IN_ORDER, running, east=[queued("r.1", VISION, priority=3), queued("r.2", VISION, priority=2)])
     assert [[gives.stages for gives in about.of(stage).victims] for stage in ("r.1", "r.2")] == [[("s0",)], []]
     promised = queued("r.2", VISION, priority=2, reason=Reason.WAITING_FOR_VICTIMS)
-    about = outlooks(store, IN_ORDER, running, east=[queued("r.1", VISION, priority=3), promised])
+    about = forecasts(store, IN_ORDER, running, east=[queued("r.1", VISION, priority=3), promised])
     assert [[gives.stages for gives in about.of(stage).victims] for stage in ("r.1", "r.2")] == [[], [("s0",)]]

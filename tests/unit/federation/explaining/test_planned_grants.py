@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from outlook_bed import ACME, BATCH, CPU, EAST, NO_AGES, ORDERS, RUN_MS, STD, VISION, WEST, joined, outlooks, queued
+from outlook_bed import ACME, BATCH, CPU, EAST, NO_AGES, ORDERS, RUN_MS, STD, VISION, WEST, forecasts, joined, queued
 
 from federation.estimates import CostRules
-from federation.explaining.outlook import Outlooks
+from federation.explaining.forecasts import Forecasts
 from federation.leases import TargetUpdate
 from federation.quota.policies import Rules
 from federation.tenant_policies import PoliciesInForce, TenantStop
@@ -48,7 +48,7 @@ def reported(one):
 )
 def test_who_gives_by_a_plan_is_told_until_it_has_been_given_and_is(store, where, said):
     decided(store, where=where)
-    about = outlooks(store, YOUNG, east=[queued("r.1", VISION, reason=said)])
+    about = forecasts(store, YOUNG, east=[queued("r.1", VISION, reason=said)])
     for asks_planner in (True, False):
         one = about.of("r.1", asks_planner=asks_planner)
         assert one.reason is Reason.WAITING_FOR_VICTIMS
@@ -62,7 +62,7 @@ def test_who_gives_by_a_plan_is_told_until_it_has_been_given_and_is(store, where
 def test_a_start_by_what_is_given_is_told_before_any_stage_has_ended(store):
     decided(store, where=EAST)
     snapshot = store.snapshot()
-    unmeasured = Outlooks(snapshot, YOUNG, {EAST: (queued("r.1", VISION, reason=Reason.CAPACITY_BUSY),)}, CostRules(), NO_AGES)
+    unmeasured = Forecasts(snapshot, YOUNG, {EAST: (queued("r.1", VISION, reason=Reason.CAPACITY_BUSY),)}, CostRules(), NO_AGES)
     assert unmeasured.of("r.1").start_ms == snapshot.at_ms + MIN_RUN_MS
 
 
@@ -70,7 +70,7 @@ def test_when_it_has_been_given_nobody_gives_any_more(store):
     victim_lease = decided(store, where=EAST)
     victim_lease.heartbeat()
     victim_lease.obey(BATCH, STD)
-    assert outlooks(store, east=[queued("r.1", VISION, reason=Reason.CAPACITY_BUSY)]).why("r.1").reason is not Reason.WAITING_FOR_VICTIMS
+    assert forecasts(store, east=[queued("r.1", VISION, reason=Reason.CAPACITY_BUSY)]).why("r.1").reason is not Reason.WAITING_FOR_VICTIMS
 
 
 def test_as_many_are_told_so_as_were_promised_something_the_most_urgent_first(store):
@@ -78,10 +78,10 @@ def test_as_many_are_told_so_as_were_promised_something_the_most_urgent_first(st
     said = Reason.CAPACITY_BUSY
     stages = [queued("r.1", VISION, reason=said), queued("r.2", VISION, reason=said), queued("r.3", VISION, priority=1, reason=said)]
     stages.append(queued("b.1", BATCH, reason=said))
-    reasons = {stage.stage: outlooks(store, east=stages).why(stage.stage).reason for stage in stages}
+    reasons = {stage.stage: forecasts(store, east=stages).why(stage.stage).reason for stage in stages}
     assert [name for name, reason in reasons.items() if reason is Reason.WAITING_FOR_VICTIMS] == ["r.1", "r.3"]
     wide = [replace(stages[0], width=2), *stages[1:2]]
-    reasons = {stage.stage: outlooks(store, east=wide).why(stage.stage).reason for stage in wide}
+    reasons = {stage.stage: forecasts(store, east=wide).why(stage.stage).reason for stage in wide}
     assert [name for name, reason in reasons.items() if reason is Reason.WAITING_FOR_VICTIMS] == ["r.1"]
 
 
@@ -91,7 +91,7 @@ def test_on_a_full_mesh_those_who_give_elsewhere_make_no_room(store):
     full.record = replace(full.record, pools=(replace(full.record.pools[0], used=CPU.times(8)),))
     full.heartbeat()
     store.plan_apply(store.elect("planner", 10_000), store.snapshot().version, (target_update(EAST, VISION, 1),))
-    one = outlooks(store, east=[queued("r.1", VISION, reason=Reason.CAPACITY_BUSY)]).of("r.1")
+    one = forecasts(store, east=[queued("r.1", VISION, reason=Reason.CAPACITY_BUSY)]).of("r.1")
     assert (one.reason, reported(one)) == (Reason.QUOTA_EXHAUSTED, [])
 
 
@@ -102,5 +102,5 @@ def test_a_promise_is_not_the_reason_of(store, case):
     if case.startswith("its mesh"):
         stage = replace(stage, reason=Reason.CAPACITY_RESERVED)
     tenant_policies = replace(ORDERS, stops={ACME: TenantStop()}) if case.startswith("its tenant") else ORDERS
-    about = outlooks(store, tenant_policies, east=[stage])
+    about = forecasts(store, tenant_policies, east=[stage])
     assert about.of("r.1").reason is about.why("r.1").reason is not Reason.WAITING_FOR_VICTIMS

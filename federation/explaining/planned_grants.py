@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from federation.explaining.answers import LeaseVictim
 from federation.explaining.flavor_reach import FlavorReach
+from federation.explaining.forecast import LeaseVictim
 from federation.explaining.pending_stages import PendingStage
 from federation.planning.planner_inputs import FreeRoom, free_room, has_room, on_its_way
 from federation.quota.forest import QuotaForest
@@ -19,14 +19,14 @@ from mesh.resources import ResourceSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Promise:
+class PlannedGrant:
     """Growth that a piece of work waits for while others shrink."""
 
     victims: tuple[LeaseVictim, ...]
     wait_ms: int  #: Until then all givers are past their minimum run time.
 
 
-class Promises:
+class PlannedGrants:
     """Promises on one snapshot, computed on first use.
 
     A lease's growth names no stage: it counts for the first waiting pieces of the tenant at the mesh. A giver names no receiver either:
@@ -51,7 +51,7 @@ class Promises:
         self._pending = all_pending
         self._reach = reach
 
-    def to(self, pending: PendingStage) -> Promise | None:
+    def to(self, pending: PendingStage) -> PlannedGrant | None:
         """Return the promise to a waiting piece; None: there is none, or no lease has to shrink for it."""
         flavor = self._flavors.get(pending.stage)
         if flavor is None:
@@ -61,7 +61,7 @@ class Promises:
             giving = [(lease, part) for lease, part in giving if lease.mesh == pending.mesh]
         if not giving:
             return None
-        return Promise(
+        return PlannedGrant(
             victims=tuple(_victims_of(lease, part) for lease, part in giving),
             wait_ms=max(self._tenant_policies.min_run_of(lease.tenant) for lease, _ in giving),
         )

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from outlook_bed import BATCH, CPU, EAST, NO_AGES, ONE, ORDERS, RUN_MS, STD, TREE, VISION, WEST, joined, outlooks, pending, queued
+from outlook_bed import BATCH, CPU, EAST, NO_AGES, ONE, ORDERS, RUN_MS, STD, TREE, VISION, WEST, forecasts, joined, pending, queued
 
 from federation.dispatch import StageAges
 from federation.estimates import CostRules, Pace
-from federation.explaining.outlook import Outlooks
+from federation.explaining.forecasts import Forecasts
 from federation.manual_mesh import ManualMesh
 from federation.mesh_conditions import MeshCondition
 from federation.snapshot import MeshRecord, PoolRecord
@@ -20,7 +20,7 @@ from mesh.reasons import Reason
 
 def test_work_that_fits_would_start_now_and_nobody_gives_way(store):
     joined(store, EAST)
-    reported = outlooks(store).would_be(pending())
+    reported = forecasts(store).would_be(pending())
     assert (reported.reason, reported.ahead, reported.mesh_ahead, reported.changes, reported.victims) == (None, 0, 0, (), ())
     assert reported.start_ms == store.snapshot().at_ms
 
@@ -28,14 +28,14 @@ def test_work_that_fits_would_start_now_and_nobody_gives_way(store):
 def test_nothing_would_start_now_while_the_ledger_learns(store):
     joined(store, EAST)
     store.restart()
-    reported, snapshot = outlooks(store).would_be(pending()), store.snapshot()
+    reported, snapshot = forecasts(store).would_be(pending()), store.snapshot()
     assert snapshot.learn_ms > 0
     assert (reported.reason, reported.start_ms) == (Reason.LEDGER_RECOVERING, snapshot.at_ms + snapshot.learn_ms)
 
 
 def test_a_stage_in_a_queue_has_two_places_and_the_reason_that_its_mesh_gave(store):
     joined(store, EAST)
-    about = outlooks(store, east=[queued("r.1", BATCH), queued("r.2", VISION), queued("r.3", VISION, reason=Reason.CAPACITY_BUSY)])
+    about = forecasts(store, east=[queued("r.1", BATCH), queued("r.2", VISION), queued("r.3", VISION, reason=Reason.CAPACITY_BUSY)])
     second, third = about.of("r.2"), about.of("r.3")
     assert (second.mesh_ahead, second.ahead, second.reason) == (1, 0, Reason.QUOTA_EXHAUSTED)
     assert (third.mesh_ahead, third.ahead, third.reason) == (2, 1, Reason.CAPACITY_BUSY)
@@ -44,7 +44,7 @@ def test_a_stage_in_a_queue_has_two_places_and_the_reason_that_its_mesh_gave(sto
 def test_where_room_and_quota_lack_both_quota_is_named_since_more_room_would_not_help(store):
     joined(store, EAST)
     joined(store, WEST).acquire(BATCH, STD, CPU, 4)
-    reported = outlooks(store, east=[queued("r.1", VISION, reason=Reason.CAPACITY_BUSY)]).of("r.1")
+    reported = forecasts(store, east=[queued("r.1", VISION, reason=Reason.CAPACITY_BUSY)]).of("r.1")
     assert reported.reason is Reason.QUOTA_EXHAUSTED
     assert reported.changes
 
@@ -52,21 +52,21 @@ def test_where_room_and_quota_lack_both_quota_is_named_since_more_room_would_not
 def test_no_start_is_told_before_any_stage_has_ended_unless_it_is_now(store):
     joined(store, EAST)
     joined(store, WEST).acquire(VISION, STD, CPU, 3)
-    unmeasured = Outlooks(store.snapshot(), ORDERS, {}, CostRules(), NO_AGES)
+    unmeasured = Forecasts(store.snapshot(), ORDERS, {}, CostRules(), NO_AGES)
     assert unmeasured.would_be(pending(cpus=1)).start_ms == store.snapshot().at_ms
     assert unmeasured.would_be(pending(cpus=2)).start_ms is None
-    assert outlooks(store).would_be(pending(cpus=2)).start_ms == store.snapshot().at_ms + RUN_MS
+    assert forecasts(store).would_be(pending(cpus=2)).start_ms == store.snapshot().at_ms + RUN_MS
 
 
 def test_the_start_is_reckoned_with_what_runs_and_with_the_queue_of_the_mesh(store):
     joined(store, EAST)
     joined(store, WEST).acquire(VISION, STD, CPU, 4)
     at_ms = store.snapshot().at_ms
-    assert outlooks(store).would_be(pending(BATCH)).start_ms == at_ms + RUN_MS
+    assert forecasts(store).would_be(pending(BATCH)).start_ms == at_ms + RUN_MS
     joined(store, MeshId("small"), cpus=1)
     rich = Tenant(path=TenantPath("rich"), parent=None, quotas={(STD, "cpu"): Quota(nominal=99 * ONE)})
     store.configure(TenantTree([*TREE.tenants.values(), rich]))
-    reported = outlooks(store, small=[queued("r.1", VISION)]).would_be(pending(TenantPath("rich"), mesh=MeshId("small")))
+    reported = forecasts(store, small=[queued("r.1", VISION)]).would_be(pending(TenantPath("rich"), mesh=MeshId("small")))
     assert (reported.reason, reported.start_ms) == (Reason.CAPACITY_BUSY, at_ms + RUN_MS)
 
 
@@ -87,7 +87,7 @@ def test_a_start_comes_nearer_while_others_run_and_is_overdue_when_they_run_long
         snapshot = replace(store.snapshot(), meshes=(view,))
         ages = {EAST: StageAges(claimed_ms=age_ms, claimed_ms_min=age_ms)}
         queue = (queued("r.1", VISION, reason=Reason.CAPACITY_BUSY), queued("r.2", VISION, reason=Reason.CAPACITY_BUSY))
-        found = Outlooks(snapshot, ORDERS, {EAST: queue}, CostRules(), ages).of(name)
+        found = Forecasts(snapshot, ORDERS, {EAST: queue}, CostRules(), ages).of(name)
         return None if found.start_ms is None else found.start_ms - snapshot.at_ms, found.overdue_ms
 
     assert [reported(age_ms) for age_ms in (0, 1_000, 4_000)] == [(RUN_MS, 0), (3_000, 0), (0, 0)]
@@ -102,14 +102,14 @@ def full_pool():
 def test_nothing_is_overdue_before_any_stage_has_ended(store):
     ManualMesh(store, MeshRecord(mesh=EAST, labels={}, pools=(full_pool(),), cluster="c")).acquire(BATCH, STD, CPU, 4)
     ages = {EAST: StageAges(claimed_ms=90_000, claimed_ms_min=90_000)}
-    reported = Outlooks(store.snapshot(), ORDERS, {EAST: (queued("r.1", VISION),)}, CostRules(), ages).of("r.1")
+    reported = Forecasts(store.snapshot(), ORDERS, {EAST: (queued("r.1", VISION),)}, CostRules(), ages).of("r.1")
     assert (reported.start_ms, reported.overdue_ms) == (None, 0)
 
 
 def test_asking_changes_nothing(store):
     joined(store, EAST)
     joined(store, WEST).acquire(BATCH, STD, CPU, 4)
-    about = outlooks(store, east=[queued("r.1", VISION, cpus=2), queued("r.2", BATCH)])
+    about = forecasts(store, east=[queued("r.1", VISION, cpus=2), queued("r.2", BATCH)])
     first = (about.of("r.1"), about.of("r.2"), about.would_be(pending()))
     assert (about.of("r.1"), about.of("r.2"), about.would_be(pending())) == first
     assert about.of("nobody") is None
@@ -117,4 +117,4 @@ def test_asking_changes_nothing(store):
 
 def test_a_stage_of_a_tenant_that_is_gone_has_no_outlook(store):
     joined(store, EAST)
-    assert outlooks(store, east=[queued("r.1", TenantPath("gone"))]).of("r.1") is None
+    assert forecasts(store, east=[queued("r.1", TenantPath("gone"))]).of("r.1") is None

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from outlook_bed import ACME, BATCH, CPU, EAST, IN_ORDER, ONE, ORDERS, RUN_MS, STD, VISION, WEST, joined, outlooks, pending, queued
+from outlook_bed import ACME, BATCH, CPU, EAST, IN_ORDER, ONE, ORDERS, RUN_MS, STD, VISION, WEST, forecasts, joined, pending, queued
 
 from federation.quota.explain import Lever
 from federation.quota.policies import Policies, PreemptionMode, QueueSettings, Rules
@@ -16,7 +16,7 @@ def test_work_that_takes_back_its_own_waits_for_those_who_give_way(store):
     joined(store, WEST).acquire(BATCH, STD, CPU, 4)
     reclaims = QueueSettings(policies=Policies(reclaim=PreemptionMode.ANY))
     tenant_policies = PoliciesInForce(filed=replace(ORDERS.filed, settings={VISION: reclaims}))
-    reported = outlooks(store, tenant_policies).would_be(pending(cpus=3))
+    reported = forecasts(store, tenant_policies).would_be(pending(cpus=3))
     assert reported.reason is Reason.WAITING_FOR_VICTIMS
     assert [(change.lever, change.tenant, change.units) for change in reported.changes] == [(Lever.FREE, ACME, 3 * ONE)]
     assert [(gives.tenant, gives.amounts) for gives in reported.victims] == [(BATCH, CPU.times(3))]
@@ -35,7 +35,7 @@ def test_where_shares_do_not_count_a_borrower_is_told_that_less_urgent_ones_woul
     takes = QueueSettings(policies=Policies(reclaim=PreemptionMode.ANY, borrow=PreemptionMode.LOWER_PRIORITY))
     rules = Rules(min_run_ms=0, fair_sharing=False)
     tenant_policies = PoliciesInForce(filed=replace(ORDERS.filed, rules=rules, settings={ACME: takes}))
-    reported = outlooks(store, tenant_policies).would_be(pending(ACME, priority=priority))
+    reported = forecasts(store, tenant_policies).would_be(pending(ACME, priority=priority))
     assert reported.reason is reason
     assert [(gives.tenant, gives.amounts) for gives in reported.victims] == victims
 
@@ -45,13 +45,13 @@ def test_nobody_of_equal_priority_is_told_to_give_way_whatever_the_tenant_says(s
     joined(store, WEST).acquire(VISION, STD, CPU, 4)
     newer_ones = QueueSettings(policies=Policies(within_queue=PreemptionMode.LOWER_OR_NEWER))
     tenant_policies = PoliciesInForce(filed=replace(ORDERS.filed, settings={VISION: newer_ones}))
-    reported = outlooks(store, tenant_policies).would_be(pending())
+    reported = forecasts(store, tenant_policies).would_be(pending())
     assert (reported.reason, reported.victims) == (Reason.QUOTA_EXHAUSTED, ())
 
 
 def test_what_can_never_be_says_which_limit_is_too_low(store):
     joined(store, EAST)
-    reported = outlooks(store).would_be(pending(cpus=6))
+    reported = forecasts(store).would_be(pending(cpus=6))
     assert (reported.reason, reported.start_ms) == (Reason.QUOTA_TOO_SMALL, None)
     (change,) = reported.changes
     assert (change.lever, change.tenant, change.units) == (Lever.NOMINAL, ACME, 2 * ONE)
@@ -62,19 +62,19 @@ def test_what_stands_behind_another_stage_of_its_tenant_on_its_mesh_waits_for_th
     joined(store, WEST).acquire(VISION, STD, CPU, 3)
     fresh = Reason.WAITING_IN_QUEUE
     east = [queued("r.1", VISION, cpus=2, reason=fresh), queued("r.2", VISION, reason=fresh), queued("r.3", VISION, cpus=9, reason=fresh)]
-    about = outlooks(store, IN_ORDER, east=east)
+    about = forecasts(store, IN_ORDER, east=east)
     reported = [about.of(stage) for stage in ("r.1", "r.2", "r.3")]
     assert [one.reason for one in reported] == [Reason.QUOTA_EXHAUSTED, Reason.BEHIND_HEAD, Reason.BEHIND_HEAD]
     assert [bool(one.changes) for one in reported] == [True, False, False]
-    assert [one.reason for one in map(outlooks(store, east=east).of, ("r.1", "r.2"))] == [Reason.QUOTA_EXHAUSTED, fresh]
+    assert [one.reason for one in map(forecasts(store, east=east).of, ("r.1", "r.2"))] == [Reason.QUOTA_EXHAUSTED, fresh]
 
 
 def test_it_does_not_start_before_that_and_never_where_that_never_does(store):
     joined(store, EAST)
     joined(store, WEST).acquire(VISION, STD, CPU, 3)
     at_ms = store.snapshot().at_ms
-    about = outlooks(store, IN_ORDER, east=[queued("r.1", VISION, cpus=2), queued("r.2", VISION)])
+    about = forecasts(store, IN_ORDER, east=[queued("r.1", VISION, cpus=2), queued("r.2", VISION)])
     assert [about.of(stage).start_ms for stage in ("r.1", "r.2")] == [at_ms + RUN_MS] * 2
-    about = outlooks(store, IN_ORDER, east=[queued("r.1", VISION, cpus=9), queued("r.2", VISION)])
+    about = forecasts(store, IN_ORDER, east=[queued("r.1", VISION, cpus=9), queued("r.2", VISION)])
     assert [about.of(stage).start_ms for stage in ("r.1", "r.2")] == [None, None]
-    assert outlooks(store, east=[queued("r.1", VISION, cpus=9), queued("r.2", VISION)]).of("r.2").start_ms is not None
+    assert forecasts(store, east=[queued("r.1", VISION, cpus=9), queued("r.2", VISION)]).of("r.2").start_ms is not None
