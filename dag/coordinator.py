@@ -34,7 +34,7 @@ from federation.leases import LeaseLedger
 from federation.quota.starts import Allowance
 from federation.registry import MeshRegistry, RegistryNote, enrolled, look
 from federation.routing.domains import crowded
-from federation.routing.openness import may_use
+from federation.routing.mesh_filters import may_use
 from federation.snapshot import FederationSnapshot
 from federation.tenant_policies import TenantPolicyStore
 from mesh.clock import Clock

@@ -9,7 +9,7 @@ Folders:
 
 Tenants and their quota:
 
-    tenants        the tenant tree and its quota arithmetic             moving      the tree after a tenant moved to another parent
+    tenants        the tenant tree and its quota arithmetic             reparenting  the tree after a tenant moved to another parent
     tenant_policies  settings and stops of tenants, beside their limits   leases      quota that a mesh may use without a call to the root
     receipts       the root's signature over a lease                    auditing    comparison of a ledger's sums with its leases
 
@@ -17,7 +17,7 @@ Meshes:
 
     registry       drains, flap detection and run times of meshes       configured_meshes  meshes and flavors in the root's file
     mesh_conditions  stored status of one mesh                            flap_detection  probation of a mesh that was lost and came back
-    promises       pool capacity compared with the Ray cluster          estimates   wait and transfer times at a mesh
+    pool_checks    pool capacity compared with the Ray cluster          estimates   wait and transfer times at a mesh
     snapshot       tenants, leases and meshes at one instant
 
 Between the root, meshes and clients:
@@ -26,6 +26,6 @@ Between the root, meshes and clients:
     link           the child's verbs over HTTP, without a key to Redis  api_keys    keys that authenticate tenants and meshes
     durability     failures that accepted work survives                 redis_url   URLs of a server, of sentinels or of a cluster
 
-    located        a problem in a file, with its position               errors      the federation's errors, below `mesh.errors`
+    file_problems  a problem in a file, with its position               errors      the federation's errors, below `mesh.errors`
     manual_mesh    for tests: a mesh that calls a ledger by hand
 """

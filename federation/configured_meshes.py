@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
 from federation.errors import MeshMisfit
-from federation.routing.openness import narrowed
+from federation.routing.mesh_filters import narrowed
 from federation.snapshot import MeshRecord, PoolRecord
 from mesh.ids import FlavorName, MeshId
 from mesh.labels import mismatch

@@ -36,7 +36,7 @@ FederationError
         └── CallRejected      a root will never accept this one call
 """
 
-from federation.located import Located
+from federation.file_problems import FileProblem
 from mesh.errors import MeshError, RuntimeDoorError
 
 
@@ -52,7 +52,7 @@ class ConfigError(FederationError):
         warnings: Allowed settings that deserve a look; empty if they cannot be determined.
     """
 
-    def __init__(self, message: str = "", *, located: tuple[Located, ...] = (), warnings: tuple[Located, ...] = ()) -> None:
+    def __init__(self, message: str = "", *, located: tuple[FileProblem, ...] = (), warnings: tuple[FileProblem, ...] = ()) -> None:
         super().__init__(message or "\n".join(map(str, located)))
         self.located = located
         self.warnings = warnings

@@ -20,7 +20,7 @@ from federation.child.child_mesh import ChildMesh
 from federation.dispatch import Notification, StageQueue
 from federation.errors import StoreUnavailable
 from federation.link import LinkTerms
-from federation.promises import broken_promises
+from federation.pool_checks import unbacked_pools
 from federation.store.http_link import HttpLink, ask_terms
 from mesh.clock import EnduringClock
 from mesh.errors import MeshError
@@ -86,7 +86,7 @@ def run(settings: ChildSettings, notify: Callable[..., None] = report_ready) -> 
     )
     threading.Thread(target=_read_notifications, args=(ports.queue, record.mesh, work.put, stop), name="notifications", daemon=True).start()
     child.heartbeat()
-    warnings = broken_promises(record.pools, (node.total for node in look_at_nodes(settings.node_labels)))
+    warnings = unbacked_pools(record.pools, (node.total for node in look_at_nodes(settings.node_labels)))
     notify(mesh=record.mesh, cluster=record.cluster, pid=os.getpid(), warnings=warnings)
     while not stop.is_set() and ray.is_initialized():
         _work(child, work)

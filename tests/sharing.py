@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 #: Files that share something, and the fixture that hands it out: one process runs them one after the other.
 SHARED = {
-    "tests/acceptance/test_moving.py": "federation",
+    "tests/acceptance/test_reparenting.py": "federation",
     "tests/acceptance/test_reclaim.py": "federation",
     "tests/acceptance/test_two_clusters.py": "federation",
     "tests/integration/test_facade.py": "two_nodes",

@@ -62,7 +62,7 @@ def test_another_kind_starts_after_the_end_of_the_first(log, starting):
         pytest.param(FIRST, SECOND, [], id="the next file shares it"),
         pytest.param(ELSEWHERE, ELSEWHERE, [], id="a file that shares with no other goes on"),
         pytest.param(FIRST, ELSEWHERE, ["end a"], id="the next file shares nothing"),
-        pytest.param(FIRST, "tests/acceptance/test_moving.py", ["end a"], id="the next file shares something else"),
+        pytest.param(FIRST, "tests/acceptance/test_reparenting.py", ["end a"], id="the next file shares something else"),
     ],
 )
 def test_it_ends_when_the_next_file_does_not_share_it(log, starting, file, next_file, ended):

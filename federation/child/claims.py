@@ -20,7 +20,7 @@ from federation.child.stage_recovery import StageNote, written
 from federation.child.status_reporter import StatusReporter
 from federation.dispatch import HEADS_MAX, StageQueue
 from federation.errors import SessionLost
-from federation.routing.openness import may_use
+from federation.routing.mesh_filters import may_use
 from mesh import admission_events as events
 from mesh.admission_decisions import AdmissionDecision, StartWorkload
 from mesh.clock import Clock

@@ -2,6 +2,6 @@
 
 yaml_source  text to values that know their line      shape          unknown keys and wrong types
 models       the model of the whole file              sections       models of its parts, key by key
-checks       checks across keys                       tenant_forest  tenants of both forms, with their paths
+checks       checks across keys                       tenant_paths   tenants of both forms, with their paths
 trust        tenants and root on a shared cluster     loading        all steps, and conversion to the federation's values
 """

@@ -18,7 +18,7 @@ from federation.config.sections.quota import QuotaSection
 from federation.config.sections.tenants import TenantEntry
 from federation.config.sections.values import Amount, format_duration
 from federation.config.shape import STAND_IN
-from federation.config.tenant_forest import TENANT_DEPTH_MAX, Forest, PlacedTenant
+from federation.config.tenant_paths import TENANT_DEPTH_MAX, PlacedTenant, PlacedTenants
 from federation.config.trust import domains_apart, root_among_tenants
 from federation.config.yaml_source import ConfigProblem, Path
 from federation.errors import ConfigError
@@ -29,7 +29,7 @@ from mesh.labels import mismatch, wishes_of
 from mesh.near_names import unheld
 from mesh.resources import AMOUNT_MAX, BYTE_RESOURCES, format_units, to_units
 
-Check = Callable[[FederationConfig, Forest], Iterator[ConfigProblem]]
+Check = Callable[[FederationConfig, PlacedTenants], Iterator[ConfigProblem]]
 
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _ID_WORDS = "a name is 1 to 64 of a-z, 0-9, `.`, `_` and `-`, and begins with a letter or a digit"
@@ -37,7 +37,7 @@ _RESOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 _RAY_NAMES = {"cpus": "cpu", "num_cpus": "cpu", "gpus": "gpu", "num_gpus": "gpu", "mem": "memory"}  #: Also `CPU`, `GPU`, by case.
 
 
-def problems_of(config: FederationConfig, forest: Forest, *, left_out: tuple[Path, ...] = ()) -> tuple[ConfigProblem, ...]:
+def problems_of(config: FederationConfig, forest: PlacedTenants, *, left_out: tuple[Path, ...] = ()) -> tuple[ConfigProblem, ...]:
     """Return all problems that must be fixed.
 
     Args:
@@ -52,12 +52,12 @@ def problems_of(config: FederationConfig, forest: Forest, *, left_out: tuple[Pat
     )
 
 
-def warnings_of(config: FederationConfig, forest: Forest) -> tuple[ConfigProblem, ...]:
+def warnings_of(config: FederationConfig, forest: PlacedTenants) -> tuple[ConfigProblem, ...]:
     """Return allowed settings that are likely mistakes."""
     return tuple(problem for check in WARNINGS for problem in check(config, forest))
 
 
-def _ids(config: FederationConfig, forest: Forest) -> Iterator[ConfigProblem]:
+def _ids(config: FederationConfig, forest: PlacedTenants) -> Iterator[ConfigProblem]:
     named: list[tuple[Path, str]] = [(("federation", "name"), config.federation.name)]
     for section in ("clusters", "flavors", "meshes"):
         named += [((section, name), name) for name in getattr(config, section)]
@@ -78,21 +78,21 @@ def _own_parts(tenant: PlacedTenant) -> list[str]:
     return entry.path.split("/") if entry.parent is not None else [entry.path.rpartition("/")[2]]
 
 
-def _timing(config: FederationConfig, _: Forest) -> Iterator[ConfigProblem]:
+def _timing(config: FederationConfig, _: PlacedTenants) -> Iterator[ConfigProblem]:
     ttl_ms, heartbeat_ms = config.federation.lease_ttl_ms, config.federation.heartbeat_ms
     if not 2 * heartbeat_ms < ttl_ms:
         text = f"must be less than half of lease_ttl (got {format_duration(heartbeat_ms)} and {format_duration(ttl_ms)})"
         yield ConfigProblem(path=("federation", "heartbeat"), text=f"{text}, so that one lost heartbeat has no effect")
 
 
-def _routing(config: FederationConfig, _: Forest) -> Iterator[ConfigProblem]:
+def _routing(config: FederationConfig, _: PlacedTenants) -> Iterator[ConfigProblem]:
     probation_ms, most_ms = config.routing.probation_ms, config.routing.probation_max_ms
     if probation_ms > most_ms:
         text = f"must be at least probation (got {format_duration(most_ms)} and {format_duration(probation_ms)})"
         yield ConfigProblem(path=("routing", "probation_max"), text=text)
 
 
-def _mesh_labels(config: FederationConfig, _: Forest) -> Iterator[ConfigProblem]:
+def _mesh_labels(config: FederationConfig, _: PlacedTenants) -> Iterator[ConfigProblem]:
     """Check that labels of meshes are plain values; selectors belong to work and flavors."""
     for mesh, section in config.meshes.items():
         for key, value in section.labels.items():
@@ -101,14 +101,14 @@ def _mesh_labels(config: FederationConfig, _: Forest) -> Iterator[ConfigProblem]
                 yield ConfigProblem(path=("meshes", mesh, "labels", key), text=text)
 
 
-def _flavor_labels(config: FederationConfig, _: Forest) -> Iterator[ConfigProblem]:
+def _flavor_labels(config: FederationConfig, _: PlacedTenants) -> Iterator[ConfigProblem]:
     for flavor, section in config.flavors.items():
         for key in section.labels:
             if (wrong := _misread(section.labels, key)) is not None:
                 yield ConfigProblem(path=("flavors", flavor, "labels", key), text=wrong)
 
 
-def _addresses(config: FederationConfig, _: Forest) -> Iterator[ConfigProblem]:
+def _addresses(config: FederationConfig, _: PlacedTenants) -> Iterator[ConfigProblem]:
     try:
         read_redis_url(config.redis.url or "unix://")
     except ConfigError as wrong:
@@ -120,7 +120,7 @@ def _addresses(config: FederationConfig, _: Forest) -> Iterator[ConfigProblem]:
             yield ConfigProblem(path=("clusters", name, "address"), text=f"must be host:port (got {cluster.address!r})")
 
 
-def _clusters(config: FederationConfig, _: Forest) -> Iterator[ConfigProblem]:
+def _clusters(config: FederationConfig, _: PlacedTenants) -> Iterator[ConfigProblem]:
     if _is_unknown(config.root.cluster, config.clusters):
         yield ConfigProblem(path=("root", "cluster"), text=_unknown("cluster", config.root.cluster, config.clusters))
     for name, mesh in config.meshes.items():
@@ -135,7 +135,7 @@ def _clusters(config: FederationConfig, _: Forest) -> Iterator[ConfigProblem]:
             yield ConfigProblem(path=("meshes", name, "cluster"), text=_unknown("cluster", mesh.cluster, config.clusters))
 
 
-def _users(config: FederationConfig, _: Forest) -> Iterator[ConfigProblem]:
+def _users(config: FederationConfig, _: PlacedTenants) -> Iterator[ConfigProblem]:
     for name, cluster in config.clusters.items():
         if cluster.user is None:
             continue
@@ -147,7 +147,7 @@ def _users(config: FederationConfig, _: Forest) -> Iterator[ConfigProblem]:
             yield ConfigProblem(path=("clusters", name, "user"), text=text)
 
 
-def _node_labels(config: FederationConfig, _: Forest) -> Iterator[ConfigProblem]:
+def _node_labels(config: FederationConfig, _: PlacedTenants) -> Iterator[ConfigProblem]:
     for name, mesh in config.meshes.items():
         cluster = config.clusters.get(mesh.cluster)
         nodes = cluster.nodes if cluster is not None else None
@@ -158,7 +158,7 @@ def _node_labels(config: FederationConfig, _: Forest) -> Iterator[ConfigProblem]
             )
 
 
-def _pools(config: FederationConfig, _: Forest) -> Iterator[ConfigProblem]:
+def _pools(config: FederationConfig, _: PlacedTenants) -> Iterator[ConfigProblem]:
     for mesh, section in config.meshes.items():
         for pool, declared in section.pools.items():
             place: Path = ("meshes", mesh, "pools", pool)
@@ -170,7 +170,7 @@ def _pools(config: FederationConfig, _: Forest) -> Iterator[ConfigProblem]:
             yield from _amounts(node.resources, ("clusters", name, "nodes", index, "resources"))
 
 
-def _offers(config: FederationConfig, _: Forest) -> Iterator[ConfigProblem]:
+def _offers(config: FederationConfig, _: PlacedTenants) -> Iterator[ConfigProblem]:
     for mesh, section in config.meshes.items():
         for pool, declared in section.pools.items():
             flavor = config.flavors.get(declared.flavor)
@@ -181,7 +181,7 @@ def _offers(config: FederationConfig, _: Forest) -> Iterator[ConfigProblem]:
                 yield ConfigProblem(path=place, text=f"the mesh {mesh} cannot offer {declared.flavor}: {missing}; add the label")
 
 
-def _tenant_names(config: FederationConfig, forest: Forest) -> Iterator[ConfigProblem]:
+def _tenant_names(config: FederationConfig, forest: PlacedTenants) -> Iterator[ConfigProblem]:
     known = {tenant.path for tenant in forest.tenants}
     for mesh, section in config.meshes.items():
         for index, path in enumerate(section.tenants):
@@ -194,7 +194,7 @@ def _tenant_names(config: FederationConfig, forest: Forest) -> Iterator[ConfigPr
             yield ConfigProblem(path=tenant.place, text=f"tenants may be at most {TENANT_DEPTH_MAX} levels deep")
 
 
-def _quotas(config: FederationConfig, forest: Forest) -> Iterator[ConfigProblem]:
+def _quotas(config: FederationConfig, forest: PlacedTenants) -> Iterator[ConfigProblem]:
     for tenant in forest.tenants:
         for flavor, quotas in tenant.rights.quotas.items():
             place: Path = (*tenant.place, "quotas", flavor)
@@ -215,7 +215,7 @@ def _quota(tenant: PlacedTenant, resource: str, quota: QuotaSection, place: Path
             yield ConfigProblem(path=(*place, limit), text=text)
 
 
-def _flavor_orders(config: FederationConfig, forest: Forest) -> Iterator[ConfigProblem]:
+def _flavor_orders(config: FederationConfig, forest: PlacedTenants) -> Iterator[ConfigProblem]:
     for tenant in forest.tenants:
         named = tenant.rights.scheduling.flavor_order or ()
         for number, flavor in enumerate(named):
@@ -226,7 +226,7 @@ def _flavor_orders(config: FederationConfig, forest: Forest) -> Iterator[ConfigP
                 yield ConfigProblem(path=place, text=f"{flavor} is named twice; remove one of them")
 
 
-def _windows(_: FederationConfig, forest: Forest) -> Iterator[ConfigProblem]:
+def _windows(_: FederationConfig, forest: PlacedTenants) -> Iterator[ConfigProblem]:
     for tenant in forest.tenants:
         for number, window in enumerate(tenant.rights.limits.windows):
             place: Path = (*tenant.place, "limits", "windows", number)
@@ -238,7 +238,7 @@ def _windows(_: FederationConfig, forest: Forest) -> Iterator[ConfigProblem]:
                 yield ConfigProblem(path=(*place, "lasts"), text=f"{text}; without the window work may start at any time")
 
 
-def _sums(config: FederationConfig, forest: Forest) -> Iterator[ConfigProblem]:
+def _sums(config: FederationConfig, forest: PlacedTenants) -> Iterator[ConfigProblem]:
     """Check that sums of a ledger stay below 2^53, the largest exact integer in Redis' numbers."""
     nominal: Counter[tuple[str, str]] = Counter()
     for tenant in forest.tenants:
@@ -261,7 +261,7 @@ def _sums(config: FederationConfig, forest: Forest) -> Iterator[ConfigProblem]:
                     )
 
 
-def _unoffered(config: FederationConfig, forest: Forest) -> Iterator[ConfigProblem]:
+def _unoffered(config: FederationConfig, forest: PlacedTenants) -> Iterator[ConfigProblem]:
     offered = {pool.flavor for mesh in config.meshes.values() for pool in mesh.pools.values()}
     for tenant in forest.tenants:
         for flavor in tenant.rights.quotas:
@@ -271,7 +271,7 @@ def _unoffered(config: FederationConfig, forest: Forest) -> Iterator[ConfigProbl
                 )
 
 
-def _oversold(config: FederationConfig, _: Forest) -> Iterator[ConfigProblem]:
+def _oversold(config: FederationConfig, _: PlacedTenants) -> Iterator[ConfigProblem]:
     """Find pools with more CPUs or GPUs than the started nodes have: work would be admitted and then wait in Ray."""
     for name, mesh in config.meshes.items():
         cluster = config.clusters.get(mesh.cluster)
@@ -289,7 +289,7 @@ def _oversold(config: FederationConfig, _: Forest) -> Iterator[ConfigProblem]:
                 yield ConfigProblem(path=place, text=text)
 
 
-def _unbacked(config: FederationConfig, forest: Forest) -> Iterator[ConfigProblem]:
+def _unbacked(config: FederationConfig, forest: PlacedTenants) -> Iterator[ConfigProblem]:
     """Find quota that no pool of the file could fill. Each kind is reported once, at the quota with the largest share."""
     held: Counter[tuple[str, str]] = Counter()
     for mesh in config.meshes.values():
@@ -317,7 +317,7 @@ def _first_beyond(parts: Sequence[tuple[int, Path]], most: int) -> Path | None:
     return next((place for total, (_, place) in zip(sums, parts, strict=True) if total > most), None)
 
 
-def _unheld(config: FederationConfig, forest: Forest) -> Iterator[ConfigProblem]:
+def _unheld(config: FederationConfig, forest: PlacedTenants) -> Iterator[ConfigProblem]:
     """Find quota of a resource that no pool of the flavor has, such as `TPU` instead of `tpu`; it could never be used."""
     held: defaultdict[str, set[str]] = defaultdict(set)
     for mesh in config.meshes.values():
@@ -329,7 +329,7 @@ def _unheld(config: FederationConfig, forest: Forest) -> Iterator[ConfigProblem]
                 yield ConfigProblem(path=place, text=unheld(f"no pool of the flavor {flavor} has", resource, held[flavor]))
 
 
-def _lent_beyond(_: FederationConfig, forest: Forest) -> Iterator[ConfigProblem]:
+def _lent_beyond(_: FederationConfig, forest: PlacedTenants) -> Iterator[ConfigProblem]:
     """Find lending limits above a tenant's own quota, which is the nominal quota of the tenant and all tenants below it."""
     parents = {tenant.path: tenant.parent for tenant in forest.tenants}
     own: Counter[tuple[str, str, str]] = Counter()

@@ -11,13 +11,13 @@ from federation.config.checks import problems_of, warnings_of
 from federation.config.models import FederationConfig
 from federation.config.sections.quota import QuotaSection
 from federation.config.shape import shape_of
-from federation.config.tenant_forest import PlacedTenant, forest_of
+from federation.config.tenant_paths import PlacedTenant, forest_of
 from federation.config.yaml_source import ConfigProblem, parse
 from federation.configured_meshes import ConfiguredMeshes
 from federation.errors import ConfigError
 from federation.estimates import CostRules
 from federation.flap_detection import FlapRules
-from federation.routing.openness import may_use
+from federation.routing.mesh_filters import may_use
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenants import FlavorResource, Quota, Tenant
 from mesh.ids import FlavorName, MeshId, PoolName, TenantPath

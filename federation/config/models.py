@@ -18,13 +18,13 @@ from federation.config.sections.root import (
 from federation.config.sections.section import Section
 from federation.config.sections.tenants import Tenants
 from federation.config.yaml_source import ConfigProblem, Document, Path, dotted
-from federation.located import Located
+from federation.file_problems import FileProblem
 
 
 class FederationConfig(Section):
     """Content of a federation file."""
 
-    _warnings: tuple[Located, ...] = PrivateAttr(default=())
+    _warnings: tuple[FileProblem, ...] = PrivateAttr(default=())
     _document: Document | None = PrivateAttr(default=None)
 
     federation: FederationSection = Field(description="Settings of the whole federation.")
@@ -44,7 +44,7 @@ class FederationConfig(Section):
     tenants: Tenants = Field(description="The tenant tree, by name; or a list of tenants that name their parents.")
 
     @property
-    def warnings(self) -> tuple[Located, ...]:
+    def warnings(self) -> tuple[FileProblem, ...]:
         """Allowed settings that are likely mistakes."""
         return self._warnings
 

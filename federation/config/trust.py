@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from federation.config.models import FederationConfig
-from federation.config.tenant_forest import Forest
+from federation.config.tenant_paths import PlacedTenants
 from federation.config.yaml_source import ConfigProblem
 from federation.routing.domains import admitted_top_level
 from federation.tenants import top_level_of
@@ -31,7 +31,7 @@ class _Domain:
         return sorted({top for mesh in self.meshes for top in admitted_top_level(config.meshes[mesh].tenants, tops)})
 
 
-def domains_apart(config: FederationConfig, forest: Forest) -> Iterator[ConfigProblem]:
+def domains_apart(config: FederationConfig, forest: PlacedTenants) -> Iterator[ConfigProblem]:
     """Check that only a `shared` cluster allows several top-level tenants, or has the root beside tenants' work."""
     top_level = {top_level_of(tenant.path) for tenant in forest.tenants}
     for domain in _domains(config):
@@ -73,7 +73,7 @@ def _joining_apart(config: FederationConfig, top_level: Iterable[TenantPath]) ->
             yield ConfigProblem(path=("meshes", name), text=text)
 
 
-def root_among_tenants(config: FederationConfig, _: Forest) -> Iterator[ConfigProblem]:
+def root_among_tenants(config: FederationConfig, _: PlacedTenants) -> Iterator[ConfigProblem]:
     """Warn about the risks of a root on a cluster with tenants' work."""
     for domain in _domains(config):
         if domain.has_root and domain.is_shared and domain.meshes:

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from federation.errors import ConfigError
-from federation.located import Located, in_parts
+from federation.file_problems import FileProblem, in_parts
 from mesh.printable import escaped
 
 TEXT_CHARACTERS_MAX = 4_000_000
@@ -54,7 +54,7 @@ class Document:
     positions: Mapping[Path, Position]
     problems: tuple[ConfigProblem, ...] = ()  #: Unreadable parts and duplicate keys; `value` omits them.
 
-    def located(self, problem: ConfigProblem, *, has_remedy: bool = True) -> Located:
+    def located(self, problem: ConfigProblem, *, has_remedy: bool = True) -> FileProblem:
         """Return the problem with its place: `configs/x.yaml:12:5: tenants.acme: …`.
 
         Args:
@@ -62,9 +62,11 @@ class Document:
         """
         at, place = self._position(problem), dotted(problem.path)
         message, remedy = in_parts(problem.text) if has_remedy else (problem.text, "")
-        return Located(source=self.source, line=at.line, column=at.column if place else None, place=place, message=message, remedy=remedy)
+        return FileProblem(
+            source=self.source, line=at.line, column=at.column if place else None, place=place, message=message, remedy=remedy
+        )
 
-    def in_order(self, problems: tuple[ConfigProblem, ...], *, have_remedies: bool = True) -> tuple[Located, ...]:
+    def in_order(self, problems: tuple[ConfigProblem, ...], *, have_remedies: bool = True) -> tuple[FileProblem, ...]:
         """Return the problems in the order of the file, without duplicates. Arguments as for `located`."""
         ordered = sorted(problems, key=lambda problem: (self._position(problem), dotted(problem.path)))
         return tuple(dict.fromkeys(self.located(problem, has_remedy=have_remedies) for problem in ordered))
@@ -110,7 +112,7 @@ def parse(text: str, *, source: str) -> Document:
 
 def _unread(source: str, line: int, words: str, column: int | None = None) -> ConfigError:
     message, remedy = in_parts(words)
-    return ConfigError(located=(Located(source=source, line=line, column=column, message=message, remedy=remedy),))
+    return ConfigError(located=(FileProblem(source=source, line=line, column=column, message=message, remedy=remedy),))
 
 
 def _compose(text: str, source: str) -> yaml.Node | None:

@@ -23,7 +23,7 @@ Preemption:
 
     preemption   the victims of a request                         candidates    possible victims, and their order
     classical    by priority and nominal quota                    fair          by shares, from the sibling that borrows most
-    precedence   no chain of evictions returns to its start       quota_reductions  evictions after a quota reduction
+    eviction_order  no chain of evictions returns to its start       quota_reductions  evictions after a quota reduction
 
     quota_fixtures  small worlds for tests, in few words
 

@@ -10,7 +10,7 @@ from federation.config.loading import tenants_of
 from federation.config.models import FederationConfig
 from federation.config.sections.quota import SchedulingSection
 from federation.config.sections.tenants import LimitsSection
-from federation.config.tenant_forest import PlacedTenant, forest_of
+from federation.config.tenant_paths import PlacedTenant, forest_of
 from federation.quota.forest import OWN_LEAF, QuotaForest
 from federation.quota.policies import (
     Fungibility,

@@ -25,10 +25,10 @@ from federation.estimates import COST_RULES, CostRules, transfer_ms
 from federation.quota.flavors import Mode
 from federation.routing.demand import RoutingRequest
 from federation.routing.flavor_choice import search, words_of
-from federation.routing.openness import words_of_absence
+from federation.routing.mesh_filters import words_of_absence
+from federation.routing.queued_work import load_before, wait_behind_ms
 from federation.routing.survey import Acceptance, Survey, survey
 from federation.routing.verdicts import MeshVerdict
-from federation.routing.work_before import load_before, wait_behind_ms
 from federation.snapshot import FederationSnapshot
 from mesh.ids import FlavorName, MeshId, PoolName
 from mesh.reasons import Reason

@@ -1,7 +1,8 @@
 """Survey: the verdict of every mesh on a kind of work, wherever its inputs are.
 
 Each mesh is checked in the same order, and the first failure is its verdict: labels, tenants, presence, drain, probation
-(`federation.routing.openness`), a pool that could hold the work when empty, quota that the tenant could ever be granted, and a lease, or
+(`federation.routing.mesh_filters`), a pool that could hold the work when empty, quota that the tenant could ever be granted, and a lease,
+or
 room for one, to pay for the work. A mesh without a failure accepts the work. If its pools are full or the quota is in use now, the work
 would wait there, and the verdict says so with an estimate.
 """
@@ -16,9 +17,9 @@ from federation.quota.policies import PreemptionMode
 from federation.routing.demand import RoutingRequest
 from federation.routing.flavor_choice import Graded
 from federation.routing.headroom import Borrowing, Headroom
-from federation.routing.openness import refusal_of
+from federation.routing.mesh_filters import refusal_of
+from federation.routing.queued_work import load_before, wait_behind_ms
 from federation.routing.verdicts import MeshVerdict
-from federation.routing.work_before import load_before, wait_behind_ms
 from federation.snapshot import AbsentMesh, FederationSnapshot, MeshView, PoolRecord
 from mesh.ids import FlavorName, MeshId
 from mesh.near_names import NO_MESH_HAS, unheld

@@ -13,15 +13,15 @@ On Redis:
 Rows of the ledger:
 
     lease_rows        leases, wants and sessions                    tree_rows          a tenant tree
-    amendment         changed rows of a tree with few changes       known_rows         cache of parsed rows
-    known_tree        cache of the tree in force                    session_calls      common arguments of a session's scripts
+    tree_diff         changed rows of a tree with few changes       row_cache          cache of parsed rows
+    tree_cache        cache of the tree in force                    session_calls      common arguments of a session's scripts
     report_parts      numbers of the parts of a large batch         inbox_entries      checks and messages of both stage queues
     change_counter    detects an older copy of a server's data
 
 In memory:
 
     memory            ledger, stage queue and blobs in one process  memory_ledger      leases, with the decisions of the scripts
-    memory_book       clock, tokens, epochs, and session checks     memory_sessions    tenants and sessions
+    memory_ledger_state  clock, tokens, epochs, and session checks     memory_sessions    tenants and sessions
     memory_demands    recorded wants                                memory_rows        rows of sessions and leases
     memory_registry   the registry of meshes                        memory_policies    settings of tenants, and stops
     memory_key_ring   keys of clients and meshes                    memory_durability  durability without a disk

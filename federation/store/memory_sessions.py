@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from federation.errors import HoldingsRequired, LedgerLearning, QuotaExceeded, StaleHeartbeat, TreeChanged
 from federation.leases import ROWS_MAX, ROWS_SENT_MAX, Configured, HeartbeatReport, Lease, LeaseAck, LeaseUse, LedgerResponse, Session
-from federation.moving import moved
+from federation.reparenting import moved
 from federation.snapshot import MeshRecord
 from federation.store.lease_rows import EARLIER, refuse_unfit
-from federation.store.memory_book import MemoryBook
+from federation.store.memory_ledger_state import MemoryLedgerState
 from federation.store.memory_rows import Row, SessionRow, bounded, by_field
 from federation.tenants import Tenant, TenantTree
 from mesh.ids import MeshId, TenantPath
@@ -18,7 +18,7 @@ from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 
 
-class MemorySessions(MemoryBook):
+class MemorySessions(MemoryLedgerState):
     """Verbs of the tenant tree and of sessions."""
 
     # ---- tenants

@@ -41,13 +41,10 @@ from federation.leases import (
     Swept,
     TargetUpdate,
 )
-from federation.moving import moved
 from federation.receipts import ReceiptKeys
+from federation.reparenting import moved
 from federation.snapshot import FederationSnapshot, MeshRecord
-from federation.store.amendment import amendment
 from federation.store.keys import Keys
-from federation.store.known_rows import KnownRows
-from federation.store.known_tree import LOOKS_MAX, KnownTree, new_name, not_whole
 from federation.store.lease_rows import (
     ack_line,
     ask_line,
@@ -63,7 +60,10 @@ from federation.store.lease_rows import (
 from federation.store.redis_client import home_of
 from federation.store.redis_durability import await_copy
 from federation.store.redis_scripts import Scripts, pairs, redis_answers
+from federation.store.row_cache import RowCache
 from federation.store.session_calls import of_session, raise_named
+from federation.store.tree_cache import LOOKS_MAX, TreeCache, new_name, not_whole
+from federation.store.tree_diff import tree_diff
 from federation.store.tree_rows import gone_of, parts_of, rows_of
 from federation.tenants import SEPARATOR, TenantTree
 from mesh.counting import counted
@@ -117,8 +117,8 @@ class RedisLedger:
         self._founding = founding
         self._receipts = receipts
         self._copy_wait_ms = copy_wait_ms
-        self._tree = KnownTree(self._call)
-        self._rows = KnownRows()
+        self._tree = TreeCache(self._call)
+        self._rows = RowCache()
         self._packed: tuple[MeshRecord | None, bytes] = (
             None,
             b"",
@@ -142,7 +142,7 @@ class RedisLedger:
 
     def _configure(self, tree: TenantTree, expected: int | None, *, is_strict: bool) -> Configured:
         name, known = self._tree.kept
-        changes = amendment(known, tree) if name else None
+        changes = tree_diff(known, tree) if name else None
         done = None
         if changes is not None:
             done = self._put(tree, changes.rows.items(), expected, name, *changes.gone, is_strict=is_strict)

@@ -14,7 +14,7 @@ from dag.errors import SpecError
 from dag.json_places import nearest, places_of
 from dag.spec import parse
 from federation.errors import ConfigError
-from federation.located import Located, in_parts
+from federation.file_problems import FileProblem, in_parts
 from mesh.counting import counted
 from serve_apps.cli.output import console_for, print_json
 from serve_apps.cli.session import JsonOption
@@ -26,8 +26,8 @@ from serve_apps.configuration.config_file import read_config, unread
 class _Checked:
     """Problems and warnings of a file."""
 
-    problems: tuple[Located, ...] = ()
-    warnings: tuple[Located, ...] = ()
+    problems: tuple[FileProblem, ...] = ()
+    warnings: tuple[FileProblem, ...] = ()
     described: str = ""  #: Summary, if there are no problems.
 
 
@@ -74,7 +74,7 @@ def _check_spec(file: Path) -> _Checked:
     return _Checked(described=f"{file}: ok, {counted(len(spec.nodes), 'node')}, {counted(len(spec.outputs), 'output')}")
 
 
-def _located(file: Path, body: bytes, wrong: SpecError) -> Iterator[Located]:
+def _located(file: Path, body: bytes, wrong: SpecError) -> Iterator[FileProblem]:
     """Return the problems of a spec with their lines; a file that is not JSON has one problem, where parsing fails."""
     text = body.decode(errors="replace")
     try:
@@ -87,9 +87,9 @@ def _located(file: Path, body: bytes, wrong: SpecError) -> Iterator[Located]:
     for place, problem in wrong.problems:
         line, column = broken or (nearest(places, place) if place and places else (None, None))
         message, remedy = in_parts(problem)
-        yield Located(source=str(file), line=line, column=column, place=place, message=message, remedy=remedy)
+        yield FileProblem(source=str(file), line=line, column=column, place=place, message=message, remedy=remedy)
 
 
-def _for_programs(one: Located) -> dict[str, object]:
+def _for_programs(one: FileProblem) -> dict[str, object]:
     """Return the problem as JSON without its file, which stands above."""
     return {name: value for name, value in asdict(one).items() if name != "source"}

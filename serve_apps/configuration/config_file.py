@@ -6,7 +6,7 @@ from pathlib import Path
 
 from federation.config.loading import FederationConfig, load_config
 from federation.errors import ConfigError
-from federation.located import Located
+from federation.file_problems import FileProblem
 
 
 def read_config(path: str | Path) -> FederationConfig:
@@ -18,7 +18,7 @@ def read_config(path: str | Path) -> FederationConfig:
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as broken:
-        raise ConfigError(located=(Located(source=str(path), message=f"is not UTF-8 text (byte {broken.start})"),)) from None
+        raise ConfigError(located=(FileProblem(source=str(path), message=f"is not UTF-8 text (byte {broken.start})"),)) from None
     except OSError as refused:
         raise ConfigError(located=(unread(path, refused),)) from None
     folder = Path(path).resolve().parent
@@ -31,7 +31,7 @@ def read_config(path: str | Path) -> FederationConfig:
     return config.model_copy(update={"import_paths": paths, "clusters": clusters})
 
 
-def unread(path: str | Path, refused: OSError) -> Located:
+def unread(path: str | Path, refused: OSError) -> FileProblem:
     """Return the error for a file that cannot be read."""
     remedy = "give a file that can be read" if Path(path).is_absolute() else f"give a file that can be read from {Path.cwd()}"
-    return Located(source=str(path), message=f"cannot be read: {refused.strerror}", remedy=remedy)
+    return FileProblem(source=str(path), message=f"cannot be read: {refused.strerror}", remedy=remedy)

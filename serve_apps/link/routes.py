@@ -45,7 +45,7 @@ from federation.link import (
     arguments_of,
 )
 from federation.routing.domains import admitted_top_level
-from federation.routing.openness import words_of_crowd
+from federation.routing.mesh_filters import words_of_crowd
 from federation.snapshot import MeshRecord
 from mesh.ids import MeshId, NodeId, RunId
 from mesh.resources import format_units

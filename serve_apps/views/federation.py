@@ -13,7 +13,7 @@ from federation.dispatch import StageAges
 from federation.planning.planner_inputs import granted_ms
 from federation.quota.policies import QueueSettings, Stop, TenantPolicies
 from federation.routing.domains import crowded
-from federation.routing.openness import may_use, words_of_crowd
+from federation.routing.mesh_filters import may_use, words_of_crowd
 from federation.snapshot import AbsentMesh, FederationSnapshot, MeshRecord, MeshView, PoolRecord
 from federation.tenant_policies import PoliciesInForce
 from federation.tenants import FlavorResource

@@ -12,7 +12,7 @@ from federation.leases import Lease
 from federation.quota.forest import OWN_LEAF, QuotaForest
 from federation.quota.ledger import QuotaLedger
 from federation.snapshot import FederationSnapshot, LeaseView
-from federation.store.amendment import Amendment, amendment
+from federation.store.tree_diff import TreeDiff, tree_diff
 from federation.store.tree_rows import rows_of
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import FlavorName, MeshId, TenantPath
@@ -222,11 +222,11 @@ def test_a_tree_with_a_tenant_under_another_parent_is_the_tree_that_is_made_of_t
 
 @given(trees(), trees())
 def test_what_amends_one_tree_makes_all_rows_of_the_other_of_its_rows(before, after):
-    changes = amendment(before, after)
+    changes = tree_diff(before, after)
     assert changes is not None
     rows = {**dict(rows_of(before)), **changes.rows}
     assert {name: row for name, row in rows.items() if name not in changes.gone} == dict(rows_of(after))
-    assert amendment(after, after) == Amendment(rows={}, gone=())
+    assert tree_diff(after, after) == TreeDiff(rows={}, gone=())
 
 
 def is_as_if_made_anew(found):

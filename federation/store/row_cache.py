@@ -31,7 +31,7 @@ class _ChargedRows:
     targeted: Charged
 
 
-class KnownRows:
+class RowCache:
     """Cache of the rows of one ledger."""
 
     def __init__(self) -> None:

@@ -10,14 +10,14 @@ from mesh.ids import TenantPath
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Amendment:
+class TreeDiff:
     """Rows to write and names of rows to delete: see `lua/lib_tree.lua`."""
 
     rows: dict[str, str]
     gone: tuple[str, ...]
 
 
-def amendment(before: TenantTree, after: TenantTree) -> Amendment | None:
+def tree_diff(before: TenantTree, after: TenantTree) -> TreeDiff | None:
     """Return the rows that turn the first tree into the second; None if they are so many that writing the whole tree is better.
 
     The quota that a tenant lends to its ancestors changes only if the tenant or one below it has changed.
@@ -29,7 +29,7 @@ def amendment(before: TenantTree, after: TenantTree) -> Amendment | None:
     paths = _with_all_above(before, changed) | _with_all_above(after, changed)
     rows = dict(rows_of(after, sorted(paths & after.tenants.keys())))
     gone = tuple(name for path in sorted(paths & before.tenants.keys()) for name in names_of(before, path) if name not in rows)
-    return Amendment(rows=rows, gone=gone) if len(rows) + len(gone) <= AMENDED_ROWS_MAX else None
+    return TreeDiff(rows=rows, gone=gone) if len(rows) + len(gone) <= AMENDED_ROWS_MAX else None
 
 
 def _with_all_above(tree: TenantTree, paths: list[TenantPath]) -> set[TenantPath]:

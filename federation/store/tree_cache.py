@@ -23,7 +23,7 @@ _PAGE_ROWS = 2_000
 LOOKS_MAX = 10
 
 
-class KnownTree:
+class TreeCache:
     """Cache of the tree in this process. Thread-safe.
 
     Args:

@@ -8,7 +8,7 @@ from federation.snapshot import PoolRecord
 from mesh.resources import NOTHING, ResourceSet, format_units
 
 
-def broken_promises(pools: Iterable[PoolRecord], nodes: Iterable[ResourceSet]) -> tuple[str, ...]:
+def unbacked_pools(pools: Iterable[PoolRecord], nodes: Iterable[ResourceSet]) -> tuple[str, ...]:
     """Return a message per resource whose capacity in pools exceeds the nodes' total. Such work is admitted and then waits in Ray.
 
     No work is refused for this, because nodes may still join, as with an autoscaler.

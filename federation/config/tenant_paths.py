@@ -36,16 +36,16 @@ class PlacedTenant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Forest:
+class PlacedTenants:
     """All tenants that have a path, parents before children, and the problems of the others."""
 
     tenants: tuple[PlacedTenant, ...]
     problems: tuple[ConfigProblem, ...] = ()
 
 
-def forest_of(tenants: Mapping[str, TenantSection] | tuple[TenantEntry, ...]) -> Forest:
+def forest_of(tenants: Mapping[str, TenantSection] | tuple[TenantEntry, ...]) -> PlacedTenants:
     """Return the tenants of both forms of `tenants:`; children inherit rights from their parents."""
-    forest = _hung(_from_list(tenants) if isinstance(tenants, tuple) else Forest(tenants=tuple(_from_tree(tenants))))
+    forest = _hung(_from_list(tenants) if isinstance(tenants, tuple) else PlacedTenants(tenants=tuple(_from_tree(tenants))))
     inherited: dict[str | None, PlacedTenant] = {}
     for tenant in forest.tenants:
         above, rights = inherited.get(tenant.parent), tenant.rights
@@ -54,7 +54,7 @@ def forest_of(tenants: Mapping[str, TenantSection] | tuple[TenantEntry, ...]) ->
             functions=rights.functions if rights.functions is not None else above.functions if above else (),
             pickled_code=rights.pickled_code if rights.pickled_code is not None else bool(above and above.pickled_code),
         )
-    return Forest(tenants=tuple(inherited.values()), problems=forest.problems)
+    return PlacedTenants(tenants=tuple(inherited.values()), problems=forest.problems)
 
 
 def _from_tree(
@@ -66,7 +66,7 @@ def _from_tree(
         yield from _from_tree(section.tenants, path, (*place, name, "tenants"))
 
 
-def _hung(forest: Forest) -> Forest:
+def _hung(forest: PlacedTenants) -> PlacedTenants:
     """Put each tenant below the parent that it names, parents before children again."""
     known = {tenant.path: tenant for tenant in forest.tenants}
     named = {path: TenantPath(parent) for path, tenant in known.items() if (parent := _named_parent(tenant)) is not None}
@@ -89,7 +89,7 @@ def _hung(forest: Forest) -> Forest:
         while (step := above[way[-1]]) is not None and step not in placed:
             way.append(step)
         placed.update((each, replace(known[each], parent=above[each])) for each in reversed(way))
-    return Forest(tenants=tuple(placed.values()), problems=(*forest.problems, *problems))
+    return PlacedTenants(tenants=tuple(placed.values()), problems=(*forest.problems, *problems))
 
 
 def _named_parent(tenant: PlacedTenant) -> str | None:
@@ -98,7 +98,7 @@ def _named_parent(tenant: PlacedTenant) -> str | None:
     return None if isinstance(rights, TenantEntry) and rights.path is None else rights.parent
 
 
-def _from_list(entries: tuple[TenantEntry, ...]) -> Forest:
+def _from_list(entries: tuple[TenantEntry, ...]) -> PlacedTenants:
     paths = _settled(entries)
     lost = {index: entry for index, entry in enumerate(entries) if index not in paths}
     problems = list(_without_path(lost, tuple(paths.values())))
@@ -113,7 +113,7 @@ def _from_list(entries: tuple[TenantEntry, ...]) -> Forest:
         else:
             above = TenantPath(parent) if parent in placed else None
             placed[path] = PlacedTenant(path=TenantPath(path), parent=above, place=place, rights=entries[index])
-    return Forest(tenants=tuple(placed.values()), problems=tuple(problems))
+    return PlacedTenants(tenants=tuple(placed.values()), problems=tuple(problems))
 
 
 def _settled(entries: tuple[TenantEntry, ...]) -> dict[int, str]:

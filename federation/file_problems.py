@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Located:
+class FileProblem:
     """One problem in a file, or one setting that deserves a look."""
 
     source: str  #: The file.

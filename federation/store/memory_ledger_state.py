@@ -29,7 +29,7 @@ _WAKES_MAX, _WAKE_LOOKS_MAX = 8, 64
 _NEVER_LOST = ("_clock", "_changed", "_terms", "_uid")
 
 
-class MemoryBook(ABC):
+class MemoryLedgerState(ABC):
     """State of the ledger; every change of a row goes through `_set` and `_keep`.
 
     Args:
