@@ -36,7 +36,7 @@ from mesh.runtime.supervision import agent_errors, supervision_errors
 from mesh.runtime.supervision.actor_group import ActorGroup
 from mesh.runtime.supervision.agent_context import TaskContext
 from mesh.runtime.supervision.answers import MeshEventKind
-from mesh.scheduling.figures import Figures
+from mesh.scheduling.metric_targets import MetricValues
 from mesh.scheduling.tasks import TRANSITIONS
 from serve_apps import configuration_docs, states_docs
 from serve_apps.cli.app import app as terminal
@@ -440,7 +440,7 @@ def test_the_policies_that_are_told_are_those_that_there_are():
 
 def test_every_figure_of_the_mesh_has_a_row():
     reported = {cells[0].strip("`").partition("{")[0] for cells in rows(sections(MESH, "##")["Figures, charts and the tuner"])}
-    own = {field.name.removesuffix("_ms") for field in dataclasses.fields(Figures)}
+    own = {field.name.removesuffix("_ms") for field in dataclasses.fields(MetricValues)}
     assert {name for name in reported if re.fullmatch(r"\w+_(p\d+|rate|count|fragmentation|gap)", name)} <= own
     assert len(reported & own) == 6
 

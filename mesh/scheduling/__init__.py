@@ -36,6 +36,6 @@ Placement groups:
 Observability:
 
     explaining    why, where and how long a task waits                task_history  history of each task
-    metrics       metrics computed from events and decisions          figures     the six target metrics and their targets
+    metrics       metrics computed from events and decisions          metric_targets  the six target metrics and their targets
     anomalies     metrics outside their usual band                    tuning      adjust settings when targets are missed
 """

@@ -33,7 +33,7 @@ from mesh.scheduling.victims import PreemptionPlan, PreemptionRefused, free_rows
 EVALUATIONS_MAX = 8
 
 
-def judge(state: MeshState, request: TaskRequest, now_ms: int) -> tuple[Scored, ...]:
+def check_targets(state: MeshState, request: TaskRequest, now_ms: int) -> tuple[Scored, ...]:
     """Return every running task, with its eligibility as victim of this one. Changes nothing, so it also serves the dry run."""
     candidates = [_as_seen_by(state, request, candidate) for candidate in _what_runs(state)]
     return evaluate(
@@ -76,7 +76,7 @@ def dry_run(
     Args:
         count: Size of the gang of such tasks that arrives at once.
     """
-    scored = judge(state, request, now_ms)
+    scored = check_targets(state, request, now_ms)
     if count > 1 or len(request.bundles) > 1:
         members = tuple([replace(request, task=TaskId(f"{request.task}.{index}")) for index in range(count)])
         return scored, plan_together_for(state, members, scored, now_ms)

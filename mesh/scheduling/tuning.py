@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 
-from mesh.scheduling.figures import STANDARD, Figures, Judged, Standing, Targets, judge
+from mesh.scheduling.metric_targets import STANDARD, MetricValues, TargetCheck, Targets, TargetStatus, check_targets
 from mesh.scheduling.settings import SchedulerSettings
 
 REPLICAS = "scheduler_replicas"
@@ -36,7 +36,7 @@ class Knob:
     """Setting that is adjusted for one metric."""
 
     name: str  #: Dotted, as in `SettingsChanged`.
-    figure: str
+    metric: str
     tag: str | None = None  #: None: any tag; the worst counts.
     least: float
     most: float
@@ -47,11 +47,11 @@ class Knob:
 
 
 KNOBS = (
-    Knob(name="weights.availability", figure="schedule_latency_p95", least=0.0, most=4.0, factor=1.25, step_min=0.01, span=4.0),
-    Knob(name=REPLICAS, figure="schedule_latency_p95", least=1, most=4, factor=1.0, step_min=1, after="weights.availability"),
-    Knob(name="aging_per_s", figure="queue_wait_time_p99", tag=STANDARD, least=0.0, most=1.0, factor=1.5, step_min=0.001),
-    Knob(name="weights.fragmentation", figure="resource_fragmentation", least=0.0, most=4.0, factor=1.25, step_min=0.01, span=4.0),
-    Knob(name="rules.cross_label_weight", figure="preemption_count", least=0.1, most=1.0, factor=0.8, step_min=0.02),
+    Knob(name="weights.availability", metric="schedule_latency_p95", least=0.0, most=4.0, factor=1.25, step_min=0.01, span=4.0),
+    Knob(name=REPLICAS, metric="schedule_latency_p95", least=1, most=4, factor=1.0, step_min=1, after="weights.availability"),
+    Knob(name="aging_per_s", metric="queue_wait_time_p99", tag=STANDARD, least=0.0, most=1.0, factor=1.5, step_min=0.001),
+    Knob(name="weights.fragmentation", metric="resource_fragmentation", least=0.0, most=4.0, factor=1.25, step_min=0.01, span=4.0),
+    Knob(name="rules.cross_label_weight", metric="preemption_count", least=0.1, most=1.0, factor=0.8, step_min=0.02),
 )
 
 
@@ -89,27 +89,29 @@ class Tuner:
         self._knobs = knobs
         self._states: dict[str, _KnobState] = {}
 
-    def propose(self, figures: Figures, settings: SchedulerSettings, now_ms: int, *, replicas: int = 1) -> tuple[SettingChange, ...]:
+    def propose(
+        self, metric_values: MetricValues, settings: SchedulerSettings, now_ms: int, *, replicas: int = 1
+    ) -> tuple[SettingChange, ...]:
         """Return the changes to make now. The caller applies them or not, and passes the resulting settings next time.
 
         Args:
             replicas: Number of replicas of the scheduler's front end.
         """
-        judged = judge(figures, self._targets)
+        checks = check_targets(metric_values, self._targets)
         values = {knob.name: float(replicas) if knob.name == REPLICAS else attrgetter(knob.name)(settings) for knob in self._knobs}
         changes = []
         for knob in self._knobs:
-            change = self._turn(knob, values, _worst(knob, judged), now_ms)
+            change = self._turn(knob, values, _worst(knob, checks), now_ms)
             if change is not None:
                 changes.append(change)
         return tuple(changes)
 
-    def _turn(self, knob: Knob, values: Mapping[str, float], worst: Judged | None, now_ms: int) -> SettingChange | None:
+    def _turn(self, knob: Knob, values: Mapping[str, float], worst: TargetCheck | None, now_ms: int) -> SettingChange | None:
         value = values[knob.name]
         state = self._states.setdefault(knob.name, _KnobState(value, value))
         if value != state.last:
             state.base = state.last = value
-        is_missed = worst is not None and worst.standing is Standing.MISSED
+        is_missed = worst is not None and worst.standing is TargetStatus.MISSED
         state.missed = state.missed + 1 if is_missed else 0
         state.calm = state.calm + 1 if worst is None or _is_calm(worst) else 0
         if state.moved_ms is not None and now_ms - state.moved_ms < REST_MS:
@@ -120,7 +122,7 @@ class Tuner:
             shown = f"{worst.name}{{{worst.tag}}}" if worst.tag else worst.name
             return _move(knob, state, _stepped(knob, value, state.base), now_ms, f"{shown} is {worst.value:g}, its target {worst.target:g}")
         if state.calm >= state.calm_before and value != state.base:
-            return _move(knob, state, _eased(knob, value, state.base), now_ms, f"{knob.figure} has stayed well within its target")
+            return _move(knob, state, _eased(knob, value, state.base), now_ms, f"{knob.metric} has stayed well within its target")
         return None
 
     def _may_move(self, knob: Knob, values: Mapping[str, float]) -> bool:
@@ -141,14 +143,16 @@ def _move(knob: Knob, state: _KnobState, new: float, now_ms: int, reason: str) -
     return change
 
 
-def _worst(knob: Knob, judged: Iterable[Judged]) -> Judged | None:
+def _worst(knob: Knob, checks: Iterable[TargetCheck]) -> TargetCheck | None:
     """Return the worst value of the knob's metric; None if it has no target or value."""
-    found = [one for one in judged if one.name == knob.figure and knob.tag in (None, one.tag) and one.standing is not Standing.NO_TARGET]
+    found = [
+        one for one in checks if one.name == knob.metric and knob.tag in (None, one.tag) and one.standing is not TargetStatus.NO_TARGET
+    ]
     return max(found, key=lambda one: one.value, default=None)
 
 
-def _is_calm(judged: Judged) -> bool:
-    return judged.target is not None and judged.value <= CALM_SHARE * judged.target
+def _is_calm(checks: TargetCheck) -> bool:
+    return checks.target is not None and checks.value <= CALM_SHARE * checks.target
 
 
 def _stepped(knob: Knob, value: float, base: float) -> float:

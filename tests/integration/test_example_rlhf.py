@@ -48,10 +48,10 @@ def lives(process: psutil.Process) -> bool:
 
 
 def test_a_step_along_the_gradient_makes_the_policy_worth_more():
-    judge = Judge(seed=1)
+    check_targets = Judge(seed=1)
     samples = np.stack([np.repeat(np.arange(PROMPTS), ANSWERS), np.tile(np.arange(ANSWERS), PROMPTS)], axis=1)
-    trainer = Trainer(untrained(), samples, judge.score(samples), steps=1)
-    assert judge.worth(untrained() + trainer.gradient(untrained())) > judge.worth(untrained())
+    trainer = Trainer(untrained(), samples, check_targets.score(samples), steps=1)
+    assert check_targets.worth(untrained() + trainer.gradient(untrained())) > check_targets.worth(untrained())
     assert softmax(untrained()).sum() == pytest.approx(PROMPTS)
 
 

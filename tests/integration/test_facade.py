@@ -323,16 +323,16 @@ def test_s16_figures_come_from_what_happened(running, tmp_path):
         second = own.submit_task(Counter, pool="small", resources={"cpu": 1})
         assert second.status().state is TaskState.PLACEABLE
         at_ms.append(now_ms())
-        eventually(lambda: own.figures().waiting_longest_ms["standard"] >= WAITED_MS)
+        eventually(lambda: own.metric_values().waiting_longest_ms["standard"] >= WAITED_MS)
         at_ms.append(now_ms())
         first.finish()
         second.wait_started(60)
         at_ms.append(now_ms())
-        figures = own.figures()
+        metric_values = own.metric_values()
     submitted_ms, started_ms, answered_ms, let_go_ms, end_ms = at_ms
-    assert figures.placement_success_rate == 1.0
-    assert 0 < figures.schedule_latency_p95_ms <= max(started_ms - submitted_ms, answered_ms - started_ms) + 1
-    assert let_go_ms - answered_ms - 1 <= figures.queue_wait_time_p99_ms["standard"] <= end_ms - started_ms + 1
+    assert metric_values.placement_success_rate == 1.0
+    assert 0 < metric_values.schedule_latency_p95_ms <= max(started_ms - submitted_ms, answered_ms - started_ms) + 1
+    assert let_go_ms - answered_ms - 1 <= metric_values.queue_wait_time_p99_ms["standard"] <= end_ms - started_ms + 1
 
 
 def now_ms():

@@ -17,7 +17,7 @@ from mesh.errors import RuntimeDoorError
 from mesh.plugins import PluginError
 from mesh.reasons import Reason
 from mesh.runtime.supervision.answers import MeshEventKind
-from mesh.scheduling.figures import Targets
+from mesh.scheduling.metric_targets import Targets
 
 pytestmark = pytest.mark.ray
 
@@ -120,12 +120,12 @@ def test_s15_s16_figures_are_served_drawn_and_shown_and_a_silent_agent_is_an_ala
     for name in ("schedule_latency_p95", "queue_wait_time_p99", "placement_success_rate", "agent_heartbeat_gap"):
         assert f"schedulemesh_{name}" in reported
     assert 'mesh="observed"' in reported
-    assert len(running.figures_history()) > 1
+    assert len(running.metrics_history()) > 1
     running.chart(tmp_path / "page.svg")
     assert (tmp_path / "page.svg").read_text().rstrip().endswith("</svg>")
     assert running.panel().title is not None
     task.finish()
-    eventually(lambda: not running.figures().gaps_ms)
+    eventually(lambda: not running.metric_values().gaps_ms)
     eventually(lambda: recent_events(running, MeshEventKind.ALARM_OVER))
 
 

@@ -83,8 +83,8 @@ def scaled(case: Case, chance: Random) -> None:
     for amounts in requests(case):
         amounts.update({resource: units * factor for resource, units in amounts.items() if resource != "pods"})
     if case["kind"] == "available":
-        for figures in case["expect"].values():
-            for inner in (figures, figures.get("lendable", {})):
+        for metric_values in case["expect"].values():
+            for inner in (metric_values, metric_values.get("lendable", {})):
                 inner.update({name: value * factor for name, value in inner.items() if isinstance(value, int)})
 
 
@@ -130,7 +130,7 @@ def with_a_tree_beside(case: Case, chance: Random) -> None:
 
 def with_what_nobody_wants(case: Case, chance: Random) -> None:
     """A resource more that all have and nobody asks for. What a cohort could lend is then more."""
-    if any("lendable" in figures for figures in case["expect"].values() if isinstance(figures, dict)):
+    if any("lendable" in metric_values for metric_values in case["expect"].values() if isinstance(metric_values, dict)):
         return
     for node in nodes(case):
         limits = {"borrowing_limit": chance.choice([None, 1]), "lending_limit": chance.choice([None, 1])}

@@ -7,7 +7,7 @@ from operator import attrgetter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mesh.scheduling.figures import Figures, Targets
+from mesh.scheduling.metric_targets import MetricValues, Targets
 from mesh.scheduling.settings import SchedulerSettings
 from mesh.scheduling.tasks import Weights
 from mesh.scheduling.tuning import CALM_BEFORE, KNOBS, REPLICAS, REST_MS, Tuner, settings_of
@@ -39,7 +39,7 @@ def test_settings_stay_in_bounds_and_move_by_steps_with_rests_between(history, f
     for weather, periods in history:
         for _ in range(periods):
             now_ms += PERIOD_MS
-            for change in (changes := tuner.propose(Figures(at_ms=now_ms, **weather), current, now_ms, replicas=replicas)):
+            for change in (changes := tuner.propose(MetricValues(at_ms=now_ms, **weather), current, now_ms, replicas=replicas)):
                 knob, least, most = knobs[change.name], knobs[change.name].least, knobs[change.name].most
                 assert min(least, base[change.name]) <= change.new <= max(most, base[change.name])
                 assert now_ms - moved_ms[change.name] >= REST_MS
@@ -61,7 +61,7 @@ def test_a_target_that_hangs_on_the_setting_does_not_make_it_swing(needed, calm_
     for _ in range(periods):
         now_ms += PERIOD_MS
         latency_ms = 500.0 if current.weights.availability < needed else calm_latency_ms
-        for change in (changes := tuner.propose(Figures(at_ms=now_ms, schedule_latency_p95_ms=latency_ms), current, now_ms)):
+        for change in (changes := tuner.propose(MetricValues(at_ms=now_ms, schedule_latency_p95_ms=latency_ms), current, now_ms)):
             turns += (change.new - change.old) * last < 0
             last = change.new - change.old
         current = current.changed(settings_of(changes))

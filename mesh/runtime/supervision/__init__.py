@@ -5,7 +5,7 @@ The client side:
     schedule_mesh        the facade of a mesh for Python programs        mesh_calls        mesh name and supervisor link
     task_calls           calls about tasks and preemption candidates     pool_calls        calls about pools and their groups
     job_calls            calls about jobs                                agent_calls       calls about agents and nodes
-    collective_calls     calls of many agents together                   figure_calls      calls about metrics, health and settings
+    collective_calls     calls of many agents together                   metric_calls      calls about metrics, health and settings
     checked_calls        validation of arguments before a call           user_words        parsing of resources, classes and jobs
     task_handle          handle of a submitted task                      job_handle        handle of a submitted job
     large_values         large results of entry methods                  charts            charts of metrics, for notebook or terminal

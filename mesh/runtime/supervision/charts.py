@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mesh.errors import RuntimeDoorError
-from mesh.scheduling.figures import Figures, Judged, Standing, Targets, judge
+from mesh.scheduling.metric_targets import MetricValues, TargetCheck, Targets, TargetStatus, check_targets
 
 pictures: ModuleType | None
 ticker: ModuleType | None
@@ -42,14 +42,14 @@ _LEGEND_COLUMNS, _LEGEND_CHARS = 4, 84  #: Limits of one row; each colour sample
 _SAMPLE_CHARS = 9
 
 Lines = Mapping[str, Sequence[float]]
-Pick = Callable[[Figures], Mapping[Any, float | None]]
+Pick = Callable[[MetricValues], Mapping[Any, float | None]]
 
 
 class ChartsMissing(RuntimeDoorError):
     """matplotlib is not installed."""
 
 
-def draw_page(series: Sequence[Figures], file: Path, *, mesh: str = "", targets: Targets | None = None) -> None:
+def draw_page(series: Sequence[MetricValues], file: Path, *, mesh: str = "", targets: Targets | None = None) -> None:
     """Draw six charts of the series, oldest first, into a file with suffix `.png`, `.svg` or `.pdf`.
 
     Raises:
@@ -64,7 +64,7 @@ def draw_page(series: Sequence[Figures], file: Path, *, mesh: str = "", targets:
     known = targets or Targets()
     if not series:
         raise RuntimeDoorError("there are no metrics to draw yet; try again after a metrics period")
-    minutes = [(figures.at_ms - series[-1].at_ms) / 60_000 for figures in series]
+    minutes = [(metric_values.at_ms - series[-1].at_ms) / 60_000 for metric_values in series]
     page = pictures.Figure(figsize=(12, 9.5), layout="constrained")
     page.get_layout_engine().set(h_pad=0.14, w_pad=0.12)
     page.suptitle(_title(mesh, series), x=0.012, ha="left", fontsize=14, fontweight="bold", color=_INK)
@@ -76,13 +76,13 @@ def draw_page(series: Sequence[Figures], file: Path, *, mesh: str = "", targets:
         raise RuntimeDoorError(f"{file} cannot be written: {error}") from error
 
 
-def figures_panel(series: Sequence[Figures], *, mesh: str = "", targets: Targets | None = None) -> Panel:
+def metrics_panel(series: Sequence[MetricValues], *, mesh: str = "", targets: Targets | None = None) -> Panel:
     """Return a `rich` panel of the metrics now, their targets, and their history as sparklines."""
     table = Table.grid(padding=(0, 2))
     for justify in ("left", "right", "right", "left", "left"):
         table.add_column(justify=justify, no_wrap=True)
-    for one in judge(series[-1], targets or Targets()) if series else ():
-        history = [_value(figures, one.name, one.tag) for figures in series]
+    for one in check_targets(series[-1], targets or Targets()) if series else ():
+        history = [_value(metric_values, one.name, one.tag) for metric_values in series]
         table.add_row(*_row(one, history))
     if not series or not table.rows:
         table.add_row(Text("nothing is known yet", style="dim"))
@@ -99,17 +99,17 @@ def sparkline(values: Sequence[float | None], width: int = _SPARKS_WIDTH) -> str
 # -- the panel ---------------------------------------------------------------------------------------------------------
 
 
-def _row(judged: Judged, history: Sequence[float | None]) -> tuple[Text, ...]:
-    colour = {Standing.MET: "green", Standing.MISSED: "red", Standing.NO_TARGET: "dim"}[judged.standing]
-    sign = {Standing.MET: "✓ met", Standing.MISSED: "✗ missed", Standing.NO_TARGET: ""}[judged.standing]
-    name = f"{judged.name}{{{judged.tag}}}" if judged.tag else judged.name
-    bound = "≥" if judged.name == "placement_success_rate" else "≤"
-    target = "" if judged.target is None else f"{bound} {_shown(judged.name, judged.target)}"
+def _row(checks: TargetCheck, history: Sequence[float | None]) -> tuple[Text, ...]:
+    colour = {TargetStatus.MET: "green", TargetStatus.MISSED: "red", TargetStatus.NO_TARGET: "dim"}[checks.standing]
+    sign = {TargetStatus.MET: "✓ met", TargetStatus.MISSED: "✗ missed", TargetStatus.NO_TARGET: ""}[checks.standing]
+    name = f"{checks.name}{{{checks.tag}}}" if checks.tag else checks.name
+    bound = "≥" if checks.name == "placement_success_rate" else "≤"
+    target = "" if checks.target is None else f"{bound} {_shown(checks.name, checks.target)}"
     return (
         Text(name),
-        Text(_shown(judged.name, judged.value), style="bold"),
+        Text(_shown(checks.name, checks.value), style="bold"),
         Text(target, style="dim"),
-        Text(sparkline(history), style=colour if judged.standing is not Standing.NO_TARGET else "blue"),
+        Text(sparkline(history), style=colour if checks.standing is not TargetStatus.NO_TARGET else "blue"),
         Text(sign, style=colour),
     )
 
@@ -122,11 +122,11 @@ def _shown(name: str, value: float) -> str:
     return f"{value:g}"
 
 
-def _value(figures: Figures, name: str, tag: str) -> float | None:
-    return next((value for known, of, value in figures.numbers() if (known, of) == (name, tag)), None)
+def _value(metric_values: MetricValues, name: str, tag: str) -> float | None:
+    return next((value for known, of, value in metric_values.numbers() if (known, of) == (name, tag)), None)
 
 
-def _title(mesh: str, series: Sequence[Figures]) -> str:
+def _title(mesh: str, series: Sequence[MetricValues]) -> str:
     shown = f"mesh {mesh}" if mesh else "mesh"
     if len(series) < 2:  # noqa: PLR2004  one moment spans no time
         return shown
@@ -137,7 +137,7 @@ def _title(mesh: str, series: Sequence[Figures]) -> str:
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
-def _queue_wait(axes: Axes, minutes: list[float], series: Sequence[Figures], targets: Targets) -> None:
+def _queue_wait(axes: Axes, minutes: list[float], series: Sequence[MetricValues], targets: Targets) -> None:
     _frame(axes, "Queueing time of tasks (p99)", "seconds")
     lines = _lines(series, lambda f: f.queue_wait_time_p99_ms, 1e-3)
     _draw(axes, minutes, lines)
@@ -148,7 +148,7 @@ def _queue_wait(axes: Axes, minutes: list[float], series: Sequence[Figures], tar
     _scale_by_powers(axes)
 
 
-def _latency(axes: Axes, minutes: list[float], series: Sequence[Figures], targets: Targets) -> None:
+def _latency(axes: Axes, minutes: list[float], series: Sequence[MetricValues], targets: Targets) -> None:
     _frame(axes, "Decision time of the scheduler (p95)", "milliseconds")
     lines = _lines(series, lambda f: {"latency": f.schedule_latency_p95_ms})
     _draw(axes, minutes, lines, fill=True)
@@ -156,14 +156,14 @@ def _latency(axes: Axes, minutes: list[float], series: Sequence[Figures], target
     _tint(axes, minutes, lines, targets.schedule_latency_p95_ms)
 
 
-def _pool_use(axes: Axes, minutes: list[float], series: Sequence[Figures], _: Targets) -> None:
+def _pool_use(axes: Axes, minutes: list[float], series: Sequence[MetricValues], _: Targets) -> None:
     _frame(axes, "Share of each pool's quota that is held", "")
     _draw(axes, minutes, _lines(series, lambda f: f.use), is_named=True)
     axes.set_ylim(0, 1.04)
     _as_percent(axes)
 
 
-def _preemptions(axes: Axes, minutes: list[float], series: Sequence[Figures], targets: Targets) -> None:
+def _preemptions(axes: Axes, minutes: list[float], series: Sequence[MetricValues], targets: Targets) -> None:
     _frame(axes, "Preempted tasks, by label", "in the last minute")
     _draw(axes, minutes, _lines(series, lambda f: f.preemption_count), fill=True, is_named=True)
     axes.set_ylim(0, max(axes.get_ylim()[1], 4))
@@ -172,7 +172,7 @@ def _preemptions(axes: Axes, minutes: list[float], series: Sequence[Figures], ta
         _bound(axes, targets.preemptions_per_min, f"limit of a label: {targets.preemptions_per_min}")
 
 
-def _fragmentation(axes: Axes, minutes: list[float], series: Sequence[Figures], targets: Targets) -> None:
+def _fragmentation(axes: Axes, minutes: list[float], series: Sequence[MetricValues], targets: Targets) -> None:
     _frame(axes, "Free room that fits no usual shape", "")
     lines = _lines(series, lambda f: {"fragmentation": f.resource_fragmentation})
     _draw(axes, minutes, lines, fill=True)
@@ -185,7 +185,7 @@ def _fragmentation(axes: Axes, minutes: list[float], series: Sequence[Figures], 
     _as_percent(axes)
 
 
-def _heartbeats(axes: Axes, minutes: list[float], series: Sequence[Figures], targets: Targets) -> None:
+def _heartbeats(axes: Axes, minutes: list[float], series: Sequence[MetricValues], targets: Targets) -> None:
     _frame(axes, "Longest silence of an agent", "seconds")
     lines = _lines(series, lambda f: {"silence": f.agent_heartbeat_gap_ms}, 1e-3)
     bound = targets.agent_heartbeat_gap_ms / _MS_PER_S
@@ -197,10 +197,10 @@ def _heartbeats(axes: Axes, minutes: list[float], series: Sequence[Figures], tar
 _CHARTS = (_queue_wait, _latency, _pool_use, _preemptions, _fragmentation, _heartbeats)
 
 
-def _lines(series: Sequence[Figures], pick: Pick, scale: float = 1.0) -> Lines:
+def _lines(series: Sequence[MetricValues], pick: Pick, scale: float = 1.0) -> Lines:
     """Return each name with its value at each moment; NaN where unknown, which leaves a gap."""
-    names = list(dict.fromkeys(name for figures in series for name in pick(figures)))
-    found = {name: [_number(pick(figures).get(name), scale) for figures in series] for name in names}
+    names = list(dict.fromkeys(name for metric_values in series for name in pick(metric_values)))
+    found = {name: [_number(pick(metric_values).get(name), scale) for metric_values in series] for name in names}
     kept = {name: values for name, values in found.items() if not all(math.isnan(value) for value in values)}
     if len(kept) <= _LINES_MAX:
         return kept

@@ -13,7 +13,7 @@ from mesh.resources import ResourceSet
 from mesh.runtime.supervision.agent_orders import AgentStatus
 from mesh.scheduling.decisions import Decision
 from mesh.scheduling.events import Event
-from mesh.scheduling.figures import AgentReport, Figures, Targets
+from mesh.scheduling.metric_targets import AgentReport, MetricValues, Targets
 from mesh.scheduling.metrics import MeshMetrics
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tuning import REPLICAS, SettingChange, Tuner
@@ -55,12 +55,12 @@ class Feedback:
         """Drop an agent whose process has ended or become idle."""
         self._metrics.forget(agent)
 
-    def figures(self, state: MeshState, now_ms: int) -> Figures:
-        return self._metrics.figures(now_ms, fragmentation=_fragmentation(state), use=_use(state))
+    def metric_values(self, state: MeshState, now_ms: int) -> MetricValues:
+        return self._metrics.metric_values(now_ms, fragmentation=_fragmentation(state), use=_use(state))
 
-    def propose(self, figures: Figures, state: MeshState, now_ms: int) -> tuple[SettingChange, ...]:
+    def propose(self, metric_values: MetricValues, state: MeshState, now_ms: int) -> tuple[SettingChange, ...]:
         """Return the tuner's changes to the scheduler's settings. Call once for each set of metrics."""
-        return tuple(change for change in self._tuner.propose(figures, state.settings, now_ms) if change.name != REPLICAS)
+        return tuple(change for change in self._tuner.propose(metric_values, state.settings, now_ms) if change.name != REPLICAS)
 
 
 def _fragmentation(state: MeshState) -> float | None:

@@ -25,10 +25,10 @@ from mesh.runtime.supervision.answers import (
 from mesh.runtime.supervision.checked_calls import Count, check_not_below_zero, checked
 from mesh.runtime.supervision.collective_calls import CollectiveCalls
 from mesh.runtime.supervision.driver import DriverSettings
-from mesh.runtime.supervision.figure_calls import FigureCalls
 from mesh.runtime.supervision.job_calls import JobCalls
 from mesh.runtime.supervision.job_desk import JobSettings
 from mesh.runtime.supervision.journal_file import LINES_MAX
+from mesh.runtime.supervision.metric_calls import MetricCalls
 from mesh.runtime.supervision.observing import ObserverSettings
 from mesh.runtime.supervision.pool_calls import PoolCalls
 from mesh.runtime.supervision.ray_names import supervisor_name
@@ -37,7 +37,7 @@ from mesh.runtime.supervision.supervisor import Supervisor
 from mesh.runtime.supervision.supervisor_link import SupervisorLink, require_cluster
 from mesh.runtime.supervision.supervisor_options import SupervisorOptions
 from mesh.scheduling.events import LabelConfigured
-from mesh.scheduling.figures import Targets
+from mesh.scheduling.metric_targets import Targets
 from mesh.scheduling.settings import SchedulerSettings
 
 NAMESPACE = "schedulemesh"
@@ -46,7 +46,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @checked()
-class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, FigureCalls):
+class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, MetricCalls):
     """A running mesh. Can be pickled; as a context manager it ends the mesh at the end of the block.
 
     A refused request is a return value (`Refused`); misuse raises an error under `MeshError`.

@@ -22,7 +22,7 @@ from mesh.runtime.supervision.group_answers import GroupAnswers
 from mesh.runtime.supervision.job_answers import JobAnswers
 from mesh.runtime.supervision.pool_answers import PoolAnswers
 from mesh.scheduling.events import LabelConfigured, SettingsChanged
-from mesh.scheduling.figures import Figures
+from mesh.scheduling.metric_targets import MetricValues
 
 #: Number of calls that may wait at the same time.
 CALLS_MAX = 10_000
@@ -65,14 +65,14 @@ class MeshSupervisor(PoolAnswers, GroupAnswers, JobAnswers, AgentAnswers):
             )
         )
 
-    async def figures(self) -> Figures:
+    async def metric_values(self) -> MetricValues:
         await self._ready
-        return self._observer.figures(self._state, self._clock.now_ms())
+        return self._observer.metric_values(self._state, self._clock.now_ms())
 
-    async def figures_history(self) -> list[Figures]:
+    async def metrics_history(self) -> list[MetricValues]:
         """Return the metrics per metrics period, for the last two hours at most; the last entry is current."""
         await self._ready
-        return [*self._observer.history(), self._observer.figures(self._state, self._clock.now_ms())]
+        return [*self._observer.history(), self._observer.metric_values(self._state, self._clock.now_ms())]
 
     async def recent_events(self) -> list[MeshEvent]:
         """Return the events for operators, oldest first."""

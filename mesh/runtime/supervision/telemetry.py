@@ -22,7 +22,7 @@ from mesh.ids import MeshId
 from mesh.reasons import Reason
 from mesh.runtime.tracing import NS_PER_MS, IdsOfName, end_ns, tracer_provider
 from mesh.scheduling.anomalies import Anomaly
-from mesh.scheduling.figures import Figures, Judged, Standing
+from mesh.scheduling.metric_targets import MetricValues, TargetCheck, TargetStatus
 from mesh.scheduling.task_history import AttemptHistory, TaskHistory
 
 log = structlog.get_logger(__name__)
@@ -43,8 +43,8 @@ class MeshTelemetry:
     def __init__(self, mesh: MeshId, *, epoch_ms: int = 0, otlp_endpoint: str | None = None, traces_file: str | None = None) -> None:
         self._mesh = mesh
         self._epoch_ms = epoch_ms
-        self._figures: Figures | None = None
-        self._judged: tuple[Judged, ...] = ()
+        self._metric_values: MetricValues | None = None
+        self._judged: tuple[TargetCheck, ...] = ()
         self._alarmed: frozenset[tuple[str, str]] = frozenset()
         self._registry = CollectorRegistry()
         reader = PrometheusMetricReader(disable_target_info=True, scope_info_enabled=False, registry=self._registry)
@@ -60,15 +60,15 @@ class MeshTelemetry:
         self._spans = tracer_provider(self._ids, otlp_endpoint=otlp_endpoint, traces_file=traces_file)
         self._tracer = self._spans.get_tracer("schedulemesh")
 
-    def show(self, figures: Figures, judged: Sequence[Judged] = (), anomalies: Iterable[Anomaly] = ()) -> None:
+    def show(self, metric_values: MetricValues, checks: Sequence[TargetCheck] = (), anomalies: Iterable[Anomaly] = ()) -> None:
         """Set the values of the next scrapes; log alarms once when they begin, and once when they are over."""
-        self._figures, self._judged = figures, tuple(judged)
+        self._metric_values, self._judged = metric_values, tuple(checks)
         alarms = {(one.name, one.tag): one for one in anomalies if one.is_alarm}
         for key, one in alarms.items():
             if key not in self._alarmed:
-                log.warning("alarm", figure=one.name, mesh=self._mesh, of=one.tag, value=one.value, bound=one.bound, detail=one.words)
+                log.warning("alarm", metric=one.name, mesh=self._mesh, of=one.tag, value=one.value, bound=one.bound, detail=one.words)
         for name, tag in sorted(self._alarmed - alarms.keys()):
-            log.info("alarm_over", figure=name, mesh=self._mesh, of=tag)
+            log.info("alarm_over", metric=name, mesh=self._mesh, of=tag)
         self._alarmed = frozenset(alarms)
 
     def scrape(self) -> bytes:
@@ -140,26 +140,26 @@ class MeshTelemetry:
         return lambda _: self._observed(observe)
 
     def _observed(self, observe: Observe) -> Iterator[Observation]:
-        for labels, value in observe(self._figures) if self._figures is not None else ():
+        for labels, value in observe(self._metric_values) if self._metric_values is not None else ():
             if value is not None:
                 yield Observation(value, {"mesh": self._mesh, **labels})
 
     def _targets(self, _: CallbackOptions) -> Iterator[Observation]:
         for one in self._judged:
-            if one.standing is not Standing.NO_TARGET:
+            if one.standing is not TargetStatus.NO_TARGET:
                 labels = {"mesh": self._mesh, "figure": one.name, "of": one.tag}
-                yield Observation(int(one.standing is Standing.MISSED), labels)
+                yield Observation(int(one.standing is TargetStatus.MISSED), labels)
 
 
 Told = Iterable[tuple[dict[str, str], float | None]]
-Observe = Callable[[Figures], Told]
+Observe = Callable[[MetricValues], Told]
 
 
 def _one(value: float | None, scale: float = 1.0) -> Told:
     return [({}, None if value is None else value * scale)]
 
 
-#: Name, unit, description, and reading of each gauge. The first six have targets (`mesh.scheduling.figures`).
+#: Name, unit, description, and reading of each gauge. The first six have targets (`mesh.scheduling.metric_targets`).
 _GAUGES: tuple[tuple[str, str, str, Observe], ...] = (
     (
         "schedulemesh_schedule_latency_p95",

@@ -150,9 +150,9 @@ def test_s13_a_priority_that_is_no_number_fences_the_plugin_off(answer: Any):
     assert [reported.hook for reported in loaded.take_fenced()] == ["priority"]
 
 
-@pytest.mark.parametrize("judge", [raises, lambda _: "yes", lambda _: math.nan], ids=["it raises", "words", "nan"])
-def test_s13_a_preemption_policy_that_misbehaves_is_fenced_off_and_the_usual_score_holds(judge: Any):
-    loaded = plugins(Plugin(name="bad", preemption_policy=judge))
+@pytest.mark.parametrize("check_targets", [raises, lambda _: "yes", lambda _: math.nan], ids=["it raises", "words", "nan"])
+def test_s13_a_preemption_policy_that_misbehaves_is_fenced_off_and_the_usual_score_holds(check_targets: Any):
+    loaded = plugins(Plugin(name="bad", preemption_policy=check_targets))
     assert loaded.preempt_score(CANDIDATE, 1.5) == 1.5
     assert [reported.hook for reported in loaded.take_fenced()] == ["preemption_policy"]
 

@@ -19,7 +19,7 @@ GOOD = {"id": "good", "kind": "amount", "given": {"a": 1, "b": 2}, "expect": {"l
 BAD = {"id": "bad", "kind": "amount", "given": {"a": 1, "b": 2}, "expect": {"sum": 4}}
 
 
-def judged(case: Any) -> CaseResult:
+def checks(case: Any) -> CaseResult:
     (verdict,) = run_all([case])
     return verdict
 
@@ -121,8 +121,8 @@ def test_a_case_that_breaks_has_failed_with_its_reason_and_stops_nothing(case, w
 
 
 def test_only_the_keys_that_are_expected_count():
-    assert judged({**GOOD, "expect": {"less": True, "sum": 3}}).passed
-    assert not judged({**GOOD, "expect": {"less": True, "sum": 4}}).passed
+    assert checks({**GOOD, "expect": {"less": True, "sum": 3}}).passed
+    assert not checks({**GOOD, "expect": {"less": True, "sum": 4}}).passed
 
 
 def test_an_id_that_came_before_fails():
@@ -139,21 +139,21 @@ def test_an_id_that_came_before_fails():
     ],
 )
 def test_a_case_without_an_id_fails_and_is_told_by_its_place(case, why):
-    verdict = judged(case)
+    verdict = checks(case)
     assert (verdict.id, verdict.passed) == ("case 0", False)
     assert why in verdict.got["broken"]
 
 
 @pytest.mark.parametrize("kind", sorted(kind for kind, run in KINDS.items() if run not in STEPPED))
 def test_steps_of_a_kind_that_takes_none_fail(kind):
-    verdict = judged({"id": "x", "kind": kind, "given": {}, "steps": [{"add": 1}], "expect": {"a": 1}})
+    verdict = checks({"id": "x", "kind": kind, "given": {}, "steps": [{"add": 1}], "expect": {"a": 1}})
     assert (verdict.passed, "has no steps" in verdict.got["broken"]) == (False, True)
 
 
 @pytest.mark.parametrize("kind", sorted(kind for kind, run in KINDS.items() if run in STEPPED))
 def test_a_step_that_the_kind_does_not_know_fails(kind):
     (example,) = re.findall(r"^```json\n([\s\S]*?)^```", sections()[kind], flags=re.MULTILINE)
-    verdict = judged({**json.loads(example), "steps": [{"sing": 1}]})
+    verdict = checks({**json.loads(example), "steps": [{"sing": 1}]})
     assert (verdict.passed, "sing" in verdict.got["broken"]) == (False, True)
 
 
@@ -191,7 +191,7 @@ def test_every_kind_has_an_example_on_the_page_that_passes(kind):
     (example,) = re.findall(r"^```json\n([\s\S]*?)^```", sections()[kind], flags=re.MULTILINE)
     case = json.loads(example)
     assert case["kind"] == kind
-    verdict = judged(case)
+    verdict = checks(case)
     assert verdict.passed, verdict.got
 
 
@@ -208,5 +208,5 @@ def test_the_file_on_the_page_can_be_read():
 def test_a_key_of_a_step_that_is_misspelt_is_told_with_its_step():
     steps = [{"reserve": "a", "pool": "p", "amounts": {"cpu": 1}}, {"reserve": "b", "pol": "p", "amounts": {"cpu": 1}}]
     given = {"pools": [{"pool": "p", "capacity": {"cpu": 2}}]}
-    verdict = judged({"id": "x", "kind": "pool", "given": given, "steps": steps, "expect": {"answers": ["done", "done"]}})
+    verdict = checks({"id": "x", "kind": "pool", "given": given, "steps": steps, "expect": {"answers": ["done", "done"]}})
     assert (verdict.passed, verdict.got) == (False, {"broken": "step 2 (reserve) has no key 'pool'; is 'pol' misspelt?"})

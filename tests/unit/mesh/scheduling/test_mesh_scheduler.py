@@ -26,7 +26,7 @@ from mesh.scheduling.decisions import (
     StartTask,
     StopTask,
 )
-from mesh.scheduling.evicting import judge
+from mesh.scheduling.evicting import check_targets
 from mesh.scheduling.explaining import explain_task
 from mesh.scheduling.invariants import violations
 from mesh.scheduling.preemption import PreemptionRules
@@ -416,7 +416,7 @@ def test_s9_the_dry_run_tells_of_every_running_task_and_changes_nothing(mesh: Me
     mesh.run("firm", 1, priority=1, preemptible=False)
     mesh.run("equal", 1, priority=9)
     before = mesh.scheduler.to_snapshot()
-    found = judge(mesh.scheduler.state, TaskRequest(task=TaskId("x"), pool=POOL, resources=cpus(2), priority=9.0), mesh.now_ms)
+    found = check_targets(mesh.scheduler.state, TaskRequest(task=TaskId("x"), pool=POOL, resources=cpus(2), priority=9.0), mesh.now_ms)
     assert {scored.candidate.task: scored.verdict for scored in found} == {
         "low": Reason.ELIGIBLE,
         "firm": Reason.NOT_PREEMPTIBLE,

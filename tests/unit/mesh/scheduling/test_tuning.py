@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from mesh.scheduling.figures import Figures, Targets
+from mesh.scheduling.metric_targets import MetricValues, Targets
 from mesh.scheduling.settings import SchedulerSettings
 from mesh.scheduling.tasks import Weights
 from mesh.scheduling.tuning import CALM_BEFORE, MISSED_BEFORE, REPLICAS, REST_MS, Tuner, settings_of
@@ -31,8 +31,8 @@ class Loop:
         before = len(self.changes)
         for _ in range(periods):
             self.now_ms += PERIOD_MS
-            figures = Figures(at_ms=self.now_ms, **facts)
-            changes = self.tuner.propose(figures, self.settings, self.now_ms, replicas=self.replicas)
+            metric_values = MetricValues(at_ms=self.now_ms, **facts)
+            changes = self.tuner.propose(metric_values, self.settings, self.now_ms, replicas=self.replicas)
             self.settings = self.settings.changed(settings_of(changes))
             self.replicas = next((int(change.new) for change in changes if change.name == REPLICAS), self.replicas)
             self.changes += changes

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from mesh.errors import RuntimeDoorError
 from mesh.runtime.supervision import charts
-from mesh.runtime.supervision.charts import ChartsMissing, draw_page, figures_panel, sparkline
-from mesh.scheduling.figures import Figures, Targets
+from mesh.runtime.supervision.charts import ChartsMissing, draw_page, metrics_panel, sparkline
+from mesh.scheduling.metric_targets import MetricValues, Targets
 
 TARGETS = Targets(preemptions_per_min=5, fragmentation_baseline=0.4)
 
@@ -19,7 +19,7 @@ TARGETS = Targets(preemptions_per_min=5, fragmentation_baseline=0.4)
 def a_series(count=20, **facts):
     """Figures at one per five seconds; in the last of them the standard tier waits too long."""
     return [
-        Figures(
+        MetricValues(
             at_ms=5_000 * place,
             schedule_latency_p95_ms=10.0 + place,
             queue_wait_time_p99_ms={"high": 100.0, "standard": 12_000.0 if place == count - 1 else None},
@@ -57,20 +57,22 @@ def test_s23_the_figures_are_drawn(tmp_path: Path, ending: str, magic: bytes):
 @pytest.mark.parametrize(
     "series",
     [
-        pytest.param([Figures(at_ms=0)], id="nothing is known"),
+        pytest.param([MetricValues(at_ms=0)], id="nothing is known"),
         pytest.param(a_series(1), id="one moment"),
-        pytest.param([*a_series(3), Figures(at_ms=20_000), *a_series(1)], id="gaps"),
-        pytest.param([Figures(at_ms=at, use={f"pool {n}": 0.1 * n for n in range(9)}) for at in (0, 5_000)], id="more pools than colours"),
-        pytest.param([Figures(at_ms=at, preemption_count={"": 2}) for at in (0, 5_000)], id="a label without a name"),
+        pytest.param([*a_series(3), MetricValues(at_ms=20_000), *a_series(1)], id="gaps"),
+        pytest.param(
+            [MetricValues(at_ms=at, use={f"pool {n}": 0.1 * n for n in range(9)}) for at in (0, 5_000)], id="more pools than colours"
+        ),
+        pytest.param([MetricValues(at_ms=at, preemption_count={"": 2}) for at in (0, 5_000)], id="a label without a name"),
     ],
 )
-def test_odd_series_are_drawn_too(tmp_path: Path, series: list[Figures]):
+def test_odd_series_are_drawn_too(tmp_path: Path, series: list[MetricValues]):
     draw_page(series, tmp_path / "page.svg")
     assert (tmp_path / "page.svg").stat().st_size > 10_000
 
 
 def test_beyond_the_colours_the_smallest_are_drawn_together():
-    lines = charts._lines([Figures(at_ms=0, use={f"p{n}": 0.1 * n for n in range(9)})], lambda figures: figures.use)
+    lines = charts._lines([MetricValues(at_ms=0, use={f"p{n}": 0.1 * n for n in range(9)})], lambda metric_values: metric_values.use)
     assert list(lines) == ["p8", "p7", "p6", "p5", "p4", "p3", "others"]
     assert lines["others"] == pytest.approx([0.3])
 
@@ -89,13 +91,13 @@ def test_without_matplotlib_the_remedy_is_told(tmp_path: Path, monkeypatch: pyte
         pytest.param(a_series(), "gone/page.png", "cannot be written", id="a folder that is not there"),
     ],
 )
-def test_what_cannot_be_drawn_is_told(tmp_path: Path, series: list[Figures], name: str, words: str):
+def test_what_cannot_be_drawn_is_told(tmp_path: Path, series: list[MetricValues], name: str, words: str):
     with pytest.raises(RuntimeDoorError, match=words):
         draw_page(series, tmp_path / name)
 
 
 def test_s23_the_panel_tells_value_target_course_and_standing():
-    text = shown(figures_panel(a_series(), mesh="east", targets=TARGETS))
+    text = shown(metrics_panel(a_series(), mesh="east", targets=TARGETS))
     rows = {line.split()[1]: line for line in text.splitlines() if "≤" in line or "≥" in line}
     assert "mesh east, the last 2 min" in text
     assert rows["schedule_latency_p95"].split()[2:6] == ["29", "ms", "≤", "200"]
@@ -106,8 +108,8 @@ def test_s23_the_panel_tells_value_target_course_and_standing():
 
 
 def test_the_panel_of_nothing_says_so():
-    assert "nothing is known yet" in shown(figures_panel([]))
-    assert "nothing is known yet" in shown(figures_panel([Figures(at_ms=0)]))
+    assert "nothing is known yet" in shown(metrics_panel([]))
+    assert "nothing is known yet" in shown(metrics_panel([MetricValues(at_ms=0)]))
 
 
 @pytest.mark.parametrize(
@@ -137,7 +139,7 @@ def test_a_long_name_loses_its_middle(name: str, room: int, reported: str):
     assert len(reported) <= room
 
 
-def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, series: list[Figures]):
+def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, series: list[MetricValues]):
     """The page as matplotlib has it."""
     pages = []
     make = charts.pictures.Figure
@@ -148,7 +150,7 @@ def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, series: list[Figures]
 
 def test_seven_pools_with_long_names_leave_all_charts_their_width(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     pools = {f"the-pool-of-team-number-{number}-of-the-laboratory": number / 10 for number in range(9)}
-    axes = drawn(tmp_path, monkeypatch, [Figures(at_ms=0, use=pools), Figures(at_ms=600_000, use=pools)])
+    axes = drawn(tmp_path, monkeypatch, [MetricValues(at_ms=0, use=pools), MetricValues(at_ms=600_000, use=pools)])
     widths = [chart.get_position().width for chart in axes]
     assert min(widths) > 0.38
     assert [text.get_text() for text in axes[2].get_legend().get_texts()][-1] == "others"

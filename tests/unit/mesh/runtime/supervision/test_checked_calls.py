@@ -19,7 +19,7 @@ from mesh.runtime.supervision.supervision_errors import ArgumentError, Submissio
 from mesh.runtime.supervision.task_calls import State
 from mesh.runtime.supervision.task_handle import TaskHandle
 from mesh.runtime.supervision.user_words import Amounts, Bundles
-from mesh.scheduling.figures import Targets
+from mesh.scheduling.metric_targets import Targets
 from mesh.scheduling.settings import SchedulerSettings
 from mesh.scheduling.tasks import TaskState
 

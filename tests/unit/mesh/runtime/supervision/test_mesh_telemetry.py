@@ -14,7 +14,7 @@ from mesh.runtime.supervision.telemetry import MeshTelemetry
 from mesh.scheduling.anomalies import Anomaly
 from mesh.scheduling.decisions import EndTask, ExplainWaiting, StartTask, StopTask
 from mesh.scheduling.events import AgentLost, TaskEnded, TaskRefused, TaskStarted, TaskStopped, TaskSubmitted, Ticked
-from mesh.scheduling.figures import Figures, Targets, judge
+from mesh.scheduling.metric_targets import MetricValues, Targets, check_targets
 from mesh.scheduling.task_history import ATTEMPTS_MAX, WAITS_MAX, TaskHistories
 from mesh.scheduling.tasks import TaskRequest
 
@@ -34,7 +34,7 @@ def scraped(telemetry):
     return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
 
 
-FIGURES = Figures(
+FIGURES = MetricValues(
     at_ms=0,
     schedule_latency_p95_ms=250.0,
     queue_wait_time_p99_ms={"high": 500.0, "standard": None},
@@ -51,7 +51,7 @@ FIGURES = Figures(
 
 
 def test_s16_the_six_figures_are_there_by_name_for_prometheus(telemetry: MeshTelemetry):
-    telemetry.show(FIGURES, judge(FIGURES, Targets()))
+    telemetry.show(FIGURES, check_targets(FIGURES, Targets()))
     series = scraped(telemetry)
     assert (
         series.items()
@@ -74,7 +74,7 @@ def test_what_is_not_known_is_no_series(telemetry: MeshTelemetry):
 
 
 def test_a_target_that_is_missed_can_alert(telemetry: MeshTelemetry):
-    telemetry.show(FIGURES, judge(FIGURES, Targets()))
+    telemetry.show(FIGURES, check_targets(FIGURES, Targets()))
     missed = {name: value for name, value in scraped(telemetry).items() if name.startswith("schedulemesh_target_missed")}
     assert missed['schedulemesh_target_missed{figure="schedule_latency_p95",mesh="east",of=""}'] == 1.0
     assert missed['schedulemesh_target_missed{figure="queue_wait_time_p99",mesh="east",of="high"}'] == 0.0

@@ -10,24 +10,24 @@ from mesh.runtime.supervision.answers import (
     MeshAudit,
     MeshEvent,
 )
-from mesh.runtime.supervision.charts import draw_page, figures_panel
+from mesh.runtime.supervision.charts import draw_page, metrics_panel
 from mesh.runtime.supervision.checked_calls import checked
 from mesh.runtime.supervision.mesh_calls import MeshCalls
-from mesh.scheduling.figures import Figures, Targets
+from mesh.scheduling.metric_targets import MetricValues, Targets
 
 
 @checked()
-class FigureCalls(MeshCalls):
+class MetricCalls(MeshCalls):
     """Calls that return metrics, charts, mesh events, and the audit."""
 
-    def figures(self) -> Figures:
+    def metric_values(self) -> MetricValues:
         """Return the current metrics."""
-        figures: Figures = self._link.ask("figures")
-        return figures
+        metric_values: MetricValues = self._link.ask("figures")
+        return metric_values
 
-    def figures_history(self) -> list[Figures]:
+    def metrics_history(self) -> list[MetricValues]:
         """Return the metrics once per metrics period, for the last two hours at most; the last entry is current."""
-        history: list[Figures] = self._link.ask("figures_history")
+        history: list[MetricValues] = self._link.ask("metrics_history")
         return history
 
     def chart(self, path: str | Path, *, targets: Targets | None = None) -> None:
@@ -37,11 +37,11 @@ class FigureCalls(MeshCalls):
             ChartsMissing: matplotlib is not installed.
             RuntimeDoorError: The file cannot be written.
         """
-        draw_page(self.figures_history(), Path(path), mesh=self.name, targets=targets)
+        draw_page(self.metrics_history(), Path(path), mesh=self.name, targets=targets)
 
     def panel(self, *, targets: Targets | None = None) -> Panel:
         """Return the metrics as a panel with sparklines for the terminal: `rich.print(mesh.panel())`."""
-        return figures_panel(self.figures_history(), mesh=self.name, targets=targets)
+        return metrics_panel(self.metrics_history(), mesh=self.name, targets=targets)
 
     def events(self) -> list[MeshEvent]:
         """Return events for operators, oldest first: disabled plugins, tuned settings, alarms, lost states, changes of jobs.

@@ -39,7 +39,7 @@ class AgentReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class MetricValues:
     """Scheduling metrics of a mesh at one moment. None: nothing was observed yet."""
 
     at_ms: int
@@ -108,32 +108,32 @@ class Targets:
         return bounds[name]
 
 
-class Standing(str, Enum):
+class TargetStatus(str, Enum):
     MET = "met"
     MISSED = "missed"
     NO_TARGET = "no target"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class TargetCheck:
     """Metric beside its target."""
 
     name: str  #: Metric name, as in `queue_wait_time_p99`.
     tag: str  #: Tier or label; empty where the metric has none.
     value: float
     target: float | None
-    standing: Standing
+    standing: TargetStatus
 
 
-def judge(figures: Figures, targets: Targets) -> tuple[Judged, ...]:
+def check_targets(metric_values: MetricValues, targets: Targets) -> tuple[TargetCheck, ...]:
     """Return each known metric with its target and whether the target is met."""
-    return tuple(_judge(name, tag, value, targets.of(name, tag)) for name, tag, value in figures.numbers())
+    return tuple(_judge(name, tag, value, targets.of(name, tag)) for name, tag, value in metric_values.numbers())
 
 
-def _judge(name: str, tag: str, value: float, target: float | None) -> Judged:
+def _judge(name: str, tag: str, value: float, target: float | None) -> TargetCheck:
     if target is None:
-        standing = Standing.NO_TARGET
+        standing = TargetStatus.NO_TARGET
     else:
         is_met = value >= target if name == "placement_success_rate" else value <= target
-        standing = Standing.MET if is_met else Standing.MISSED
-    return Judged(name=name, tag=tag, value=value, target=target, standing=standing)
+        standing = TargetStatus.MET if is_met else TargetStatus.MISSED
+    return TargetCheck(name=name, tag=tag, value=value, target=target, standing=standing)
