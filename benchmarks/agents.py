@@ -13,7 +13,7 @@ from mesh.actors.members import GroupMember
 from mesh.ids import AgentId, TaskId
 from mesh.runtime.supervision.actor_group import ActorGroup
 from mesh.runtime.supervision.agent import Agent
-from mesh.runtime.supervision.agent_orders import Hosted, HostOrder
+from mesh.runtime.supervision.agent_messages import HostCommand, Hosted
 from mesh.runtime.supervision.pickled_code import pickled_class
 
 #: Name without a supervisor: agents report every few seconds, and continue if no supervisor exists.
@@ -59,6 +59,6 @@ def sides(count: int) -> Iterator[Sides]:
 
 def _hosting(agent: Any, rank: int) -> GroupMember:
     task = TaskId(f"bench-{rank}")
-    answer = ray.get(agent.host.remote(HostOrder(task=task, attempt=1, code=pickled_class(Echo))))
+    answer = ray.get(agent.host.remote(HostCommand(task=task, attempt=1, code=pickled_class(Echo))))
     assert isinstance(answer, Hosted), answer
     return GroupMember(agent=AgentId(f"bench-{rank}"), handle=agent, rank=rank, task=task, attempt=1)

@@ -37,7 +37,7 @@ FederationError
 """
 
 from federation.file_problems import FileProblem
-from mesh.errors import MeshError, RuntimeDoorError
+from mesh.errors import MeshError, RuntimeAdapterError
 
 
 class FederationError(MeshError):
@@ -178,7 +178,7 @@ class TooManyClaims(FederationError):
     """A mesh has claimed far more than its leases pay for; it gets no more claims until it ends some."""
 
 
-class StoreUnavailable(FederationError, RuntimeDoorError):
+class StoreUnavailable(FederationError, RuntimeAdapterError):
     """Neither the store nor a root that leads to it responds; the last command may or may not have taken effect."""
 
 

@@ -81,7 +81,7 @@ _HOMES = {
     "JobSpecError": "mesh.errors",
     "JobView": "mesh.jobs.views",
     "Reason": "mesh.reasons",
-    "RequestRefused": f"{_SUPERVISION}.answers",
+    "RequestRefused": f"{_SUPERVISION}.status_values",
     "ResourceSet": "mesh.resources",
     "RestoreContext": "mesh.saved_state",
     "SavedState": "mesh.saved_state",

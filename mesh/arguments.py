@@ -7,7 +7,7 @@ with one `$` less, so that a user's own `$ref` can be said. JSON parsers bound t
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.ids import NodeId
 from mesh.stages import ArgumentForm
 
@@ -21,7 +21,7 @@ def resolve(form: ArgumentForm, *, value_of: Callable[[NodeId], Any], blob_of: C
         blob_of: The unpickled object of a hash.
 
     Raises:
-        RuntimeDoorError: A `$` object of an unknown kind.
+        RuntimeAdapterError: A `$` object of an unknown kind.
         LookupError, TypeError: A `path` leads nowhere; the message names node and step.
     """
     if isinstance(form, list):
@@ -59,7 +59,7 @@ def _plain_key(key: str) -> str:
     if key.startswith("$$"):
         return key[1:]
     if key.startswith("$"):
-        raise RuntimeDoorError(f"{key} is no argument form; write ${key} for an object whose key is {key}")
+        raise RuntimeAdapterError(f"{key} is no argument form; write ${key} for an object whose key is {key}")
     return key
 
 

@@ -6,7 +6,7 @@
     ├── IllegalTransition            a state machine met an event that its table has no row for
     ├── JobSpecError                 a job that contradicts itself; the message names each key and the remedy
     ├── LedgerError                  a ledger was asked for what it cannot do (release of the unknown, over-commit)
-    ├── RuntimeDoorError             Ray, Redis or a file answered with something that cannot be gone round
+    ├── RuntimeAdapterError             Ray, Redis or a file answered with something that cannot be gone round
     ├── federation.errors.FederationError
     └── dag.errors.DagError
 
@@ -38,5 +38,5 @@ class LedgerError(MeshError):
     """A ledger was asked for what it cannot do: release of the unknown, commit beyond the reserved."""
 
 
-class RuntimeDoorError(MeshError):
+class RuntimeAdapterError(MeshError):
     """The other side of a door (Ray, Redis, a file) is gone or answers garbage; the message names it and the remedy."""

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 
 T = TypeVar("T")
 
@@ -25,9 +25,9 @@ def decode(kind: Any, data: bytes | str) -> Any:
     """The value of type `kind` that `data` holds.
 
     Raises:
-        RuntimeDoorError: Not JSON, or not of that type.
+        RuntimeAdapterError: Not JSON, or not of that type.
     """
     try:
         return _adapter(kind).validate_json(data, strict=True, extra="forbid")
     except ValidationError as broken:
-        raise RuntimeDoorError(f"garbage where a {getattr(kind, '__name__', kind)} was expected: {broken}") from None
+        raise RuntimeAdapterError(f"garbage where a {getattr(kind, '__name__', kind)} was expected: {broken}") from None

@@ -56,7 +56,7 @@ def run(settings: ChildSettings, notify: Callable[..., None] = report_ready) -> 
         tell: Called once, when the mesh has started: with `mesh`, `cluster` (Ray's own id), `pid`, and `warnings`, in words.
 
     Raises:
-        RuntimeDoorError: The Ray cluster cannot be entered.
+        RuntimeAdapterError: The Ray cluster cannot be entered.
         StoreUnavailable: The CA file cannot be read, or no node of the Redis cluster answers.
     """
     enter(settings.ray_address)

@@ -114,7 +114,7 @@ def all_imports() -> Iterator[tuple[str, Import]]:
 
 def doors_in(names: tuple[str, ...]) -> set[str]:
     """The doors that an import opens: by the module itself, or by a package above it."""
-    return {door for name in names for door in DOORS if name == door or name.startswith(f"{door}.")}
+    return {client for name in names for client in DOORS if name == client or name.startswith(f"{client}.")}
 
 
 def room_of(module: str) -> str:
@@ -161,11 +161,11 @@ def test_every_room_of_serve_apps_has_its_place():
 
 def test_a_core_file_opens_no_door():
     opened = [
-        f"{file}:{each.line}: {door}; take it as an argument, or move the file to a folder of doors"
+        f"{file}:{each.line}: {client}; take it as an argument, or move the file to a folder of doors"
         for file, each in all_imports()
         if is_core(file)
-        for door in sorted(doors_in(each.names))
-        if (file, door) not in EXCEPTIONS
+        for client in sorted(doors_in(each.names))
+        if (file, client) not in EXCEPTIONS
     ]
     expect_none(opened)
 
@@ -199,7 +199,7 @@ def test_no_modules_import_each_other_in_a_circle():
 
 
 def test_every_listed_exception_is_still_needed():
-    assert set(EXCEPTIONS) <= {(file, door) for file, each in all_imports() for door in doors_in(each.names)}
+    assert set(EXCEPTIONS) <= {(file, client) for file, each in all_imports() for client in doors_in(each.names)}
     assert set(LATE_IMPORTS) <= {(file, each.names[-1]) for file, each in all_imports() if each.is_late}
 
 
@@ -216,7 +216,7 @@ def test_every_listed_exception_is_still_needed():
     ],
 )
 def test_doors_are_seen(line: str, opened: set[str]):
-    assert {door for each in imports_of(ast.parse(line)) for door in doors_in(each.names)} == opened
+    assert {client for each in imports_of(ast.parse(line)) for client in doors_in(each.names)} == opened
 
 
 def test_late_imports_are_seen():

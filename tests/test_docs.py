@@ -35,7 +35,7 @@ from mesh.reasons import Reason
 from mesh.runtime.supervision import agent_errors, supervision_errors
 from mesh.runtime.supervision.actor_group import ActorGroup
 from mesh.runtime.supervision.agent_context import TaskContext
-from mesh.runtime.supervision.answers import MeshEventKind
+from mesh.runtime.supervision.status_values import MeshEventKind
 from mesh.scheduling.metric_targets import MetricValues
 from mesh.scheduling.tasks import TRANSITIONS
 from serve_apps import configuration_docs, states_docs

@@ -281,7 +281,7 @@ class Run:
             RunFailed: It failed; `__cause__` is the user's own exception, the message has its traceback.
             RunCancelled: It was cancelled.
             ResultTimeout: It has not ended; it goes on.
-            RuntimeDoorError: A value did not arrive as it was written.
+            RuntimeAdapterError: A value did not arrive as it was written.
             UnknownRun, ApiError: As `Client.run`.
         """
         status, answer = self._result_after(timeout)

@@ -12,7 +12,7 @@ from typing import Any
 import cloudpickle
 
 from dag.errors import RunFailed
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.values import Encoding
 
 
@@ -36,7 +36,7 @@ def decode_output(output: Mapping[str, Any], fetch: Callable[[str], bytes]) -> A
         output: As in the answer to `result`.
         fetch: Gives the bytes at an address of the root.
     Raises:
-        RuntimeDoorError: The bytes are not those that were written, or not what they are said to be.
+        RuntimeAdapterError: The bytes are not those that were written, or not what they are said to be.
     """
     if output["inline"] and output["encoding"] == Encoding.JSON.value:
         return output["value"]
@@ -56,13 +56,13 @@ def failure_of(run: str, answer: Mapping[str, Any]) -> RunFailed:
 
 def _decode(data: bytes, sha256: str, encoding: Encoding) -> Any:
     if hashlib.sha256(data).hexdigest() != sha256:
-        raise RuntimeDoorError(f"the value {sha256} did not arrive as it was written")
+        raise RuntimeAdapterError(f"the value {sha256} did not arrive as it was written")
     if encoding is Encoding.PICKLE:
         return cloudpickle.loads(data)
     try:
         return json.loads(data)
     except ValueError:
-        raise RuntimeDoorError(f"the value {sha256} is said to be JSON, and is not") from None
+        raise RuntimeAdapterError(f"the value {sha256} is said to be JSON, and is not") from None
 
 
 def _part(value: Any, path: Sequence[str | int]) -> Any:

@@ -12,7 +12,7 @@ from operator import attrgetter
 from dag.dead_letters import DeadLetter
 from dag.runs import CancelStage, Decision, DeliverInput, ForgetRun, NodeRecord, RunChange, RunRecord, RunSummary, SendStage, StageRecord
 from dag.states import RUN_ENDS, RunState
-from mesh.errors import LedgerError, RuntimeDoorError
+from mesh.errors import LedgerError, RuntimeAdapterError
 from mesh.ids import NodeId, RunId, StageId, TenantPath
 from mesh.reasons import Reason
 from mesh.wire import decode, encode
@@ -99,7 +99,7 @@ def record_of(run: RunId, fields: Mapping[str, bytes], nodes: Iterable[bytes], s
     """The whole record. Nodes by id; stages by length of their id and then by id, which is the order of `run.9`, `run.10`.
 
     Raises:
-        RuntimeDoorError: A field is missing, or a row is not what it should be.
+        RuntimeAdapterError: A field is missing, or a row is not what it should be.
     """
     node_records: list[NodeRecord] = [decode(NodeRecord, row) for row in nodes]
     stage_records: list[StageRecord] = [decode(StageRecord, row) for row in stages]
@@ -124,14 +124,14 @@ def record_of(run: RunId, fields: Mapping[str, bytes], nodes: Iterable[bytes], s
             key=fields.get("key", b"").decode(),
         )
     except (KeyError, ValueError) as broken:
-        raise RuntimeDoorError(f"run {run} is not kept as it should be: {broken!r}") from None
+        raise RuntimeAdapterError(f"run {run} is not kept as it should be: {broken!r}") from None
 
 
 def summary_of(run: RunId, fields: Mapping[str, bytes]) -> RunSummary:
     """From `SUMMARY_FIELDS`.
 
     Raises:
-        RuntimeDoorError: As for `record_of`.
+        RuntimeAdapterError: As for `record_of`.
     """
     try:
         return RunSummary(
@@ -146,7 +146,7 @@ def summary_of(run: RunId, fields: Mapping[str, bytes]) -> RunSummary:
             user=fields.get("user", b"").decode(),
         )
     except (KeyError, ValueError) as broken:
-        raise RuntimeDoorError(f"run {run} is not kept as it should be: {broken!r}") from None
+        raise RuntimeAdapterError(f"run {run} is not kept as it should be: {broken!r}") from None
 
 
 def dead_rows(letters: Iterable[DeadLetter]) -> dict[str, bytes]:

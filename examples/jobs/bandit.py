@@ -87,15 +87,15 @@ class Learner:
         class Door(socketserver.ThreadingTCPServer):
             daemon_threads = True
 
-        self._door = Door(("", 0), Conversation)
-        threading.Thread(target=self._door.serve_forever, daemon=True).start()
-        self.address = f"{own_ip()}:{self._door.server_address[1]}"
+        self._client = Door(("", 0), Conversation)
+        threading.Thread(target=self._client.serve_forever, daemon=True).start()
+        self.address = f"{own_ip()}:{self._client.server_address[1]}"
 
     def run(self) -> dict[str, Any]:
         """Wait until enough was played; what comes back is the job's result."""
         self.counts.is_complete.wait()
-        self._door.shutdown()
-        self._door.server_close()
+        self._client.shutdown()
+        self._client.server_close()
         return self.counts.report()
 
 

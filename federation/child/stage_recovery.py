@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from federation.child.lease_accounting import LeaseKey
 from federation.dispatch import Claim, ClaimedStage
 from mesh.admission_events import WorkloadFound, WorkloadOffered
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.hosting import FoundStage, FoundStages
 from mesh.ids import FlavorName, PoolName, StageId, TenantPath
 from mesh.messages import StageStarted
@@ -137,7 +137,7 @@ def note_of(stage: FoundStage) -> StageNote | None:
     """Return the stage's note; None if it cannot be decoded, as after a change of version."""
     try:
         note: StageNote = decode(StageNote, stage.note)
-    except RuntimeDoorError:
+    except RuntimeAdapterError:
         return None
     return note
 

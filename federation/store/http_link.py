@@ -72,7 +72,7 @@ from federation.snapshot import MeshRecord
 from federation.store.inbox_entries import refuse_many
 from federation.store.report_parts import parts_of
 from mesh.counting import counted
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.ids import MeshId, NodeId, RunId, StageId
 from mesh.messages import StageMessage
 from mesh.reasons import Reason
@@ -136,7 +136,7 @@ class HttpLink:
         data = self.send("POST", f"/{verb.name}", encode(asked), limit_ms=verb.limit_ms + wait_ms)
         try:
             answer: R = decode(verb.answered, data)
-        except RuntimeDoorError as garbage:
+        except RuntimeAdapterError as garbage:
             raise StoreUnavailable(
                 f"the root's response to {verb.name} cannot be parsed; check that the root has the same version: {str(garbage)[:200]}"
             ) from None

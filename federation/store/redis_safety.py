@@ -88,7 +88,7 @@ def check_schema(client: "redis.Redis", keys: Keys) -> None:
 
 
 def read_settings(client: "redis.Redis", keys: Keys) -> ServerSettings:
-    """Read the settings from the server. Raises StoreUnavailable, RuntimeDoorError (the user may not read them)."""
+    """Read the settings from the server. Raises StoreUnavailable, RuntimeAdapterError (the user may not read them)."""
     with redis_answers("look at the server"):
         server = home_of(client, keys.meta)
         response = server.config_get("*")

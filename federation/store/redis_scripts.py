@@ -28,7 +28,7 @@ import redis.exceptions
 
 from federation.errors import LedgerUninitialised, SchemaMismatch, StoreUnavailable
 from federation.store.keys import SCHEMA
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 
 _NEEDS = re.compile(r"\A-- needs: (?P<names>[a-z_, ]+)\n")
 _ON_FULL = re.compile(r"^-- on a full server: (?P<does>passes|reads only)\n", re.MULTILINE)
@@ -70,7 +70,7 @@ def redis_answers(what: str) -> Iterator[None]:
 
     Raises:
         StoreUnavailable: No response in the client's time, or the server cannot serve now. The command may have taken effect.
-        RuntimeDoorError: The server refused the command itself.
+        RuntimeAdapterError: The server refused the command itself.
     """
     try:
         yield
@@ -78,14 +78,14 @@ def redis_answers(what: str) -> Iterator[None]:
         raise _reported_by(what, error) from error
 
 
-def _reported_by(what: str, error: Exception) -> StoreUnavailable | RuntimeDoorError:
+def _reported_by(what: str, error: Exception) -> StoreUnavailable | RuntimeAdapterError:
     if isinstance(error, (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError)):
         return StoreUnavailable(f"{what}: Redis does not respond: {error}")
     if "NOREPLICAS" in str(error):
         return StoreUnavailable(f"{what}: Redis has too few replicas that keep up, and refuses writes until they are back: {error}")
     if isinstance(error, _NOT_NOW_KINDS) or _NOT_NOW.search(str(error)):
         return StoreUnavailable(f"{what}: Redis cannot serve now: {error}")
-    return RuntimeDoorError(f"{what}: Redis refused the command: {error}; check that the server is 6.2 or later")
+    return RuntimeAdapterError(f"{what}: Redis refused the command: {error}; check that the server is 6.2 or later")
 
 
 @cache
@@ -222,7 +222,7 @@ class Scripts:
 
         Raises:
             StoreUnavailable: Redis does not respond.
-            RuntimeDoorError: The script failed.
+            RuntimeAdapterError: The script failed.
             LedgerUninitialised: The verb needs a ledger, and the server holds none.
             SchemaMismatch: Another version of this program has written the server's data.
         """

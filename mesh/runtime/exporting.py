@@ -21,7 +21,7 @@ import fsspec
 import ray
 
 from mesh.counting import counted
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.ids import NodeId, RunId
 from mesh.reasons import Reason
 from mesh.values import Encoding, StoredValue
@@ -35,7 +35,7 @@ _CHUNK_BYTES = 8 * 2**20
 _NAME_CHARS_MAX = 120
 
 
-class ValueUnreadable(RuntimeDoorError):
+class ValueUnreadable(RuntimeAdapterError):
     """Stored bytes that cannot be had back. `reason`: VALUE_LOST (gone, cut short, altered) or CODE_UNAVAILABLE (a class is missing)."""
 
     def __init__(self, reason: Reason, message: str) -> None:
@@ -46,7 +46,7 @@ class ValueUnreadable(RuntimeDoorError):
         return str(self.args[1])
 
 
-class ValueUnwritable(RuntimeDoorError):
+class ValueUnwritable(RuntimeAdapterError):
     """A value that cannot leave the mesh. `reason`: RESULT_UNSERIALIZABLE, or VALUE_LOST when the storage does not take it."""
 
     def __init__(self, reason: Reason, message: str) -> None:

@@ -27,7 +27,7 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.ids import MeshId
 from mesh.lease_deadline import Renewal
 from mesh.runtime.known_nodes import KnownNodes
@@ -120,12 +120,12 @@ def _raylet_pid() -> int:
     """The node's raylet: the parent of every worker.
 
     Raises:
-        RuntimeDoorError: This process is no child of a raylet.
+        RuntimeAdapterError: This process is no child of a raylet.
     """
     for process in psutil.Process(os.getpid()).parents():
         if _RAYLET in process.name():
             return process.pid
-    raise RuntimeDoorError("a guard has to run in a Ray worker; no raylet is among the parents of this process")
+    raise RuntimeAdapterError("a guard has to run in a Ray worker; no raylet is among the parents of this process")
 
 
 _Guard: Any = ray.remote(num_cpus=0, max_restarts=0)(NodeGuard)

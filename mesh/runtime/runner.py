@@ -98,7 +98,7 @@ class Runner:
             note: For whoever calls the roll.
 
         Raises:
-            RuntimeDoorError: Not a stage.
+            RuntimeAdapterError: Not a stage.
             ValueError: The stage is another tenant's.
         """
         spec: StageSpec = decode(StageSpec, spec_json)

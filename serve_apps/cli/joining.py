@@ -81,7 +81,7 @@ def join(
 
 
 def _run(settings: ChildSettings) -> None:
-    """Connect to the Ray cluster, with its token if needed, and serve the mesh until stopped. Raises RuntimeDoorError."""
+    """Connect to the Ray cluster, with its token if needed, and serve the mesh until stopped. Raises RuntimeAdapterError."""
     os.environ[MODE_VARIABLE] = auth_mode(os.environ, settings.ray_address)
     from serve_apps import child_process  # noqa: PLC0415  Ray reads its mode at import, and no other command needs its seconds
 

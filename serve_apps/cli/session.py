@@ -14,7 +14,7 @@ from dag.store.client_access import ADDRESS_VARIABLE, IN_TERMINAL, find_access
 from dag.store.http_calls import Params
 from dag.store.remote import Client
 from mesh.counting import counted
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from serve_apps.cli.output import console_for, print_json
 
 V = TypeVar("V", bound=BaseModel)
@@ -47,7 +47,7 @@ class CliSession:
 
         Raises:
             UnknownRun, ApiError: As `Client.run`.
-            RuntimeDoorError: The root has another version and its response cannot be read.
+            RuntimeAdapterError: The root has another version and its response cannot be read.
         """
         return read_view(kind, self.client.ask(path, params))
 
@@ -73,10 +73,10 @@ def is_elsewhere(address: str | None) -> bool:
 
 
 def read_view(kind: type[V], answer: object) -> V:
-    """Parse the response as a view. Raises RuntimeDoorError."""
+    """Parse the response as a view. Raises RuntimeAdapterError."""
     try:
         return kind.model_validate(answer)
     except ValidationError as strange:
-        raise RuntimeDoorError(
+        raise RuntimeAdapterError(
             f"the root's answer is not a {kind.__name__} ({counted(strange.error_count(), 'difference')}); is it another version?"
         ) from None

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from federation.errors import BatchTooLarge
 from federation.link import FREE_TEXTS, LIST_MAX, LONG_TEXTS, TEXT_MAX, A, Verb, meshes_in
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.ids import MeshId
 from mesh.printable import check_printable
 from mesh.resources import AMOUNT_MAX
@@ -38,7 +38,7 @@ def read_call(verb: Verb[A, Any], body: bytes, mesh: MeshId) -> A:
     _refuse_excess(_json_in(body))
     try:
         asked: A = decode(verb.asked, body)
-    except RuntimeDoorError as wrong:
+    except RuntimeAdapterError as wrong:
         raise MalformedCall(f"the body does not fit {verb.name}: {str(wrong)[:_WORDS_MAX]}") from None
     for named in meshes_in(asked):
         if named != mesh:

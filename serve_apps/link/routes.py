@@ -67,7 +67,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 #: Threads of a replica, by kind.
 THREADS = {Budget.HEARTBEAT_REPORT: 16, Budget.CALL: 32, Budget.NOTIFICATIONS: 64}
 #: Threads that check keys, and those for unknown keys from addresses with too many wrong keys.
-DOOR_THREADS, SIDE_DOOR_THREADS = 16, 4
+CLIENT_THREADS, SIDE_CHANNEL_THREADS = 16, 4
 #: Most good keys that are remembered.
 GOOD_MAX = 4_096
 #: Calls of a mesh per second, and the burst after a pause.
@@ -107,8 +107,8 @@ class LinkDesk:
             Budget.CALL: CallBudget(calls_per_s=CALLS_PER_S, burst=CALLS_BURST),
             Budget.NOTIFICATIONS: CallBudget(calls_per_s=NOTIFICATIONS_PER_S, burst=NOTIFICATIONS_BURST),
         }
-        self._door = CapacityLimiter(DOOR_THREADS)
-        self._side_door = CapacityLimiter(SIDE_DOOR_THREADS)
+        self._client = CapacityLimiter(CLIENT_THREADS)
+        self._side_channel = CapacityLimiter(SIDE_CHANNEL_THREADS)
         self._good: dict[bytes, MeshPrincipal] = {}  #: Holders of good keys, by the digest of the header.
         self._bytes = RunBytes(runs=RUNS_COUNTED)
         self._claimed: dict[tuple[MeshId, int, RunId], int] = {}  #: Time at which each cache entry expires.
@@ -133,7 +133,9 @@ class LinkDesk:
         now_ms = ports.clock.monotonic_ms()
         is_suspect = shown not in self._good and ports.desk.is_suspect(address, now_ms)
         try:
-            principal = await run_sync(self._let_in, ports, authorization, budget, limiter=self._side_door if is_suspect else self._door)
+            principal = await run_sync(
+                self._let_in, ports, authorization, budget, limiter=self._side_channel if is_suspect else self._client
+            )
         except NotAuthenticated as denied:
             self._good.pop(shown, None)
             ports.desk.refuse(address, denied, now_ms)

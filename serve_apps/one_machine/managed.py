@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.runtime.cluster.process import bound_to_parent
 from serve_apps.processes.process import READY
 
@@ -57,11 +57,11 @@ class ManagedProcess:
         """Wait for the ready line and return its facts. `check_wanted` is called regularly, and may raise.
 
         Raises:
-            RuntimeDoorError: The process ended, or was not ready in time; the message shows the end of its log.
+            RuntimeAdapterError: The process ended, or was not ready in time; the message shows the end of its log.
         """
         output = self._process.stdout
         if output is None:
-            raise RuntimeDoorError(f"{self.name} was started without a pipe")
+            raise RuntimeAdapterError(f"{self.name} was started without a pipe")
         deadline = time.monotonic() + limit_s
         with selectors.DefaultSelector() as selector:
             selector.register(output, selectors.EVENT_READ)
@@ -74,8 +74,8 @@ class ManagedProcess:
                     self.facts = json.loads(line.removeprefix(READY))
                     return self.facts
                 if not line:
-                    raise RuntimeDoorError(f"{self.name} ended before it was ready (see {self.log}):\n{self._end_of_log()}")
-        raise RuntimeDoorError(f"{self.name} was not ready within {limit_s:.0f} s (see {self.log}):\n{self._end_of_log()}")
+                    raise RuntimeAdapterError(f"{self.name} ended before it was ready (see {self.log}):\n{self._end_of_log()}")
+        raise RuntimeAdapterError(f"{self.name} was not ready within {limit_s:.0f} s (see {self.log}):\n{self._end_of_log()}")
 
     def _end_of_log(self) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])

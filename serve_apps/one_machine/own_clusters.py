@@ -58,7 +58,7 @@ class OwnClusters:
         """Start all clusters and return when they are up.
 
         Raises:
-            RuntimeDoorError: A cluster did not come up, or its user does not exist; started clusters run until `stop`.
+            RuntimeAdapterError: A cluster did not come up, or its user does not exist; started clusters run until `stop`.
         """
         self._users = users_of(self._config)
         names = [name for name, section in self._config.clusters.items() if section.address is None]
@@ -76,7 +76,7 @@ class OwnClusters:
         self._note_folders()
 
     def restart(self, name: str) -> None:
-        """End the rest of a dead cluster and start it again. Raises RuntimeDoorError if it does not come up."""
+        """End the rest of a dead cluster and start it again. Raises RuntimeAdapterError if it does not come up."""
         self.running[name].stop()
         self._starters.submit(self._start, name).result()
         self._note_folders()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 from types import TracebackType
 
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 
 #: Number of ports to try, from the wanted port up.
 PORTS_TRIED = 50
@@ -28,7 +28,7 @@ class PortClaim:
         """Claim the first port from `wanted` up that is neither in use nor claimed.
 
         Raises:
-            RuntimeDoorError: No port is free.
+            RuntimeAdapterError: No port is free.
         """
         end = min(wanted + PORTS_TRIED, PORT_MAX + 1)
         for port in range(wanted, end):
@@ -41,7 +41,7 @@ class PortClaim:
             if _is_free(host, port):
                 return cls(port, name)
             name.close()
-        raise RuntimeDoorError(f"no port between {wanted} and {end - 1} is free on {host}; set root.port in the configuration")
+        raise RuntimeAdapterError(f"no port between {wanted} and {end - 1} is free on {host}; set root.port in the configuration")
 
     def release(self) -> None:
         """Release the claim. Safe to repeat."""

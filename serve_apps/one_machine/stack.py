@@ -38,7 +38,7 @@ from federation.store.redis_safety import check_server
 from federation.tenants import TenantTree
 from mesh.clock import SystemClock
 from mesh.counting import counted
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.ids import MeshId, TenantPath
 from mesh.runtime.cluster.cluster_token import token_environment
 from mesh.runtime.cluster.own_cluster import OwnCluster
@@ -131,7 +131,7 @@ class Stack:
         """Start everything, in order; a failure stops all that was started.
 
         Raises:
-            RuntimeDoorError: A part did not come up; the message shows the end of its log.
+            RuntimeAdapterError: A part did not come up; the message shows the end of its log.
             KeyboardInterrupt: The start is no longer wanted.
         """
         try:
@@ -390,7 +390,7 @@ class Stack:
             return
         try:
             restart()
-        except RuntimeDoorError as failure:
+        except RuntimeAdapterError as failure:
             self._say(f"{name} failed to start: {failure}")
         self.restarts.note_start(name, time.monotonic())
 
@@ -433,7 +433,7 @@ class Stack:
             stores = self._stores()
             for key in keys:
                 RedisKeyRing(stores.client, stores.keys).revoke(id_of(key))
-        except RuntimeDoorError as away:  # Every process must still be stopped, whatever the server says.
+        except RuntimeAdapterError as away:  # Every process must still be stopped, whatever the server says.
             log.warning("the keys of this stack were not revoked", error=str(away))
 
     def stop(self) -> None:

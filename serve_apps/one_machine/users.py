@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from federation.config.loading import FederationConfig
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.runtime.cluster.node_start import node_environment
 from mesh.runtime.cluster.run_as import RunAs, share_folder
 
@@ -17,7 +17,7 @@ def users_of(config: FederationConfig) -> dict[str, RunAs]:
     If the file names one, all clusters share the folder of large values: clusters without `user` write files that the others can read.
 
     Raises:
-        RuntimeDoorError: A user does not exist, or cannot access what its processes need; the message names the key and the remedy.
+        RuntimeAdapterError: A user does not exist, or cannot access what its processes need; the message names the key and the remedy.
     """
     own = {name: section.user for name, section in config.clusters.items() if section.address is None}
     if not any(own.values()):
@@ -28,8 +28,8 @@ def users_of(config: FederationConfig) -> dict[str, RunAs]:
             found[name] = RunAs.find(user)
             if user is not None:
                 _check(config, found[name])
-        except RuntimeDoorError as wrong:
-            raise RuntimeDoorError(config.reported_at(("clusters", name, "user"), str(wrong))) from None
+        except RuntimeAdapterError as wrong:
+            raise RuntimeAdapterError(config.reported_at(("clusters", name, "user"), str(wrong))) from None
     return found
 
 

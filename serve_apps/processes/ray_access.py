@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.runtime.cluster.cluster_token import MODE_VARIABLE, PATH_VARIABLE, TOKEN_VARIABLE, token_environment
 from mesh.runtime.cluster.reach import knock
 
@@ -79,14 +79,14 @@ def check_token_file(file: str, named_by: str, *, whose: str = "") -> None:
     """Check that the file holds a token, because Ray's processes abort without one.
 
     Raises:
-        RuntimeDoorError: The file cannot be read, or is empty; the message says what helps.
+        RuntimeAdapterError: The file cannot be read, or is empty; the message says what helps.
     """
     try:
         wrong = "" if Path(file).read_text(encoding="utf-8").strip() else "is empty"
     except (OSError, UnicodeDecodeError) as unreadable:
         wrong = f"cannot be read ({unreadable})"
     if wrong:
-        raise RuntimeDoorError(f"{whose}the token file {file} {wrong}; set `{named_by}` to the file that holds the cluster's token")
+        raise RuntimeAdapterError(f"{whose}the token file {file} {wrong}; set `{named_by}` to the file that holds the cluster's token")
 
 
 def check_answers(address: str, named_by: str, *, whose: str = "") -> None:
@@ -98,12 +98,12 @@ def check_answers(address: str, named_by: str, *, whose: str = "") -> None:
         whose: Name of the cluster and a colon, if several are checked.
 
     Raises:
-        RuntimeDoorError: Nothing listens; the message says what helps.
+        RuntimeAdapterError: Nothing listens; the message says what helps.
     """
     try:
         knock(address, ANSWER_S)
     except (OSError, ValueError) as refused:
-        raise RuntimeDoorError(
+        raise RuntimeAdapterError(
             f"{whose}no answer from {address} ({refused}); set `{named_by}` to the address that `ray start --head` prints, "
             "and run this on a node of the cluster"
         ) from None

@@ -10,7 +10,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from serve_apps.processes.ray_access import refused_words
 
 NAMESPACE = "schedulemesh"
@@ -24,13 +24,13 @@ def enter(address: str, variables: Mapping[str, str] | None = None) -> None:
         variables: Environment of every worker of this driver, each of which then starts a second later. None: the node's environment.
 
     Raises:
-        RuntimeDoorError: The cluster does not answer, or needs a token; the message says what helps.
+        RuntimeAdapterError: The cluster does not answer, or needs a token; the message says what helps.
     """
     try:
         environment = {"env_vars": dict(variables)} if variables else None
         ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False, runtime_env=environment)
     except (ConnectionError, RuntimeError, RayError) as refused:
-        raise RuntimeDoorError(refused_words(address, os.environ, Path.home(), refused)) from None
+        raise RuntimeAdapterError(refused_words(address, os.environ, Path.home(), refused)) from None
 
 
 def cluster_id() -> str:

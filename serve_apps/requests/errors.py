@@ -15,7 +15,7 @@ from http import HTTPStatus
 from dag.errors import BacklogFull, KeyConflict, NotRequeued, RunConflict, SpecError, StoreFull, UnknownLetter, UnknownRun, UnknownStage
 from federation.errors import DurabilityUnreachable, MeshMisfit, StoreUnavailable, UnknownMesh, UnknownTenant
 from federation.link import CODES, NO_BLOB, facts_of
-from mesh.errors import MeshError, RuntimeDoorError
+from mesh.errors import MeshError, RuntimeAdapterError
 from serve_apps.schemas.errors import ErrorBody, ErrorView, ProblemView
 
 #: (place, problem there).
@@ -125,7 +125,7 @@ MEANINGS: tuple[tuple[type[Exception], HttpMeaning], ...] = (
     (BacklogFull, HttpMeaning(HTTPStatus.TOO_MANY_REQUESTS, "backlog_full")),
     (CorruptValue, HttpMeaning(HTTPStatus.BAD_GATEWAY, "corrupt_value")),
     (StoreUnavailable, HttpMeaning(HTTPStatus.SERVICE_UNAVAILABLE, "store_unavailable")),
-    (RuntimeDoorError, HttpMeaning(HTTPStatus.BAD_GATEWAY, "broken_record")),
+    (RuntimeAdapterError, HttpMeaning(HTTPStatus.BAD_GATEWAY, "broken_record")),
 )
 
 #: Errors that no route raises: unknown path, wrong method, wrong parameter, a request that is not HTTP, or a body that is too slow.

@@ -9,7 +9,7 @@ from ray import serve
 from ray.serve.config import HTTPOptions
 from ray.serve.context import _get_global_client
 
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 
 log = structlog.get_logger(__name__)
 
@@ -23,11 +23,11 @@ def start_serve(host: str, port: int, *, ours: Collection[str]) -> None:
         ours: Names of the applications that an earlier root of this federation may have left there.
 
     Raises:
-        RuntimeDoorError: Others use it.
+        RuntimeAdapterError: Others use it.
     """
     there = _address()
     if there is not None and (others := _others(ours)):
-        raise RuntimeDoorError(
+        raise RuntimeAdapterError(
             f"Ray Serve of the root's cluster is in use: it listens on {there[0]}:{there[1]}, for {', '.join(others)}. A cluster has one "
             "Serve, and the root needs its own: name another cluster in `root.cluster`, or run `serve shutdown` there if nothing needs it"
         )

@@ -15,7 +15,7 @@ import ray
 from patience import eventually, gone
 
 import mesh
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.runtime.cluster.cluster_token import token_environment
 from mesh.runtime.cluster.node_start import PORTS_A_NODE, Nodes, await_up, node_environment
@@ -243,7 +243,7 @@ def _up(cluster: OwnCluster, spec: ClusterNodeSpec) -> subprocess.Popen[bytes] |
     publish_ports()
     try:
         await_up({place: process}, cluster.folder, None, lambda: True, since_s=begun_s)
-    except RuntimeDoorError:
+    except RuntimeAdapterError:
         kill_session(process.pid)
         return None
     return process

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.ids import TaskId
 from mesh.runtime.supervision.snapshot_store import FileSnapshots, MemorySnapshots
 from mesh.saved_state import Checkpoint, SnapshotLevel, SnapshotStore, StateSnapshot
@@ -184,5 +184,5 @@ def test_a_damaged_file_counts_as_none(tmp_path, damage):
 
 def test_a_folder_that_cannot_be_made_is_an_error_with_the_remedy(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(RuntimeDoorError, match="check the free disk space"):
+    with pytest.raises(RuntimeAdapterError, match="check the free disk space"):
         FileSnapshots(tmp_path / "file" / "snapshots")

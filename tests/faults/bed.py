@@ -94,7 +94,7 @@ class Mesh:
         """Start the mesh's own process (again)."""
         order = ChildOrder(
             mesh=self.name,
-            url=f"redis://{self._login}{self._door()}/0",
+            url=f"redis://{self._login}{self._client()}/0",
             slots=self._slots,
             nodes=[str(node.folder) for node in self.nodes],
             fifo=self._bed.fifo,
@@ -105,7 +105,7 @@ class Mesh:
         self.agent = self._bed.nursery.start("child", self.folder / "agent.log", asdict(order))
         return self.agent
 
-    def _door(self) -> str:
+    def _client(self) -> str:
         if self.namespace is not None:
             return f"{self.namespace.address}:{self._bed.server.port}"
         return f"127.0.0.1:{self.proxy.port}"

@@ -415,11 +415,11 @@ class ProcessHost:
 
 def ask_watchdog(node: Path, **question: Any) -> dict[str, Any]:
     """What the node's watchdog says. Raises OSError when nobody answers."""
-    with socket.socket(socket.AF_UNIX) as door:
-        door.settimeout(ANSWER_S)
-        door.connect(str(socket_of(node)))
-        door.sendall(json.dumps(question).encode() + b"\n")
-        said = door.makefile("rb").readline()
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(ANSWER_S)
+        client.connect(str(socket_of(node)))
+        client.sendall(json.dumps(question).encode() + b"\n")
+        said = client.makefile("rb").readline()
     if not said:
         raise ConnectionResetError("the watchdog did not answer")
     answer: dict[str, Any] = json.loads(said)

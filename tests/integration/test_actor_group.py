@@ -24,7 +24,7 @@ from mesh.ids import AgentId, TaskId
 from mesh.runtime.cluster.own_cluster import OwnCluster
 from mesh.runtime.supervision.actor_group import ActorGroup
 from mesh.runtime.supervision.agent import Agent
-from mesh.runtime.supervision.agent_orders import Hosted, HostOrder, StopOrder
+from mesh.runtime.supervision.agent_messages import HostCommand, Hosted, StopCommand
 from mesh.runtime.supervision.pickled_code import pickled_class
 
 for pickling in (cloudpickle, ray.cloudpickle):  # Workers cannot import this file.
@@ -468,7 +468,7 @@ def test_a_dead_actor_that_a_member_meets_is_not_the_member(group, mortal):
 def test_an_agent_that_hosts_the_task_no_longer_is_a_lost_member(ray_driver):
     agent = Agent.remote("tests", "nobody", "tests", "a-0")
     task = TaskId("t-0")
-    assert isinstance(ray.get(agent.host.remote(HostOrder(task=task, attempt=1, code=pickled_class(Worker)))), Hosted)
+    assert isinstance(ray.get(agent.host.remote(HostCommand(task=task, attempt=1, code=pickled_class(Worker)))), Hosted)
     group = ActorGroup([GroupMember(agent=AgentId("a-0"), handle=agent, rank=0, task=task, attempt=1)])
     assert group.choose().who(1) == (0, 1)
     assert group.all().who(2) == [(0, 2)]
@@ -476,10 +476,10 @@ def test_an_agent_that_hosts_the_task_no_longer_is_a_lost_member(ray_driver):
     assert list(group.choose().count.stream(2)) == [0, 1]
     with pytest.raises(AttributeError, match="who"):
         group.choose().whoo()
-    ray.get(agent.stop.remote(StopOrder(task=task, attempt=1)))
+    ray.get(agent.stop.remote(StopCommand(task=task, attempt=1)))
     with pytest.raises(MemberLost):
         group.choose().who()
-    assert isinstance(ray.get(agent.host.remote(HostOrder(task=task, attempt=2, code=pickled_class(Worker)))), Hosted)
+    assert isinstance(ray.get(agent.host.remote(HostCommand(task=task, attempt=2, code=pickled_class(Worker)))), Hosted)
     group.refresh([GroupMember(agent=AgentId("a-0"), handle=agent, rank=0, task=task, attempt=2)])
     assert group.choose().who(3) == (0, 3)
     ray.kill(agent)

@@ -29,14 +29,14 @@ from mesh.reasons import Reason
 from mesh.runtime.supervision.agent import Agent
 from mesh.runtime.supervision.agent_context import current_task
 from mesh.runtime.supervision.agent_errors import CallPreempted, NoSuchMethod, NothingHosted
-from mesh.runtime.supervision.agent_orders import (
+from mesh.runtime.supervision.agent_messages import (
     AgentStatus,
     Failed,
+    HostCommand,
     Hosted,
-    HostOrder,
     RestoreHow,
+    StopCommand,
     StopHow,
-    StopOrder,
     call_name,
 )
 from mesh.runtime.supervision.pickled_code import pickled_arguments, pickled_class, pickled_handlers
@@ -186,7 +186,7 @@ _tasks = count(1)
 
 
 def order(cls: Any, *args: Any, task: str | None = None, attempt: int = 1, options: dict[str, Any] | None = None, **kwargs: Any):
-    return HostOrder(
+    return HostCommand(
         task=TaskId(task or f"task-{next(_tasks)}"),
         attempt=attempt,
         code=pickled_class(cls),
@@ -199,10 +199,10 @@ def get(ref: Any) -> Any:
     return ray.get(ref, timeout=PATIENCE_S)
 
 
-def stop(agent: Any, hosted: HostOrder | AgentStatus, **options: Any):
+def stop(agent: Any, hosted: HostCommand | AgentStatus, **options: Any):
     """With more time than the product gives by itself: what stops here does so however long it is held up."""
     times = {"grace_ms": PATIENT_MS, "preserve_ms_max": PATIENT_MS}
-    return ray.get(agent.stop.remote(StopOrder(task=hosted.task, attempt=hosted.attempt, **{**times, **options})), timeout=2 * PATIENCE_S)
+    return ray.get(agent.stop.remote(StopCommand(task=hosted.task, attempt=hosted.attempt, **{**times, **options})), timeout=2 * PATIENCE_S)
 
 
 @pytest.fixture
@@ -310,7 +310,7 @@ def test_several_calls_run_at_once_where_the_actor_has_threads(new_agent):
             lambda: order(Broken, "model.bin"), Reason.USER_ERROR, "FileNotFoundError: model.bin", "in __init__", id="p28: raises"
         ),
         pytest.param(
-            lambda: HostOrder(task=TaskId("torn"), attempt=1, code=b"\x80"), Reason.CODE_UNAVAILABLE, "", "", id="its code cannot be read"
+            lambda: HostCommand(task=TaskId("torn"), attempt=1, code=b"\x80"), Reason.CODE_UNAVAILABLE, "", "", id="its code cannot be read"
         ),
         pytest.param(lambda: order(Box, failing.remote()), Reason.UPSTREAM_FAILED, "upstream", "", id="an argument has failed"),
         pytest.param(

@@ -18,7 +18,7 @@ import pytest
 import ray
 from patience import gone
 
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.runtime.cluster.cluster_token import token_environment
 from mesh.runtime.cluster.own_cluster import FOLDER_BYTES_MAX, OwnCluster
@@ -215,7 +215,7 @@ def test_the_death_of_a_raylet_shows(starters):
 
 
 def test_a_node_that_does_not_come_up_is_told_with_the_end_of_its_log_and_leaves_nothing(short_folder):
-    with pytest.raises(RuntimeDoorError, match=r"before it was up(.|\n)*object.store") as reported:
+    with pytest.raises(RuntimeAdapterError, match=r"before it was up(.|\n)*object.store") as reported:
         OwnCluster.start(ClusterSpec(nodes=(ClusterNodeSpec(cpu=1),), object_store_bytes=1), temp_dir_parent=short_folder)
     assert "Check that" in str(reported.value)
     assert list(short_folder.iterdir()) == []

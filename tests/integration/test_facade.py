@@ -14,7 +14,7 @@ from supervised import Counter, Looper
 
 import mesh
 from mesh.actors.errors import NoMembers
-from mesh.errors import MeshError, RuntimeDoorError, SelectorError
+from mesh.errors import MeshError, RuntimeAdapterError, SelectorError
 from mesh.reasons import Reason
 from mesh.runtime.supervision import task_handle
 from mesh.runtime.supervision.driver import DriverSettings
@@ -233,7 +233,7 @@ def test_a_start_that_fails_says_why_and_leaves_no_folder(running, tmp_path, opt
 
 def test_a_start_in_a_folder_that_cannot_be_is_told(running, tmp_path):
     (tmp_path / "file").write_text("no folder", encoding="utf-8")
-    with pytest.raises(RuntimeDoorError, match=r"state_dir .* cannot be used"):
+    with pytest.raises(RuntimeAdapterError, match=r"state_dir .* cannot be used"):
         mesh.ScheduleMesh.start("failed", state_dir=tmp_path / "file")
     assert (tmp_path / "file").read_text(encoding="utf-8") == "no folder"
 

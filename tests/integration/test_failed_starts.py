@@ -13,7 +13,7 @@ import ray
 from patience import eventually
 
 import mesh
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.runtime.cluster.ports import promise_ports
 from mesh.runtime.supervision import supervised_mesh
 from mesh.runtime.supervision.driver import DriverSettings
@@ -62,13 +62,13 @@ def test_options_that_cannot_be_read_where_the_supervisor_is_are_told(tmp_path):
 
 def test_a_state_folder_that_cannot_be_is_told(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(RuntimeDoorError, match=r"state_dir .* cannot be used: .*; name a folder on the head node"):
+    with pytest.raises(RuntimeAdapterError, match=r"state_dir .* cannot be used: .*; name a folder on the head node"):
         mesh.ScheduleMesh.start("nowhere", state_dir=tmp_path / "file" / "mesh")
     nothing_is_left("nowhere", tmp_path / "file" / "mesh")
 
 
 def test_a_file_for_traces_that_cannot_be_is_told(tmp_path):
-    with pytest.raises(RuntimeDoorError, match=r"traces_file .* cannot be written: .*; name a file"):
+    with pytest.raises(RuntimeAdapterError, match=r"traces_file .* cannot be written: .*; name a file"):
         mesh.ScheduleMesh.start("untraced", state_dir=tmp_path / "untraced", traces_file=tmp_path / "nowhere" / "traces")
     nothing_is_left("untraced", tmp_path / "untraced")
 
@@ -76,11 +76,11 @@ def test_a_file_for_traces_that_cannot_be_is_told(tmp_path):
 def test_a_port_that_is_taken_is_told_at_each_start_and_a_free_one_then_does(tmp_path):
     (port,) = promise_ports(1)  # Outside of those that the kernel gives to anybody, for it is to be free again later.
     with socket.create_server(("127.0.0.1", port)):
-        with pytest.raises(RuntimeDoorError, match="metrics cannot be served"):
+        with pytest.raises(RuntimeAdapterError, match="metrics cannot be served"):
             mesh.ScheduleMesh.start("port", state_dir=tmp_path / "port", metrics_port=port)
         nothing_is_left("port", tmp_path / "port")
         mesh.ScheduleMesh.start("port", state_dir=tmp_path / "port", standbys_per_node=0).stop()
-        with pytest.raises(RuntimeDoorError, match="metrics cannot be served"):
+        with pytest.raises(RuntimeAdapterError, match="metrics cannot be served"):
             mesh.ScheduleMesh.start("port", state_dir=tmp_path / "port", metrics_port=port)
     eventually(lambda: not left_in_ray("port"))
     with mesh.running_mesh("port", state_dir=tmp_path / "port", metrics_port=port, standbys_per_node=0) as running:
@@ -178,7 +178,7 @@ def test_a_supervisor_that_came_back_and_cannot_start_is_tried_again_until_it_ca
 def test_a_supervisor_that_came_back_and_cannot_start_can_be_stopped(tmp_path):
     running = up(wavering(60.0), "wreck", tmp_path / "state")  # So long that it is there to be stopped.
     break_down(running, tmp_path)
-    with pytest.raises(RuntimeDoorError, match=r"all has ended, but state_dir .* stays: .*a moment's fault"):
+    with pytest.raises(RuntimeAdapterError, match=r"all has ended, but state_dir .* stays: .*a moment's fault"):
         running.stop(forget=True)
     eventually(lambda: not left_in_ray("wreck"))
     assert (tmp_path / "state").exists()

@@ -13,10 +13,10 @@ from patience import PATIENCE_S, eventually
 from supervised import Counter
 
 import mesh
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.plugins import PluginError
 from mesh.reasons import Reason
-from mesh.runtime.supervision.answers import MeshEventKind
+from mesh.runtime.supervision.status_values import MeshEventKind
 from mesh.scheduling.metric_targets import Targets
 
 pytestmark = pytest.mark.ray
@@ -146,7 +146,7 @@ def test_s23_each_task_that_is_over_leaves_a_trace_with_its_steps(running, pool,
 
 
 def test_a_port_that_is_taken_is_told_and_leaves_no_mesh(running, tmp_path):
-    with pytest.raises(RuntimeDoorError, match="metrics cannot be served"):
+    with pytest.raises(RuntimeAdapterError, match="metrics cannot be served"):
         mesh.ScheduleMesh.start("port", state_dir=tmp_path, metrics_port=running.status().metrics_port)
 
 

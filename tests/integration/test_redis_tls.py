@@ -43,8 +43,8 @@ class Front:
     def __init__(self, port_behind: int, context: ssl.SSLContext) -> None:
         self._behind = port_behind
         self._context = context
-        self._door = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._door.getsockname()[1]
+        self._client = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._client.getsockname()[1]
         self._open: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._welcome)]
         self._threads[0].start()
@@ -52,7 +52,7 @@ class Front:
     def _welcome(self) -> None:
         with contextlib.suppress(OSError):  # The door was closed.
             while True:
-                came, _ = self._door.accept()
+                came, _ = self._client.accept()
                 with contextlib.suppress(OSError):  # Who does not believe this certificate goes away.
                     speaking = self._context.wrap_socket(came, server_side=True)
                     behind = socket.create_connection(("127.0.0.1", self._behind))
@@ -62,7 +62,7 @@ class Front:
                         self._threads[-1].start()
 
     def close(self) -> None:
-        for end in (self._door, *self._open):
+        for end in (self._client, *self._open):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
             end.close()

@@ -76,11 +76,11 @@ class Bed:
         return {}
 
     def send(self, line: bytes) -> dict[str, Any]:
-        with socket.socket(socket.AF_UNIX) as door:
-            door.settimeout(LIMIT_S)
-            door.connect(str(socket_of(self.folder)))
-            door.sendall(line)
-            said = door.makefile("rb").readline()
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(LIMIT_S)
+            client.connect(str(socket_of(self.folder)))
+            client.sendall(line)
+            said = client.makefile("rb").readline()
         answer: dict[str, Any] = json.loads(said) if said else {}
         return answer
 

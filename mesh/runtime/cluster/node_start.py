@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.runtime.cluster import node_logs
 from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.runtime.cluster.node_logs import RAY_FOLDER, SESSION
@@ -67,11 +67,11 @@ _ENVIRONMENT = {
 _UNWANTED = ("RAY_ADDRESS", "RAY_TMPDIR", "PYTHONDONTWRITEBYTECODE", "SCHEDULEMESH_API_KEY", "SCHEDULEMESH_REDIS_URL")
 
 
-class NodeTooSlow(RuntimeDoorError):
+class NodeTooSlow(RuntimeAdapterError):
     """A node ended itself since a part of it had not started in time: the machine has too much to do."""
 
 
-class NotWanted(RuntimeDoorError):
+class NotWanted(RuntimeAdapterError):
     """A start was broken off, since whoever had begun it has changed his mind."""
 
 
@@ -200,7 +200,7 @@ def await_up(
         since_s: Logs that were not written since then are about nodes that have died before; seconds since the epoch.
 
     Raises:
-        RuntimeDoorError: One did not come up; NodeTooSlow when it is worth another try.
+        RuntimeAdapterError: One did not come up; NodeTooSlow when it is worth another try.
     """
     begun = looked = time.monotonic()
     coming = dict(processes)
@@ -235,7 +235,7 @@ def await_start_of(part: Callable[[], bool], processes: Iterable[subprocess.Pope
         time.sleep(POLL_S)
 
 
-def _failure(what: str, log: Path, logs_kept_in: Path | None, since_s: float) -> RuntimeDoorError:
+def _failure(what: str, log: Path, logs_kept_in: Path | None, since_s: float) -> RuntimeAdapterError:
     fatal = node_logs.fatal_line(log.parent, since_s)
     kept = f" Its logs are kept in {logs_kept_in}." if logs_kept_in is not None else ""
     end = fatal or "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
@@ -244,7 +244,7 @@ def _failure(what: str, log: Path, logs_kept_in: Path | None, since_s: float) ->
             f"a Ray node {what}: most likely this machine is too busy, for Ray gives each part of a node 15 to 30 s to start, which no "
             f"setting changes. Try again when it has less to do, or with fewer nodes.{kept} Ray says: {end}"
         )
-    return RuntimeDoorError(
+    return RuntimeAdapterError(
         f"a Ray node {what}. Check that `ray` of this Python works (`python -m ray.scripts.scripts --version`), that memory and the disk "
         f"under {log.parent.parent} are not full, and that no firewall blocks 127.0.0.1.{kept} "
         + (f"Ray says: {end}" if fatal else f"The end of its log:\n{end}")

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import psutil
 
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.runtime.cluster import node_logs
 from mesh.runtime.cluster.cluster_spec import ClusterSpec
 from mesh.runtime.cluster.cluster_token import token_environment, use_token, write_token
@@ -102,7 +102,7 @@ class OwnCluster:
             is_wanted: Asked again and again while it starts.
 
         Raises:
-            RuntimeDoorError: A node did not come up, or nobody wants it any more; the message says why. Nothing is left behind but the
+            RuntimeAdapterError: A node did not come up, or nobody wants it any more; the message says why. Nothing is left behind but the
                 logs.
             ValueError: No nodes, or the folder's path is too long.
         """
@@ -157,7 +157,7 @@ class OwnCluster:
                 publish_ports()
             await_up(dict(enumerate(processes)), folder, logs_kept_in, is_wanted)
         except BaseException as failure:
-            if logs_kept_in is not None and isinstance(failure, RuntimeDoorError) and not isinstance(failure, NotWanted):
+            if logs_kept_in is not None and isinstance(failure, RuntimeAdapterError) and not isinstance(failure, NotWanted):
                 node_logs.keep_logs(folder, logs_kept_in)
             cls(address, folder, token_file, tuple(processes)).kill()
             raise
@@ -184,7 +184,7 @@ class OwnCluster:
             is_wanted: Asked again and again while it starts.
 
         Raises:
-            RuntimeDoorError: It did not come up; nothing of it is left. Or the cluster was stopped meanwhile.
+            RuntimeAdapterError: It did not come up; nothing of it is left. Or the cluster was stopped meanwhile.
             ValueError: It is the head, or there is no such node.
         """
         nodes = self._nodes
@@ -216,7 +216,7 @@ class OwnCluster:
             for pid in left:
                 _signal(pid, signal.SIGKILL)
             if time.monotonic() > deadline:
-                raise RuntimeDoorError(f"processes {sorted(left)} of the Ray cluster at {self.address} do not end, even when killed")
+                raise RuntimeAdapterError(f"processes {sorted(left)} of the Ray cluster at {self.address} do not end, even when killed")
             time.sleep(POLL_S)
 
     def connect(self, *, namespace: str | None = None) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 
 #: What such processes write, their group may read and write, and nobody else.
 UMASK = 0o007
@@ -48,15 +48,15 @@ class RunAs:
         """The user of that name; None: the one who asks.
 
         Raises:
-            RuntimeDoorError: There is none, or this process may start nothing for somebody else; the message says what helps.
+            RuntimeAdapterError: There is none, or this process may start nothing for somebody else; the message says what helps.
         """
         try:
             entry = pwd.getpwuid(os.geteuid()) if name is None else pwd.getpwnam(name)
         except KeyError:
             wanted = f"number {os.geteuid()}" if name is None else name
-            raise RuntimeDoorError(f"this system has no user {wanted}; make one: `useradd --system {name or 'NAME'}`") from None
+            raise RuntimeAdapterError(f"this system has no user {wanted}; make one: `useradd --system {name or 'NAME'}`") from None
         if entry.pw_uid != os.geteuid() != 0:
-            raise RuntimeDoorError(f"only root may start processes of the user {name}; start `up` as root, or leave `user` out")
+            raise RuntimeAdapterError(f"only root may start processes of the user {name}; start `up` as root, or leave `user` out")
         groups = tuple(os.getgrouplist(entry.pw_name, entry.pw_gid))
         return cls(name=entry.pw_name, uid=entry.pw_uid, gid=entry.pw_gid, groups=groups, home=entry.pw_dir)
 
@@ -78,7 +78,7 @@ class RunAs:
         """See whether the user can run this Python with Ray and this package, and read and write these folders.
 
         Raises:
-            RuntimeDoorError: It cannot; the message says what helps.
+            RuntimeAdapterError: It cannot; the message says what helps.
         """
         remedy = "install Python, Ray and this package where every user may read them, and not below a home"
         command = [sys.executable, "-s", "-c", _LOOK, *map(str, folders)]
@@ -88,15 +88,15 @@ class RunAs:
                 command, cwd="/", env=variables, capture_output=True, text=True, check=False, timeout=_LOOK_S_MAX, **self.process()
             )
         except OSError as refused:
-            raise RuntimeDoorError(f"the user {self.name} cannot run {sys.executable} ({refused.strerror}); {remedy}") from None
+            raise RuntimeAdapterError(f"the user {self.name} cannot run {sys.executable} ({refused.strerror}); {remedy}") from None
         except subprocess.TimeoutExpired:
             reported = f"the user {self.name} could not start Python and look at its folders within {_LOOK_S_MAX:.0f} s"
-            raise RuntimeDoorError(f"{reported}; try again when this machine has less to do, and check that its disks answer") from None
+            raise RuntimeAdapterError(f"{reported}; try again when this machine has less to do, and check that its disks answer") from None
         if looked.returncode:
             lacks = (looked.stderr.strip().splitlines() or ["cannot run this Python"])[-1]
             if lacks.startswith("cannot read"):
                 remedy = f"let a group of the user's have it, where all may enter: `chgrp GROUP FOLDER && chmod {FOLDER_MODE:o} FOLDER`"
-            raise RuntimeDoorError(f"the user {self.name} {lacks}; {remedy}")
+            raise RuntimeAdapterError(f"the user {self.name} {lacks}; {remedy}")
 
 
 def share_folder(folder: Path, user: RunAs) -> None:

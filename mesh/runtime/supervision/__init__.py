@@ -21,7 +21,7 @@ The supervisor:
 
     supervisor           the detached actor that decides for a mesh      supervised_mesh   its parts: construction, start, end
     supervisor_options   its start options                               supervisor_link   a client's connection; follows restarts
-    ray_supervisor_door  an agent's connection to the supervisor         control_loop      events in; decisions journaled, carried out
+    ray_supervisor_client  an agent's connection to the supervisor         control_loop      events in; decisions journaled, carried out
     event_retry_queue    ordered retry of refused events                 driver            carries decisions out on Ray
     driver_works         what the driver needs of a task, as a port      job_desk          reconciles jobs with the scheduler
     job_rounds           joint placement of waiting job members          plugin_host       scoring, order and preemption plugins
@@ -30,15 +30,15 @@ The supervisor:
 
 What lives in Ray:
 
-    ray_names            names of actors and placement groups            agent_door        agent processes: start, end, end events
+    ray_names            names of actors and placement groups            agent_client      agent processes: start, end, end events
     crew                 assignment of tasks to processes                standbys          idle processes that take placed tasks
-    group_door           placement groups: create, remove, count         node_watch        nodes, as differences
+    placement_group_client  placement groups: create, remove, count         node_watch        nodes, as differences
     cluster_watch        a look each second; changes become events
 
 An agent:
 
     agent                the actor that hosts one task's object          agent_context     API for a task's own code
-    agent_orders         orders to an agent, and its answers             hosted_task       one attempt: build, run, stop
+    agent_messages       orders to an agent, and its answers             hosted_task       one attempt: build, run, stop
     hosted_calls         calls on a task's object                       turns             one lock per key
     loop_thread          an event loop for `async def` methods           bounded_call      a user's function with a timeout
     state_keeping        state saved at a stop, and restored             set_variables     environment variables, set for a while
@@ -56,9 +56,9 @@ Storage:
 
 Answers and observability:
 
-    answers              frozen values for people and programs           task_answers      requests about tasks
-    pool_answers         requests about pools and their slots            group_answers     requests about placement groups
-    job_answers          requests about jobs                             agent_answers     requests about agents and nodes
+    status_values        frozen values for people and programs           task_handlers     requests about tasks
+    pool_handlers        requests about pools and their slots            group_handlers    requests about placement groups
+    job_handlers         requests about jobs                             agent_handlers    requests about agents and nodes
     views                state as people see it: reads only              observing         metrics, events, alarms, traces; the tuner
     telemetry            export to Prometheus, traces and the log        agent_errors      errors of calls to an agent
     supervision_errors   errors of orders to the mesh

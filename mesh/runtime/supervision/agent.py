@@ -27,22 +27,22 @@ from mesh.jobs.members import LEADER_ADDRESS
 from mesh.reasons import Reason
 from mesh.runtime.connection import keep_connected
 from mesh.runtime.supervision.agent_errors import CallPreempted, NothingHosted
-from mesh.runtime.supervision.agent_orders import (
+from mesh.runtime.supervision.agent_messages import (
     METRICS_PERIOD_MS,
     AgentStatus,
     Ended,
     Failed,
+    HostCommand,
     Hosted,
     HostedOrFailed,
-    HostOrder,
+    StopCommand,
     StopHow,
-    StopOrder,
     Stopped,
 )
 from mesh.runtime.supervision.error_serialization import serialize_error
 from mesh.runtime.supervision.hosted_task import HostedTask
 from mesh.runtime.supervision.queue_probe import QueueProbe
-from mesh.runtime.supervision.ray_supervisor_door import RaySupervisorDoor
+from mesh.runtime.supervision.ray_supervisor_client import RaySupervisorClient
 from mesh.runtime.supervision.report_sender import ReportSender
 from mesh.saved_state import StateHandlers, handlers_of
 
@@ -80,7 +80,7 @@ class HostingAgent:
         self._blocked = 0
         self._probe = QueueProbe(context.current_actor)
         self._sender = ReportSender(
-            RaySupervisorDoor(supervisor_name, namespace, self._agent), self._periodic_report, period_s=METRICS_PERIOD_MS / 1000
+            RaySupervisorClient(supervisor_name, namespace, self._agent), self._periodic_report, period_s=METRICS_PERIOD_MS / 1000
         )
         self._sender.start()
 
@@ -133,7 +133,7 @@ class HostingAgent:
             return Ended(task=TaskId(""), attempt=0, error=str(self._nothing("run"))), None
         return hosted.run()
 
-    def host(self, order: HostOrder) -> HostedOrFailed:
+    def host(self, order: HostCommand) -> HostedOrFailed:
         """Build the task's object and restore its saved state. Idempotent per attempt."""
         with self._host_lock:  # With more threads than one, the same order may run here twice.
             with self._lock:
@@ -156,7 +156,7 @@ class HostingAgent:
     # -- orders: the control group -------------------------------------------------------------------------------------
 
     @ray.method(concurrency_group="control")
-    def stop(self, order: StopOrder) -> Stopped:
+    def stop(self, order: StopCommand) -> Stopped:
         """Stop the task within the order's time limits and save its state. Idempotent per attempt."""
         key = order.task, order.attempt
         with self._lock:
@@ -206,7 +206,7 @@ class HostingAgent:
         )
         return status if hosted is None else hosted.described(status, is_blocked=self._blocked > 0)
 
-    def _known(self, order: HostOrder) -> HostedOrFailed | None:
+    def _known(self, order: HostCommand) -> HostedOrFailed | None:
         """Return the earlier answer, or why the order cannot be carried out. The caller holds the lock."""
         hosted = self._hosted
         if (order.task, order.attempt) in self._stops:
@@ -219,7 +219,7 @@ class HostingAgent:
             return self._failed(order, Reason.CAPACITY_BUSY, f"the agent hosts task {hosted.task}, attempt {hosted.attempt}")
         return None
 
-    def _built(self, hosted: HostedTask, order: HostOrder) -> HostedOrFailed:
+    def _built(self, hosted: HostedTask, order: HostCommand) -> HostedOrFailed:
         """Build the object; on failure, release everything of it."""
         reason = Reason.CODE_UNAVAILABLE
         try:
@@ -255,7 +255,7 @@ class HostingAgent:
         if gc.get_freeze_count() == 0:
             gc.freeze()
 
-    def _let_go_of(self, hosted: HostedTask, order: HostOrder, reason: Reason, error: BaseException) -> Failed:
+    def _let_go_of(self, hosted: HostedTask, order: HostCommand, reason: Reason, error: BaseException) -> Failed:
         reported = serialize_error(error)
         error.__traceback__ = None  # Its frames hold the partly built object.
         spoiled = hosted.let_go()
@@ -263,11 +263,11 @@ class HostingAgent:
             self._spoiled = self._spoiled or spoiled
         return self._failed(order, reason, reported.words, traceback=reported.traceback, pickled=reported.pickled, reusable=not spoiled)
 
-    def _failed(self, order: HostOrder, reason: Reason, detail: str, **more: Any) -> Failed:
+    def _failed(self, order: HostCommand, reason: Reason, detail: str, **more: Any) -> Failed:
         more.setdefault("reusable", not self._spoiled and self._hosted is None)
         return Failed(task=order.task, attempt=order.attempt, agent=self._agent, reason=reason, detail=detail, **more)
 
-    def _sends(self, order: HostOrder) -> Callable[[str, Any], None]:
+    def _sends(self, order: HostCommand) -> Callable[[str, Any], None]:
         def send(kind: str, payload: Any) -> None:
             self._blocked += {"blocked": 1, "unblocked": -1}.get(kind, 0)
             self._sender.send(order.task, order.attempt, kind, payload)
@@ -292,11 +292,11 @@ def _remember(answers: OrderedDict[tuple[TaskId, int], A], key: tuple[TaskId, in
     return answer
 
 
-def _not_here(order: StopOrder, spoiled: str) -> Stopped:
+def _not_here(order: StopCommand, spoiled: str) -> Stopped:
     return Stopped(task=order.task, attempt=order.attempt, saved=None, lost_ms=0, how=StopHow.NOT_HERE, reusable=not spoiled, why=spoiled)
 
 
-def _with_address(order: HostOrder, node: NodeName) -> HostOrder:
+def _with_address(order: HostCommand, node: NodeName) -> HostCommand:
     """Add a free address of this machine, for an object that does not choose one itself."""
     rows: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # untyped in Ray
     host = next(str(row["NodeManagerAddress"]) for row in rows if row["NodeID"] == node)

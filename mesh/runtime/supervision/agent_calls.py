@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 from mesh.ids import TaskId
-from mesh.runtime.supervision.agent_orders import AgentStatus
-from mesh.runtime.supervision.answers import (
+from mesh.runtime.supervision.agent_messages import AgentStatus
+from mesh.runtime.supervision.checked_calls import Count, Seconds, checked
+from mesh.runtime.supervision.status_values import (
     AgentSeen,
     NodeStatus,
     RequestRefused,
     TaskStatus,
 )
-from mesh.runtime.supervision.checked_calls import Count, Seconds, checked
 from mesh.runtime.supervision.supervision_errors import SubmissionError
 from mesh.runtime.supervision.task_calls import TaskCalls
 from mesh.runtime.supervision.task_handle import TaskHandle

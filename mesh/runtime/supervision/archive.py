@@ -61,7 +61,7 @@ class Archive:
         bytes_max: Number of bytes after which a snapshot is taken.
         plugins: Plugins that are called during replay.
     Raises:
-        RuntimeDoorError: Another process owns the folder, or it cannot be used.
+        RuntimeAdapterError: Another process owns the folder, or it cannot be used.
     """
 
     def __init__(self, folder: Path, *, lines_max: int = LINES_MAX, bytes_max: int = BYTES_MAX, plugins: PluginHost | None = None) -> None:

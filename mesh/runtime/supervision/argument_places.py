@@ -8,7 +8,7 @@ from ray.exceptions import GetTimeoutError
 from ray.experimental import get_object_locations
 
 from mesh.ids import NodeName
-from mesh.runtime.supervision.agent_orders import PickledArguments
+from mesh.runtime.supervision.agent_messages import PickledArguments
 
 #: Time limit for the owners of the objects; without an answer, placement ignores the arguments.
 _ASKED_MS_MAX = 1_000

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Iterator, Mapping
 
 from mesh.ids import GroupId, TaskId
-from mesh.runtime.supervision.agent_door import AgentDoor
-from mesh.runtime.supervision.answers import MeshAudit
+from mesh.runtime.supervision.agent_client import AgentClient
 from mesh.runtime.supervision.driver import Driver
-from mesh.runtime.supervision.group_door import GroupDoor, GroupSeen
 from mesh.runtime.supervision.order_book import OrderBook
+from mesh.runtime.supervision.placement_group_client import GroupSeen, PlacementGroupClient
+from mesh.runtime.supervision.status_values import MeshAudit
 from mesh.scheduling.groups import GroupState
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import AT_WORK, TERMINAL
@@ -18,7 +18,7 @@ from mesh.scheduling.tasks import AT_WORK, TERMINAL
 _STANDING = frozenset({GroupState.IDLE, GroupState.HELD, GroupState.TAKEN})
 
 
-async def audit(state: MeshState, book: OrderBook, driver: Driver, agents: AgentDoor, groups: GroupDoor) -> MeshAudit:
+async def audit(state: MeshState, book: OrderBook, driver: Driver, agents: AgentClient, groups: PlacementGroupClient) -> MeshAudit:
     """Return every violation as text. Work in progress is none: a group that is being created need not exist yet."""
     names = await asyncio.to_thread(agents.names)
     seen = await groups.seen()

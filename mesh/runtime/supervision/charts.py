@@ -15,7 +15,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.scheduling.metric_targets import MetricValues, TargetCheck, Targets, TargetStatus, check_targets
 
 pictures: ModuleType | None
@@ -45,7 +45,7 @@ Lines = Mapping[str, Sequence[float]]
 Pick = Callable[[MetricValues], Mapping[Any, float | None]]
 
 
-class ChartsMissing(RuntimeDoorError):
+class ChartsMissing(RuntimeAdapterError):
     """matplotlib is not installed."""
 
 
@@ -54,16 +54,16 @@ def draw_page(series: Sequence[MetricValues], file: Path, *, mesh: str = "", tar
 
     Raises:
         ChartsMissing: matplotlib is not installed.
-        RuntimeDoorError: There are no metrics, the file cannot be written, or its suffix is not supported.
+        RuntimeAdapterError: There are no metrics, the file cannot be written, or its suffix is not supported.
     """
     if pictures is None:
         raise ChartsMissing("the page of charts needs matplotlib; run: pip install '.[charts]' in the checkout of ScheduleMesh")
     form = file.suffix.lower().removeprefix(".")
     if form not in ("png", "svg", "pdf"):
-        raise RuntimeDoorError(f"{file} has no supported suffix; use .png, .svg or .pdf")
+        raise RuntimeAdapterError(f"{file} has no supported suffix; use .png, .svg or .pdf")
     known = targets or Targets()
     if not series:
-        raise RuntimeDoorError("there are no metrics to draw yet; try again after a metrics period")
+        raise RuntimeAdapterError("there are no metrics to draw yet; try again after a metrics period")
     minutes = [(metric_values.at_ms - series[-1].at_ms) / 60_000 for metric_values in series]
     page = pictures.Figure(figsize=(12, 9.5), layout="constrained")
     page.get_layout_engine().set(h_pad=0.14, w_pad=0.12)
@@ -73,7 +73,7 @@ def draw_page(series: Sequence[MetricValues], file: Path, *, mesh: str = "", tar
     try:
         page.savefig(file, format=form, dpi=110, facecolor="white")
     except OSError as error:
-        raise RuntimeDoorError(f"{file} cannot be written: {error}") from error
+        raise RuntimeAdapterError(f"{file} cannot be written: {error}") from error
 
 
 def metrics_panel(series: Sequence[MetricValues], *, mesh: str = "", targets: Targets | None = None) -> Panel:

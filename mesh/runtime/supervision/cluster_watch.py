@@ -10,8 +10,8 @@ from mesh.ids import NodeName
 from mesh.resources import ResourceSet
 from mesh.runtime.supervision.control_loop import ControlLoop
 from mesh.runtime.supervision.driver import Driver
-from mesh.runtime.supervision.group_door import GroupDoor
 from mesh.runtime.supervision.node_watch import NodeWatch, look_at_nodes
+from mesh.runtime.supervision.placement_group_client import PlacementGroupClient
 from mesh.runtime.supervision.standbys import Standbys
 from mesh.scheduling.events import Ticked
 
@@ -28,7 +28,9 @@ class ClusterWatch:
         selector: Labels of this mesh's nodes; empty: all nodes.
     """
 
-    def __init__(self, loop: ControlLoop, driver: Driver, groups: GroupDoor, standbys: Standbys, selector: dict[str, str]) -> None:
+    def __init__(
+        self, loop: ControlLoop, driver: Driver, groups: PlacementGroupClient, standbys: Standbys, selector: dict[str, str]
+    ) -> None:
         self._loop = loop
         self._driver = driver
         self._groups = groups

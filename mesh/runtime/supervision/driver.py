@@ -19,13 +19,13 @@ from ray.exceptions import ActorUnavailableError, RayError
 from mesh.ids import GroupId, NodeName, TaskId
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
-from mesh.runtime.supervision.agent_door import REACH_AGAIN_S, AgentDoor, AgentProcess
-from mesh.runtime.supervision.agent_orders import Ended, Failed, Hosted, HostOrder, StopOrder, Stopped
+from mesh.runtime.supervision.agent_client import REACH_AGAIN_S, AgentClient, AgentProcess
+from mesh.runtime.supervision.agent_messages import Ended, Failed, HostCommand, Hosted, StopCommand, Stopped
 from mesh.runtime.supervision.autoscaling import Autoscaling
 from mesh.runtime.supervision.crew import Crew
 from mesh.runtime.supervision.driver_works import Works
 from mesh.runtime.supervision.event_retry_queue import EventRetryQueue
-from mesh.runtime.supervision.group_door import GroupDoor
+from mesh.runtime.supervision.placement_group_client import PlacementGroupClient
 from mesh.runtime.supervision.standbys import Standbys
 from mesh.runtime.supervision.turns import Turns
 from mesh.runtime.supervision.work_store import WorkStore
@@ -72,8 +72,8 @@ class Driver:
     def __init__(
         self,
         *,
-        agents: AgentDoor,
-        groups: GroupDoor,
+        agents: AgentClient,
+        groups: PlacementGroupClient,
         standbys: Standbys,
         works: Works,
         store: WorkStore,
@@ -199,8 +199,8 @@ class Driver:
         if self._works.is_call(order.task):  # The agent is up; the caller's handle makes the call itself.
             self.new_events.send(TaskStarted(at_ms=self._now_ms(), task=order.task, attempt=order.attempt, agent=order.agent))
             return
-        host_order = self._works.host_order(order)
-        if host_order is None:
+        host_command = self._works.host_command(order)
+        if host_command is None:
             self._refuse(order, Reason.CODE_UNAVAILABLE, "the code of the task is lost; submit the task again", final=True)
             return
         tenant = self._works.tenant(order.task)
@@ -211,11 +211,11 @@ class Driver:
             self._refuse(order, Reason.WORKER_LOST, f"placement group {order.group} is gone")
             return
         self._crew.give(process, order.task, order.attempt, tenant)
-        await self._host_on(process, order, host_order)
+        await self._host_on(process, order, host_command)
 
-    async def _host_on(self, process: AgentProcess, order: StartTask, host_order: HostOrder) -> None:
+    async def _host_on(self, process: AgentProcess, order: StartTask, host_command: HostCommand) -> None:
         try:
-            answer = await asyncio.wait_for(process.handle.host.remote(host_order), self._settings.start_s_max)
+            answer = await asyncio.wait_for(process.handle.host.remote(host_command), self._settings.start_s_max)
         except (RayError, asyncio.TimeoutError) as error:
             self._crew.end(process)
             await self._look()  # A task has few attempts and must not spend them all on a dead node.
@@ -269,7 +269,7 @@ class Driver:
         async with self._turns.lock(process.group or task):
             reusable = False
             if process.group is not None and process.is_wanted:
-                stopped = await self._ask_to_stop(process, StopOrder(task=task, attempt=attempt, keep_state=False, grace_ms=0))
+                stopped = await self._ask_to_stop(process, StopCommand(task=task, attempt=attempt, keep_state=False, grace_ms=0))
                 reusable = stopped is not None and stopped.reusable
             self._crew.settle(process, may_stay=self._may_stay(process) and reusable)
 
@@ -291,7 +291,7 @@ class Driver:
     async def _stop_on(self, process: AgentProcess, order: StopTask) -> None:
         stopped = await self._ask_to_stop(
             process,
-            StopOrder(
+            StopCommand(
                 task=order.task,
                 attempt=order.attempt,
                 keep_state=order.keep_state,
@@ -316,7 +316,7 @@ class Driver:
         await asyncio.wait([starting])
         self.new_events.send(TaskStopped(at_ms=self._now_ms(), task=order.task, attempt=order.attempt))
 
-    async def _ask_to_stop(self, process: AgentProcess, order: StopOrder) -> Stopped | None:
+    async def _ask_to_stop(self, process: AgentProcess, order: StopCommand) -> Stopped | None:
         seconds = (order.grace_ms + order.preserve_ms_max) / 1000 + self._settings.margin_s
         try:
             stopped: Stopped = await asyncio.wait_for(process.handle.stop.remote(order), seconds)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from mesh.ids import TaskId, TenantPath
-from mesh.runtime.supervision.agent_orders import Ended, Hosted, HostOrder, Stopped
+from mesh.runtime.supervision.agent_messages import Ended, HostCommand, Hosted, Stopped
 from mesh.scheduling.decisions import StartTask
 
 
 class Works(Protocol):
     """Payloads of tasks, and storage of what tasks leave behind."""
 
-    def host_order(self, order: StartTask) -> HostOrder | None:
+    def host_command(self, order: StartTask) -> HostCommand | None:
         """Return the task's code and arguments, and its saved state when it resumes; None when they are lost."""
         ...
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import structlog
 
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.scheduling.events import Event
 
 log = structlog.get_logger(__name__)
@@ -47,7 +47,7 @@ class EventRetryQueue:
                 self._take(*events)
             except Exception as error:
                 self._sends += 1
-                is_last = self._sends >= SENDS_MAX and not isinstance(error, (RuntimeDoorError, OSError))
+                is_last = self._sends >= SENDS_MAX and not isinstance(error, (RuntimeAdapterError, OSError))
                 kinds = [type(event).__name__ for event in events]
                 if not is_last:
                     log.warning("events could not be delivered and are retried", events=kinds, error=str(error) or type(error).__name__)

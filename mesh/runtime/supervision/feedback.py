@@ -10,7 +10,7 @@ import numpy as np
 from mesh.ids import AgentId, PoolName
 from mesh.policies.fragmentation import fragmentation
 from mesh.resources import ResourceSet
-from mesh.runtime.supervision.agent_orders import AgentStatus
+from mesh.runtime.supervision.agent_messages import AgentStatus
 from mesh.scheduling.decisions import Decision
 from mesh.scheduling.events import Event
 from mesh.scheduling.metric_targets import AgentReport, MetricValues, Targets

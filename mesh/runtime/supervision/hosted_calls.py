@@ -17,7 +17,7 @@ from mesh.ids import TaskId
 from mesh.reasons import Reason
 from mesh.runtime.supervision.agent_context import TaskContext
 from mesh.runtime.supervision.agent_errors import CallPreempted, NoSuchMethod, NothingHosted, TaskPreempted
-from mesh.runtime.supervision.agent_orders import call_name
+from mesh.runtime.supervision.agent_messages import call_name
 from mesh.runtime.supervision.error_serialization import serialize_error
 from mesh.runtime.supervision.loop_thread import LoopThread
 

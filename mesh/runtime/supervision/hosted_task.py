@@ -13,7 +13,7 @@ from typing import Any
 from mesh.ids import AgentId
 from mesh.runtime.supervision.agent_context import Send, TaskContext, make_current
 from mesh.runtime.supervision.agent_errors import CallPreempted
-from mesh.runtime.supervision.agent_orders import AgentStatus, Ended, HostOrder, PickledArguments, StopHow, StopOrder, Stopped
+from mesh.runtime.supervision.agent_messages import AgentStatus, Ended, HostCommand, PickledArguments, StopCommand, StopHow, Stopped
 from mesh.runtime.supervision.bounded_call import Hangs, Raised, call_bounded
 from mesh.runtime.supervision.error_serialization import serialize_error
 from mesh.runtime.supervision.hosted_calls import HostedCalls
@@ -38,7 +38,7 @@ class HostedTask(HostedCalls):
         tell: Reports to the supervisor: kind and payload.
     """
 
-    def __init__(self, order: HostOrder, agent: AgentId, send: Send) -> None:
+    def __init__(self, order: HostCommand, agent: AgentId, send: Send) -> None:
         context = TaskContext(task=order.task, attempt=order.attempt, saved=order.saved, saved_bytes_max=order.saved_bytes_max, send=send)
         super().__init__(order.task, order.attempt, context)
         self.ended: Ended | None = None  #: How the entry method ended.
@@ -148,7 +148,7 @@ class HostedTask(HostedCalls):
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
-    def stop(self, order: StopOrder) -> Stopped:
+    def stop(self, order: StopCommand) -> Stopped:
         """Stop the task within the order's time limits. A second stop waits for the first and gets its answer."""
         was_running = self._ask_to_stop(order.reason)
         with self._stop_lock:
@@ -175,7 +175,7 @@ class HostedTask(HostedCalls):
             spoiled = spoiled or "something still refers to the task's object"
         return spoiled or self._inhabitants.newcomers()
 
-    def _stop(self, order: StopOrder, *, was_running: bool) -> Stopped:
+    def _stop(self, order: StopCommand, *, was_running: bool) -> Stopped:
         ended_in_time = self._await_idle(order.grace_ms / 1000)
         saved, unkept, hangs = None, "", False
         lost_ms = self.context.unkept_ms
@@ -227,7 +227,7 @@ class HostedTask(HostedCalls):
         )
 
 
-def _arguments_of(order: HostOrder) -> PickledArguments:
+def _arguments_of(order: HostCommand) -> PickledArguments:
     if order.arguments is not None:
         return order.arguments
     if order.saved is not None and order.saved.arguments is not None:

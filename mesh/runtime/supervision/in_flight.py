@@ -26,7 +26,7 @@ from ray.exceptions import RayActorError, RayTaskError
 from mesh.actors.members import GroupMember
 from mesh.actors.selection import Draw, Load, Strategy
 from mesh.runtime.supervision.agent_errors import CallPreempted, NothingHosted
-from mesh.runtime.supervision.agent_orders import call_name
+from mesh.runtime.supervision.agent_messages import call_name
 from mesh.runtime.supervision.user_words import unsendable
 
 _DEAD = gcs_pb2.ActorTableData.DEAD  # type: ignore[attr-defined]  # generated code without types

@@ -10,7 +10,7 @@ from typing import Any
 from mesh.ids import JobId, TaskId
 from mesh.jobs.spec import LEADER, JobSpec
 from mesh.jobs.views import JobView
-from mesh.runtime.supervision.agent_orders import METRICS_PERIOD_MS, HostOrder
+from mesh.runtime.supervision.agent_messages import METRICS_PERIOD_MS, HostCommand
 from mesh.runtime.supervision.checked_calls import Milliseconds, Values, checked
 from mesh.runtime.supervision.job_handle import JobHandle
 from mesh.runtime.supervision.mesh_calls import MeshCalls
@@ -71,7 +71,7 @@ class JobCalls(MeshCalls):
             raise SubmissionError(f"leader: {wrong}; use None for a job that runs until `terminate`") from None
         given = {role: ((args or {}).get(role, ()), (kwargs or {}).get(role, {})) for role in classes}
         orders = {
-            role: HostOrder(
+            role: HostCommand(
                 task=TaskId(""),
                 attempt=0,
                 code=read_class(kind, LEADER if role == LEADER else f"workers[{role!r}]"),

@@ -41,10 +41,10 @@ from mesh.jobs.states import MemberState
 from mesh.jobs.views import JobView, view_of
 from mesh.policies.policy import Policy
 from mesh.reasons import Reason
-from mesh.runtime.supervision.answers import RequestRefused
 from mesh.runtime.supervision.control_loop import ControlLoop
 from mesh.runtime.supervision.job_rounds import JobRounds
 from mesh.runtime.supervision.order_book import TaskEntry
+from mesh.runtime.supervision.status_values import RequestRefused
 from mesh.runtime.supervision.supervision_errors import JobUnknown
 from mesh.runtime.supervision.works import JobWork, TaskWorks, job_folder
 from mesh.scheduling.decisions import Decision

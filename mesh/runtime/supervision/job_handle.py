@@ -12,7 +12,7 @@ from mesh.jobs.members import Member, member_task
 from mesh.jobs.states import MemberState, Stage
 from mesh.jobs.views import JobView
 from mesh.reasons import Reason
-from mesh.runtime.supervision.agent_orders import Ended
+from mesh.runtime.supervision.agent_messages import Ended
 from mesh.runtime.supervision.checked_calls import Count, Seconds, checked
 from mesh.runtime.supervision.large_values import value_of
 from mesh.runtime.supervision.supervision_errors import JobFailed, JobTerminated, NotOverYet, SubmissionError

@@ -26,7 +26,7 @@ from typing import Any
 
 from typing_extensions import Self
 
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.scheduling.journal import SCHEDULING, Batch, JournalError, Kinds, encode, is_whole, read
 
 #: Lines or bytes from which a snapshot is cheaper than the replay that it saves.
@@ -43,7 +43,7 @@ class JournalFile:
         folder: Created for this user alone if missing. When it cannot be opened, created files are removed.
         fsync: Whether `sync` waits for the disk.
     Raises:
-        RuntimeDoorError: Another process writes here, or the folder cannot be used.
+        RuntimeAdapterError: Another process writes here, or the folder cannot be used.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class JournalFile:
                 self._unmake(before, is_new=is_new)
                 raise
         except OSError as error:
-            raise RuntimeDoorError(
+            raise RuntimeAdapterError(
                 f"the journal in {folder} cannot be opened: {error}; check the folder's owner and the free disk space"
             ) from error
 
@@ -123,7 +123,7 @@ class JournalFile:
 
         Raises:
             JournalError: The batch cannot be encoded.
-            RuntimeDoorError: The disk refuses the line, and nothing of it is left in the file; or the journal is closed.
+            RuntimeAdapterError: The disk refuses the line, and nothing of it is left in the file; or the journal is closed.
         """
         self._check_open()
         line = encode(version, events, decisions, self._kinds)
@@ -131,7 +131,7 @@ class JournalFile:
             _write_all(self._file, line)
         except OSError as error:
             os.ftruncate(self._file, self._size)
-            raise RuntimeDoorError(f"{self._path('journal')} cannot be written: {error}; free disk space") from error
+            raise RuntimeAdapterError(f"{self._path('journal')} cannot be written: {error}; free disk space") from error
         self._size += len(line)
         self._lines += 1
         return self._lines
@@ -156,7 +156,7 @@ class JournalFile:
         """Replace all lines so far by `state`.
 
         Raises:
-            RuntimeDoorError: The disk refuses the snapshot, and the journal continues as before; or the journal is closed.
+            RuntimeAdapterError: The disk refuses the snapshot, and the journal continues as before; or the journal is closed.
         """
         self._check_open()
         path, journal = self._path("snapshot", self._number + 1), self._path("journal", self._number + 1)
@@ -171,7 +171,7 @@ class JournalFile:
                 os.close(opened)
             for made in (path, draft, journal):  # Snapshot first: without it the old journal counts again.
                 made.unlink(missing_ok=True)
-            raise RuntimeDoorError(f"{path} cannot be written: {error}; free disk space") from error
+            raise RuntimeAdapterError(f"{path} cannot be written: {error}; free disk space") from error
         with self._syncing:
             os.close(self._file)
             self._number += 1
@@ -195,7 +195,7 @@ class JournalFile:
 
     def _check_open(self) -> None:
         if self._lock < 0:  # Another process may write here by now.
-            raise RuntimeDoorError(f"the journal in {self._folder} is closed")
+            raise RuntimeAdapterError(f"the journal in {self._folder} is closed")
 
     def _path(self, what: str, number: int | None = None) -> Path:
         suffix = "json" if what == "snapshot" else "jsonl"
@@ -259,7 +259,7 @@ def _locked(path: Path) -> int:
         is_there = False
     if not is_there:
         os.close(lock)
-        raise RuntimeDoorError(f"another process writes the journal in {path.parent}; stop it, or give this mesh a folder of its own")
+        raise RuntimeAdapterError(f"another process writes the journal in {path.parent}; stop it, or give this mesh a folder of its own")
     return lock
 
 

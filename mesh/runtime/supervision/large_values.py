@@ -8,7 +8,7 @@ import cloudpickle
 import ray
 from ray.exceptions import ObjectLostError
 
-from mesh.runtime.supervision.agent_orders import Ended
+from mesh.runtime.supervision.agent_messages import Ended
 from mesh.runtime.supervision.supervision_errors import ResultLost
 
 _REMEDY = "run it again, or write large results to a file and return the path"

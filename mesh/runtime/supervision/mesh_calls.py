@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mesh.ids import PoolName
 from mesh.pools import PoolSpec
-from mesh.runtime.supervision.answers import (
+from mesh.runtime.supervision.status_values import (
     PoolStatus,
 )
 from mesh.runtime.supervision.supervision_errors import PoolUnknown

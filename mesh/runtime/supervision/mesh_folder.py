@@ -7,14 +7,14 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 
 
 class MeshFolder:
     """The folder, created if missing, for this user alone.
 
     Raises:
-        RuntimeDoorError: The folder cannot be created or written.
+        RuntimeAdapterError: The folder cannot be created or written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -55,6 +55,6 @@ class MeshFolder:
         try:
             yield
         except (OSError, ValueError) as refused:
-            raise RuntimeDoorError(
+            raise RuntimeAdapterError(
                 f"state_dir {self.path} cannot be used: {refused}; name a folder on the head node that this user can write"
             ) from refused

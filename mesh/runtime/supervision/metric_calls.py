@@ -6,13 +6,13 @@ from pathlib import Path
 
 from rich.panel import Panel
 
-from mesh.runtime.supervision.answers import (
-    MeshAudit,
-    MeshEvent,
-)
 from mesh.runtime.supervision.charts import draw_page, metrics_panel
 from mesh.runtime.supervision.checked_calls import checked
 from mesh.runtime.supervision.mesh_calls import MeshCalls
+from mesh.runtime.supervision.status_values import (
+    MeshAudit,
+    MeshEvent,
+)
 from mesh.scheduling.metric_targets import MetricValues, Targets
 
 
@@ -35,7 +35,7 @@ class MetricCalls(MeshCalls):
 
         Raises:
             ChartsMissing: matplotlib is not installed.
-            RuntimeDoorError: The file cannot be written.
+            RuntimeAdapterError: The file cannot be written.
         """
         draw_page(self.metrics_history(), Path(path), mesh=self.name, targets=targets)
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import structlog
 
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.ids import AgentId, MeshId
-from mesh.runtime.supervision.answers import MeshEvent, MeshEventKind
 from mesh.runtime.supervision.feedback import Feedback
+from mesh.runtime.supervision.status_values import MeshEvent, MeshEventKind
 from mesh.runtime.supervision.telemetry import MeshTelemetry
 from mesh.scheduling.anomalies import Anomaly, AnomalyWatch
 from mesh.scheduling.decisions import Decision
@@ -55,7 +55,7 @@ class Observer:
         tell: Passes the tuner's changes to the scheduler.
         agents: Returns the agents that have a task now.
     Raises:
-        RuntimeDoorError: The port is in use.
+        RuntimeAdapterError: The port is in use.
     """
 
     def __init__(
@@ -169,6 +169,6 @@ def _serve(settings: ObserverSettings, telemetry: MeshTelemetry) -> ThreadingHTT
         server = ThreadingHTTPServer((settings.metrics_host, settings.metrics_port or 0), Answers)
     except OSError as error:
         where = f"{settings.metrics_host}:{settings.metrics_port}"
-        raise RuntimeDoorError(f"metrics cannot be served at {where}: {error}; choose another metrics_port, or 0 for any") from error
+        raise RuntimeAdapterError(f"metrics cannot be served at {where}: {error}; choose another metrics_port, or 0 for any") from error
     threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
     return server

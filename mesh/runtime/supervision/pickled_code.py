@@ -13,14 +13,14 @@ from typing import Any
 import cloudpickle
 import ray
 
-from mesh.runtime.supervision.agent_orders import PickledArguments
+from mesh.runtime.supervision.agent_messages import PickledArguments
 from mesh.saved_state import StateHandlers, plain_class
 
 _PROTOCOL = 5
 
 
 def pickled_class(cls: Any) -> bytes:
-    """Pickle the class, plain or with `@ray.remote`, for `HostOrder.code`.
+    """Pickle the class, plain or with `@ray.remote`, for `HostCommand.code`.
 
     Raises:
         TypeError: The value is not a class, or cannot be pickled.
@@ -32,7 +32,7 @@ def pickled_class(cls: Any) -> bytes:
 
 
 def pickled_handlers(handlers: StateHandlers) -> bytes:
-    """Pickle state handlers for `HostOrder.handlers`."""
+    """Pickle state handlers for `HostCommand.handlers`."""
     return bytes(cloudpickle.dumps(handlers, protocol=_PROTOCOL))
 
 

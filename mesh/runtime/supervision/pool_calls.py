@@ -9,15 +9,15 @@ from typing import Literal
 
 from mesh.ids import PoolName, TaskId
 from mesh.pools import PoolSpec
-from mesh.runtime.supervision.answers import (
+from mesh.runtime.supervision.checked_calls import Count, Seconds, checked
+from mesh.runtime.supervision.mesh_calls import MeshCalls
+from mesh.runtime.supervision.status_values import (
     GroupGiven,
     GroupStatus,
     PoolStatus,
     RequestRefused,
     SlotReserved,
 )
-from mesh.runtime.supervision.checked_calls import Count, Seconds, checked
-from mesh.runtime.supervision.mesh_calls import MeshCalls
 from mesh.runtime.supervision.supervision_errors import SubmissionError
 from mesh.runtime.supervision.user_words import Amounts, Bundles, read_amounts, read_bundles, read_task_id, required
 from mesh.scheduling.shapes import GroupPoolSpec, GroupShape

@@ -16,11 +16,11 @@ import structlog
 
 from mesh.ids import GroupId
 from mesh.resources import NOTHING
-from mesh.runtime.supervision.agent_door import AgentDoor
+from mesh.runtime.supervision.agent_client import AgentClient
 from mesh.runtime.supervision.control_loop import ControlLoop
 from mesh.runtime.supervision.driver import Driver
-from mesh.runtime.supervision.group_door import GroupDoor, GroupSeen
 from mesh.runtime.supervision.node_watch import NodeWatch
+from mesh.runtime.supervision.placement_group_client import GroupSeen, PlacementGroupClient
 from mesh.runtime.supervision.work_store import WorkStore
 from mesh.scheduling.decisions import Decision
 from mesh.scheduling.events import AgentLost, GroupGone
@@ -38,8 +38,8 @@ class Recovery:
         self,
         loop: ControlLoop,
         driver: Driver,
-        agents: AgentDoor,
-        groups: GroupDoor,
+        agents: AgentClient,
+        groups: PlacementGroupClient,
         store: WorkStore,
         nodes: NodeWatch,
     ) -> None:

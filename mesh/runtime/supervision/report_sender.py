@@ -33,7 +33,7 @@ class Receipt(str, Enum):
     """The message was lost; the supervisor is away."""
 
 
-class SupervisorDoor(Protocol):
+class SupervisorClient(Protocol):
     """Client of the supervisor."""
 
     def send(self, attempt: int, kind: str, payload: Any) -> Callable[[], Receipt]:
@@ -58,8 +58,8 @@ class ReportSender:
         period_s: Seconds between two reports; may be set later.
     """
 
-    def __init__(self, door: SupervisorDoor, report: Callable[[], tuple[int, Any]], *, period_s: float) -> None:
-        self._door = door
+    def __init__(self, client: SupervisorClient, report: Callable[[], tuple[int, Any]], *, period_s: float) -> None:
+        self._client = client
         self._report = report
         self._period_s = period_s
         self._due_s = time.monotonic() + period_s
@@ -102,13 +102,13 @@ class ReportSender:
             is_due = now_s >= self._due_s
             if is_due:
                 self._due_s = now_s + self._period_s
-        sent = [(message, self._door.send(message.attempt, message.kind, message.payload)) for message in ready]
+        sent = [(message, self._client.send(message.attempt, message.kind, message.payload)) for message in ready]
         with self._lock:
             self._out += sent
         # Send no report while the last one is unacknowledged.
         if is_due and (self._reported is None or self._reported() is not Receipt.OUT):
             attempt, report = self._report()
-            self._reported = self._door.send(attempt, "report", report)
+            self._reported = self._client.send(attempt, "report", report)
         with self._lock:
             rest_s = max(0.0, self._due_s - time.monotonic())
             return min(rest_s, AGAIN_S) if self._out or self._waiting else rest_s

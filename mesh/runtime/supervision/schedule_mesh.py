@@ -19,9 +19,6 @@ from mesh.errors import MeshError
 from mesh.ids import LabelName
 from mesh.labels import check_selector
 from mesh.runtime.supervision.agent_calls import AgentCalls
-from mesh.runtime.supervision.answers import (
-    MeshStatus,
-)
 from mesh.runtime.supervision.checked_calls import Count, check_not_below_zero, checked
 from mesh.runtime.supervision.collective_calls import CollectiveCalls
 from mesh.runtime.supervision.driver import DriverSettings
@@ -32,6 +29,9 @@ from mesh.runtime.supervision.metric_calls import MetricCalls
 from mesh.runtime.supervision.observing import ObserverSettings
 from mesh.runtime.supervision.pool_calls import PoolCalls
 from mesh.runtime.supervision.ray_names import supervisor_name
+from mesh.runtime.supervision.status_values import (
+    MeshStatus,
+)
 from mesh.runtime.supervision.supervision_errors import MeshStopped, SubmissionError, SupervisorLost
 from mesh.runtime.supervision.supervisor import Supervisor
 from mesh.runtime.supervision.supervisor_link import SupervisorLink, require_cluster
@@ -102,7 +102,7 @@ class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, MetricCalls
         Raises:
             SubmissionError: An argument is invalid.
             SelectorError: `node_labels` is not a selector.
-            RuntimeDoorError: This process is not connected to a Ray cluster, or the mesh cannot use its folder or its port.
+            RuntimeAdapterError: This process is not connected to a Ray cluster, or the mesh cannot use its folder or its port.
             PluginError: A plugin cannot be loaded.
             JournalError: The content of the folder is damaged.
             StartFailed: Any other error of the supervisor. Nothing of a failed start is left.

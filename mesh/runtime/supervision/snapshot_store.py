@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import quote
 
 from mesh.counting import counted
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.ids import TaskId
 from mesh.saved_state import Checkpoint, PutResult, SnapshotLevel, StateSnapshot
 
@@ -170,7 +170,7 @@ class FileSnapshots(_BoundedSnapshots):
         retention_ms: Time that the snapshot of an ended task is kept.
 
     Raises:
-        RuntimeDoorError: The folder cannot be created, read or written. Methods that write raise it too.
+        RuntimeAdapterError: The folder cannot be created, read or written. Methods that write raise it too.
     """
 
     def __init__(self, folder: Path, *, bytes_max: int = BYTES_MAX, retention_ms: int = RETENTION_MS) -> None:
@@ -227,7 +227,7 @@ class FileSnapshots(_BoundedSnapshots):
         try:
             yield
         except OSError as refused:
-            raise RuntimeDoorError(
+            raise RuntimeAdapterError(
                 f"the snapshots in {self._folder} cannot {what}: {refused}; check the free disk space and the folder's owner"
             ) from refused
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mesh.ids import NodeName
-from mesh.runtime.supervision.agent_door import AgentDoor, AgentProcess
+from mesh.runtime.supervision.agent_client import AgentClient, AgentProcess
 
 
 class Standbys:
@@ -14,8 +14,8 @@ class Standbys:
     A standby holds none of Ray's resources. It serves tasks without GPUs only: Ray assigns GPUs to a process when it starts.
     """
 
-    def __init__(self, door: AgentDoor, per_node: int) -> None:
-        self._door = door
+    def __init__(self, client: AgentClient, per_node: int) -> None:
+        self._client = client
         self._per_node = per_node
         self._ready: dict[NodeName, list[AgentProcess]] = {}
 
@@ -24,7 +24,7 @@ class Standbys:
         for node in nodes:
             ready = self._ready.setdefault(node, [])
             while len(ready) < self._per_node:
-                ready.append(self._door.start(node=node))
+                ready.append(self._client.start(node=node))
 
     def take(self, node: NodeName) -> AgentProcess | None:
         """Take the node's oldest standby; the caller calls `fill` afterwards."""
@@ -42,7 +42,7 @@ class Standbys:
     def leave(self, node: NodeName) -> None:
         """End the standbys of a node that is gone."""
         for process in self._ready.pop(node, []):
-            self._door.end(process)
+            self._client.end(process)
 
     def count(self, node: NodeName) -> int:
         return len(self._ready.get(node, []))

@@ -16,7 +16,7 @@ from mesh.counting import counted
 from mesh.ids import AgentId, TaskId
 from mesh.reasons import Reason
 from mesh.runtime.supervision.agent_context import TaskContext
-from mesh.runtime.supervision.agent_orders import PickledArguments, RestoreHow
+from mesh.runtime.supervision.agent_messages import PickledArguments, RestoreHow
 from mesh.runtime.supervision.bounded_call import Hangs, Raised, call_bounded
 from mesh.runtime.supervision.error_serialization import serialize_error
 from mesh.runtime.supervision.pickled_code import pickled_arguments, pickled_within, read_arguments

@@ -16,29 +16,29 @@ from typing import Any
 import ray
 import structlog
 
-from mesh.errors import MeshError, RuntimeDoorError
+from mesh.errors import MeshError, RuntimeAdapterError
 from mesh.ids import AgentId, TaskId
 from mesh.jobs.decisions import ReportJob
 from mesh.plugins import PluginFenced
 from mesh.runtime.supervision import views
-from mesh.runtime.supervision.agent_door import AgentDoor, AgentProcess
-from mesh.runtime.supervision.agent_orders import AgentStatus
-from mesh.runtime.supervision.answers import MeshEventKind, TaskStatus
+from mesh.runtime.supervision.agent_client import AgentClient, AgentProcess
+from mesh.runtime.supervision.agent_messages import AgentStatus
 from mesh.runtime.supervision.archive import Archive
 from mesh.runtime.supervision.autoscaling import Autoscaling
 from mesh.runtime.supervision.cluster_watch import ClusterWatch
 from mesh.runtime.supervision.control_loop import ControlLoop, MeshClock
 from mesh.runtime.supervision.driver import Driver
-from mesh.runtime.supervision.group_door import GroupDoor
 from mesh.runtime.supervision.job_desk import JobDesk
 from mesh.runtime.supervision.mesh_folder import MeshFolder
 from mesh.runtime.supervision.observing import Observer
 from mesh.runtime.supervision.order_book import TaskEntry
+from mesh.runtime.supervision.placement_group_client import PlacementGroupClient
 from mesh.runtime.supervision.plugin_host import PluginHost
 from mesh.runtime.supervision.ray_names import process_name
 from mesh.runtime.supervision.recovery import Recovery
 from mesh.runtime.supervision.snapshot_store import FileSnapshots
 from mesh.runtime.supervision.standbys import Standbys
+from mesh.runtime.supervision.status_values import MeshEventKind, TaskStatus
 from mesh.runtime.supervision.supervision_errors import MeshStopped, StartFailed, StartsAgain, TaskUnknown, no_such_mesh
 from mesh.runtime.supervision.supervisor_options import SupervisorOptions
 from mesh.runtime.supervision.work_store import WorkStore
@@ -111,9 +111,9 @@ class SupervisedMesh:
         self._observer = _observer(options, self._loop, self._agents_at_work, is_again=self._is_again)
         made.callback(self._observer.close)
         self._jobs = JobDesk(self._loop, self._works, plugins.catalogue.policy, options.jobs, options.seed)
-        self._agents = AgentDoor(options.mesh, options.namespace, self._incarnation, self._process_ended)
+        self._agents = AgentClient(options.mesh, options.namespace, self._incarnation, self._process_ended)
         made.callback(self._end_started)
-        self._groups = GroupDoor(options.mesh)
+        self._groups = PlacementGroupClient(options.mesh)
         self._standbys = Standbys(self._agents, options.driver.standbys_per_node)
         self._driver = Driver(
             agents=self._agents,
@@ -183,7 +183,7 @@ class SupervisedMesh:
         """End everything of the mesh in Ray except this actor, which the caller ends. With `forget`, remove its folder too.
 
         Raises:
-            RuntimeDoorError: The mesh could not be started, so its folder, which may belong to another, stays; all else has ended.
+            RuntimeAdapterError: The mesh could not be started, so its folder, which may belong to another, stays; all else has ended.
         """
         async with self._stopping:
             await asyncio.wait([self._ready])
@@ -195,7 +195,7 @@ class SupervisedMesh:
             try:
                 await self._end_all()
                 if forget and failed is not None:
-                    raise RuntimeDoorError(f"all has ended, but state_dir {self._options.state_dir} stays: {failed}; remove it yourself")
+                    raise RuntimeAdapterError(f"all has ended, but state_dir {self._options.state_dir} stays: {failed}; remove it yourself")
                 if forget:
                     await asyncio.to_thread(shutil.rmtree, self._options.state_dir, ignore_errors=True)
             finally:
@@ -211,8 +211,8 @@ class SupervisedMesh:
             self._loop.driver = None  # Ends from here on are not reported.
             agents, groups = self._agents, self._groups
         else:  # The start may have failed before these existed; processes and groups of an earlier supervisor are found by name.
-            agents = AgentDoor(self._options.mesh, self._options.namespace, 0, self._process_ended)
-            groups = GroupDoor(self._options.mesh)
+            agents = AgentClient(self._options.mesh, self._options.namespace, 0, self._process_ended)
+            groups = PlacementGroupClient(self._options.mesh)
         for process in tuple(agents.processes.values()):
             agents.end(process)
         for name in await asyncio.to_thread(agents.names):
@@ -282,7 +282,7 @@ def _observer(options: SupervisorOptions, loop: ControlLoop, agents: Callable[[]
         _check_writable("traces_file", Path(options.observing.traces_file))
     try:
         return Observer(options.mesh, options.observing, loop.send, agents)
-    except RuntimeDoorError:
+    except RuntimeAdapterError:
         if not is_again:
             raise
         log.exception("metrics are not served until the supervisor restarts")
@@ -290,7 +290,7 @@ def _observer(options: SupervisorOptions, loop: ControlLoop, agents: Callable[[]
 
 
 def _check_writable(option: str, file: Path) -> None:
-    """Raise `RuntimeDoorError` if the file cannot be written; leave no new file behind."""
+    """Raise `RuntimeAdapterError` if the file cannot be written; leave no new file behind."""
     try:
         was_there = file.exists()
         with file.open("a"):
@@ -298,6 +298,6 @@ def _check_writable(option: str, file: Path) -> None:
         if not was_there:
             file.unlink()
     except OSError as refused:
-        raise RuntimeDoorError(
+        raise RuntimeAdapterError(
             f"{option} {file} cannot be written: {refused}; name a file in an existing folder on the head node"
         ) from refused

@@ -15,12 +15,12 @@ from typing import Any
 import ray
 
 from mesh.runtime.supervision import views
-from mesh.runtime.supervision.agent_answers import AgentAnswers
-from mesh.runtime.supervision.answers import MeshAudit, MeshEvent, MeshStatus
+from mesh.runtime.supervision.agent_handlers import AgentHandlers
 from mesh.runtime.supervision.auditing import audit
-from mesh.runtime.supervision.group_answers import GroupAnswers
-from mesh.runtime.supervision.job_answers import JobAnswers
-from mesh.runtime.supervision.pool_answers import PoolAnswers
+from mesh.runtime.supervision.group_handlers import GroupHandlers
+from mesh.runtime.supervision.job_handlers import JobHandlers
+from mesh.runtime.supervision.pool_handlers import PoolHandlers
+from mesh.runtime.supervision.status_values import MeshAudit, MeshEvent, MeshStatus
 from mesh.scheduling.events import LabelConfigured, SettingsChanged
 from mesh.scheduling.metric_targets import MetricValues
 
@@ -28,7 +28,7 @@ from mesh.scheduling.metric_targets import MetricValues
 CALLS_MAX = 10_000
 
 
-class MeshSupervisor(PoolAnswers, GroupAnswers, JobAnswers, AgentAnswers):
+class MeshSupervisor(PoolHandlers, GroupHandlers, JobHandlers, AgentHandlers):
     """The actor of one mesh. All methods are coroutines on one event loop."""
 
     async def status(self) -> MeshStatus:

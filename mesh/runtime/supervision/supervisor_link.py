@@ -8,7 +8,7 @@ from typing import Any
 import ray
 from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
 
-from mesh.errors import MeshError, RuntimeDoorError
+from mesh.errors import MeshError, RuntimeAdapterError
 from mesh.runtime.supervision.ray_names import supervisor_name
 from mesh.runtime.supervision.supervision_errors import StartFailed, StartsAgain, SupervisorLost, no_such_mesh
 
@@ -65,7 +65,7 @@ class SupervisorLink:
 
         Raises:
             SupervisorLost: There is no such mesh in this cluster.
-            RuntimeDoorError: This process is not connected to a cluster.
+            RuntimeAdapterError: This process is not connected to a cluster.
         """
         if self._actor is None:
             require_cluster()
@@ -100,6 +100,6 @@ class SupervisorLink:
 
 
 def require_cluster() -> None:
-    """Raise `RuntimeDoorError` when this process is not connected to a Ray cluster."""
+    """Raise `RuntimeAdapterError` when this process is not connected to a Ray cluster."""
     if not ray.is_initialized():
-        raise RuntimeDoorError("this process is not connected to a Ray cluster; call ray.init(address=...) first")
+        raise RuntimeAdapterError("this process is not connected to a Ray cluster; call ray.init(address=...) first")

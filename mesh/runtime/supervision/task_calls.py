@@ -10,14 +10,14 @@ from pydantic import Field
 from typing_extensions import Self
 
 from mesh.ids import JobId, LabelName, NodeName, PoolName, TaskId, TenantPath
-from mesh.runtime.supervision.agent_orders import METRICS_PERIOD_MS, HostOrder
-from mesh.runtime.supervision.answers import (
-    CandidateStatus,
-    TaskStatus,
-)
+from mesh.runtime.supervision.agent_messages import METRICS_PERIOD_MS, HostCommand
 from mesh.runtime.supervision.argument_places import local_bytes
 from mesh.runtime.supervision.checked_calls import Count, Milliseconds, Seconds, Values, checked
 from mesh.runtime.supervision.mesh_calls import MeshCalls
+from mesh.runtime.supervision.status_values import (
+    CandidateStatus,
+    TaskStatus,
+)
 from mesh.runtime.supervision.supervision_errors import SubmissionError, TaskNotRunning, TaskUnknown
 from mesh.runtime.supervision.task_handle import TaskHandle
 from mesh.runtime.supervision.user_words import (
@@ -151,7 +151,7 @@ class TaskCalls(MeshCalls):
             ),
         )
         handlers = state_handlers or self._handlers
-        order = HostOrder(
+        order = HostCommand(
             task=request.task,
             attempt=0,
             code=code,
@@ -280,7 +280,7 @@ class TaskCalls(MeshCalls):
                 raise TaskNotRunning(f"task {handle.task} is {status.state.value} and cannot be preempted")
         return [handle.preempt() for handle in handles]
 
-    def _take_over(self, request: TaskRequest, order: HostOrder) -> None:
+    def _take_over(self, request: TaskRequest, order: HostCommand) -> None:
         """Submit the task under the name of an ended task; of an ending one, once it has ended."""
         try:
             earlier: TaskStatus = self._link.ask("task", request.task)

@@ -14,10 +14,10 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
 from mesh.errors import MeshError
 from mesh.ids import TaskId
 from mesh.runtime.supervision.agent_errors import NothingHosted
-from mesh.runtime.supervision.agent_orders import Ended, call_name
-from mesh.runtime.supervision.answers import TaskStatus
+from mesh.runtime.supervision.agent_messages import Ended, call_name
 from mesh.runtime.supervision.checked_calls import Seconds, checked
 from mesh.runtime.supervision.large_values import value_of
+from mesh.runtime.supervision.status_values import TaskStatus
 from mesh.runtime.supervision.supervision_errors import NotOverYet, TaskFailed, TaskNotRunning
 from mesh.runtime.supervision.supervisor_link import SupervisorLink
 from mesh.runtime.supervision.user_words import unsendable

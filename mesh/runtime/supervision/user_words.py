@@ -18,7 +18,7 @@ from mesh.jobs.form import read_job
 from mesh.jobs.spec import JobSpec
 from mesh.near_names import nearest
 from mesh.resources import NOTHING, ResourceSet
-from mesh.runtime.supervision.agent_orders import PickledArguments
+from mesh.runtime.supervision.agent_messages import PickledArguments
 from mesh.runtime.supervision.pickled_code import check_picklable, pickled_arguments, pickled_class, pickled_handlers
 from mesh.runtime.supervision.supervision_errors import ArgumentError, SubmissionError
 from mesh.saved_state import StateHandlers, plain_class

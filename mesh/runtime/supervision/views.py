@@ -8,8 +8,11 @@ from mesh.actors.members import GroupMember, labels_of
 from mesh.ids import AgentId, PoolName, TaskId
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
-from mesh.runtime.supervision.agent_door import AgentProcess
-from mesh.runtime.supervision.answers import (
+from mesh.runtime.supervision.agent_client import AgentProcess
+from mesh.runtime.supervision.driver import Driver
+from mesh.runtime.supervision.order_book import OrderBook, TaskEntry
+from mesh.runtime.supervision.standbys import Standbys
+from mesh.runtime.supervision.status_values import (
     AgentSeen,
     CandidateStatus,
     GroupStatus,
@@ -17,9 +20,6 @@ from mesh.runtime.supervision.answers import (
     PoolStatus,
     TaskStatus,
 )
-from mesh.runtime.supervision.driver import Driver
-from mesh.runtime.supervision.order_book import OrderBook, TaskEntry
-from mesh.runtime.supervision.standbys import Standbys
 from mesh.runtime.supervision.supervision_errors import PoolUnknown, SubmissionError
 from mesh.scheduling.evicting import dry_run
 from mesh.scheduling.explaining import explain_task

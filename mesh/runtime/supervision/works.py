@@ -15,7 +15,7 @@ import structlog
 from ray import cloudpickle
 
 from mesh.ids import JobId, TaskId, TenantPath
-from mesh.runtime.supervision.agent_orders import Ended, Hosted, HostOrder, Stopped
+from mesh.runtime.supervision.agent_messages import Ended, HostCommand, Hosted, Stopped
 from mesh.runtime.supervision.order_book import TaskEntry
 from mesh.runtime.supervision.snapshot_store import FileSnapshots
 from mesh.runtime.supervision.work_store import WorkStore
@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 class JobWork:
     """Payload of a job's members: an order per role, without the task."""
 
-    orders: Mapping[str, HostOrder]
+    orders: Mapping[str, HostCommand]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,16 +55,16 @@ class TaskWorks:
         self._store = store
         self._snapshots = snapshots
         self._row_of = row_of
-        self._orders: dict[TaskId, HostOrder] = {}  #: With their ObjectRefs, which Ray counts while they are here.
+        self._orders: dict[TaskId, HostCommand] = {}  #: With their ObjectRefs, which Ray counts while they are here.
         self._jobs: dict[JobId, JobWork] = {}  #: With their ObjectRefs too.
         self._values: dict[TaskId, Any] = {}  #: References of results that are too large for `Ended`.
 
-    def submit(self, order: HostOrder) -> None:
+    def submit(self, order: HostCommand) -> None:
         """Store the task's payload, before the scheduler gets the task."""
         self._orders[order.task] = order
         self._store.keep(order.task, "work", cloudpickle.dumps(order))  # type: ignore[no-untyped-call]  # untyped in Ray
 
-    def host_order(self, order: StartTask) -> HostOrder | None:
+    def host_command(self, order: StartTask) -> HostCommand | None:
         submitted = self._submitted(order.task)
         if submitted is None:
             return None
@@ -181,7 +181,7 @@ class TaskWorks:
         self._store.drop(task)
         self._snapshots.drop(task)
 
-    def _submitted(self, task: TaskId) -> HostOrder | None:
+    def _submitted(self, task: TaskId) -> HostCommand | None:
         if task not in self._orders:
             content = self._store.read(task, "work")
             if content is None:
@@ -193,7 +193,7 @@ class TaskWorks:
             self._orders[task] = order
         return self._orders[task]
 
-    def _of_member(self, task: TaskId, work: _MemberWork) -> HostOrder | None:
+    def _of_member(self, task: TaskId, work: _MemberWork) -> HostCommand | None:
         if work.job not in self._jobs:
             content = self._store.read(job_folder(work.job), "work")
             if content is None:

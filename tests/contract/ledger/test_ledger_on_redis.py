@@ -20,7 +20,7 @@ from federation.store.redis_fixtures import ANSWER_MS_MAX, servers
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_queue import RedisStageQueue
 from federation.tenants import Tenant, TenantTree
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.messages import StageEnded
 from mesh.reasons import Reason
@@ -117,7 +117,7 @@ def test_a_key_that_is_not_ours_is_garbage_and_not_an_outage(redis_server: redis
     ledger = redis_ledger(redis_server)
     ledger.sweep()
     redis_server.set(Keys("contract").due, "not a sorted set")
-    with pytest.raises(RuntimeDoorError) as broken:
+    with pytest.raises(RuntimeAdapterError) as broken:
         ledger.sweep()
     assert not isinstance(broken.value, StoreUnavailable)
 

@@ -14,7 +14,7 @@ from dag.states import NodeState, RunState
 from dag.store.client_access import IN_TERMINAL, Access, find_access
 from dag.store.remote import Client, Run
 from mesh.clock import ManualClock
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.values import Encoding
 from serve_apps.gateway_fixtures import ACME, ADDRESS, RESEARCH, RIVAL, GatewayWorld
 from serve_apps.root import proxy_answers
@@ -319,7 +319,7 @@ def test_a_value_that_did_not_arrive_as_it_was_written_is_refused():
     output = {"encoding": "pickle", "sha256": "0" * 64, "size_bytes": 1, "href": "/x", "inline": True, "data": "AAAA", "path": []}
     result = httpx.Response(200, json={"id": "night", "state": "SUCCEEDED", "outputs": {"a": output}})
     client, _ = answering(result)
-    with pytest.raises(RuntimeDoorError, match="as it was written"):
+    with pytest.raises(RuntimeAdapterError, match="as it was written"):
         Run("night", client).result()
 
 

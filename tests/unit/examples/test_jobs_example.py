@@ -68,11 +68,11 @@ def test_the_learner_finds_the_machine_that_pays_best(spec, monkeypatch):
 
 
 def test_an_actor_whose_learner_hangs_up_fails_so_that_it_is_started_again(spec, monkeypatch):
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        lost = actor(spec, 0, f"127.0.0.1:{door.getsockname()[1]}", monkeypatch)
+    with socket.create_server(("127.0.0.1", 0)) as client:
+        lost = actor(spec, 0, f"127.0.0.1:{client.getsockname()[1]}", monkeypatch)
 
         def answer_and_hang_up():
-            door.accept()[0].close()
+            client.accept()[0].close()
 
         hang_up = threading.Thread(target=answer_and_hang_up, daemon=True)
         hang_up.start()

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mesh.arguments import refs_of, resolve
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 
 VALUES = {"a": {"w": [10, 20]}, "b": "bee", "t": (1, 2)}
 BLOBS = {"00": {1, 2}}
@@ -46,7 +46,7 @@ def test_a_form_stands_for_its_argument(form, argument):
     ],
 )
 def test_an_unknown_form_is_refused_and_the_escape_is_told(form):
-    with pytest.raises(RuntimeDoorError, match=r"is no argument form; write \$\$"):
+    with pytest.raises(RuntimeAdapterError, match=r"is no argument form; write \$\$"):
         resolved(form)
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from federation.dispatch import STAGE_MESSAGES
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.messages import InputLost, NodeSucceeded, StageEnded, StageWaiting
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
@@ -63,7 +63,7 @@ def test_text_and_bytes_are_read_alike():
     ],
 )
 def test_garbage_is_refused_and_named(data):
-    with pytest.raises(RuntimeDoorError, match="garbage where a StoredValue was expected"):
+    with pytest.raises(RuntimeAdapterError, match="garbage where a StoredValue was expected"):
         decode(StoredValue, data)
 
 
@@ -77,7 +77,7 @@ def test_garbage_is_refused_and_named(data):
     ],
 )
 def test_garbage_among_messages_is_refused(data):
-    with pytest.raises(RuntimeDoorError):
+    with pytest.raises(RuntimeAdapterError):
         decode(STAGE_MESSAGES, data)
 
 
@@ -92,5 +92,5 @@ def test_garbage_among_messages_is_refused(data):
     ],
 )
 def test_amounts_that_no_ledger_holds_are_refused(data):
-    with pytest.raises(RuntimeDoorError):
+    with pytest.raises(RuntimeAdapterError):
         decode(ResourceSet, data)

@@ -6,7 +6,7 @@ import pytest
 
 from federation.dispatch import Notification, NotificationKind
 from federation.errors import LedgerUninitialised, StoreUnavailable
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from serve_apps.child_process import _leave, _read_notifications
 
 LETTER = Notification(kind=NotificationKind.STAGE, subject="s")
@@ -39,7 +39,7 @@ class Letters:
         return answer
 
 
-@pytest.mark.parametrize("error", [StoreUnavailable("no answer"), RuntimeDoorError("garbage"), LedgerUninitialised("empty")])
+@pytest.mark.parametrize("error", [StoreUnavailable("no answer"), RuntimeAdapterError("garbage"), LedgerUninitialised("empty")])
 def test_letters_are_read_on_after_any_failure(error):
     read = []
     _read_notifications(Letters(error), "east", read.append, Stop(waits=2))

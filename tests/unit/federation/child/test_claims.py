@@ -12,7 +12,7 @@ from federation.child.child_mesh import HEARTBEATS_PER_COMPARISON, IDLE_HEARTBEA
 from federation.child.heartbeat_jitter import soonest_ms
 from federation.child.sent_reports import KEPT_MS
 from federation.errors import TooManyClaims
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 
@@ -157,7 +157,7 @@ def test_a_claim_of_which_nothing_runs_is_given_back(joined, method):
 
 def test_a_stage_that_the_host_cannot_start_is_lost_and_holds_nothing(joined, monkeypatch):
     def refuse(*_args):
-        raise RuntimeDoorError("Ray is gone")
+        raise RuntimeAdapterError("Ray is gone")
 
     monkeypatch.setattr(joined.host, "start", refuse)
     joined.submit("s")

@@ -10,7 +10,7 @@ from child_bed import TTL_MS, Federation, all_is_free
 from federation.child.child_mesh import HEARTBEATS_PER_COMPARISON
 from federation.child.guard import remedy_of, will_pass
 from federation.errors import BatchTooLarge, EpochChanged, ForgedReceipt, FutureToken, LedgerUninitialised, StoreUnavailable, UnfitName
-from mesh.errors import AmountError, IllegalTransition, RuntimeDoorError
+from mesh.errors import AmountError, IllegalTransition, RuntimeAdapterError
 
 VERBS = (
     "join",
@@ -28,7 +28,7 @@ VERBS = (
     "get",
     "put",
 )
-ERRORS = (LedgerUninitialised, ForgedReceipt, FutureToken, UnfitName, AmountError, BatchTooLarge, RuntimeDoorError, IllegalTransition)
+ERRORS = (LedgerUninitialised, ForgedReceipt, FutureToken, UnfitName, AmountError, BatchTooLarge, RuntimeAdapterError, IllegalTransition)
 
 
 @pytest.mark.parametrize("error", ERRORS)

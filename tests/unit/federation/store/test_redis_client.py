@@ -19,22 +19,22 @@ class Silent:
     """Takes connections, and says nothing to anybody."""
 
     def __init__(self) -> None:
-        self._door = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self._door.setblocking(False)
-        self.host = f"127.0.0.1:{self._door.getsockname()[1]}"
+        self._client = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self._client.setblocking(False)
+        self.host = f"127.0.0.1:{self._client.getsockname()[1]}"
 
     def callers(self) -> int:
         """How many have connected since the last question."""
         count = 0
         while True:
             try:
-                self._door.accept()[0].close()
+                self._client.accept()[0].close()
             except BlockingIOError:
                 return count
             count += 1
 
     def close(self) -> None:
-        self._door.close()
+        self._client.close()
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from patience import gone
 
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.runtime.cluster import node_start, own_cluster
 from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.runtime.cluster.node_start import NodeTooSlow, NotWanted
@@ -103,7 +103,7 @@ def test_one_that_is_too_slow_and_that_nobody_wants_any_more_is_not_tried_again(
 
 def test_one_that_ends_for_another_reason_is_not_tried_again(nodes: Callable[[int, str], Path]) -> None:
     tries = nodes(9, "no such store")
-    with pytest.raises(RuntimeDoorError, match="Ray says: Check failed: no such store"):
+    with pytest.raises(RuntimeAdapterError, match="Ray says: Check failed: no such store"):
         OwnCluster.start(SPEC)
     assert tries.read_text() == "x"
 
@@ -152,7 +152,7 @@ def test_a_cluster_whose_head_died_is_dead(two_nodes: OwnCluster) -> None:
 def test_a_worker_node_that_does_not_come_up_leaves_nothing(two_nodes: OwnCluster, nodes: Callable[[int, str], Path]) -> None:
     end(psutil.Process(two_nodes.pids[1]))
     nodes(9, "no such store")
-    with pytest.raises(RuntimeDoorError, match="ended"):
+    with pytest.raises(RuntimeAdapterError, match="ended"):
         two_nodes.restart_worker(1)
     assert (two_nodes.alive(), two_nodes.dead_workers()) == (True, (1,))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.runtime.cluster import run_as
 from mesh.runtime.cluster.run_as import RunAs, share_folder
 
@@ -22,13 +22,15 @@ def test_without_a_name_it_is_whoever_asks() -> None:
 
 
 def test_a_user_that_is_not_there_is_told_with_the_remedy() -> None:
-    with pytest.raises(RuntimeDoorError, match=r"no user nobody-at-all; make one: `useradd --system nobody-at-all`"):
+    with pytest.raises(RuntimeAdapterError, match=r"no user nobody-at-all; make one: `useradd --system nobody-at-all`"):
         RunAs.find("nobody-at-all")
 
 
 def test_another_user_is_for_root_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_as.os, "geteuid", lambda: 4711)
-    with pytest.raises(RuntimeDoorError, match="only root may start processes of the user nobody; start `up` as root, or leave `user` out"):
+    with pytest.raises(
+        RuntimeAdapterError, match="only root may start processes of the user nobody; start `up` as root, or leave `user` out"
+    ):
         RunAs.find("nobody")
 
 
@@ -38,14 +40,14 @@ def test_a_python_that_the_user_cannot_run_is_told(tmp_path: Path, monkeypatch: 
     python.symlink_to("/bin/true")
     tmp_path.chmod(0o700)
     monkeypatch.setattr(run_as.sys, "executable", str(python))
-    with pytest.raises(RuntimeDoorError, match=rf"the user nobody cannot run {python} \(Permission denied\); install Python"):
+    with pytest.raises(RuntimeAdapterError, match=rf"the user nobody cannot run {python} \(Permission denied\); install Python"):
         RunAs.find("nobody").check_reach({}, [])
 
 
 def test_a_look_that_takes_too_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_as, "_LOOK", "import threading; threading.Event().wait()")
     monkeypatch.setattr(run_as, "_LOOK_S_MAX", 0.1)
-    with pytest.raises(RuntimeDoorError, match=r"could not start Python and look .*; try again when this machine has less to do"):
+    with pytest.raises(RuntimeAdapterError, match=r"could not start Python and look .*; try again when this machine has less to do"):
         RunAs.find(None).check_reach({}, [])
 
 

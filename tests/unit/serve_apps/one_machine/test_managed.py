@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from serve_apps.one_machine.managed import LOG_LINES_SHOWN, ManagedProcess
 
 READY_S = 60.0
@@ -64,7 +64,7 @@ def test_it_is_given_the_settings_file_and_the_environment(spawn, tmp_path):
 
 def test_one_that_ends_too_early_is_told_with_the_end_of_its_log(spawn):
     process = spawn("raise SystemExit('\\n'.join(f'line {number}' for number in range(100)))")
-    with pytest.raises(RuntimeDoorError, match="part ended before it was ready") as reported:
+    with pytest.raises(RuntimeAdapterError, match="part ended before it was ready") as reported:
         process.wait_ready(READY_S)
     assert str(reported.value).endswith("line 99")
     assert f"line {100 - LOG_LINES_SHOWN}\n" in str(reported.value)
@@ -73,7 +73,7 @@ def test_one_that_ends_too_early_is_told_with_the_end_of_its_log(spawn):
 
 def test_one_that_says_nothing_in_time_is_told_with_its_log(spawn):
     process = spawn("import signal; signal.pause()")
-    with pytest.raises(RuntimeDoorError, match="part was not ready within 0 s"):
+    with pytest.raises(RuntimeAdapterError, match="part was not ready within 0 s"):
         process.wait_ready(0.05)
     assert process.alive()
 

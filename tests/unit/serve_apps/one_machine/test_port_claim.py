@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.runtime.cluster.ports import promise_ports
 from serve_apps.one_machine import port_claim
 from serve_apps.one_machine.port_claim import PortClaim
@@ -48,13 +48,13 @@ def test_a_port_that_somebody_holds_without_listening_is_taken_too(port):
 
 def test_when_all_that_are_tried_are_taken_it_says_which_and_what_to_do(monkeypatch):
     monkeypatch.setattr(port_claim, "PORTS_TRIED", 1)
-    with taken() as port, pytest.raises(RuntimeDoorError, match=rf"{port} .*set root\.port"):
+    with taken() as port, pytest.raises(RuntimeAdapterError, match=rf"{port} .*set root\.port"):
         PortClaim.take(HERE, port)
 
 
 def test_there_is_no_port_behind_the_last_one():
     try:
-        with taken(65_535), pytest.raises(RuntimeDoorError, match=r"set root\.port"):
+        with taken(65_535), pytest.raises(RuntimeAdapterError, match=r"set root\.port"):
             PortClaim.take(HERE, 65_535)
     except OSError:
         pytest.skip("somebody else holds the last port")

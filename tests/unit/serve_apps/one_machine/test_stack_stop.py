@@ -53,8 +53,8 @@ class Part:
 
 def nobody() -> str:
     """An address where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        return f"127.0.0.1:{door.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as client:
+        return f"127.0.0.1:{client.getsockname()[1]}"
 
 
 @pytest.mark.parametrize("url", ["redis+cluster://{}", "redis+sentinel://{}/leases", "redis://{}"], ids=["a cluster", "sentinels", "one"])

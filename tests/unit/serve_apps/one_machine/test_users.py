@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from federation.config.loading import FederationConfig, load_config
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.runtime.cluster import run_as
 from serve_apps.one_machine.users import users_of
 
@@ -41,7 +41,7 @@ def test_the_try_of_a_user_gets_no_keys(config: FederationConfig, monkeypatch: p
     for name in KEYS:
         monkeypatch.setenv(name, "secret")
     monkeypatch.setattr(run_as, "_LOOK", LOOK)
-    with pytest.raises(RuntimeDoorError, match=r"clusters\.tenants\.user.*user site False") as reported:
+    with pytest.raises(RuntimeAdapterError, match=r"clusters\.tenants\.user.*user site False") as reported:
         users_of(config)
     assert [name for name in KEYS if name in str(reported.value)] == []
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from serve_apps.processes.ray_access import auth_mode, check_answers, check_token_file, entry_environment, refused_words, token_file
 
 NOBODY = "127.0.0.1:1"
@@ -32,7 +32,7 @@ def test_a_file_without_a_token_is_told_with_its_key(tmp_path: Path, content: st
     if content is not None:
         file.write_text(content)
     with pytest.raises(
-        RuntimeDoorError, match=rf"cluster lab: the token file {file} {words}.*; set `clusters\.lab\.token_file` to the file"
+        RuntimeAdapterError, match=rf"cluster lab: the token file {file} {words}.*; set `clusters\.lab\.token_file` to the file"
     ):
         check_token_file(str(file), "clusters.lab.token_file", whose="cluster lab: ")
 
@@ -47,15 +47,15 @@ def test_a_cluster_that_lets_nobody_in_is_told_in_one_line_with_the_remedy(tmp_p
 
 @pytest.mark.parametrize("address", [NOBODY, "no.such.host.invalid:6379", "127.0.0.1", "[::1]:1"])
 def test_an_address_that_nobody_listens_at_is_told_with_the_key_that_names_it(address: str) -> None:
-    with pytest.raises(RuntimeDoorError, match=r"cluster lab: no answer from .*; set `clusters\.lab\.address` to"):
+    with pytest.raises(RuntimeAdapterError, match=r"cluster lab: no answer from .*; set `clusters\.lab\.address` to"):
         check_answers(address, "clusters.lab.address", whose="cluster lab: ")
 
 
 def test_a_port_that_is_none_is_told_like_one_that_nobody_listens_at() -> None:
-    with pytest.raises(RuntimeDoorError, match=r"^no answer from 127\.0\.0\.1:99999 .*; set `--ray` to the address that"):
+    with pytest.raises(RuntimeAdapterError, match=r"^no answer from 127\.0\.0\.1:99999 .*; set `--ray` to the address that"):
         check_answers("127.0.0.1:99999", "--ray")
 
 
 def test_an_address_that_somebody_listens_at_will_do() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        check_answers(f"127.0.0.1:{door.getsockname()[1]}", "--ray")
+    with socket.create_server(("127.0.0.1", 0)) as client:
+        check_answers(f"127.0.0.1:{client.getsockname()[1]}", "--ray")

@@ -8,7 +8,7 @@ import dag.errors
 import federation.errors
 from dag.errors import CycleError, NotSerializable, RunConflict, SpecError, UnknownRun
 from federation.errors import StoreUnavailable, UnknownTenant
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from serve_apps.requests import errors
 from serve_apps.requests.errors import MEANINGS, BodyTooLarge, MalformedBody, NotAuthenticated, OutOfReach, body_of, meaning_of
 
@@ -27,7 +27,7 @@ from serve_apps.requests.errors import MEANINGS, BodyTooLarge, MalformedBody, No
         (NotSerializable((("/a", "b"),)), 422),
         (UnknownTenant("x"), 422),
         (StoreUnavailable("x"), 503),
-        (RuntimeDoorError("x"), 502),
+        (RuntimeAdapterError("x"), 502),
         (ZeroDivisionError("x"), 500),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else f"is {value}",
@@ -54,6 +54,6 @@ def test_a_spec_error_lists_its_problems():
     assert (view.code, view.request_id) == ("invalid_spec", "r1")
 
 
-@pytest.mark.parametrize("error", [StoreUnavailable("redis://:secret@h"), RuntimeDoorError("row: secret"), KeyError("secret")], ids=repr)
+@pytest.mark.parametrize("error", [StoreUnavailable("redis://:secret@h"), RuntimeAdapterError("row: secret"), KeyError("secret")], ids=repr)
 def test_the_words_of_failures_on_this_side_stay_inside(error):
     assert "secret" not in body_of(error, "r1").model_dump_json()

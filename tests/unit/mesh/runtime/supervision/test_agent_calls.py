@@ -7,7 +7,7 @@ from dataclasses import replace
 from mesh.pools import PoolSpec
 from mesh.resources import ResourceSet
 from mesh.runtime.supervision.agent_calls import AgentCalls
-from mesh.runtime.supervision.answers import TaskStatus
+from mesh.runtime.supervision.status_values import TaskStatus
 from mesh.scheduling.tasks import TaskState
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.runtime.supervision import charts
 from mesh.runtime.supervision.charts import ChartsMissing, draw_page, metrics_panel, sparkline
 from mesh.scheduling.metric_targets import MetricValues, Targets
@@ -92,7 +92,7 @@ def test_without_matplotlib_the_remedy_is_told(tmp_path: Path, monkeypatch: pyte
     ],
 )
 def test_what_cannot_be_drawn_is_told(tmp_path: Path, series: list[MetricValues], name: str, words: str):
-    with pytest.raises(RuntimeDoorError, match=words):
+    with pytest.raises(RuntimeAdapterError, match=words):
         draw_page(series, tmp_path / name)
 
 

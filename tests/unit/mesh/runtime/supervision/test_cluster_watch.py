@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 
-from mesh.errors import LedgerError, RuntimeDoorError
+from mesh.errors import LedgerError, RuntimeAdapterError
 from mesh.resources import ResourceSet
 from mesh.runtime.supervision import cluster_watch, event_retry_queue
 from mesh.runtime.supervision.archive import Archive
@@ -46,7 +46,7 @@ class Scene:
 
 def test_a_node_that_the_disk_did_not_take_is_told_again(tmp_path, monkeypatch):
     def full(*_):
-        raise RuntimeDoorError("no space left")
+        raise RuntimeAdapterError("no space left")
 
     async def scene():
         scene = Scene(tmp_path, monkeypatch, node("a"))

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mesh.errors import MeshError, RuntimeDoorError
+from mesh.errors import MeshError, RuntimeAdapterError
 from mesh.jobs.events import JobSubmitted
 from mesh.jobs.spec import JobSpec, ReplicaSpec
 from mesh.plugins import PluginFenced
@@ -91,11 +91,11 @@ def test_a_batch_that_the_disk_does_not_take_has_never_happened(tmp_path, monkey
     two_nodes(loop)
 
     def full(*_):
-        raise RuntimeDoorError("no space left")
+        raise RuntimeAdapterError("no space left")
 
     with monkeypatch.context() as patch:
         patch.setattr(archive, "append", full)
-        with pytest.raises(RuntimeDoorError):
+        with pytest.raises(RuntimeAdapterError):
             submit(loop, "t1")
     assert "t1" not in loop.scheduler.state.records
     assert submit(loop, "t1").attempt == 1
@@ -119,7 +119,7 @@ def test_a_snapshot_that_the_disk_does_not_take_leaves_the_journal_as_it_was(tmp
     loop, archive = loop_on(tmp_path, lines_max=1)
 
     def full(*_):
-        raise RuntimeDoorError("no space left")
+        raise RuntimeAdapterError("no space left")
 
     monkeypatch.setattr(archive._file, "snapshot", full)
     two_nodes(loop)

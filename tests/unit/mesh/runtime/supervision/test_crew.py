@@ -9,7 +9,7 @@ import pytest
 
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
-from mesh.runtime.supervision.agent_door import AgentProcess
+from mesh.runtime.supervision.agent_client import AgentProcess
 from mesh.runtime.supervision.crew import Crew
 from mesh.scheduling.decisions import StartTask
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from mesh.errors import MeshError, RuntimeDoorError
+from mesh.errors import MeshError, RuntimeAdapterError
 from mesh.runtime.supervision import event_retry_queue
 from mesh.runtime.supervision.event_retry_queue import EventRetryQueue
 from mesh.scheduling.events import GroupGone
@@ -33,7 +33,7 @@ def test_news_that_the_disk_does_not_take_are_told_again_in_order(monkeypatch):
     monkeypatch.setattr(event_retry_queue, "SEND_AGAIN_S", 0)
 
     async def scene():
-        listener = Listener(*(RuntimeDoorError("no space left") for _ in range(7)))
+        listener = Listener(*(RuntimeAdapterError("no space left") for _ in range(7)))
         recent_events = EventRetryQueue(listener.take)
         for group in ("g1", "g2"):
             recent_events.send(GroupGone(at_ms=1, group=group))

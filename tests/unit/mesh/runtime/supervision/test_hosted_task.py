@@ -16,7 +16,7 @@ from mesh.ids import AgentId, TaskId
 from mesh.reasons import Reason
 from mesh.runtime.supervision import agent_context
 from mesh.runtime.supervision.agent_errors import CallPreempted, NoCurrentTask, NoSuchMethod, NothingHosted, TaskPreempted
-from mesh.runtime.supervision.agent_orders import HostOrder, RestoreHow, StopHow, StopOrder, call_name
+from mesh.runtime.supervision.agent_messages import HostCommand, RestoreHow, StopCommand, StopHow, call_name
 from mesh.runtime.supervision.hosted_task import HostedTask
 from mesh.runtime.supervision.pickled_code import pickled_arguments
 from mesh.saved_state import Checkpoint, SavedState, SnapshotLevel, StateHandlers, StateSnapshot, handlers_of, register_state_handlers
@@ -110,7 +110,7 @@ class Holder:
 
     def __init__(self, cls=Counter, *, args=(), kwargs=None, handlers=None, attempt=1, saved=None, **order):
         self.recent_events = []
-        self.order = HostOrder(
+        self.order = HostCommand(
             task=TASK, attempt=attempt, code=b"", saved=saved, arguments=pickled_arguments(*args, **(kwargs or {})), **order
         )
         self.task = HostedTask(self.order, AGENT, lambda kind, payload: self.recent_events.append((kind, payload)))
@@ -120,7 +120,9 @@ class Holder:
         return self.task.call(method, args, kwargs)
 
     def stop(self, *, grace_ms=60_000, preserve_ms_max=60_000, **order):
-        return self.task.stop(StopOrder(task=TASK, attempt=self.order.attempt, grace_ms=grace_ms, preserve_ms_max=preserve_ms_max, **order))
+        return self.task.stop(
+            StopCommand(task=TASK, attempt=self.order.attempt, grace_ms=grace_ms, preserve_ms_max=preserve_ms_max, **order)
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -438,10 +440,10 @@ def test_a_constructor_that_is_asked_to_stop_leaves_nothing(beside):
                 agent_context.current_task().stop_if_asked()
                 Gate.leave.wait(0.005)
 
-    task = HostedTask(HostOrder(task=TASK, attempt=1, code=b""), AGENT, lambda *_recent_events: None)
+    task = HostedTask(HostCommand(task=TASK, attempt=1, code=b""), AGENT, lambda *_recent_events: None)
     build = beside(task.build, Slow, StateHandlers(), None)
     assert Gate.entered.wait(WAIT_S)
-    stopped = task.stop(StopOrder(task=TASK, attempt=1))
+    stopped = task.stop(StopCommand(task=TASK, attempt=1))
     assert (stopped.how, stopped.saved, stopped.reusable) == (StopHow.STOPPED, None, True)
     with pytest.raises((CallPreempted, TaskPreempted)):
         build.result(WAIT_S)
@@ -624,7 +626,7 @@ def test_s17_a_restorer_that_fails_gives_way_to_the_default_with_a_fresh_object(
 
 def test_s17_arguments_that_do_not_come_with_the_order_come_from_the_snapshot():
     saved = Holder(args=(5,)).stop().saved
-    task = HostedTask(HostOrder(task=TASK, attempt=2, code=b"", saved=saved), AGENT, lambda *_recent_events: None)
+    task = HostedTask(HostCommand(task=TASK, attempt=2, code=b"", saved=saved), AGENT, lambda *_recent_events: None)
     task.build(Counter, StateHandlers(), saved)
     assert task.call("add", (0,), {}) == 5
 

@@ -12,7 +12,7 @@ from mesh.policies.catalogue import policy
 from mesh.pools import PoolSpec
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
-from mesh.runtime.supervision.agent_orders import Ended, Hosted, HostOrder
+from mesh.runtime.supervision.agent_messages import Ended, HostCommand, Hosted
 from mesh.runtime.supervision.archive import Archive
 from mesh.runtime.supervision.control_loop import ControlLoop
 from mesh.runtime.supervision.job_desk import JobDesk, JobSettings
@@ -35,7 +35,7 @@ from mesh.scheduling.scheduler import MeshScheduler
 from mesh.scheduling.tasks import TaskRequest
 
 ONE = ResourceSet.of({"cpu": 1})
-WORK = JobWork(orders={role: HostOrder(task=TaskId(""), attempt=0, code=b"", entry="run") for role in ("leader", "actors")})
+WORK = JobWork(orders={role: HostCommand(task=TaskId(""), attempt=0, code=b"", entry="run") for role in ("leader", "actors")})
 
 
 class Clock:
@@ -124,7 +124,7 @@ def test_s35_the_leader_is_a_task_first_and_its_address_reaches_the_orders_of_th
     assert list(scene.loop.book.starts) == ["pong:leader:0:1"]
     scene.up("pong:leader:0:1", address="here:7")
     assert sorted(scene.loop.book.starts) == ["pong:actors:0:1", "pong:actors:1:1"]
-    order = scene.works.host_order(scene.loop.book.starts["pong:actors:1:1"])
+    order = scene.works.host_command(scene.loop.book.starts["pong:actors:1:1"])
     assert (order.task, order.environment["SCHEDULEMESH_LEADER_ADDRESS"]) == ("pong:actors:1:1", "here:7")
     scene.all_up()
     assert (scene.job.stage, scene.job.schedule_state) == (Stage.RUNNING, ScheduleState.SCHEDULED_SUCCEED)

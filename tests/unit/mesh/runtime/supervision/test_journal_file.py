@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.runtime.supervision import journal_file
 from mesh.runtime.supervision.journal_file import JournalFile
 from mesh.scheduling.events import Ticked
@@ -36,9 +36,9 @@ def test_it_may_be_closed_twice_and_then_takes_nothing_while_the_next_one_does(t
     journal.close()
     with JournalFile(tmp_path / "mesh") as following:
         journal.close()
-        with pytest.raises(RuntimeDoorError, match="is closed"):
+        with pytest.raises(RuntimeAdapterError, match="is closed"):
             append_all(journal, 1)
-        with pytest.raises(RuntimeDoorError, match="is closed"):
+        with pytest.raises(RuntimeAdapterError, match="is closed"):
             journal.snapshot(b"{}")
         append_all(following, 2)
         assert times_in(following) == [2]
@@ -159,14 +159,14 @@ def test_a_process_that_died_while_it_made_a_snapshot_leaves_one_state(tmp_path:
 
 
 def test_two_processes_never_write_one_journal(tmp_path: Path):
-    with JournalFile(tmp_path), pytest.raises(RuntimeDoorError, match="another process writes the journal"):
+    with JournalFile(tmp_path), pytest.raises(RuntimeAdapterError, match="another process writes the journal"):
         JournalFile(tmp_path)
     JournalFile(tmp_path).close()
 
 
 def test_a_folder_that_cannot_be_made_is_told_with_the_remedy(tmp_path: Path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(RuntimeDoorError, match="check the folder's owner"):
+    with pytest.raises(RuntimeAdapterError, match="check the folder's owner"):
         JournalFile(tmp_path / "file")
 
 
@@ -184,7 +184,7 @@ def test_a_journal_that_cannot_be_opened_leaves_nothing_and_holds_no_lock(tmp_pa
 
     with monkeypatch.context() as patched:
         patched.setattr(journal_file, "_opened", full)
-        with pytest.raises(RuntimeDoorError, match=r"cannot be opened: .*No space left"):
+        with pytest.raises(RuntimeAdapterError, match=r"cannot be opened: .*No space left"):
             JournalFile(folder)
     assert (sorted(path.name for path in folder.iterdir()) if folder.exists() else None) == (None if there is None else list(there))
     JournalFile(folder).close()
@@ -240,7 +240,7 @@ def test_a_full_disk_leaves_no_half_line(tmp_path: Path, disk):
     with JournalFile(tmp_path) as journal:
         append_all(journal, 1)
         disk.room = 20
-        with pytest.raises(RuntimeDoorError, match="free disk space"):
+        with pytest.raises(RuntimeAdapterError, match="free disk space"):
             append_all(journal, 2)
         disk.room = None
         append_all(journal, 3)
@@ -252,7 +252,7 @@ def test_a_snapshot_that_the_disk_does_not_take_leaves_the_journal_as_it_was(tmp
         append_all(journal, 1)
         with monkeypatch.context() as patched:
             patched.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-            with pytest.raises(RuntimeDoorError, match="free disk space"):
+            with pytest.raises(RuntimeAdapterError, match="free disk space"):
                 journal.snapshot(b"one")
         append_all(journal, 2)
         assert times_in(journal) == [1, 2]

@@ -9,7 +9,7 @@ import pytest
 from ray.exceptions import ObjectLostError
 
 from mesh.runtime.supervision import large_values
-from mesh.runtime.supervision.agent_orders import Ended
+from mesh.runtime.supervision.agent_messages import Ended
 from mesh.runtime.supervision.large_values import value_of
 from mesh.runtime.supervision.supervision_errors import ResultLost
 

@@ -12,8 +12,8 @@ from ray.exceptions import ActorUnavailableError, RayActorError
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.runtime.supervision import driver
-from mesh.runtime.supervision.agent_door import AgentProcess
-from mesh.runtime.supervision.agent_orders import Ended, Hosted, HostOrder, StopHow, Stopped
+from mesh.runtime.supervision.agent_client import AgentProcess
+from mesh.runtime.supervision.agent_messages import Ended, HostCommand, Hosted, StopHow, Stopped
 from mesh.runtime.supervision.driver import Driver, DriverSettings
 from mesh.scheduling.decisions import StartTask, StopTask
 from mesh.scheduling.events import AgentLost, GroupGone, TaskEnded, TaskStarted, TaskStopped
@@ -47,8 +47,8 @@ class Works:
     def is_call(self, _):
         return False
 
-    def host_order(self, order):
-        return HostOrder(task=order.task, attempt=order.attempt, code=b"")
+    def host_command(self, order):
+        return HostCommand(task=order.task, attempt=order.attempt, code=b"")
 
     def tenant(self, _):
         return ""
@@ -67,12 +67,12 @@ class Scene:
     """A driver; what it tells, and what the one who listens raises first."""
 
     def __init__(self, *errors):
-        self.reported, self.errors, self.door = [], list(errors), Door()
+        self.reported, self.errors, self.client = [], list(errors), Door()
         self.events = []
         self.dropped, self.may_remove = [], asyncio.Event()
         store = SimpleNamespace(keep=lambda *_: None, drop=lambda *kept: self.dropped.append(kept))
         self.driver = Driver(
-            agents=self.door,
+            agents=self.client,
             groups=SimpleNamespace(handle=lambda _: object(), remove=self.remove),
             standbys=SimpleNamespace(take=lambda _: None, lost=lambda _: False),
             works=Works(),
@@ -98,7 +98,7 @@ class Scene:
         await turns()
 
     async def up(self, process, attempt):
-        self.door.answers[process].set_result(Hosted(task="t", attempt=attempt, agent=f"t.{attempt}", pid=1, node="n", methods=()))
+        self.client.answers[process].set_result(Hosted(task="t", attempt=attempt, agent=f"t.{attempt}", pid=1, node="n", methods=()))
         await turns()
 
 
@@ -120,7 +120,7 @@ def test_a_start_ends_the_earlier_one_that_the_scheduler_has_given_up_and_does_n
         scene = Scene()
         await scene.carry_out(start(1))
         await scene.carry_out(start(2))
-        assert list(scene.door.processes) == ["p2"]
+        assert list(scene.client.processes) == ["p2"]
         await scene.up("p2", 2)
         assert scene.reported == [(TaskStarted, 2)]
         assert scene.driver.hosts["t"].name == "p2"
@@ -134,7 +134,7 @@ def test_an_agent_whose_node_is_seen_no_more_ends_when_its_task_starts_elsewhere
         await scene.carry_out(start(1))
         await scene.up("p1", 1)
         await scene.carry_out(start(2))
-        assert list(scene.door.processes) == ["p2"]
+        assert list(scene.client.processes) == ["p2"]
 
     asyncio.run(scene())
 
@@ -145,7 +145,7 @@ def test_a_cancel_right_after_a_second_start_ends_both_attempts_and_leaves_no_pr
         await scene.carry_out(start(1, group="g1"))
         await scene.carry_out(start(2, group="g2"), stop(2))
         assert scene.reported == [(TaskStopped, 2)]
-        assert not scene.door.processes
+        assert not scene.client.processes
         assert not scene.driver.hosts
 
     asyncio.run(scene())
@@ -158,7 +158,7 @@ def test_the_order_to_stop_an_earlier_attempt_never_calls_off_a_newer_start():
         assert scene.reported == [(TaskStopped, 1)]
         await scene.up("p1", 2)
         assert scene.reported == [(TaskStopped, 1), (TaskStarted, 2)]
-        assert list(scene.door.processes) == ["p1"]
+        assert list(scene.client.processes) == ["p1"]
 
     asyncio.run(scene())
 
@@ -185,7 +185,7 @@ def test_which_process_had_a_task_is_forgotten_on_disk_too_when_it_dies():
         scene = Scene()
         await scene.carry_out(start(1))
         await scene.up("p1", 1)
-        scene.driver.process_ended(scene.door.processes["p1"], "it died")
+        scene.driver.process_ended(scene.client.processes["p1"], "it died")
         await turns()
         assert scene.reported == [(TaskStarted, 1), (AgentLost, 1)]
         assert (scene.driver.hosts, scene.dropped) == ({}, [("t", "process")])
@@ -215,7 +215,7 @@ def test_s17_what_of_a_state_was_not_kept_is_told_with_the_stop(answer, unkept):
         scene = Scene()
         await scene.carry_out(start(1))
         await scene.up("p1", 1)
-        scene.door.processes["p1"].handle.stop = SimpleNamespace(remote=stopping)
+        scene.client.processes["p1"].handle.stop = SimpleNamespace(remote=stopping)
         await scene.carry_out(replace(stop(1), keep_state=True))
         assert [event.unkept for event in scene.events if isinstance(event, TaskStopped)] == [unkept]
 
@@ -227,7 +227,7 @@ def test_s17_what_of_a_state_did_not_come_back_is_told_with_the_start():
         scene = Scene()
         await scene.carry_out(start(1))
         hosted = Hosted(task="t", attempt=1, agent="t.1", pid=1, node="n", methods=(), unrestored="the restorer raised")
-        scene.door.answers["p1"].set_result(hosted)
+        scene.client.answers["p1"].set_result(hosted)
         await turns()
         assert [event.unrestored for event in scene.events] == ["the restorer raised"]
 
@@ -269,7 +269,7 @@ def test_a_call_that_the_connection_broke_is_made_again(monkeypatch, answers, ma
         monkeypatch.setattr(Works, "has_entry", lambda *_: True)
         monkeypatch.setattr(Works, "keep_ended", lambda _, ended, value: ends.append((ended, value)), raising=False)
         await scene.carry_out(start(1))
-        calls = scene.door.processes["p1"].handle.run = Calls(*answers)
+        calls = scene.client.processes["p1"].handle.run = Calls(*answers)
         await scene.up("p1", 1)
         assert calls.made == made
         assert ends == [(ENDED, "the value, left with Ray")] * kept
@@ -284,7 +284,7 @@ def test_a_call_is_not_made_again_of_a_task_that_is_not_there_any_more(monkeypat
         monkeypatch.setattr(Works, "has_entry", lambda *_: True)
         scene = Scene()
         await scene.carry_out(start(1))
-        process = scene.door.processes["p1"]
+        process = scene.client.processes["p1"]
 
         class Died(Calls):
             async def _answer(self, answer):

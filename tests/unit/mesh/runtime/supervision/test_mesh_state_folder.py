@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.runtime.supervision.mesh_folder import MeshFolder
 
 
@@ -51,11 +51,11 @@ def test_a_folder_with_something_of_others_in_it_is_not_removed(tmp_path):
 
 def test_a_place_that_cannot_be_a_folder_is_refused_with_the_remedy(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(RuntimeDoorError, match="name a folder on the head node"):
+    with pytest.raises(RuntimeAdapterError, match="name a folder on the head node"):
         MeshFolder(tmp_path / "file" / "mesh")
 
 
 def test_a_count_that_is_no_number_is_refused(tmp_path):
     (tmp_path / "incarnation").write_text("many")
-    with pytest.raises(RuntimeDoorError, match="cannot be used"):
+    with pytest.raises(RuntimeAdapterError, match="cannot be used"):
         MeshFolder(tmp_path).count_start()

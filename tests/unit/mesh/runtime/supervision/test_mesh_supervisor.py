@@ -8,17 +8,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from mesh.errors import RuntimeDoorError
+from mesh.errors import RuntimeAdapterError
 from mesh.jobs.spec import JobSpec, ReplicaSpec
 from mesh.pools import PoolSpec
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
-from mesh.runtime.supervision.agent_orders import AgentStatus, HostOrder
-from mesh.runtime.supervision.answers import GroupGiven, RequestRefused
+from mesh.runtime.supervision.agent_messages import AgentStatus, HostCommand
 from mesh.runtime.supervision.archive import Archive
 from mesh.runtime.supervision.control_loop import ControlLoop, MeshClock
 from mesh.runtime.supervision.mesh_folder import MeshFolder
 from mesh.runtime.supervision.plugin_host import PluginHost
+from mesh.runtime.supervision.status_values import GroupGiven, RequestRefused
 from mesh.runtime.supervision.supervision_errors import PoolUnknown, TaskExists, TaskNotRunning
 from mesh.runtime.supervision.supervisor import MeshSupervisor
 from mesh.runtime.supervision.supervisor_options import SupervisorOptions
@@ -175,19 +175,19 @@ def test_what_a_failed_start_has_written_is_removed_while_nobody_else_can_have_t
     refusals, forget = [], MeshFolder.forget_first
 
     def forget_watched(folder):
-        with pytest.raises(RuntimeDoorError) as refused:
+        with pytest.raises(RuntimeAdapterError) as refused:
             Archive(folder.path / "journal")
         refusals.append(str(refused.value))
         forget(folder)
 
     def full(_):
-        raise RuntimeDoorError("no space left")
+        raise RuntimeAdapterError("no space left")
 
     monkeypatch.setattr(MeshFolder, "forget_first", forget_watched)
     monkeypatch.setattr(MeshFolder, "count_start", full)
 
     async def scene():
-        with pytest.raises(RuntimeDoorError, match="no space left"):
+        with pytest.raises(RuntimeAdapterError, match="no space left"):
             await Starting(tmp_path / "mesh")._start()
 
     asyncio.run(scene())
@@ -197,7 +197,7 @@ def test_what_a_failed_start_has_written_is_removed_while_nobody_else_can_have_t
 
 
 def work_of(task, code):
-    return HostOrder(task=task, attempt=0, code=code)
+    return HostCommand(task=task, attempt=0, code=code)
 
 
 def test_the_name_of_a_task_that_is_over_goes_to_another_one_only_if_that_is_asked_for(tmp_path):

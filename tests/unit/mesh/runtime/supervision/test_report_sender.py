@@ -22,106 +22,106 @@ class Door:
         return lambda: self.answered.get(place, self.receipt)
 
 
-def sender(door, period_s=3600.0):
-    return ReportSender(door, lambda: (7, "report"), period_s=period_s)
+def sender(client, period_s=3600.0):
+    return ReportSender(client, lambda: (7, "report"), period_s=period_s)
 
 
 def test_what_is_told_is_sent_in_order():
-    door = Door()
-    subject = sender(door)
+    client = Door()
+    subject = sender(client)
     subject.send(A, 1, "blocked", None)
     subject.send(A, 1, "ended", "e")
     subject.turn_once()
     subject.turn_once()
-    assert door.reported == [(1, "blocked", None), (1, "ended", "e")]
+    assert client.reported == [(1, "blocked", None), (1, "ended", "e")]
 
 
 def test_what_was_lost_is_told_again_until_it_is_taken():
-    door = Door()
-    subject = sender(door)
-    door.receipt = Receipt.LOST
+    client = Door()
+    subject = sender(client)
+    client.receipt = Receipt.LOST
     subject.send(A, 1, "ended", "e")
     for _ in range(3):
         rest_s = subject.turn_once()
         assert rest_s < 3600
-    door.receipt = Receipt.TAKEN
+    client.receipt = Receipt.TAKEN
     subject.turn_once()
     subject.turn_once()
-    assert door.reported == [(1, "ended", "e")] * 3
+    assert client.reported == [(1, "ended", "e")] * 3
     assert subject.turn_once() > 1
 
 
 def test_of_checkpoints_that_wait_the_last_one_of_each_attempt_is_told():
-    door = Door()
-    subject = sender(door)
+    client = Door()
+    subject = sender(client)
     for number in range(5):
         subject.send(A, 1, "checkpoint", number)
     subject.send(B, 1, "checkpoint", "other")
     subject.turn_once()
-    assert door.reported == [(1, "checkpoint", 4), (1, "checkpoint", "other")]
+    assert client.reported == [(1, "checkpoint", 4), (1, "checkpoint", "other")]
 
 
 def test_a_lost_checkpoint_does_not_come_after_a_newer_one():
-    door = Door()
-    subject = sender(door)
-    door.receipt = Receipt.LOST
+    client = Door()
+    subject = sender(client)
+    client.receipt = Receipt.LOST
     subject.send(A, 1, "checkpoint", 1)
     subject.turn_once()
     subject.send(A, 1, "checkpoint", 2)
-    door.receipt = Receipt.TAKEN
-    door.answered = {1: Receipt.LOST}
+    client.receipt = Receipt.TAKEN
+    client.answered = {1: Receipt.LOST}
     subject.turn_once()
     subject.turn_once()
-    assert [payload for _, _, payload in door.reported] == [1, 2]
+    assert [payload for _, _, payload in client.reported] == [1, 2]
 
 
 def test_s15_a_report_is_told_every_period_and_not_on_top_of_one_that_is_not_answered():
-    door = Door()
-    subject = sender(door, period_s=0.0)
+    client = Door()
+    subject = sender(client, period_s=0.0)
     subject.turn_once()
     subject.turn_once()
-    assert door.reported == [(7, "report", "report")] * 2
-    door.receipt = Receipt.OUT
+    assert client.reported == [(7, "report", "report")] * 2
+    client.receipt = Receipt.OUT
     for _ in range(3):
         subject.turn_once()
-    assert len(door.reported) == 2
-    door.receipt = Receipt.LOST  # A report is not told again; the next one is.
+    assert len(client.reported) == 2
+    client.receipt = Receipt.LOST  # A report is not told again; the next one is.
     subject.turn_once()
-    assert len(door.reported) == 3
+    assert len(client.reported) == 3
 
 
 def test_s15_the_period_can_be_set():
-    door = Door()
-    subject = sender(door)
+    client = Door()
+    subject = sender(client)
     assert subject.turn_once() > 5
     subject.set_period(0.0)
     assert subject.turn_once() == 0
-    assert len(door.reported) == 1
+    assert len(client.reported) == 1
 
 
 def test_a_supervisor_that_is_away_is_not_flooded_when_it_comes_back():
-    door = Door()
-    door.receipt = Receipt.OUT
-    subject = sender(door)
+    client = Door()
+    client.receipt = Receipt.OUT
+    subject = sender(client)
     for number in range(3 * OUT_MAX):
         subject.send(A, 1, "blocked", number)
     subject.turn_once()
     subject.turn_once()
-    assert len(door.reported) == OUT_MAX
-    door.receipt = Receipt.TAKEN
+    assert len(client.reported) == OUT_MAX
+    client.receipt = Receipt.TAKEN
     for _ in range(3):
         subject.turn_once()
-    assert [payload for _, _, payload in door.reported] == list(range(3 * OUT_MAX))
+    assert [payload for _, _, payload in client.reported] == list(range(3 * OUT_MAX))
 
 
 def test_of_an_attempt_whose_stop_was_answered_nothing_is_told_any_more():
-    door = Door()
-    subject = sender(door)
-    door.receipt = Receipt.LOST
+    client = Door()
+    subject = sender(client)
+    client.receipt = Receipt.LOST
     subject.send(A, 1, "ended", "out")
     subject.turn_once()
     subject.send(A, 1, "checkpoint", "waiting")
     subject.send(A, 2, "blocked", None)
     subject.forget(A, 1)
     subject.turn_once()
-    assert door.reported == [(1, "ended", "out"), (2, "blocked", None)]
+    assert client.reported == [(1, "ended", "out"), (2, "blocked", None)]

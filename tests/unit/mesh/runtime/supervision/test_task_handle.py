@@ -8,7 +8,7 @@ import pytest
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 
 from mesh.ids import TaskId
-from mesh.runtime.supervision.answers import TaskStatus
+from mesh.runtime.supervision.status_values import TaskStatus
 from mesh.runtime.supervision.supervision_errors import TaskNotRunning
 from mesh.runtime.supervision.task_handle import TaskHandle
 from mesh.scheduling.tasks import TaskState

@@ -8,7 +8,7 @@ from mesh.ids import PoolName
 from mesh.pools import PoolSpec
 from mesh.resources import ResourceSet
 from mesh.runtime.supervision import views
-from mesh.runtime.supervision.answers import PoolStatus, RequestRefused, SlotReserved
+from mesh.runtime.supervision.status_values import PoolStatus, RequestRefused, SlotReserved
 from mesh.runtime.supervision.supervised_mesh import SupervisedMesh
 from mesh.runtime.supervision.supervision_errors import SubmissionError
 from mesh.scheduling.decisions import AnswerSlot
@@ -16,7 +16,7 @@ from mesh.scheduling.events import PoolConfigured, PoolDeleted, SlotAsked, SlotC
 from mesh.scheduling.request_validation import misspelt_resource
 
 
-class PoolAnswers(SupervisedMesh):
+class PoolHandlers(SupervisedMesh):
     async def configure_pool(self, spec: PoolSpec) -> PoolStatus:
         """Create the pool, or change it.
 

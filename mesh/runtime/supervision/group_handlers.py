@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from mesh.reasons import Reason
 from mesh.runtime.supervision import views
-from mesh.runtime.supervision.answers import GroupGiven, GroupStatus, RequestRefused
 from mesh.runtime.supervision.ray_names import group_name
+from mesh.runtime.supervision.status_values import GroupGiven, GroupStatus, RequestRefused
 from mesh.runtime.supervision.supervised_mesh import WAIT_S_MAX
-from mesh.runtime.supervision.task_answers import TaskAnswers
+from mesh.runtime.supervision.task_handlers import TaskHandlers
 from mesh.scheduling.events import TaskSubmitted
 from mesh.scheduling.tasks import TERMINAL, TaskRequest
 
 
-class GroupAnswers(TaskAnswers):
+class GroupHandlers(TaskHandlers):
     """Methods of the supervisor's actor. An allocated group stands for a task: it is requested, awaited and cancelled like one."""
 
     async def give_group(self, request: TaskRequest, timeout_s: float) -> GroupGiven | RequestRefused:

@@ -35,7 +35,7 @@ class GroupSeen:
     nodes: tuple[NodeName, ...]  #: One per bundle; empty names until it is placed.
 
 
-class GroupDoor:
+class PlacementGroupClient:
     """The placement groups of one mesh. Call methods on the supervisor's event loop; none blocks it."""
 
     def __init__(self, mesh: str) -> None:

@@ -7,15 +7,15 @@ from typing import Any
 from mesh.actors.members import GroupMember
 from mesh.ids import PoolName, TaskId
 from mesh.runtime.supervision import views
-from mesh.runtime.supervision.agent_orders import AgentStatus, Ended
-from mesh.runtime.supervision.answers import AgentSeen, NodeStatus
+from mesh.runtime.supervision.agent_messages import AgentStatus, Ended
+from mesh.runtime.supervision.status_values import AgentSeen, NodeStatus
 from mesh.runtime.supervision.supervised_mesh import SupervisedMesh
 from mesh.saved_state import StateSnapshot
 from mesh.scheduling.events import CheckpointKept, TaskBlocked
 from mesh.scheduling.tasks import AT_WORK
 
 
-class AgentAnswers(SupervisedMesh):
+class AgentHandlers(SupervisedMesh):
     async def agents(self) -> list[AgentSeen]:
         """Return all agent processes, idle ones too."""
         await self._ready

@@ -43,7 +43,7 @@ class AgentProcess:
     watch: asyncio.Task[None] | None = field(default=None, repr=False)
 
 
-class AgentDoor:
+class AgentClient:
     """All agent processes of one mesh. Call methods on the supervisor's event loop; none blocks it.
 
     Args:

@@ -7,8 +7,8 @@ from typing import Any
 
 from mesh.ids import TaskId
 from mesh.runtime.supervision import views
-from mesh.runtime.supervision.agent_orders import Ended, HostOrder
-from mesh.runtime.supervision.answers import CandidateStatus, TaskStatus
+from mesh.runtime.supervision.agent_messages import Ended, HostCommand
+from mesh.runtime.supervision.status_values import CandidateStatus, TaskStatus
 from mesh.runtime.supervision.supervised_mesh import WAIT_S_MAX, SupervisedMesh
 from mesh.runtime.supervision.supervision_errors import GangContradiction, TaskExists, TaskNotRunning
 from mesh.saved_state import StateSnapshot
@@ -17,8 +17,8 @@ from mesh.scheduling.request_validation import find_gang_problem
 from mesh.scheduling.tasks import AT_WORK, TERMINAL, TaskRequest, TaskState
 
 
-class TaskAnswers(SupervisedMesh):
-    async def submit(self, request: TaskRequest, order: HostOrder | None, *, replaces: int | None = None) -> TaskStatus:
+class TaskHandlers(SupervisedMesh):
+    async def submit(self, request: TaskRequest, order: HostCommand | None, *, replaces: int | None = None) -> TaskStatus:
         """Submit a task. Idempotent for the same request. Return its status.
 
         Args:
@@ -48,7 +48,7 @@ class TaskAnswers(SupervisedMesh):
             self._loop.send(TaskSubmitted(at_ms=self._clock.now_ms(), request=request))
         return self._status(request.task)
 
-    async def _give_name(self, request: TaskRequest, order: HostOrder, replaces: int) -> bool:
+    async def _give_name(self, request: TaskRequest, order: HostCommand, replaces: int) -> bool:
         """Replace the ended task of this attempt. True: replaced, or the task still ends; False: there is no such attempt."""
         row = self._loop.book.tasks.get(request.task)
         if row is not None and row.attempt == replaces and views.is_ending(self._state, request.task):

@@ -12,7 +12,7 @@ from mesh.ids import AgentId
 from mesh.runtime.supervision.report_sender import Receipt
 
 
-class RaySupervisorDoor:
+class RaySupervisorClient:
     def __init__(self, name: str, namespace: str, agent: AgentId) -> None:
         self._name, self._namespace, self._agent = name, namespace, agent
         self._supervisor: Any = None

@@ -13,7 +13,7 @@ import ray
 from patience import PATIENCE_S
 from ray.exceptions import ActorUnavailableError
 
-from mesh.runtime.supervision.agent_door import AgentDoor, AgentProcess
+from mesh.runtime.supervision.agent_client import AgentClient, AgentProcess
 
 for pickling in (cloudpickle, ray.cloudpickle):  # Workers cannot import this file.
     pickling.register_pickle_by_value(sys.modules[__name__])
@@ -44,13 +44,13 @@ def test_a_process_to_which_the_connection_broke_is_not_lost_and_its_end_is_stil
     lost: list[tuple[str, str]] = []
 
     async def watched():
-        door = AgentDoor("door", "tests", 1, lambda process, words: lost.append((process.name, words)))
-        process = door._know(AgentProcess(name="one", handle=ray.remote(OutOfReach).remote(), node=None, group=None))
+        client = AgentClient("door", "tests", 1, lambda process, words: lost.append((process.name, words)))
+        process = client._know(AgentProcess(name="one", handle=ray.remote(OutOfReach).remote(), node=None, group=None))
         pid = await asyncio.wait_for(process.handle.pid.remote(), PATIENCE_S)
-        assert (lost, list(door.processes)) == ([], ["one"])
+        assert (lost, list(client.processes)) == ([], ["one"])
         os.kill(pid, signal.SIGKILL)
         await asyncio.wait_for(process.watch, PATIENCE_S)
-        return door.processes
+        return client.processes
 
     assert asyncio.run(watched()) == {}
     assert [name for name, _ in lost] == ["one"]

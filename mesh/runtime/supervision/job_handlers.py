@@ -8,13 +8,13 @@ from mesh.ids import JobId
 from mesh.jobs.spec import JobSpec
 from mesh.jobs.views import JobView
 from mesh.runtime.supervision import views
-from mesh.runtime.supervision.agent_orders import Ended
+from mesh.runtime.supervision.agent_messages import Ended
 from mesh.runtime.supervision.supervised_mesh import WAIT_S_MAX, SupervisedMesh
 from mesh.runtime.supervision.supervision_errors import JobExists
 from mesh.runtime.supervision.works import JobWork
 
 
-class JobAnswers(SupervisedMesh):
+class JobHandlers(SupervisedMesh):
     async def submit_job(self, spec: JobSpec, work: JobWork) -> JobView:
         """Submit a job. Idempotent for the same spec. Return its status.
 

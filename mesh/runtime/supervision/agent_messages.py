@@ -36,7 +36,7 @@ def call_name(task: TaskId, attempt: int, method: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostOrder:
+class HostCommand:
     """Order to build the task's object. Idempotent per attempt."""
 
     task: TaskId
@@ -56,7 +56,7 @@ class HostOrder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StopOrder:
+class StopCommand:
     """Order to stop the task. Answered within about `grace_ms + preserve_ms_max`. Idempotent per attempt."""
 
     task: TaskId
