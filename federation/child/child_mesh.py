@@ -181,7 +181,7 @@ class ChildMesh:
 
         Round-robin: the next beat begins after the step that used up the time or failed, so a long step starves no other.
         """
-        works = (
+        steps = (
             self._reporter.report,
             self._look,
             self._decision_queue.explain,
@@ -189,9 +189,9 @@ class ChildMesh:
             self._claims.bring_inputs,
             self._compare,
         )
-        for place in (*range(self._first, len(works)), *range(self._first)):
-            if not self._guard(works[place]) or self._guard.has_to_stop(DONE_AT_ONCE):
-                self._first = (place + 1) % len(works)
+        for place in (*range(self._first, len(steps)), *range(self._first)):
+            if not self._guard(steps[place]) or self._guard.has_to_stop(DONE_AT_ONCE):
+                self._first = (place + 1) % len(steps)
                 return
         self._first = 0
 

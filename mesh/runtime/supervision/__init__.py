@@ -23,7 +23,7 @@ The supervisor:
     supervisor_options   its start options                               supervisor_link   a client's connection; follows restarts
     ray_supervisor_client  an agent's connection to the supervisor         control_loop      events in; decisions journaled, carried out
     event_retry_queue    ordered retry of refused events                 driver            carries decisions out on Ray
-    driver_works         what the driver needs of a task, as a port      job_desk          reconciles jobs with the scheduler
+    driver_payloads      what the driver needs of a task, as a port      job_desk          reconciles jobs with the scheduler
     job_rounds           joint placement of waiting job members          plugin_host       scoring, order and preemption plugins
     argument_places      nodes that hold a task's arguments              feedback          settings tuned by metrics
     autoscaling          pending demand, reported to Ray's autoscaler
@@ -50,8 +50,8 @@ Storage:
     mesh_folder          all state of a mesh that must survive           journal_file      a snapshot, and the lines since
     archive              scheduler, orders and jobs across restarts      order_book        the index of tasks, folded from events
     recovery             the journal reconciled with Ray                 auditing          consistency of all ledgers, and with Ray
-    snapshot_store       saved states, in memory and in files            work_store        task payloads and results: a folder each
-    works                task payloads with their live Ray objects       work_digest       equality of two submissions
+    snapshot_store       saved states, in memory and in files            payload_store     task payloads and results: a folder each
+    task_payloads        task payloads with their live Ray objects       payload_digest    equality of two submissions
     pickled_code         pickling of user classes and arguments
 
 Answers and observability:

@@ -64,7 +64,7 @@ class AgentHandlers(SupervisedMesh):
             if agent_id is not None:
                 self._observer.feedback.hear(agent_id, payload, at_ms)
         elif kind == "checkpoint" and isinstance(payload, StateSnapshot):
-            self._works.keep_saved(payload)
+            self._payloads.keep_saved(payload)
             self._loop.send(CheckpointKept(at_ms=at_ms, task=task, attempt=attempt))
         elif kind in ("blocked", "unblocked"):
             self._loop.send(TaskBlocked(at_ms=at_ms, task=task, blocked=kind == "blocked"))

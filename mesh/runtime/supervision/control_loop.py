@@ -22,7 +22,7 @@ from mesh.runtime.supervision.archive import Archive, Memory
 from mesh.runtime.supervision.driver import Driver
 from mesh.runtime.supervision.order_book import OrderBook
 from mesh.runtime.supervision.plugin_host import PluginHost
-from mesh.runtime.supervision.works import TaskWorks
+from mesh.runtime.supervision.task_payloads import TaskPayloads
 from mesh.scheduling.decisions import Decision
 from mesh.scheduling.events import Event, SettingsChanged
 from mesh.scheduling.scheduler import MeshScheduler
@@ -62,7 +62,7 @@ class ControlLoop:
         self._plugins = plugins
         self._memory: Memory = archive.load(fresh)
         self.driver: Driver | None = None  #: None until recovery: decisions are only journaled, and recovery carries them out.
-        self.works: TaskWorks | None = None
+        self.payloads: TaskPayloads | None = None
         self.listeners: list[
             Callable[[Sequence[Event], Sequence[Decision], float], None]
         ] = []  #: The last argument: milliseconds that the decision took.
@@ -183,11 +183,11 @@ class ControlLoop:
 
     def _wake(self, task: TaskId) -> None:
         row = self.book.tasks.get(task)
-        if row is not None and row.state in TERMINAL and self.works is not None:
-            self.works.is_over(task, may_resume=row.state is TaskState.CANCELLED, at_ms=self.clock.now_ms())
+        if row is not None and row.state in TERMINAL and self.payloads is not None:
+            self.payloads.is_over(task, may_resume=row.state is TaskState.CANCELLED, at_ms=self.clock.now_ms())
         for gone in self.book.take_forgotten():
-            if self.works is not None:
-                self.works.forget(gone)
+            if self.payloads is not None:
+                self.payloads.forget(gone)
         self.wake(task)
 
     def needs_tick(self) -> bool:

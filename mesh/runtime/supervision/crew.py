@@ -6,9 +6,9 @@ import json
 
 from mesh.ids import GroupId, TaskId, TenantPath
 from mesh.runtime.supervision.agent_client import AgentClient, AgentProcess
+from mesh.runtime.supervision.payload_store import PayloadStore
 from mesh.runtime.supervision.placement_group_client import PlacementGroupClient
 from mesh.runtime.supervision.standbys import Standbys
-from mesh.runtime.supervision.work_store import WorkStore
 from mesh.scheduling.decisions import CreateGroup, StartTask
 
 
@@ -19,7 +19,7 @@ class Crew:
         store: Records which process has a task, for the next supervisor.
     """
 
-    def __init__(self, agents: AgentClient, groups: PlacementGroupClient, standbys: Standbys, store: WorkStore) -> None:
+    def __init__(self, agents: AgentClient, groups: PlacementGroupClient, standbys: Standbys, store: PayloadStore) -> None:
         self._agents = agents
         self._groups = groups
         self._standbys = standbys

@@ -23,12 +23,12 @@ from mesh.runtime.supervision.agent_client import REACH_AGAIN_S, AgentClient, Ag
 from mesh.runtime.supervision.agent_messages import Ended, Failed, HostCommand, Hosted, StopCommand, Stopped
 from mesh.runtime.supervision.autoscaling import Autoscaling
 from mesh.runtime.supervision.crew import Crew
-from mesh.runtime.supervision.driver_works import Works
+from mesh.runtime.supervision.driver_payloads import DriverPayloads
 from mesh.runtime.supervision.event_retry_queue import EventRetryQueue
+from mesh.runtime.supervision.payload_store import PayloadStore
 from mesh.runtime.supervision.placement_group_client import PlacementGroupClient
 from mesh.runtime.supervision.standbys import Standbys
 from mesh.runtime.supervision.turns import Turns
-from mesh.runtime.supervision.work_store import WorkStore
 from mesh.scheduling.decisions import CreateGroup, Decision, RemoveGroup, RequestCapacity, StartTask, StopTask
 from mesh.scheduling.events import (
     AgentLost,
@@ -75,8 +75,8 @@ class Driver:
         agents: AgentClient,
         groups: PlacementGroupClient,
         standbys: Standbys,
-        works: Works,
-        store: WorkStore,
+        payloads: DriverPayloads,
+        store: PayloadStore,
         autoscaling: Autoscaling,
         settings: DriverSettings,
         send: Callable[..., object],
@@ -85,7 +85,7 @@ class Driver:
         self._agents = agents
         self._groups = groups
         self._standbys = standbys
-        self._works = works
+        self._payloads = payloads
         self._autoscaling = autoscaling
         self._settings = settings
         self.new_events = EventRetryQueue(send)  #: Results of decisions, and changes that the watch has seen, in one order.
@@ -196,14 +196,14 @@ class Driver:
                 del self._starting[run]
 
     async def _host(self, order: StartTask) -> None:
-        if self._works.is_call(order.task):  # The agent is up; the caller's handle makes the call itself.
+        if self._payloads.is_call(order.task):  # The agent is up; the caller's handle makes the call itself.
             self.new_events.send(TaskStarted(at_ms=self._now_ms(), task=order.task, attempt=order.attempt, agent=order.agent))
             return
-        host_command = self._works.host_command(order)
+        host_command = self._payloads.host_command(order)
         if host_command is None:
             self._refuse(order, Reason.CODE_UNAVAILABLE, "the code of the task is lost; submit the task again", final=True)
             return
-        tenant = self._works.tenant(order.task)
+        tenant = self._payloads.tenant(order.task)
         process = self.hosts.get(order.task)  # An earlier supervisor may have chosen it and sent the order.
         if process is None or process.attempt != order.attempt or not process.is_wanted:
             process = self._crew.process_for(order, tenant)
@@ -225,7 +225,7 @@ class Driver:
         if (order.task, order.attempt) in self._unwanted:
             return  # The canceller has reported the stop, and ends the process.
         if isinstance(answer, Hosted):
-            self._works.keep_hosted(answer)
+            self._payloads.keep_hosted(answer)
             at_ms = self._now_ms()
             self.new_events.send(
                 TaskStarted(at_ms=at_ms, task=order.task, attempt=order.attempt, agent=order.agent, unrestored=answer.unrestored)
@@ -237,7 +237,7 @@ class Driver:
 
     def run_entry(self, task: TaskId, process: AgentProcess) -> None:
         """Call the entry method of a task that is up, if it has one. Does not wait."""
-        if self._works.has_entry(task):
+        if self._payloads.has_entry(task):
             self._turns.spawn(self._run(process), f"run {task}")
 
     async def _run(self, process: AgentProcess) -> None:
@@ -259,7 +259,7 @@ class Driver:
         process = self.hosts.get(ended.task)
         if process is None or process.attempt != ended.attempt or ended.stopped or (ended.task, ended.attempt) in self._unwanted:
             return
-        self._works.keep_ended(ended, value)
+        self._payloads.keep_ended(ended, value)
         self._crew.forget(process)
         # Spawned before the event, so that this process gets the group's lock before the start of the group's next task.
         self._turns.spawn(self._let_go(process, ended.task, ended.attempt), f"let {ended.task} go")
@@ -304,7 +304,7 @@ class Driver:
         if self.hosts.get(order.task) is not process:
             return  # The task ended or died meanwhile, and that was reported.
         self._crew.forget(process)
-        unkept = self._works.keep_stopped(stopped) if stopped is not None else _UNANSWERED if order.keep_state else ""
+        unkept = self._payloads.keep_stopped(stopped) if stopped is not None else _UNANSWERED if order.keep_state else ""
         self._crew.settle(process, may_stay=self._may_stay(process) and stopped is not None and stopped.reusable)
         lost_ms = stopped.lost_ms if stopped is not None else 0
         at_ms = self._now_ms()
@@ -370,7 +370,7 @@ class Driver:
             task=order.task, attempt=order.attempt, error=failed.detail or failed.reason, traceback=failed.traceback, pickled=failed.pickled
         )
         if failed.is_final:
-            self._works.keep_ended(ended, None)
+            self._payloads.keep_ended(ended, None)
         self._refuse(order, failed.reason, failed.traceback or failed.detail, final=failed.is_final)
 
     async def _request(self, order: RequestCapacity) -> None:

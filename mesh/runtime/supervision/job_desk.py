@@ -46,7 +46,7 @@ from mesh.runtime.supervision.job_rounds import JobRounds
 from mesh.runtime.supervision.order_book import TaskEntry
 from mesh.runtime.supervision.status_values import RequestRefused
 from mesh.runtime.supervision.supervision_errors import JobUnknown
-from mesh.runtime.supervision.works import JobWork, TaskWorks, job_folder
+from mesh.runtime.supervision.task_payloads import JobPayload, TaskPayloads, job_folder
 from mesh.scheduling.decisions import Decision
 from mesh.scheduling.events import (
     AgentLost,
@@ -91,9 +91,11 @@ class JobSettings:
 class JobDesk:
     """Reconciles the jobs of one mesh. Call methods on the supervisor's event loop."""
 
-    def __init__(self, loop: ControlLoop, works: TaskWorks, policy_of: Callable[[str], Policy], settings: JobSettings, seed: int) -> None:
+    def __init__(
+        self, loop: ControlLoop, payloads: TaskPayloads, policy_of: Callable[[str], Policy], settings: JobSettings, seed: int
+    ) -> None:
         self._loop = loop
-        self._works = works
+        self._payloads = payloads
         self._settings = settings
         self._rounds = JobRounds(loop, policy_of, Chance(seed), may_grow=settings.may_grow)
         self._changed: dict[TaskId, None] = {}  #: Tasks of members to reconcile, oldest first.
@@ -104,10 +106,10 @@ class JobDesk:
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    def submit(self, spec: JobSpec, work: JobWork) -> RequestRefused | None:
+    def submit(self, spec: JobSpec, work: JobPayload) -> RequestRefused | None:
         """Submit a job. Idempotent for the same spec. Returns the refusal, if any."""
         if spec.job not in self._loop.jobs.jobs:
-            self._works.submit_job(spec.job, work)
+            self._payloads.submit_job(spec.job, work)
         decisions = self._send(JobSubmitted(at_ms=self._now_ms(), spec=spec))
         self._needs_round = True
         self._is_due.set()
@@ -248,7 +250,7 @@ class JobDesk:
     def _start(self, job: JobId, member: Member, attempt: int, node: NodeName, env: dict[str, str]) -> None:
         spec = self._record(job).spec
         request = self._loop.prioritised(member_request(spec, member, node, attempt))
-        self._works.submit_member(request.task, job, member.role, env, is_leader=member.is_leader)
+        self._payloads.submit_member(request.task, job, member.role, env, is_leader=member.is_leader)
         self._loop.send(TaskSubmitted(at_ms=self._now_ms(), request=request))
         self._changed[request.task] = None
         self._is_due.set()
@@ -257,7 +259,7 @@ class JobDesk:
         task = member_task(reported.job, reported.member, reported.attempt)
         if reported.has_ended:
             self._loop.book.forget(task)
-            self._works.forget(task)
+            self._payloads.forget(task)
         else:
             self._cancel(task)
         self._changed[task] = None
@@ -272,7 +274,7 @@ class JobDesk:
         """Wake waiters after a change of the job; release its payloads when it is over."""
         record = self._loop.jobs.jobs.get(job)
         if record is not None and record.is_over and not any(member.state in ACTIVE for member in record.records):
-            self._works.job_is_over(job)
+            self._payloads.job_is_over(job)
         self._loop.wake(job_folder(job))
 
     # -- members -------------------------------------------------------------------------------------------------------
@@ -306,7 +308,7 @@ class JobDesk:
             return self._lose(task, about, "it was preempted by more urgent work")
         state = self._state_of(task, row)
         if state in AT_WORK:
-            return MemberStarted(**about, address=self._works.address(task)) if record.state is MemberState.STARTING else None
+            return MemberStarted(**about, address=self._payloads.address(task)) if record.state is MemberState.STARTING else None
         if state in _STARTS or not self._has_waited(row):
             return None
         return self._lose(task, about, f"its room on node {record.node} was taken: {row.detail}")
@@ -324,7 +326,7 @@ class JobDesk:
     def _events_of_end(self, job: JobRecord, record: MemberRecord, row: TaskEntry, about: dict[str, Any]) -> JobEvent:
         if row.state is TaskState.SUCCEEDED:
             if record.member.is_leader:
-                self._works.keep_job_result(job.job, row.request.task)
+                self._payloads.keep_job_result(job.job, row.request.task)
             return MemberSucceeded(**about)
         if row.state is TaskState.CANCELLED:
             return MemberStopped(**about)
@@ -332,7 +334,7 @@ class JobDesk:
         if row.reason in _PLACE_LOST:
             return MemberLost(**about, detail=words)
         if record.member.is_leader:
-            self._works.keep_job_result(job.job, row.request.task)  # The leader's exception is the cause if the job fails.
+            self._payloads.keep_job_result(job.job, row.request.task)  # The leader's exception is the cause if the job fails.
         return MemberFailed(**about, detail=words)
 
     def _lose(self, task: TaskId, about: dict[str, Any], words: str) -> MemberLost:
@@ -373,7 +375,7 @@ class JobDesk:
         for job in over[: max(0, len(over) - ENDED_MAX)]:
             self._send(JobForgotten(at_ms=self._now_ms(), job=job))
             if job not in self._loop.jobs.jobs:
-                self._works.forget_job(job)
+                self._payloads.forget_job(job)
 
     def _now_ms(self) -> int:
         return self._loop.clock.now_ms()

@@ -11,11 +11,11 @@ from mesh.runtime.supervision import views
 from mesh.runtime.supervision.agent_messages import Ended
 from mesh.runtime.supervision.supervised_mesh import WAIT_S_MAX, SupervisedMesh
 from mesh.runtime.supervision.supervision_errors import JobExists
-from mesh.runtime.supervision.works import JobWork
+from mesh.runtime.supervision.task_payloads import JobPayload
 
 
 class JobHandlers(SupervisedMesh):
-    async def submit_job(self, spec: JobSpec, work: JobWork) -> JobView:
+    async def submit_job(self, spec: JobSpec, work: JobPayload) -> JobView:
         """Submit a job. Idempotent for the same spec. Return its status.
 
         Raises:
@@ -56,4 +56,4 @@ class JobHandlers(SupervisedMesh):
         """Return the end of the leader's entry method, and the reference of a large value; None before the end."""
         await self._ready
         self._jobs.view(job)
-        return self._works.job_ended(job)
+        return self._payloads.job_ended(job)

@@ -20,8 +20,8 @@ from mesh.runtime.supervision.agent_client import AgentClient
 from mesh.runtime.supervision.control_loop import ControlLoop
 from mesh.runtime.supervision.driver import Driver
 from mesh.runtime.supervision.node_watch import NodeWatch
+from mesh.runtime.supervision.payload_store import PayloadStore
 from mesh.runtime.supervision.placement_group_client import GroupSeen, PlacementGroupClient
-from mesh.runtime.supervision.work_store import WorkStore
 from mesh.scheduling.decisions import Decision
 from mesh.scheduling.events import AgentLost, GroupGone
 from mesh.scheduling.tasks import AT_WORK, TaskState
@@ -40,7 +40,7 @@ class Recovery:
         driver: Driver,
         agents: AgentClient,
         groups: PlacementGroupClient,
-        store: WorkStore,
+        store: PayloadStore,
         nodes: NodeWatch,
     ) -> None:
         self._loop = loop

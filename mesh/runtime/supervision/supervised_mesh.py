@@ -32,6 +32,7 @@ from mesh.runtime.supervision.job_desk import JobDesk
 from mesh.runtime.supervision.mesh_folder import MeshFolder
 from mesh.runtime.supervision.observing import Observer
 from mesh.runtime.supervision.order_book import TaskEntry
+from mesh.runtime.supervision.payload_store import PayloadStore
 from mesh.runtime.supervision.placement_group_client import PlacementGroupClient
 from mesh.runtime.supervision.plugin_host import PluginHost
 from mesh.runtime.supervision.ray_names import process_name
@@ -41,8 +42,7 @@ from mesh.runtime.supervision.standbys import Standbys
 from mesh.runtime.supervision.status_values import MeshEventKind, TaskStatus
 from mesh.runtime.supervision.supervision_errors import MeshStopped, StartFailed, StartsAgain, TaskUnknown, no_such_mesh
 from mesh.runtime.supervision.supervisor_options import SupervisorOptions
-from mesh.runtime.supervision.work_store import WorkStore
-from mesh.runtime.supervision.works import TaskWorks
+from mesh.runtime.supervision.task_payloads import TaskPayloads
 from mesh.scheduling.decisions import Decision, EndTask
 from mesh.scheduling.events import Event, TaskStarted, TaskStopped
 from mesh.scheduling.tasks import TERMINAL, TaskState
@@ -105,12 +105,12 @@ class SupervisedMesh:
         self._clock = MeshClock()
         self._loop = ControlLoop(archive, lambda: plugins.scheduler(options.settings, options.seed), self._clock, plugins)
         self._clock.not_before(self._loop.scheduler.state.now_ms)
-        self._store = WorkStore(folder.path / "tasks")
-        self._works = self._loop.works = TaskWorks(self._store, FileSnapshots(folder.path / "kept"), self._known)
+        self._store = PayloadStore(folder.path / "tasks")
+        self._payloads = self._loop.payloads = TaskPayloads(self._store, FileSnapshots(folder.path / "kept"), self._known)
         self._plugins = plugins
         self._observer = _observer(options, self._loop, self._agents_at_work, is_again=self._is_again)
         made.callback(self._observer.close)
-        self._jobs = JobDesk(self._loop, self._works, plugins.catalogue.policy, options.jobs, options.seed)
+        self._jobs = JobDesk(self._loop, self._payloads, plugins.catalogue.policy, options.jobs, options.seed)
         self._agents = AgentClient(options.mesh, options.namespace, self._incarnation, self._process_ended)
         made.callback(self._end_started)
         self._groups = PlacementGroupClient(options.mesh)
@@ -119,7 +119,7 @@ class SupervisedMesh:
             agents=self._agents,
             groups=self._groups,
             standbys=self._standbys,
-            works=self._works,
+            payloads=self._payloads,
             store=self._store,
             autoscaling=Autoscaling(),
             settings=options.driver,
@@ -175,7 +175,7 @@ class SupervisedMesh:
             await asyncio.sleep(self._options.observing.period_ms / 1000)
             try:
                 self._observer.look(self._state, self._clock.now_ms())
-                self._works.sweep(self._clock.now_ms())
+                self._payloads.sweep(self._clock.now_ms())
             except Exception:
                 log.exception("the metrics could not be recorded")
 

@@ -14,6 +14,7 @@ from mesh.runtime.supervision.agent_messages import METRICS_PERIOD_MS, HostComma
 from mesh.runtime.supervision.argument_places import local_bytes
 from mesh.runtime.supervision.checked_calls import Count, Milliseconds, Seconds, Values, checked
 from mesh.runtime.supervision.mesh_calls import MeshCalls
+from mesh.runtime.supervision.payload_digest import payload_digest
 from mesh.runtime.supervision.status_values import (
     CandidateStatus,
     TaskStatus,
@@ -30,7 +31,6 @@ from mesh.runtime.supervision.user_words import (
     read_values,
     required,
 )
-from mesh.runtime.supervision.work_digest import work_digest
 from mesh.saved_state import Preserver, Restorer, StateHandlers
 from mesh.saved_state import register_state_handlers as state_handlers_of
 from mesh.scheduling.tasks import DEFAULT_PRIORITY, TaskRequest, TaskState, Weights
@@ -142,7 +142,7 @@ class TaskCalls(MeshCalls):
             estimated_ms=int(estimated_s * 1000) if estimated_s is not None else None,
             preemptible=preemptible,
             max_restarts=max_restarts,
-            work=work_digest(
+            work=payload_digest(
                 actor_class,
                 (args, kwargs or {}),
                 entry,

@@ -44,7 +44,7 @@ class TaskHandlers(SupervisedMesh):
                 raise GangContradiction(contradicted)
             request = self._loop.prioritised(request)
             if order is not None:
-                self._works.submit(order)
+                self._payloads.submit(order)
             self._loop.send(TaskSubmitted(at_ms=self._clock.now_ms(), request=request))
         return self._status(request.task)
 
@@ -60,8 +60,8 @@ class TaskHandlers(SupervisedMesh):
             return views.is_ending(self._state, request.task)
         views.check_pool(self._state, request.pool, request.resources, *request.bundles)
         request = self._loop.prioritised(request)
-        self._works.forget(request.task)
-        self._works.submit(order)
+        self._payloads.forget(request.task)
+        self._payloads.submit(order)
         # `resume`, because the scheduler remembers ended tasks and would take this one for a repetition. The attempt number rises even
         # if no agent ever had the old task, so a repetition of this call finds another attempt.
         self._loop.send(TaskSubmitted(at_ms=self._clock.now_ms(), request=request, resume=True, first_attempt=row.attempt + 1))
@@ -87,7 +87,7 @@ class TaskHandlers(SupervisedMesh):
     async def result(self, task: TaskId) -> tuple[Ended, Any | None] | None:
         """Return the end of the entry method, and the reference of a large value; None before the end."""
         await self._ready
-        return self._works.ended(task)
+        return self._payloads.ended(task)
 
     async def handle(self, task: TaskId) -> tuple[Any, int] | None:
         """Return Ray's handle of the task's agent, and the attempt; None when it is not up."""
@@ -136,7 +136,7 @@ class TaskHandlers(SupervisedMesh):
     async def saved(self, task: TaskId) -> StateSnapshot | None:
         """Return the task's last saved state."""
         await self._ready
-        return self._works.saved(task)
+        return self._payloads.saved(task)
 
     async def evaluate_preemption(self, request: TaskRequest) -> list[CandidateStatus]:
         """Return the preemption candidates for such a task, with score and verdict (dry run). Raises `PoolUnknown`."""

@@ -101,10 +101,10 @@ def test_the_end_of_one_attempt_leaves_the_other_alone(crew, kept):
 
 
 def test_a_group_that_is_left_has_nobody_and_what_was_lost_is_still_known(crew):
-    waits, works = hosting(crew, "t"), hosting(crew, "u")
+    waits, payloads = hosting(crew, "t"), hosting(crew, "u")
     crew.settle(waits, may_stay=True)
     crew.leave("g")
-    assert (waits.is_wanted, works.is_wanted, crew.residents, crew.hosts) == (False, False, {}, {"u": works})
+    assert (waits.is_wanted, payloads.is_wanted, crew.residents, crew.hosts) == (False, False, {}, {"u": payloads})
 
 
 def test_nobody_comes_for_a_task_whose_group_is_gone(crew):

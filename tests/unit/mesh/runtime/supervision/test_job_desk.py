@@ -16,10 +16,10 @@ from mesh.runtime.supervision.agent_messages import Ended, HostCommand, Hosted
 from mesh.runtime.supervision.archive import Archive
 from mesh.runtime.supervision.control_loop import ControlLoop
 from mesh.runtime.supervision.job_desk import JobDesk, JobSettings
+from mesh.runtime.supervision.payload_store import PayloadStore
 from mesh.runtime.supervision.plugin_host import PluginHost
 from mesh.runtime.supervision.snapshot_store import FileSnapshots
-from mesh.runtime.supervision.work_store import WorkStore
-from mesh.runtime.supervision.works import JobWork, TaskWorks
+from mesh.runtime.supervision.task_payloads import JobPayload, TaskPayloads
 from mesh.scheduling.events import (
     AgentLost,
     NodeJoined,
@@ -35,7 +35,7 @@ from mesh.scheduling.scheduler import MeshScheduler
 from mesh.scheduling.tasks import TaskRequest
 
 ONE = ResourceSet.of({"cpu": 1})
-WORK = JobWork(orders={role: HostCommand(task=TaskId(""), attempt=0, code=b"", entry="run") for role in ("leader", "actors")})
+WORK = JobPayload(orders={role: HostCommand(task=TaskId(""), attempt=0, code=b"", entry="run") for role in ("leader", "actors")})
 
 
 class Clock:
@@ -56,9 +56,9 @@ class Scene:
         plugins = PluginHost()
         self.archive = Archive(folder / "journal", plugins=plugins)
         self.loop = ControlLoop(self.archive, MeshScheduler, self.clock, plugins)
-        self.works = TaskWorks(WorkStore(folder / "tasks"), FileSnapshots(folder / "kept"), self.row_of)
-        self.loop.works = self.works
-        self.desk = JobDesk(self.loop, self.works, policy, JobSettings(room_wait_ms=5_000), seed=0)
+        self.payloads = TaskPayloads(PayloadStore(folder / "tasks"), FileSnapshots(folder / "kept"), self.row_of)
+        self.loop.payloads = self.payloads
+        self.desk = JobDesk(self.loop, self.payloads, policy, JobSettings(room_wait_ms=5_000), seed=0)
         self.loop.listeners.append(self.desk.hear)
 
     def row_of(self, task):
@@ -82,7 +82,7 @@ class Scene:
     def up(self, task, address="lead:1"):
         order = self.loop.book.starts[task]
         if ":leader:" in task:
-            self.works.keep_hosted(
+            self.payloads.keep_hosted(
                 Hosted(task=task, attempt=order.attempt, agent=order.agent, pid=1, node=order.node, methods=(), address=address)
             )
         self.send(TaskStarted, task=task, attempt=order.attempt, agent=order.agent)
@@ -124,7 +124,7 @@ def test_s35_the_leader_is_a_task_first_and_its_address_reaches_the_orders_of_th
     assert list(scene.loop.book.starts) == ["pong:leader:0:1"]
     scene.up("pong:leader:0:1", address="here:7")
     assert sorted(scene.loop.book.starts) == ["pong:actors:0:1", "pong:actors:1:1"]
-    order = scene.works.host_command(scene.loop.book.starts["pong:actors:1:1"])
+    order = scene.payloads.host_command(scene.loop.book.starts["pong:actors:1:1"])
     assert (order.task, order.environment["SCHEDULEMESH_LEADER_ADDRESS"]) == ("pong:actors:1:1", "here:7")
     scene.all_up()
     assert (scene.job.stage, scene.job.schedule_state) == (Stage.RUNNING, ScheduleState.SCHEDULED_SUCCEED)
@@ -211,14 +211,14 @@ def test_s35_a_node_that_leaves_takes_the_places_of_its_members_with_it(scene):
 def test_s34_the_result_of_the_leader_outlives_the_cleaning_of_its_job(scene):
     submit(scene)
     scene.all_up()
-    scene.works.keep_ended(Ended(task="pong:leader:0:1", attempt=1, result=b"42"), None)
+    scene.payloads.keep_ended(Ended(task="pong:leader:0:1", attempt=1, result=b"42"), None)
     scene.send(TaskEnded, task="pong:leader:0:1", attempt=1)
     scene.turn()
     for task, order in tuple(scene.loop.book.stops.items()):
         scene.send(TaskStopped, task=task, attempt=order.attempt)
     scene.turn()
     assert set(scene.states()) == {MemberState.REMOVED}
-    assert scene.works.job_ended("pong")[0].result == b"42"
+    assert scene.payloads.job_ended("pong")[0].result == b"42"
     assert "pong:leader:0:1" not in scene.loop.book.tasks
 
 

@@ -41,7 +41,7 @@ class Door:
             self.answers[process.name].set_exception(RayActorError())
 
 
-class Works:
+class DriverPayloads:
     """Tasks without an entry method."""
 
     def is_call(self, _):
@@ -75,7 +75,7 @@ class Scene:
             agents=self.client,
             groups=SimpleNamespace(handle=lambda _: object(), remove=self.remove),
             standbys=SimpleNamespace(take=lambda _: None, lost=lambda _: False),
-            works=Works(),
+            payloads=DriverPayloads(),
             store=store,
             autoscaling=None,
             settings=DriverSettings(),
@@ -266,8 +266,8 @@ def test_a_call_that_the_connection_broke_is_made_again(monkeypatch, answers, ma
     async def scene():
         monkeypatch.setattr(driver, "REACH_AGAIN_S", 0)
         scene, ends = Scene(), []
-        monkeypatch.setattr(Works, "has_entry", lambda *_: True)
-        monkeypatch.setattr(Works, "keep_ended", lambda _, ended, value: ends.append((ended, value)), raising=False)
+        monkeypatch.setattr(DriverPayloads, "has_entry", lambda *_: True)
+        monkeypatch.setattr(DriverPayloads, "keep_ended", lambda _, ended, value: ends.append((ended, value)), raising=False)
         await scene.carry_out(start(1))
         calls = scene.client.processes["p1"].handle.run = Calls(*answers)
         await scene.up("p1", 1)
@@ -281,7 +281,7 @@ def test_a_call_that_the_connection_broke_is_made_again(monkeypatch, answers, ma
 def test_a_call_is_not_made_again_of_a_task_that_is_not_there_any_more(monkeypatch):
     async def scene():
         monkeypatch.setattr(driver, "REACH_AGAIN_S", 0)
-        monkeypatch.setattr(Works, "has_entry", lambda *_: True)
+        monkeypatch.setattr(DriverPayloads, "has_entry", lambda *_: True)
         scene = Scene()
         await scene.carry_out(start(1))
         process = scene.client.processes["p1"]

@@ -71,7 +71,7 @@ class Bare(MeshSupervisor):
         self._loop = ControlLoop(Archive(folder, plugins=plugins), MeshScheduler, self._clock, plugins)
         self._observer = SimpleNamespace(fold=lambda *_: None)
         self._jobs = SimpleNamespace(hear=lambda *_: None)
-        self._works = Kept()
+        self._payloads = Kept()
         self._driver = SimpleNamespace(hosts={})
         self._ready = asyncio.get_running_loop().create_future()
         self._ready.set_result(None)
@@ -212,9 +212,9 @@ def test_the_name_of_a_task_that_is_over_goes_to_another_one_only_if_that_is_ask
             await mesh.submit(new, work_of("t", b"new"))
         assert (await mesh.submit(old, work_of("t", b"old"))).state is TaskState.CANCELLED
         assert (await mesh.submit(new, work_of("t", b"new"), replaces=0)).state is TaskState.INFEASIBLE
-        assert mesh._works.kept == [b"old", b"new"]
+        assert mesh._payloads.kept == [b"old", b"new"]
         assert (await mesh.submit(new, work_of("t", b"new"), replaces=0)).state is TaskState.INFEASIBLE
-        assert mesh._works.kept == [b"old", b"new"]
+        assert mesh._payloads.kept == [b"old", b"new"]
 
     in_scene(check, tmp_path)
 
@@ -250,7 +250,7 @@ def test_a_submission_that_takes_a_name_over_may_be_sent_twice_though_its_task_i
         assert over.is_over
         assert over.attempt > first.attempt
         assert await mesh.submit(new, work_of("t", b"new"), replaces=first.attempt) == over
-        assert mesh._works.kept == [b"old", b"new"]
+        assert mesh._payloads.kept == [b"old", b"new"]
 
     in_scene(check, tmp_path)
 
@@ -263,11 +263,11 @@ def test_a_submission_that_takes_over_the_name_of_an_agent_that_ends_waits_for_i
         assert (ending.state, ending.is_ending) == (TaskState.RUNNING, True)
         asking = asyncio.create_task(mesh.submit(request, work_of("t", b"new"), replaces=first.attempt))
         await asyncio.sleep(0)
-        assert mesh._works.kept == [b"old"]
+        assert mesh._payloads.kept == [b"old"]
         mesh.send(TaskStopped, task="t", attempt=first.attempt)
         again = await asking
         assert (again.is_over, again.is_ending) == (False, False)
-        assert mesh._works.kept == [b"old", b"new"]
+        assert mesh._payloads.kept == [b"old", b"new"]
 
     in_scene(check, tmp_path)
 
@@ -277,7 +277,7 @@ def test_an_agent_that_gives_way_comes_back_and_keeps_its_name(tmp_path):
         request, first = await an_agent_that_runs(mesh)
         assert not (await mesh.cancel("t", keep_state=True, destroy_group=False, requeue=True)).is_ending
         assert (await mesh.submit(request, work_of("t", b"old"), replaces=first.attempt)).attempt == first.attempt
-        assert mesh._works.kept == [b"old"]
+        assert mesh._payloads.kept == [b"old"]
 
     in_scene(check, tmp_path)
 
@@ -296,7 +296,7 @@ def test_an_unknown_pool_is_told_by_whoever_would_use_it(tmp_path):
         ):
             with pytest.raises(PoolUnknown, match="there is no pool gone; known pools: p"):
                 await call
-        assert mesh._works.kept == []
+        assert mesh._payloads.kept == []
 
     in_scene(check, tmp_path)
 

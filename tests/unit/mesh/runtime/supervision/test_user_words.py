@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from mesh.errors import JobSpecError
+from mesh.runtime.supervision.payload_store import PayloadStore
 from mesh.runtime.supervision.pickled_code import read_arguments
 from mesh.runtime.supervision.supervision_errors import ArgumentError, PoolUnknown, SubmissionError
 from mesh.runtime.supervision.user_words import (
@@ -19,7 +20,6 @@ from mesh.runtime.supervision.user_words import (
     read_values,
     unsendable,
 )
-from mesh.runtime.supervision.work_store import WorkStore
 
 LOCK = threading.Lock()
 
@@ -67,7 +67,7 @@ def test_a_name_that_no_folder_can_have_is_refused(name, words):
 
 
 def test_the_longest_name_can_be_kept(tmp_path):
-    store = WorkStore(tmp_path)
+    store = PayloadStore(tmp_path)
     store.keep(read_task_id("x" * TASK_ID_BYTES_MAX), "work", b"1")
     assert store.read(read_task_id("x" * TASK_ID_BYTES_MAX), "work") == b"1"
 

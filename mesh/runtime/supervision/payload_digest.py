@@ -47,7 +47,7 @@ PendingStage = str | bytes | bytearray | memoryview
 Arguments = tuple[Sequence[Any], Mapping[str, Any]]
 
 
-def work_digest(
+def payload_digest(
     actor_class: Any, arguments: Arguments | None, entry: str | None, entry_arguments: Arguments | None, environment: Mapping[str, str]
 ) -> str:
     """Return a digest that is equal in every process for equal class, arguments, method and environment variables."""

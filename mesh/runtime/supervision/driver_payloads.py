@@ -9,7 +9,7 @@ from mesh.runtime.supervision.agent_messages import Ended, HostCommand, Hosted, 
 from mesh.scheduling.decisions import StartTask
 
 
-class Works(Protocol):
+class DriverPayloads(Protocol):
     """Payloads of tasks, and storage of what tasks leave behind."""
 
     def host_command(self, order: StartTask) -> HostCommand | None:

@@ -17,8 +17,8 @@ from ray import cloudpickle
 from mesh.ids import JobId, TaskId, TenantPath
 from mesh.runtime.supervision.agent_messages import Ended, HostCommand, Hosted, Stopped
 from mesh.runtime.supervision.order_book import TaskEntry
+from mesh.runtime.supervision.payload_store import PayloadStore
 from mesh.runtime.supervision.snapshot_store import FileSnapshots
-from mesh.runtime.supervision.work_store import WorkStore
 from mesh.saved_state import StateSnapshot
 from mesh.scheduling.decisions import StartTask
 
@@ -26,14 +26,14 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobWork:
+class JobPayload:
     """Payload of a job's members: an order per role, without the task."""
 
     orders: Mapping[str, HostCommand]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _MemberWork:
+class _MemberPayload:
     """Payload of one member."""
 
     job: JobId
@@ -42,8 +42,8 @@ class _MemberWork:
     is_leader: bool
 
 
-class TaskWorks:
-    """The driver's `Works`. Pickles here hold this project's own frozen values; a user's bytes stay bytes inside them.
+class TaskPayloads:
+    """The driver's `DriverPayloads`. Pickles here hold this project's own frozen values; a user's bytes stay bytes inside them.
 
     Args:
         store: Store of code and results.
@@ -51,12 +51,12 @@ class TaskWorks:
         row_of: Returns a task's row in the order book; None: it has none.
     """
 
-    def __init__(self, store: WorkStore, snapshots: FileSnapshots, row_of: Callable[[TaskId], TaskEntry | None]) -> None:
+    def __init__(self, store: PayloadStore, snapshots: FileSnapshots, row_of: Callable[[TaskId], TaskEntry | None]) -> None:
         self._store = store
         self._snapshots = snapshots
         self._row_of = row_of
         self._orders: dict[TaskId, HostCommand] = {}  #: With their ObjectRefs, which Ray counts while they are here.
-        self._jobs: dict[JobId, JobWork] = {}  #: With their ObjectRefs too.
+        self._jobs: dict[JobId, JobPayload] = {}  #: With their ObjectRefs too.
         self._values: dict[TaskId, Any] = {}  #: References of results that are too large for `Ended`.
 
     def submit(self, order: HostCommand) -> None:
@@ -84,14 +84,14 @@ class TaskWorks:
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
 
-    def submit_job(self, job: JobId, work: JobWork) -> None:
+    def submit_job(self, job: JobId, work: JobPayload) -> None:
         """Store the payload of a job's members, before the controller gets the job."""
         self._jobs[job] = work
         self._store.keep(job_folder(job), "work", cloudpickle.dumps(work))  # type: ignore[no-untyped-call]  # as above
 
     def submit_member(self, task: TaskId, job: JobId, role: str, environment: Mapping[str, str], *, is_leader: bool) -> None:
         """Store the payload of one attempt of a member, before the scheduler gets it."""
-        work = _MemberWork(job=job, role=role, environment=dict(environment), is_leader=is_leader)
+        work = _MemberPayload(job=job, role=role, environment=dict(environment), is_leader=is_leader)
         self._store.keep(task, "work", pickle.dumps(work))
 
     def keep_job_result(self, job: JobId, leader: TaskId) -> None:
@@ -187,13 +187,13 @@ class TaskWorks:
             if content is None:
                 return None
             work = cloudpickle.loads(content)
-            order = self._of_member(task, work) if isinstance(work, _MemberWork) else work
+            order = self._of_member(task, work) if isinstance(work, _MemberPayload) else work
             if order is None:
                 return None
             self._orders[task] = order
         return self._orders[task]
 
-    def _of_member(self, task: TaskId, work: _MemberWork) -> HostCommand | None:
+    def _of_member(self, task: TaskId, work: _MemberPayload) -> HostCommand | None:
         if work.job not in self._jobs:
             content = self._store.read(job_folder(work.job), "work")
             if content is None:

@@ -8,7 +8,7 @@ import sys
 import pytest
 import ray
 
-from mesh.runtime.supervision.work_digest import work_digest
+from mesh.runtime.supervision.payload_digest import payload_digest
 
 SOURCE = '''
 import dataclasses
@@ -99,8 +99,8 @@ ARGUMENTS = """(
 ), {"word": "x", "more": frozenset({"u", "v", "w"})}"""
 ASKED = """
 import sys
-from mesh.runtime.supervision.work_digest import work_digest
-sys.stdout.write(work_digest(Work, given, "run", ((Config(),), {}), {"A": "1"}))
+from mesh.runtime.supervision.payload_digest import payload_digest
+sys.stdout.write(payload_digest(Work, given, "run", ((Config(),), {}), {"A": "1"}))
 """
 
 
@@ -116,7 +116,7 @@ def class_of(source):
 
 def digest_of(cls=None, args=(1,), entry="run", entry_args=None, environment=None):
     entry_arguments = None if entry_args is None else (entry_args, {})
-    return work_digest(cls or class_of(SOURCE), (args, {}), entry, entry_arguments, environment or {})
+    return payload_digest(cls or class_of(SOURCE), (args, {}), entry, entry_arguments, environment or {})
 
 
 def test_the_same_work_has_the_same_digest_though_its_class_was_made_twice():
@@ -129,7 +129,7 @@ def test_the_digest_is_the_same_in_another_process_where_hashes_and_lines_are_ot
     surroundings = {"PYTHONHASHSEED": "7", "PYTHONPATH": ":".join(sys.path)}
     reported = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=surroundings)
     here = names_of(f"{SOURCE}\n{given}\n")
-    assert reported.stdout == work_digest(here["Work"], here["given"], "run", ((here["Config"](),), {}), {"A": "1"})
+    assert reported.stdout == payload_digest(here["Work"], here["given"], "run", ((here["Config"](),), {}), {"A": "1"})
 
 
 @pytest.mark.parametrize(

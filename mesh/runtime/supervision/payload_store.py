@@ -19,7 +19,7 @@ from mesh.ids import TaskId
 Part = Literal["work", "process", "address", "result"]
 
 
-class WorkStore:
+class PayloadStore:
     """A folder of task parts. Each part is written whole or not at all."""
 
     def __init__(self, folder: Path) -> None:
