@@ -81,16 +81,16 @@ class AnyLedger(RuleBasedStateMachine):
 
     @rule(old=holders, new=holders)
     def move(self, old, new):
-        entries = {key: held for book in (self.reserved, self.used) for key, held in book.items()}
+        entries = {key: held for task_index in (self.reserved, self.used) for key, held in task_index.items()}
         in_the_way = old != new and any((pool, new) in entries for pool, holder in entries if holder == old)
         if in_the_way:
             with pytest.raises(LedgerError):
                 self.ledger.move(old, new)
             return
         assert self.ledger.move(old, new) is any(holder == old for _, holder in entries)
-        for book in (self.reserved, self.used):
-            for pool, _ in [key for key in book if key[1] == old]:
-                book[pool, new] = book.pop((pool, old))
+        for task_index in (self.reserved, self.used):
+            for pool, _ in [key for key in task_index if key[1] == old]:
+                task_index[pool, new] = task_index.pop((pool, old))
 
     @invariant()
     def nothing_is_lost_and_nothing_comes_from_nowhere(self):
@@ -111,7 +111,7 @@ class AnyLedger(RuleBasedStateMachine):
     @invariant()
     def a_holder_has_the_sum_of_its_entries(self):
         for holder in HOLDERS:
-            entries = [held for book in (self.reserved, self.used) for (_, kept), held in book.items() if kept == holder]
+            entries = [held for task_index in (self.reserved, self.used) for (_, kept), held in task_index.items() if kept == holder]
             assert self.ledger.held_by(holder) == sum(entries, start=NOTHING)
 
 

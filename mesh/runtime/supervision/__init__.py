@@ -48,7 +48,7 @@ An agent:
 Storage:
 
     mesh_folder          all state of a mesh that must survive           journal_file      a snapshot, and the lines since
-    archive              scheduler, orders and jobs across restarts      order_book        the index of tasks, folded from events
+    archive              scheduler, orders and jobs across restarts      task_index        the index of tasks, folded from events
     recovery             the journal reconciled with Ray                 auditing          consistency of all ledgers, and with Ray
     snapshot_store       saved states, in memory and in files            payload_store     task payloads and results: a folder each
     task_payloads        task payloads with their live Ray objects       payload_digest    equality of two submissions

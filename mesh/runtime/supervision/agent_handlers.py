@@ -21,7 +21,7 @@ class AgentHandlers(SupervisedMesh):
         await self._ready
         hosting = set(map(id, self._driver.hosts.values()))
         return [
-            views.agent_seen(process, self._driver, self._loop.book, is_warm=id(process) not in hosting)
+            views.agent_seen(process, self._driver, self._loop.task_index, is_warm=id(process) not in hosting)
             for process in self._agents.processes.values()
         ]
 
@@ -42,10 +42,10 @@ class AgentHandlers(SupervisedMesh):
         await self._ready
         if pool is not None:
             views.check_pool(self._state, pool)
-        book = self._loop.book
+        task_index = self._loop.task_index
         wanted = [
             (task, row)
-            for task, row in ((task, book.tasks.get(task)) for task in (tasks if tasks is not None else tuple(book.tasks)))
+            for task, row in ((task, task_index.tasks.get(task)) for task in (tasks if tasks is not None else tuple(task_index.tasks)))
             if row is not None and row.agent is not None and row.state in AT_WORK and task in self._driver.hosts
             if pool in (None, row.request.pool) and label in (None, row.request.label)
         ]
@@ -60,7 +60,7 @@ class AgentHandlers(SupervisedMesh):
         task, at_ms = process.task, self._clock.now_ms()
         if kind == "report":
             self._report(task, payload)
-            agent_id = self._loop.book.tasks[task].agent if task in self._loop.book.tasks else None
+            agent_id = self._loop.task_index.tasks[task].agent if task in self._loop.task_index.tasks else None
             if agent_id is not None:
                 self._observer.feedback.hear(agent_id, payload, at_ms)
         elif kind == "checkpoint" and isinstance(payload, StateSnapshot):

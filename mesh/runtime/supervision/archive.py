@@ -23,8 +23,8 @@ from mesh.jobs.decisions import JobDecision
 from mesh.jobs.events import JobEvent, MemberEvent
 from mesh.plugins import PluginFenced
 from mesh.runtime.supervision.journal_file import BYTES_MAX, LINES_MAX, JournalFile
-from mesh.runtime.supervision.order_book import BookSnapshot, OrderBook
 from mesh.runtime.supervision.plugin_host import PluginHost
+from mesh.runtime.supervision.task_index import TaskIndex, TaskIndexSnapshot
 from mesh.scheduling import decisions as scheduling_decisions
 from mesh.scheduling import events as scheduling_events
 from mesh.scheduling.decisions import Decision
@@ -35,7 +35,7 @@ from mesh.scheduling.scheduler import MeshScheduler
 
 log = structlog.get_logger(__name__)
 
-_BOOK = form_of(BookSnapshot)
+_BOOK = form_of(TaskIndexSnapshot)
 _JOB_EVENTS = tuple(kind for kind in dataclasses_of(job_events, JobEvent) if kind is not MemberEvent)
 _KINDS = Kinds(
     tagged((*dataclasses_of(scheduling_events, Event), *_JOB_EVENTS)),
@@ -48,7 +48,7 @@ class Memory:
     """All state that must survive a restart."""
 
     scheduler: MeshScheduler
-    book: OrderBook
+    task_index: TaskIndex
     jobs: JobController
 
 
@@ -81,7 +81,7 @@ class Archive:
         with _uncollected():
             kept = {
                 "scheduler": memory.scheduler.to_snapshot(),
-                "book": _BOOK.encode(memory.book.to_snapshot()),
+                "task_index": _BOOK.encode(memory.task_index.to_snapshot()),
                 "jobs": memory.jobs.to_snapshot(),
                 "fenced": [[reported.plugin, reported.hook, reported.why] for reported in self._plugins.plugins.fenced],
             }
@@ -99,7 +99,7 @@ class Archive:
         fenced = [(plugin, hook, *why, "was fenced off earlier") for plugin, hook, *why in parts.get("fenced", ())]
         self._plugins.begin_replay(PluginFenced(plugin=plugin, hook=hook, why=why) for plugin, hook, why, *_ in fenced)
         try:
-            memory = self._from_parts(parts) if parts else Memory(scheduler=fresh(), book=OrderBook(), jobs=JobController())
+            memory = self._from_parts(parts) if parts else Memory(scheduler=fresh(), task_index=TaskIndex(), jobs=JobController())
             self._replay(memory)
         finally:
             self._plugins.end_replay()
@@ -120,7 +120,7 @@ class Archive:
         try:
             return Memory(
                 scheduler=self._plugins.scheduler_from(parts["scheduler"]),
-                book=OrderBook.from_snapshot(_BOOK.decode(parts["book"])),
+                task_index=TaskIndex.from_snapshot(_BOOK.decode(parts["task_index"])),
                 jobs=JobController.from_snapshot(parts["jobs"]) if "jobs" in parts else JobController(),
             )
         except (PlainValueError, LookupError) as damaged:
@@ -146,7 +146,7 @@ class Archive:
             events: Any = batch.events  # A line holds events of one kind; the journal's type knows only the scheduler's.
             return memory.jobs.handle(*events)
         decisions = memory.scheduler.handle(*batch.events)
-        memory.book.fold(batch.events, decisions)
+        memory.task_index.fold(batch.events, decisions)
         return decisions
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from mesh.ids import GroupId, TaskId
 from mesh.runtime.supervision.agent_client import AgentClient
 from mesh.runtime.supervision.driver import Driver
-from mesh.runtime.supervision.order_book import OrderBook
 from mesh.runtime.supervision.placement_group_client import GroupSeen, PlacementGroupClient
 from mesh.runtime.supervision.status_values import MeshAudit
+from mesh.runtime.supervision.task_index import TaskIndex
 from mesh.scheduling.groups import GroupState
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import AT_WORK, TERMINAL
@@ -18,7 +18,7 @@ from mesh.scheduling.tasks import AT_WORK, TERMINAL
 _STANDING = frozenset({GroupState.IDLE, GroupState.HELD, GroupState.TAKEN})
 
 
-async def audit(state: MeshState, book: OrderBook, driver: Driver, agents: AgentClient, groups: PlacementGroupClient) -> MeshAudit:
+async def audit(state: MeshState, task_index: TaskIndex, driver: Driver, agents: AgentClient, groups: PlacementGroupClient) -> MeshAudit:
     """Return every violation as text. Work in progress is none: a group that is being created need not exist yet."""
     names = await asyncio.to_thread(agents.names)
     seen = await groups.seen()
@@ -28,23 +28,23 @@ async def audit(state: MeshState, book: OrderBook, driver: Driver, agents: Agent
             *state.groups.check(),
             *state.queues.check(),
             *state.tasks.check(),
-            *_of_quota(state, book),
-            *_of_tasks(state, book, driver, names),
+            *_of_quota(state, task_index),
+            *_of_tasks(state, task_index, driver, names),
             *_of_groups(state, seen),
             *(f"Ray has process {name}, which the mesh does not know" for name in names - agents.processes.keys()),
         )
     )
 
 
-def _of_quota(state: MeshState, book: OrderBook) -> Iterator[str]:
+def _of_quota(state: MeshState, task_index: TaskIndex) -> Iterator[str]:
     for name, pool in state.pools.pools.items():
         for holder in (*pool.reservations, *pool.uses):
-            row = book.tasks.get(TaskId(holder))
+            row = task_index.tasks.get(TaskId(holder))
             if row is not None and row.state in TERMINAL:
                 yield f"task {holder} is over and holds quota of pool {name}"
 
 
-def _of_tasks(state: MeshState, book: OrderBook, driver: Driver, names: set[str]) -> Iterator[str]:
+def _of_tasks(state: MeshState, task_index: TaskIndex, driver: Driver, names: set[str]) -> Iterator[str]:
     for task, record in state.records.items():
         where, request = state.tasks.state_of(task), record.request
         if where not in AT_WORK or not request.has_agent or request.agent is not None:
@@ -55,7 +55,7 @@ def _of_tasks(state: MeshState, book: OrderBook, driver: Driver, names: set[str]
         elif process.name not in names:
             yield f"task {task} is on process {process.name}, which Ray does not know"
     for task, process in driver.hosts.items():
-        if task not in state.records and task not in book.stops:
+        if task not in state.records and task not in task_index.stops:
             yield f"process {process.name} has task {task}, which is over"
 
 

@@ -77,7 +77,7 @@ class ClusterWatch:
             return
         seen = await self._groups.seen()
         for group in stood & set(self._driver.on_node):
-            row = self._loop.book.groups.get(group)
+            row = self._loop.task_index.groups.get(group)
             if row is None or row.state != "READY":
                 continue
             if group not in seen or seen[group].state == "RESCHEDULING" or seen[group].nodes != row.nodes:

@@ -20,8 +20,8 @@ from mesh.jobs.events import JobEvent
 from mesh.plugins import PluginFenced
 from mesh.runtime.supervision.archive import Archive, Memory
 from mesh.runtime.supervision.driver import Driver
-from mesh.runtime.supervision.order_book import OrderBook
 from mesh.runtime.supervision.plugin_host import PluginHost
+from mesh.runtime.supervision.task_index import TaskIndex
 from mesh.runtime.supervision.task_payloads import TaskPayloads
 from mesh.scheduling.decisions import Decision
 from mesh.scheduling.events import Event, SettingsChanged
@@ -75,9 +75,9 @@ class ControlLoop:
         return self._memory.scheduler
 
     @property
-    def book(self) -> OrderBook:
+    def task_index(self) -> TaskIndex:
         """The order book: tasks, groups and open orders."""
-        return self._memory.book
+        return self._memory.task_index
 
     @property
     def jobs(self) -> JobController:
@@ -97,7 +97,7 @@ class ControlLoop:
             if not fenced:
                 self._archive.append(self.scheduler.state.version, events, decisions)
             took_ms = (time.perf_counter() - began) * 1000
-            changed = self.book.fold(events, decisions)
+            changed = self.task_index.fold(events, decisions)
             if fenced:  # The batch cannot be replayed without the disabled plugin (see `plugin_host`).
                 self._archive.snapshot(self._memory)
         except Exception as error:
@@ -182,10 +182,10 @@ class ControlLoop:
         return True
 
     def _wake(self, task: TaskId) -> None:
-        row = self.book.tasks.get(task)
+        row = self.task_index.tasks.get(task)
         if row is not None and row.state in TERMINAL and self.payloads is not None:
             self.payloads.is_over(task, may_resume=row.state is TaskState.CANCELLED, at_ms=self.clock.now_ms())
-        for gone in self.book.take_forgotten():
+        for gone in self.task_index.take_forgotten():
             if self.payloads is not None:
                 self.payloads.forget(gone)
         self.wake(task)

@@ -26,8 +26,8 @@ class GroupHandlers(TaskHandlers):
             TaskExists: The holder has asked for another group, or is a task.
         """
         await self._ready
-        task, book = request.task, self._loop.book
-        row = book.tasks.get(task)
+        task, task_index = request.task, self._loop.task_index
+        row = task_index.tasks.get(task)
         if row is None or (row.state in TERMINAL and not row.request.has_agent):
             views.check_pool(self._state, request.pool, *request.bundles)
             # The scheduler remembers ended holders and would treat a new request as a repetition.
@@ -35,15 +35,15 @@ class GroupHandlers(TaskHandlers):
             self._loop.send(TaskSubmitted(at_ms=self._clock.now_ms(), request=request, resume=True, first_attempt=attempt))
         else:
             await self.submit(request, None)
-        book = self._loop.book
-        await self._loop.until(task, lambda: task in book.given or self._is_in(task, ()), min(timeout_s, WAIT_S_MAX))
-        given = book.given.get(task)
+        task_index = self._loop.task_index
+        await self._loop.until(task, lambda: task in task_index.given or self._is_in(task, ()), min(timeout_s, WAIT_S_MAX))
+        given = task_index.given.get(task)
         if given is not None:
             name = group_name(self._options.mesh, given.group)
             return GroupGiven(holder=task, group=given.group, name=name, reason=given.reason)
         status = self._status(task)
         await self.cancel(task, keep_state=False, destroy_group=False, requeue=False)
-        book.forget(task)
+        task_index.forget(task)
         return RequestRefused(reason=status.reason or Reason.WAITING_IN_QUEUE, detail=status.detail)
 
     async def groups(self) -> list[GroupStatus]:

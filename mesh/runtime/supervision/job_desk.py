@@ -43,9 +43,9 @@ from mesh.policies.policy import Policy
 from mesh.reasons import Reason
 from mesh.runtime.supervision.control_loop import ControlLoop
 from mesh.runtime.supervision.job_rounds import JobRounds
-from mesh.runtime.supervision.order_book import TaskEntry
 from mesh.runtime.supervision.status_values import RequestRefused
 from mesh.runtime.supervision.supervision_errors import JobUnknown
+from mesh.runtime.supervision.task_index import TaskEntry
 from mesh.runtime.supervision.task_payloads import JobPayload, TaskPayloads, job_folder
 from mesh.scheduling.decisions import Decision
 from mesh.scheduling.events import (
@@ -258,7 +258,7 @@ class JobDesk:
     def _stop(self, reported: StopMember) -> None:
         task = member_task(reported.job, reported.member, reported.attempt)
         if reported.has_ended:
-            self._loop.book.forget(task)
+            self._loop.task_index.forget(task)
             self._payloads.forget(task)
         else:
             self._cancel(task)
@@ -266,7 +266,7 @@ class JobDesk:
         self._is_due.set()
 
     def _cancel(self, task: TaskId) -> None:
-        row = self._loop.book.tasks.get(task)
+        row = self._loop.task_index.tasks.get(task)
         if row is not None and row.state not in TERMINAL:
             self._loop.send(TaskCancelled(at_ms=self._now_ms(), task=task, keep_state=False))
 
@@ -286,7 +286,7 @@ class JobDesk:
         record = job.members.get(named[1]) if job is not None and named is not None else None
         if job is None or record is None or named is None or record.attempt != named[2] or record.state not in ACTIVE:
             return
-        event = self._events_of(job, record, task, self._loop.book.tasks.get(task))
+        event = self._events_of(job, record, task, self._loop.task_index.tasks.get(task))
         if event is not None:
             self._send(event)
             self._settle(job.job)
@@ -298,7 +298,9 @@ class JobDesk:
         if row.state in TERMINAL:
             return self._events_of_end(job, record, row, about)
         if record.state is MemberState.STOPPING:
-            if task not in self._loop.book.stops:  # The supervisor died between journaling the decision and passing it to the scheduler.
+            if (
+                task not in self._loop.task_index.stops
+            ):  # The supervisor died between journaling the decision and passing it to the scheduler.
                 self._cancel(task)
             return None
         if row.preemptions:
@@ -352,7 +354,7 @@ class JobDesk:
         for job, record in self._members():
             if record.state is MemberState.STARTING:
                 task = member_task(job.job, record.member, record.attempt)
-                row = self._loop.book.tasks.get(task)
+                row = self._loop.task_index.tasks.get(task)
                 if row is not None and self._state_of(task, row) not in (*AT_WORK, *_STARTS, *TERMINAL):
                     found.append((task, row))
         return found

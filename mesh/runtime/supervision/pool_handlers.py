@@ -52,7 +52,7 @@ class PoolHandlers(SupervisedMesh):
 
     async def pools(self) -> list[PoolStatus]:
         await self._ready
-        return views.pool_statuses(self._state, self._loop.book)
+        return views.pool_statuses(self._state, self._loop.task_index)
 
     async def reserve_slot(self, slot: str, pool: PoolName, resources: ResourceSet) -> SlotReserved | RequestRefused:
         """Reserve quota under the name. Idempotent. Raises `PoolUnknown`, `SubmissionError`."""

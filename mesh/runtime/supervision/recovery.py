@@ -55,19 +55,24 @@ class Recovery:
         self._know_nodes()
         names = await asyncio.to_thread(self._agents.names)
         seen = await self._groups.seen()
-        book = self._loop.book
-        creates, removes, starts, stops = dict(book.creates), dict(book.removes), dict(book.starts), dict(book.stops)
+        task_index = self._loop.task_index
+        creates, removes, starts, stops = (
+            dict(task_index.creates),
+            dict(task_index.removes),
+            dict(task_index.starts),
+            dict(task_index.stops),
+        )
         self._take_groups(seen)
         self._take_processes(names)
         await self._end_unknown(names, seen)
         self._loop.driver = self._driver
         self._report_lost(seen)
-        self._order_again([order for group, order in creates.items() if book.creates.get(group) is order])
-        self._order_again([order for group, order in removes.items() if book.removes.get(group) is order])
-        self._order_again([order for task, order in starts.items() if book.starts.get(task) is order])
-        self._order_again([order for task, order in stops.items() if book.stops.get(task) is order])
+        self._order_again([order for group, order in creates.items() if task_index.creates.get(group) is order])
+        self._order_again([order for group, order in removes.items() if task_index.removes.get(group) is order])
+        self._order_again([order for task, order in starts.items() if task_index.starts.get(task) is order])
+        self._order_again([order for task, order in stops.items() if task_index.stops.get(task) is order])
         for task, process in tuple(self._driver.hosts.items()):
-            if task not in book.starts:
+            if task not in task_index.starts:
                 self._driver.run_entry(task, process)  # The agent runs it once; a repeated call returns the same answer.
         return self._driver
 
@@ -84,14 +89,14 @@ class Recovery:
 
     def _take_groups(self, seen: dict[GroupId, GroupSeen]) -> None:
         """Record the groups that exist as journaled."""
-        for group, row in self._loop.book.groups.items():
+        for group, row in self._loop.task_index.groups.items():
             found = seen.get(group)
             if found is not None and found.state == "CREATED" and row.state != "CREATING" and found.nodes == row.nodes:
                 self._driver.on_node[group] = tuple(zip(found.nodes, row.shape.bundles, strict=True))
 
     def _take_processes(self, names: set[str]) -> None:
         """Find the processes that have a task, or were about to get one."""
-        for task, row in self._loop.book.tasks.items():
+        for task, row in self._loop.task_index.tasks.items():
             if row.agent is None:
                 continue
             kept = self._store.read(task, "process")
@@ -109,20 +114,24 @@ class Recovery:
         known = {process.name for process in self._driver.hosts.values()}
         for name in sorted(names - known):
             self._agents.end_named(name)
-        for group in seen.keys() - self._loop.book.groups.keys():
+        for group in seen.keys() - self._loop.task_index.groups.keys():
             log.info("an unknown placement group is removed", group=group)
             await self._groups.remove(group)
 
     def _report_lost(self, seen: dict[GroupId, GroupSeen]) -> None:
         at_ms = self._loop.clock.now_ms()
-        book = self._loop.book
-        lost_groups = [group for group, row in book.groups.items() if row.state == "READY" and group not in self._driver.on_node]
+        task_index = self._loop.task_index
+        lost_groups = [group for group, row in task_index.groups.items() if row.state == "READY" and group not in self._driver.on_node]
         for group in lost_groups:
             if group in seen:
                 self._driver.group_vanished(group)  # Ray has moved it to other nodes: remove it, and report it as gone then.
             else:
                 self._loop.send(GroupGone(at_ms=at_ms, group=group))
-        lost = [(task, row) for task, row in book.tasks.items() if row.state in _HAS_AGENT and row.agent and task not in self._driver.hosts]
+        lost = [
+            (task, row)
+            for task, row in task_index.tasks.items()
+            if row.state in _HAS_AGENT and row.agent and task not in self._driver.hosts
+        ]
         for task, row in lost:
             words = "the agent's process ended while no supervisor was running"
             self._loop.send(AgentLost(at_ms=at_ms, task=task, attempt=row.attempt, detail=words))

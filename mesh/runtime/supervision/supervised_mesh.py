@@ -31,7 +31,6 @@ from mesh.runtime.supervision.driver import Driver
 from mesh.runtime.supervision.job_desk import JobDesk
 from mesh.runtime.supervision.mesh_folder import MeshFolder
 from mesh.runtime.supervision.observing import Observer
-from mesh.runtime.supervision.order_book import TaskEntry
 from mesh.runtime.supervision.payload_store import PayloadStore
 from mesh.runtime.supervision.placement_group_client import PlacementGroupClient
 from mesh.runtime.supervision.plugin_host import PluginHost
@@ -42,6 +41,7 @@ from mesh.runtime.supervision.standbys import Standbys
 from mesh.runtime.supervision.status_values import MeshEventKind, TaskStatus
 from mesh.runtime.supervision.supervision_errors import MeshStopped, StartFailed, StartsAgain, TaskUnknown, no_such_mesh
 from mesh.runtime.supervision.supervisor_options import SupervisorOptions
+from mesh.runtime.supervision.task_index import TaskEntry
 from mesh.runtime.supervision.task_payloads import TaskPayloads
 from mesh.scheduling.decisions import Decision, EndTask
 from mesh.scheduling.events import Event, TaskStarted, TaskStopped
@@ -248,10 +248,10 @@ class SupervisedMesh:
             self._reports[task] = report
 
     def _status(self, task: TaskId) -> TaskStatus:
-        return views.task_status(self._state, self._loop.book, task, self._row(task))
+        return views.task_status(self._state, self._loop.task_index, task, self._row(task))
 
     def _row(self, task: TaskId) -> Any:
-        row = self._loop.book.tasks.get(task)
+        row = self._loop.task_index.tasks.get(task)
         if row is None:
             raise TaskUnknown(task)
         return row
@@ -261,10 +261,10 @@ class SupervisedMesh:
         return {row.agent for row in rows if row is not None and row.agent is not None}
 
     def _known(self, task: TaskId) -> TaskEntry | None:
-        return self._loop.book.tasks.get(task)
+        return self._loop.task_index.tasks.get(task)
 
     def _is_in(self, task: TaskId, states: tuple[TaskState, ...]) -> bool:
-        row = self._loop.book.tasks.get(task)
+        row = self._loop.task_index.tasks.get(task)
         return row is None or row.state in TERMINAL or row.state in states
 
     def _process_ended(self, process: AgentProcess, words: str) -> None:

@@ -42,7 +42,7 @@ class MeshSupervisor(PoolHandlers, GroupHandlers, JobHandlers, AgentHandlers):
             incarnation=self._incarnation,
             version=self._state.version,
             metrics_port=self._observer.metrics_port,
-            tasks=dict(Counter(views.state_of(self._state, task, row).value for task, row in self._loop.book.tasks.items())),
+            tasks=dict(Counter(views.state_of(self._state, task, row).value for task, row in self._loop.task_index.tasks.items())),
         )
 
     async def change_settings(self, settings: Mapping[str, float]) -> None:
@@ -82,7 +82,7 @@ class MeshSupervisor(PoolHandlers, GroupHandlers, JobHandlers, AgentHandlers):
     async def audit(self) -> MeshAudit:
         """Audit all ledgers against each other and against Ray."""
         await self._ready
-        return await audit(self._state, self._loop.book, self._driver, self._agents, self._groups)
+        return await audit(self._state, self._loop.task_index, self._driver, self._agents, self._groups)
 
 
 #: The actor class. Typed as Any: Ray's types know no actor that is made by a call.

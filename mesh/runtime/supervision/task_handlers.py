@@ -33,7 +33,7 @@ class TaskHandlers(SupervisedMesh):
         await self._ready
         if replaces is not None and order is not None and await self._give_name(request, order, replaces):
             return self._status(request.task)
-        row = self._loop.book.tasks.get(request.task)
+        row = self._loop.task_index.tasks.get(request.task)
         # The location of its arguments may have changed since; the task is the same all the same.
         if row is not None and not self._plugins.is_same(row.request, replace(request, local_bytes=row.request.local_bytes)):
             raise TaskExists(request.task, views.state_of(self._state, request.task, row))
@@ -50,10 +50,10 @@ class TaskHandlers(SupervisedMesh):
 
     async def _give_name(self, request: TaskRequest, order: HostCommand, replaces: int) -> bool:
         """Replace the ended task of this attempt. True: replaced, or the task still ends; False: there is no such attempt."""
-        row = self._loop.book.tasks.get(request.task)
+        row = self._loop.task_index.tasks.get(request.task)
         if row is not None and row.attempt == replaces and views.is_ending(self._state, request.task):
             await self._loop.until(request.task, lambda: self._is_in(request.task, ()), WAIT_S_MAX)
-            row = self._loop.book.tasks.get(request.task)
+            row = self._loop.task_index.tasks.get(request.task)
         if row is None or row.attempt != replaces:
             return False  # A repeated call: the task was replaced already.
         if row.state not in TERMINAL:
@@ -75,7 +75,7 @@ class TaskHandlers(SupervisedMesh):
     async def tasks(self) -> list[TaskStatus]:
         """Return all remembered tasks, oldest first."""
         await self._ready
-        return [self._status(task) for task in self._loop.book.tasks]
+        return [self._status(task) for task in self._loop.task_index.tasks]
 
     async def wait_task(self, task: TaskId, until: tuple[TaskState, ...], timeout_s: float) -> TaskStatus:
         """Wait until the task is in one of the states or over, at most `WAIT_S_MAX`; return its status."""
@@ -101,7 +101,7 @@ class TaskHandlers(SupervisedMesh):
         await self._ready
         self._row(task)
         event = TaskCancelled(at_ms=self._clock.now_ms(), task=task, keep_state=keep_state, destroy_group=destroy_group, requeue=requeue)
-        if self._loop.book.tasks[task].state not in TERMINAL:
+        if self._loop.task_index.tasks[task].state not in TERMINAL:
             self._loop.send(event)
         return self._status(task)
 

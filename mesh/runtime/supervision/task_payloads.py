@@ -16,9 +16,9 @@ from ray import cloudpickle
 
 from mesh.ids import JobId, TaskId, TenantPath
 from mesh.runtime.supervision.agent_messages import Ended, HostCommand, Hosted, Stopped
-from mesh.runtime.supervision.order_book import TaskEntry
 from mesh.runtime.supervision.payload_store import PayloadStore
 from mesh.runtime.supervision.snapshot_store import FileSnapshots
+from mesh.runtime.supervision.task_index import TaskEntry
 from mesh.saved_state import StateSnapshot
 from mesh.scheduling.decisions import StartTask
 

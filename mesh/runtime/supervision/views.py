@@ -10,7 +10,6 @@ from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.runtime.supervision.agent_client import AgentProcess
 from mesh.runtime.supervision.driver import Driver
-from mesh.runtime.supervision.order_book import OrderBook, TaskEntry
 from mesh.runtime.supervision.standbys import Standbys
 from mesh.runtime.supervision.status_values import (
     AgentSeen,
@@ -21,6 +20,7 @@ from mesh.runtime.supervision.status_values import (
     TaskStatus,
 )
 from mesh.runtime.supervision.supervision_errors import PoolUnknown, SubmissionError
+from mesh.runtime.supervision.task_index import TaskEntry, TaskIndex
 from mesh.scheduling.evicting import dry_run
 from mesh.scheduling.explaining import explain_task
 from mesh.scheduling.request_validation import unknown_resource
@@ -29,14 +29,14 @@ from mesh.scheduling.tasks import TERMINAL, TaskRequest, TaskState
 from mesh.scheduling.victims import PreemptionPlan
 
 
-def task_status(state: MeshState, book: OrderBook, task: TaskId, row: TaskEntry) -> TaskStatus:
+def task_status(state: MeshState, task_index: TaskIndex, task: TaskId, row: TaskEntry) -> TaskStatus:
     """Return one task, with its position in the queue."""
     request = row.request
     queued = explain_task(state, task, state.now_ms) if task in state.queues else None
     where = state_of(state, task, row)
     reason, detail = (queued.reason, queued.detail) if queued is not None else (row.reason, row.detail)
     if where is TaskState.WAITING:
-        reason, detail = Reason.WAITING_FOR_INPUTS, _needs(state, book, request)
+        reason, detail = Reason.WAITING_FOR_INPUTS, _needs(state, task_index, request)
     if row.state_lost:
         detail = "; ".join(filter(None, (detail, state_lost(row.state_lost))))
     return TaskStatus(
@@ -80,8 +80,8 @@ def state_lost(why: str) -> str:
     return f"{why}; the default state is used: arguments, progress and last checkpoint"
 
 
-def _needs(state: MeshState, book: OrderBook, request: TaskRequest) -> str:
-    rows = [(need, book.tasks.get(need)) for need in request.after]
+def _needs(state: MeshState, task_index: TaskIndex, request: TaskRequest) -> str:
+    rows = [(need, task_index.tasks.get(need)) for need in request.after]
     missing = [f"{need} (not submitted yet)" if row is None else f"{need} ({state_of(state, need, row).value})" for need, row in rows]
     return f"it waits for {', '.join(missing)}"
 
@@ -96,9 +96,9 @@ def check_pool(state: MeshState, pool: PoolName, *amounts: ResourceSet) -> None:
             raise SubmissionError(unknown)
 
 
-def pool_statuses(state: MeshState, book: OrderBook) -> list[PoolStatus]:
+def pool_statuses(state: MeshState, task_index: TaskIndex) -> list[PoolStatus]:
     """Return all pools, in the order of their creation."""
-    open_rows = [(task, row) for task, row in book.tasks.items() if row.state not in TERMINAL]
+    open_rows = [(task, row) for task, row in task_index.tasks.items() if row.state not in TERMINAL]
     queued = Counter(row.request.pool for task, row in open_rows if task in state.queues)
     agents = Counter(row.request.pool for _, row in open_rows if row.agent is not None)
     return [
@@ -152,10 +152,10 @@ def node_statuses(state: MeshState, standbys: Standbys) -> list[NodeStatus]:
     ]
 
 
-def agent_seen(process: AgentProcess, driver: Driver, book: OrderBook, *, is_warm: bool) -> AgentSeen:
+def agent_seen(process: AgentProcess, driver: Driver, task_index: TaskIndex, *, is_warm: bool) -> AgentSeen:
     task = process.task if process.task is not None and driver.hosts.get(process.task) is process else None
-    row = book.tasks.get(task) if task is not None else None
-    group = book.groups.get(process.group) if process.group is not None else None
+    row = task_index.tasks.get(task) if task is not None else None
+    group = task_index.groups.get(process.group) if process.group is not None else None
     return AgentSeen(
         agent=row.agent if row is not None else None,
         task=task,

@@ -71,7 +71,7 @@ def submit(loop, task, **more):
 
 
 def state_of(loop):
-    return loop.scheduler.to_snapshot(), loop.book
+    return loop.scheduler.to_snapshot(), loop.task_index
 
 
 def test_a_batch_that_the_scheduler_does_not_understand_has_never_happened(tmp_path):
@@ -81,7 +81,7 @@ def test_a_batch_that_the_scheduler_does_not_understand_has_never_happened(tmp_p
     request = TaskRequest(task="t2", pool="p", resources=ONE)
     with pytest.raises(MeshError, match="does not know"):
         loop.send(TaskSubmitted(at_ms=4, request=request), Event(at_ms=4))
-    assert "t2" not in loop.book.tasks
+    assert "t2" not in loop.task_index.tasks
     assert "t2" not in loop.scheduler.state.records
     assert submit(loop, "t2").node in ("a", "b")
 
@@ -138,12 +138,12 @@ def test_s13_a_plugin_places_until_it_misbehaves_and_a_replay_knows_since_when(t
     assert nodes == ["b", "b"]
     while not reported:
         loop.send(NodeJoined(at_ms=5, node=f"n{len(loop.scheduler.state.table.names)}", total=ONE, labels={}))
-        submit(loop, f"more-{len(loop.book.tasks)}")
+        submit(loop, f"more-{len(loop.task_index.tasks)}")
     assert [(each.plugin, each.hook, each.why) for each in reported] == [("second", "score", "raised OSError: the model server is gone")]
-    placed = {task: row.node for task, row in loop.book.tasks.items()}
+    placed = {task: row.node for task, row in loop.task_index.tasks.items()}
     archive.close()
     again, _ = loop_on(tmp_path, second=LikesTheSecondNode)
-    assert {task: row.node for task, row in again.book.tasks.items()} == placed
+    assert {task: row.node for task, row in again.task_index.tasks.items()} == placed
     assert again._plugins.plugins.fenced == tuple(reported)
     assert state_of(again) == state_of(loop)
 
@@ -157,11 +157,11 @@ def test_s13_the_priority_that_a_plugin_gives_is_part_of_the_task_and_a_replay_a
     submit(loop, "t2", label="later")
     assert [(each.plugin, each.hook) for each in reported] == [("urgent", "priority")]
     submit(loop, "t3", label="now")
-    priorities = {task: row.request.priority for task, row in loop.book.tasks.items()}
+    priorities = {task: row.request.priority for task, row in loop.task_index.tasks.items()}
     assert priorities == {"t1": 9.0, "t2": 5.0, "t3": 5.0}
     archive.close()
     again, _ = loop_on(tmp_path)
-    assert {task: row.request.priority for task, row in again.book.tasks.items()} == priorities
+    assert {task: row.request.priority for task, row in again.task_index.tasks.items()} == priorities
 
 
 def test_whoever_waits_is_woken_by_name(tmp_path):
@@ -188,7 +188,7 @@ def test_decisions_are_carried_out_and_whoever_waits_is_woken_although_a_listene
 
         loop.listeners += [broken, lambda *reported: heard.append(reported)]
         two_nodes(loop)
-        waiting = asyncio.create_task(loop.until("t1", lambda: "t1" in loop.book.tasks, 30))
+        waiting = asyncio.create_task(loop.until("t1", lambda: "t1" in loop.task_index.tasks, 30))
         await asyncio.sleep(0)
         assert submit(loop, "t1") in carried
         assert len(heard) == 4

@@ -62,7 +62,7 @@ class Scene:
         self.loop.listeners.append(self.desk.hear)
 
     def row_of(self, task):
-        return self.loop.book.tasks.get(task)
+        return self.loop.task_index.tasks.get(task)
 
     def died_and_came_back(self):
         self.archive.close()
@@ -80,7 +80,7 @@ class Scene:
         self.loop.send(kind(at_ms=self.clock.ms, **fields))
 
     def up(self, task, address="lead:1"):
-        order = self.loop.book.starts[task]
+        order = self.loop.task_index.starts[task]
         if ":leader:" in task:
             self.payloads.keep_hosted(
                 Hosted(task=task, attempt=order.attempt, agent=order.agent, pid=1, node=order.node, methods=(), address=address)
@@ -89,8 +89,8 @@ class Scene:
         self.turn()
 
     def all_up(self):
-        while self.loop.book.starts:
-            self.up(next(iter(self.loop.book.starts)))
+        while self.loop.task_index.starts:
+            self.up(next(iter(self.loop.task_index.starts)))
 
     @property
     def job(self):
@@ -121,10 +121,10 @@ def submit(scene, **more):
 
 def test_s35_the_leader_is_a_task_first_and_its_address_reaches_the_orders_of_the_workers(scene):
     submit(scene)
-    assert list(scene.loop.book.starts) == ["pong:leader:0:1"]
+    assert list(scene.loop.task_index.starts) == ["pong:leader:0:1"]
     scene.up("pong:leader:0:1", address="here:7")
-    assert sorted(scene.loop.book.starts) == ["pong:actors:0:1", "pong:actors:1:1"]
-    order = scene.payloads.host_command(scene.loop.book.starts["pong:actors:1:1"])
+    assert sorted(scene.loop.task_index.starts) == ["pong:actors:0:1", "pong:actors:1:1"]
+    order = scene.payloads.host_command(scene.loop.task_index.starts["pong:actors:1:1"])
     assert (order.task, order.environment["SCHEDULEMESH_LEADER_ADDRESS"]) == ("pong:actors:1:1", "here:7")
     scene.all_up()
     assert (scene.job.stage, scene.job.schedule_state) == (Stage.RUNNING, ScheduleState.SCHEDULED_SUCCEED)
@@ -167,11 +167,11 @@ def test_s35_a_worker_that_gave_way_is_lost_with_its_place_and_its_task_waits_fo
     scene.all_up()
     scene.clock.ms += 1_000
     scene.send(TaskSubmitted, request=TaskRequest(task="urgent", pool="train", resources=ONE.times(2), priority=9))
-    (victim,) = scene.loop.book.stops
-    order = scene.loop.book.stops[victim]
+    (victim,) = scene.loop.task_index.stops
+    order = scene.loop.task_index.stops[victim]
     scene.send(TaskStopped, task=victim, attempt=order.attempt)
     scene.turn()
-    assert scene.loop.book.tasks[victim].reason is Reason.CANCELLED_BY_USER
+    assert scene.loop.task_index.tasks[victim].reason is Reason.CANCELLED_BY_USER
     assert len(scene.loop.scheduler.state.queues) == 0
     assert not any(member.failures for member in scene.job.members)
 
@@ -182,10 +182,10 @@ def test_s35_a_worker_that_is_still_being_stopped_for_another_is_not_lost_yet_an
     scene.all_up()
     scene.clock.ms += 1_000
     scene.send(TaskSubmitted, request=TaskRequest(task="urgent", pool="train", resources=ONE.times(2), priority=9))
-    (victim,) = scene.loop.book.stops
+    (victim,) = scene.loop.task_index.stops
     scene.turn()
     assert set(scene.states()) == {MemberState.RUNNING}
-    assert scene.loop.book.stops[victim].reason is Reason.PREEMPTED
+    assert scene.loop.task_index.stops[victim].reason is Reason.PREEMPTED
     assert scene.loop.scheduler.state.records[victim].requeue
 
 
@@ -196,7 +196,7 @@ def test_s35_a_node_that_leaves_takes_the_places_of_its_members_with_it(scene):
     scene.send(NodeLeft, node=node)
     scene.turn()
     assert scene.job.stage is Stage.RESCHEDULING
-    for task, order in tuple(scene.loop.book.stops.items()):
+    for task, order in tuple(scene.loop.task_index.stops.items()):
         scene.send(TaskStopped, task=task, attempt=order.attempt)
     scene.turn()
     scene.all_up()
@@ -214,21 +214,21 @@ def test_s34_the_result_of_the_leader_outlives_the_cleaning_of_its_job(scene):
     scene.payloads.keep_ended(Ended(task="pong:leader:0:1", attempt=1, result=b"42"), None)
     scene.send(TaskEnded, task="pong:leader:0:1", attempt=1)
     scene.turn()
-    for task, order in tuple(scene.loop.book.stops.items()):
+    for task, order in tuple(scene.loop.task_index.stops.items()):
         scene.send(TaskStopped, task=task, attempt=order.attempt)
     scene.turn()
     assert set(scene.states()) == {MemberState.REMOVED}
     assert scene.payloads.job_ended("pong")[0].result == b"42"
-    assert "pong:leader:0:1" not in scene.loop.book.tasks
+    assert "pong:leader:0:1" not in scene.loop.task_index.tasks
 
 
 def test_s22_a_member_that_was_ordered_but_not_submitted_when_the_supervisor_died_is_submitted_then(scene, monkeypatch):
     with monkeypatch.context() as dying:
         dying.setattr(scene.desk, "_start", lambda *_: None)
         submit(scene)
-    assert "pong:leader:0:1" not in scene.loop.book.tasks
+    assert "pong:leader:0:1" not in scene.loop.task_index.tasks
     again = scene.died_and_came_back()
-    assert list(again.loop.book.starts) == ["pong:leader:0:1"]
+    assert list(again.loop.task_index.starts) == ["pong:leader:0:1"]
 
 
 def test_s22_an_end_that_the_jobs_had_not_heard_of_when_the_supervisor_died_is_heard_then(scene):
@@ -238,7 +238,7 @@ def test_s22_an_end_that_the_jobs_had_not_heard_of_when_the_supervisor_died_is_h
     scene.send(AgentLost, task="pong:actors:0:1", attempt=1, detail="killed")
     again = scene.died_and_came_back()
     assert again.job.members[1].failures == 1
-    assert "pong:actors:0:2" in again.loop.book.starts
+    assert "pong:actors:0:2" in again.loop.task_index.starts
 
 
 def test_s22_a_stop_that_was_ordered_but_not_told_when_the_supervisor_died_is_told_then(scene, monkeypatch):
@@ -248,7 +248,7 @@ def test_s22_a_stop_that_was_ordered_but_not_told_when_the_supervisor_died_is_to
         dying.setattr(scene.desk, "_stop", lambda _: None)
         scene.desk.terminate("pong")
     again = scene.died_and_came_back()
-    assert len(again.loop.book.stops) == 3
+    assert len(again.loop.task_index.stops) == 3
 
 
 def test_s38_a_round_that_finds_nothing_new_writes_nothing_down(scene):

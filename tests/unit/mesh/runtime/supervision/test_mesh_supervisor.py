@@ -88,7 +88,7 @@ class Bare(MeshSupervisor):
         request = TaskRequest(task=holder, pool="p", resources=ONE, has_agent=False, preemptible=False, **more)
         asking = asyncio.create_task(self.give_group(request, 60.0 if is_made else 0.0))
         await asyncio.sleep(0)
-        for group, order in tuple(self._loop.book.creates.items()) if is_made else ():
+        for group, order in tuple(self._loop.task_index.creates.items()) if is_made else ():
             self.send(GroupReady, group=group, nodes=order.nodes)
         return await asking
 
@@ -157,15 +157,15 @@ def test_a_task_that_no_agent_has_cannot_be_finished(tmp_path):
 def test_what_a_task_reported_goes_when_it_is_over_and_a_late_report_is_not_kept(tmp_path):
     async def check(mesh):
         mesh.send(TaskSubmitted, request=TaskRequest(task="t", pool="p", resources=ONE, bundles=()))
-        for group, order in tuple(mesh._loop.book.creates.items()):
+        for group, order in tuple(mesh._loop.task_index.creates.items()):
             mesh.send(GroupReady, group=group, nodes=order.nodes)
-        mesh.send(TaskStarted, task="t", attempt=1, agent=mesh._loop.book.starts["t"].agent)
+        mesh.send(TaskStarted, task="t", attempt=1, agent=mesh._loop.task_index.starts["t"].agent)
         report = object()
         mesh._report("t", report)
         assert await mesh.metrics(None) == {"t": report}
         mesh.send(TaskEnded, task="t", attempt=1)
         mesh._report("t", report)
-        assert mesh._loop.book.tasks["t"].state is TaskState.SUCCEEDED
+        assert mesh._loop.task_index.tasks["t"].state is TaskState.SUCCEEDED
         assert await mesh.metrics(None) == {}
 
     in_scene(check, tmp_path)
@@ -223,9 +223,9 @@ async def an_agent_that_runs(mesh):
     """One with room of its own, and its status."""
     request = TaskRequest(task="t", pool="p", resources=ONE, work="old", max_restarts=-1)
     await mesh.submit(request, work_of("t", b"old"))
-    for group, order in tuple(mesh._loop.book.creates.items()):
+    for group, order in tuple(mesh._loop.task_index.creates.items()):
         mesh.send(GroupReady, group=group, nodes=order.nodes)
-    order = mesh._loop.book.starts["t"]
+    order = mesh._loop.task_index.starts["t"]
     mesh.send(TaskStarted, task="t", attempt=order.attempt, agent=order.agent)
     return request, await mesh.task("t")
 
@@ -243,7 +243,7 @@ def test_a_submission_that_takes_a_name_over_may_be_sent_twice_though_its_task_i
         mesh.send(TaskEnded, task="t", attempt=first.attempt)
         new = replace(request, **end)
         await mesh.submit(new, work_of("t", b"new"), replaces=first.attempt)
-        for order in tuple(mesh._loop.book.starts.values()):
+        for order in tuple(mesh._loop.task_index.starts.values()):
             mesh.send(TaskStarted, task="t", attempt=order.attempt, agent=order.agent)
             mesh.send(TaskEnded, task="t", attempt=order.attempt)
         over = await mesh.task("t")
@@ -306,7 +306,7 @@ def test_a_submission_that_is_sent_again_is_answered_though_its_pool_is_gone(tmp
         request, first = await an_agent_that_runs(mesh)
         mesh.send(TaskEnded, task="t", attempt=first.attempt)
         await mesh.delete_pool("p")
-        for group in tuple(mesh._loop.book.removes):
+        for group in tuple(mesh._loop.task_index.removes):
             mesh.send(GroupGone, group=group)
         assert "p" not in mesh._state.pools.pools
         assert (await mesh.submit(request, work_of("t", b"old"))).state is TaskState.SUCCEEDED

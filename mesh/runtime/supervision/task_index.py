@@ -84,7 +84,7 @@ class GroupEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BookSnapshot:
+class TaskIndexSnapshot:
     """An index as it is stored on disk; the mappings keep their order."""
 
     tasks: Mapping[TaskId, TaskEntry]
@@ -99,7 +99,7 @@ class BookSnapshot:
 
 
 @dataclass(slots=True)
-class OrderBook:
+class TaskIndex:
     """Index of tasks, groups and orders. Invariant: an order is open from its decision until an event answers it."""
 
     tasks: OrderedDict[TaskId, TaskEntry] = field(default_factory=OrderedDict)
@@ -123,9 +123,9 @@ class OrderBook:
                 changed.add(note(self, fact))
         return changed
 
-    def to_snapshot(self) -> BookSnapshot:
+    def to_snapshot(self) -> TaskIndexSnapshot:
         """Return a view of the index for immediate writing: later folds change the rows."""
-        return BookSnapshot(
+        return TaskIndexSnapshot(
             tasks=self.tasks,
             groups=self.groups,
             starts=self.starts,
@@ -138,7 +138,7 @@ class OrderBook:
         )
 
     @classmethod
-    def from_snapshot(cls, kept: BookSnapshot) -> OrderBook:
+    def from_snapshot(cls, kept: TaskIndexSnapshot) -> TaskIndex:
         """Restore an index from a snapshot."""
         return cls(
             tasks=OrderedDict(kept.tasks),
@@ -295,7 +295,7 @@ class OrderBook:
             if row.holder == task:
                 row.holder = None
 
-    NOTES: ClassVar[dict[type, Callable[[OrderBook, Any], TaskId]]] = {
+    NOTES: ClassVar[dict[type, Callable[[TaskIndex, Any], TaskId]]] = {
         TaskSubmitted: _submitted,
         TaskStarted: _started,
         TaskBlocked: _blocked,
