@@ -76,7 +76,7 @@ _HOMES = {
     "GroupPoolSpec": "mesh.scheduling.shapes",
     "GroupShape": "mesh.scheduling.shapes",
     "JobHandle": f"{_SUPERVISION}.job_handle",
-    "JobSettings": f"{_SUPERVISION}.job_desk",
+    "JobSettings": f"{_SUPERVISION}.job_reconciler",
     "JobSpec": "mesh.jobs.spec",
     "JobSpecError": "mesh.errors",
     "JobView": "mesh.jobs.views",

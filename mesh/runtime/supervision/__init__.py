@@ -6,7 +6,7 @@ The client side:
     task_calls           calls about tasks and preemption candidates     pool_calls        calls about pools and their groups
     job_calls            calls about jobs                                agent_calls       calls about agents and nodes
     collective_calls     calls of many agents together                   metric_calls      calls about metrics, health and settings
-    checked_calls        validation of arguments before a call           user_words        parsing of resources, classes and jobs
+    checked_calls        validation of arguments before a call           parsing           parsing of resources, classes and jobs
     task_handle          handle of a submitted task                      job_handle        handle of a submitted job
     large_values         large results of entry methods                  charts            charts of metrics, for notebook or terminal
 
@@ -23,15 +23,15 @@ The supervisor:
     supervisor_options   its start options                               supervisor_link   a client's connection; follows restarts
     ray_supervisor_client  an agent's connection to the supervisor         control_loop      events in; decisions journaled, carried out
     event_retry_queue    ordered retry of refused events                 driver            carries decisions out on Ray
-    driver_payloads      what the driver needs of a task, as a port      job_desk          reconciles jobs with the scheduler
+    driver_payloads      what the driver needs of a task, as a port      job_reconciler    reconciles jobs with the scheduler
     job_rounds           joint placement of waiting job members          plugin_host       scoring, order and preemption plugins
-    argument_places      nodes that hold a task's arguments              feedback          settings tuned by metrics
+    argument_locations   nodes that hold a task's arguments              feedback          settings tuned by metrics
     autoscaling          pending demand, reported to Ray's autoscaler
 
 What lives in Ray:
 
     ray_names            names of actors and placement groups            agent_client      agent processes: start, end, end events
-    crew                 assignment of tasks to processes                standbys          idle processes that take placed tasks
+    agent_assignments    assignment of tasks to processes                standbys          idle processes that take placed tasks
     placement_group_client  placement groups: create, remove, count         node_watch        nodes, as differences
     cluster_watch        a look each second; changes become events
 
@@ -39,10 +39,10 @@ An agent:
 
     agent                the actor that hosts one task's object          agent_context     API for a task's own code
     agent_messages       orders to an agent, and its answers             hosted_task       one attempt: build, run, stop
-    hosted_calls         calls on a task's object                       turns             one lock per key
+    hosted_calls         calls on a task's object                       keyed_locks       one lock per key
     loop_thread          an event loop for `async def` methods           bounded_call      a user's function with a timeout
-    state_keeping        state saved at a stop, and restored             set_variables     environment variables, set for a while
-    leftovers            stray threads and processes of user code        report_sender     background reports to the supervisor
+    state_capture        state saved at a stop, and restored             env_vars          environment variables, set for a while
+    stray_threads        stray threads and processes of user code        report_sender     background reports to the supervisor
     error_serialization  a user's exception, as text and as bytes
 
 Storage:

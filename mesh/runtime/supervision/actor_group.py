@@ -23,7 +23,7 @@ from mesh.runtime.supervision.checked_calls import read_timeout
 from mesh.runtime.supervision.chosen import Chooser, Chosen
 from mesh.runtime.supervision.collective import Collective, CollectiveMethods, Method
 from mesh.runtime.supervision.group_call import GroupCall
-from mesh.runtime.supervision.in_flight import InFlight, Line
+from mesh.runtime.supervision.in_flight import AgentChannel, InFlight
 from mesh.runtime.supervision.resharding_tasks import Reshard
 
 _RUNTIME_DISPATCHERS: Mapping[str, Dispatch] = {"reshard": Reshard()}
@@ -41,14 +41,14 @@ class ActorGroup:
         ordered = sorted(_read_members(members), key=lambda member: member.rank)
         if [member.rank for member in ordered] != list(range(len(ordered))):
             raise ShapeError(f"members need the ranks 0 to {len(ordered) - 1}, each once; these have {[m.rank for m in ordered]}")
-        self._own(tuple(Line(member) for member in ordered), Dimensions.of(len(ordered), shape), InFlight())
+        self._own(tuple(AgentChannel(member) for member in ordered), Dimensions.of(len(ordered), shape), InFlight())
 
     # -- members -------------------------------------------------------------------------------------------------------
 
     @property
     def members(self) -> tuple[GroupMember, ...]:
         """Members in rank order. Members of a part keep their rank in the whole group."""
-        return tuple(line.member for line in self._lines)
+        return tuple(channel.member for channel in self._channels)
 
     @property
     def dimensions(self) -> Dimensions:
@@ -58,10 +58,10 @@ class ActorGroup:
     @property
     def lost(self) -> tuple[AgentId, ...]:
         """Dead agents; `choose` skips them until `refresh` brings their successors."""
-        return tuple(line.member.agent for line in self._lines if line.load.is_out)
+        return tuple(channel.member.agent for channel in self._channels if channel.load.is_out)
 
     def __len__(self) -> int:
-        return len(self._lines)
+        return len(self._channels)
 
     def __repr__(self) -> str:
         return f"ActorGroup({self._dimensions})"
@@ -95,7 +95,7 @@ class ActorGroup:
         """
         if not isinstance(label, (str, Mapping)):
             raise GroupError(f'{label!r} is not a label; write "gpu:a100", or {{"gpu": "a100"}}')
-        ranks = tuple(rank for rank, line in enumerate(self._lines) if carries(line.member.labels, label))
+        ranks = tuple(rank for rank, channel in enumerate(self._channels) if carries(channel.member.labels, label))
         return self._part(ranks, Dimensions.of(len(ranks), None))
 
     # -- calling -------------------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ class ActorGroup:
         found = group._choosers.get(key)  # noqa: SLF001  its own class
         if found is None:
             read_timeout(timeout)
-            chooser = Chooser(group._in_flight, group._lines, strategy_named(strategy), repr(group))  # noqa: SLF001  the same
+            chooser = Chooser(group._in_flight, group._channels, strategy_named(strategy), repr(group))  # noqa: SLF001  the same
             found = group._choosers[key] = Chosen(chooser, timeout, retry)  # noqa: SLF001  the same
         return found
 
@@ -204,18 +204,18 @@ class ActorGroup:
         A member with a new handle or attempt can be chosen again; a missing member is no longer chosen. Parts of the group see
         the update too. Raises `ShapeError` for a member whose agent and rank are not in the group.
         """
-        by_agent = {line.member.agent: line for line in self._lines}
-        by_rank = {line.member.rank: line for line in self._lines}
-        missing = set(self._lines)
+        by_agent = {channel.member.agent: channel for channel in self._channels}
+        by_rank = {channel.member.rank: channel for channel in self._channels}
+        missing = set(self._channels)
         for member in _read_members(members):
-            line = by_agent.get(member.agent) or by_rank.get(member.rank)
-            if line is None:
+            channel = by_agent.get(member.agent) or by_rank.get(member.rank)
+            if channel is None:
                 raise ShapeError(f"agent {member.agent} with rank {member.rank} does not belong to {self!r}")
-            missing.discard(line)
-            if line.load.is_out or line.leads_elsewhere(member):
-                self._in_flight.replace(line, member)
-        for line in missing:
-            self._in_flight.mark_out(line, line.load)
+            missing.discard(channel)
+            if channel.load.is_out or channel.leads_elsewhere(member):
+                self._in_flight.replace(channel, member)
+        for channel in missing:
+            self._in_flight.mark_out(channel, channel.load)
 
     def with_members(self, members: Iterable[GroupMember], shape: Mapping[str, int] | None = None) -> ActorGroup:
         """Return a group of these members that keeps this group's knowledge of the common ones. For membership that changes.
@@ -223,50 +223,50 @@ class ActorGroup:
         Raises:
             ShapeError: Ranks are missing or duplicate, or the members do not fill the shape.
         """
-        known = {line.member.agent: line for line in self._lines}
+        known = {channel.member.agent: channel for channel in self._channels}
         fresh = ActorGroup(members, shape)
-        kept = tuple(self._kept(known.get(line.member.agent), line) for line in fresh._lines)
+        kept = tuple(self._kept(known.get(channel.member.agent), channel) for channel in fresh._channels)
         fresh._own(kept, fresh.dimensions, self._in_flight)
         return fresh
 
     def report(self, queued: Mapping[AgentId, int]) -> None:
         """Update the total calls that each agent reports, so that calls of other clients count as load."""
-        for line in self._lines:
-            if line.member.agent in queued:
-                line.load.report(queued[line.member.agent])
+        for channel in self._channels:
+            if channel.member.agent in queued:
+                channel.load.report(queued[channel.member.agent])
 
     def loads(self) -> dict[AgentId, int]:
         """Return the number of calls ahead of a new one, by agent, as this group knows it."""
-        return {line.member.agent: line.load.waiting for line in self._lines}
+        return {channel.member.agent: channel.load.waiting for channel in self._channels}
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
-    def _own(self, lines: tuple[Line, ...], dimensions: Dimensions, in_flight: InFlight) -> None:
-        self._lines = lines
+    def _own(self, channels: tuple[AgentChannel, ...], dimensions: Dimensions, in_flight: InFlight) -> None:
+        self._channels = channels
         self._dimensions = dimensions
         self._in_flight = in_flight
-        self._collective = Collective(lines, dimensions, in_flight)
+        self._collective = Collective(channels, dimensions, in_flight)
         # Cached: the state of `round_robin` must outlive a call.
         self._parts: dict[Any, ActorGroup] = {}
         self._choosers: dict[Any, Chosen] = {}
         self._all: dict[float | None, CollectiveMethods] = {}
 
-    def _kept(self, line: Line | None, fresh: Line) -> Line:
+    def _kept(self, channel: AgentChannel | None, fresh: AgentChannel) -> AgentChannel:
         """Return the known line, updated with the fresh member."""
-        if line is None:
+        if channel is None:
             return fresh
-        if line.load.is_out or line.leads_elsewhere(fresh.member):
-            self._in_flight.replace(line, fresh.member)
+        if channel.load.is_out or channel.leads_elsewhere(fresh.member):
+            self._in_flight.replace(channel, fresh.member)
         else:
-            line.member = fresh.member
-        return line
+            channel.member = fresh.member
+        return channel
 
     def _part(self, ranks: tuple[int, ...], dimensions: Dimensions) -> ActorGroup:
         key = (ranks, tuple(dimensions.sizes.items()))
         found = self._parts.get(key)
         if found is None:
             found = self._parts[key] = ActorGroup.__new__(ActorGroup)
-            found._own(tuple(self._lines[rank] for rank in ranks), dimensions, self._in_flight)  # noqa: SLF001  its own class
+            found._own(tuple(self._channels[rank] for rank in ranks), dimensions, self._in_flight)  # noqa: SLF001  its own class
         return found
 
     def _whom(self, label: Label | None) -> ActorGroup:

@@ -8,6 +8,7 @@ from typing import Any
 from mesh.ids import TaskId
 from mesh.runtime.supervision.agent_messages import AgentStatus
 from mesh.runtime.supervision.checked_calls import Count, Seconds, checked
+from mesh.runtime.supervision.parsing import Amounts
 from mesh.runtime.supervision.status_values import (
     AgentSeen,
     NodeStatus,
@@ -17,7 +18,6 @@ from mesh.runtime.supervision.status_values import (
 from mesh.runtime.supervision.supervision_errors import SubmissionError
 from mesh.runtime.supervision.task_calls import TaskCalls
 from mesh.runtime.supervision.task_handle import TaskHandle
-from mesh.runtime.supervision.user_words import Amounts
 from mesh.scheduling.tasks import AT_WORK
 
 

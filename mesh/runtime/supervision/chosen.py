@@ -12,49 +12,49 @@ from ray.exceptions import GetTimeoutError, RayActorError
 from mesh.actors.errors import CallTimeout, MemberLost, NoMembers
 from mesh.actors.selection import Load, Strategy
 from mesh.errors import MeshError
-from mesh.runtime.supervision.in_flight import InFlight, Line, is_lost
+from mesh.runtime.supervision.in_flight import AgentChannel, InFlight, is_lost
 
 
 class Chooser:
     """Chooses the agent of the next call. Groups keep it between calls, so that `round_robin` continues."""
 
-    def __init__(self, in_flight: InFlight, lines: tuple[Line, ...], strategy: Strategy, reported: str) -> None:
+    def __init__(self, in_flight: InFlight, channels: tuple[AgentChannel, ...], strategy: Strategy, reported: str) -> None:
         self.in_flight = in_flight
-        self._lines = lines
+        self._channels = channels
         self._strategy = strategy
         self._reported = reported
         self._turn = 0
         self._seen = -1  #: `in_flight.changes` when the candidates were read.
-        self._candidates: tuple[Line, ...] = ()
+        self._candidates: tuple[AgentChannel, ...] = ()
         self._loads: tuple[Load, ...] = ()
 
-    def choose(self) -> tuple[Line, Load]:
+    def choose(self) -> tuple[AgentChannel, Load]:
         """Choose the agent of the next call and count the call as sent. Raises `NoMembers`."""
         while True:
             if self._seen != self.in_flight.changes:
                 self._read_candidates()
             index = self.in_flight.pick(self._loads, self._strategy, self._turn, _draw)
             self._turn = index + 1
-            line, load = self._candidates[index], self._loads[index]
-            if not line.is_dead():
-                return line, load
+            channel, load = self._candidates[index], self._loads[index]
+            if not channel.is_dead():
+                return channel, load
             # A dead agent fails at once and so looks idle: it would attract all calls.
             self.in_flight.back(load)
-            self.in_flight.mark_out(line, load)
+            self.in_flight.mark_out(channel, load)
 
     def __len__(self) -> int:
-        return len(self._lines)
+        return len(self._channels)
 
-    def rank_of(self, line: Line) -> int:
-        return self._lines.index(line)
+    def rank_of(self, channel: AgentChannel) -> int:
+        return self._channels.index(channel)
 
     def _read_candidates(self) -> None:
         seen = self.in_flight.changes
-        candidates = tuple(line for line in self._lines if not line.load.is_out)
+        candidates = tuple(channel for channel in self._channels if not channel.load.is_out)
         if not candidates:
-            lost = f"; all {len(self._lines)} are lost" if self._lines else ""
+            lost = f"; all {len(self._channels)} are lost" if self._channels else ""
             raise NoMembers(f"no member of {self._reported} can be called{lost}")
-        self._candidates, self._loads, self._seen = candidates, tuple(line.load for line in candidates), seen
+        self._candidates, self._loads, self._seen = candidates, tuple(channel.load for channel in candidates), seen
 
 
 class Chosen:
@@ -95,13 +95,13 @@ class ChosenMethod:
             NoMembers: No agent is left. Ray's error for a dead agent is raised where the result is fetched.
         """
         chooser = self._chooser
-        line, load = chooser.choose()
+        channel, load = chooser.choose()
         try:
-            reference = line.send(self._name, args, kwargs)
+            reference = channel.send(self._name, args, kwargs)
         except BaseException:
             chooser.in_flight.back(load)
             raise
-        chooser.in_flight.follow(reference, line, load)
+        chooser.in_flight.follow(reference, channel, load)
         return reference
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -129,49 +129,49 @@ class ChosenMethod:
             MemberLost: The agent died before the end.
         """
         chooser = self._chooser
-        line, load = chooser.choose()
+        channel, load = chooser.choose()
         try:
-            references = line.stream(self._name, args, kwargs)
+            references = channel.stream(self._name, args, kwargs)
         except BaseException:
             chooser.in_flight.back(load)
             raise
-        chooser.in_flight.follow(references.completed(), line, load)
-        return self._values(references, line, load)
+        chooser.in_flight.follow(references.completed(), channel, load)
+        return self._values(references, channel, load)
 
     def _once(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         in_flight = self._chooser.in_flight
-        line, load = self._chooser.choose()
+        channel, load = self._chooser.choose()
         is_followed = False
         try:
-            reference = line.send(self._name, args, kwargs)
+            reference = channel.send(self._name, args, kwargs)
             try:
                 return ray.get(reference, timeout=self._timeout)
             except GetTimeoutError as late:
-                in_flight.follow(reference, line, load)
+                in_flight.follow(reference, channel, load)
                 is_followed = True
-                whose = f"agent {line.member.agent} (rank {self._chooser.rank_of(line)})"
+                whose = f"agent {channel.member.agent} (rank {self._chooser.rank_of(channel)})"
                 raise CallTimeout(f"{self._name}: {whose} has not answered within {self._timeout} s; the call continues") from late
         except (RayActorError, MeshError) as error:  # Errors from Ray about the agent, and from the agent itself.
             if not is_lost(error):  # The agent's own code met a dead actor; the agent itself is alive.
                 raise
-            raise self._lost(error, line, load) from error
+            raise self._lost(error, channel, load) from error
         finally:
             if not is_followed:
                 in_flight.back(load)
 
-    def _values(self, references: Any, line: Line, load: Load) -> Iterator[Any]:
+    def _values(self, references: Any, channel: AgentChannel, load: Load) -> Iterator[Any]:
         for reference in references:
             try:
                 value = ray.get(reference)
             except (RayActorError, MeshError) as error:  # Errors from Ray about the agent, and from the agent itself.
                 if not is_lost(error):
                     raise
-                raise self._lost(error, line, load) from error
+                raise self._lost(error, channel, load) from error
             yield value
 
-    def _lost(self, error: Exception, line: Line, load: Load) -> MemberLost:
-        self._chooser.in_flight.mark_out(line, load)
-        return MemberLost(line.member.agent, self._chooser.rank_of(line), str(error))
+    def _lost(self, error: Exception, channel: AgentChannel, load: Load) -> MemberLost:
+        self._chooser.in_flight.mark_out(channel, load)
+        return MemberLost(channel.member.agent, self._chooser.rank_of(channel), str(error))
 
 
 def _draw(count: int) -> int:

@@ -18,7 +18,7 @@ from mesh.actors.results import Collect
 from mesh.actors.selection import Load
 from mesh.runtime.supervision.checked_calls import read_timeout
 from mesh.runtime.supervision.group_call import GroupCall, place_of
-from mesh.runtime.supervision.in_flight import InFlight, Line
+from mesh.runtime.supervision.in_flight import AgentChannel, InFlight
 from mesh.runtime.supervision.shared_arguments import SharedArguments
 
 #: A method's name, or one name for each rank.
@@ -32,7 +32,7 @@ Stream = Callable[[Method, tuple[Any, ...], dict[str, Any]], Iterator[tuple[int,
 class Collective:
     """Collective calls on the ranks of one group."""
 
-    lines: tuple[Line, ...]  #: [ranks]
+    channels: tuple[AgentChannel, ...]  #: [ranks]
     dimensions: Dimensions
     in_flight: InFlight
 
@@ -40,26 +40,26 @@ class Collective:
         """Call the same method on every rank, lost ones too: a missing member must not go unnoticed."""
         args, kwargs = SharedArguments().of(args, kwargs)
         if isinstance(method, PerRank) or differ_by_rank(args, kwargs):
-            calls = [(line, *self._own(rank, method, args, kwargs)) for rank, line in enumerate(self.lines)]
+            calls = [(channel, *self._own(rank, method, args, kwargs)) for rank, channel in enumerate(self.channels)]
         else:
-            calls = [(line, method, args, kwargs) for line in self.lines]
-        sent = [(line.send(name, own, named), line) for line, name, own, named in calls]
-        sent_to = tuple((line, self.in_flight.send(reference, line)) for reference, line in sent)
+            calls = [(channel, method, args, kwargs) for channel in self.channels]
+        sent = [(channel.send(name, own, named), channel) for channel, name, own, named in calls]
+        sent_to = tuple((channel, self.in_flight.send(reference, channel)) for reference, channel in sent)
         return self._call(method, tuple(reference for reference, _ in sent), tuple(self.dimensions), sent_to, gather)
 
     def send_dealt(self, method: Method, dispatch: Dispatch, collect: Collect, args: tuple[Any, ...], kwargs: dict[str, Any]) -> GroupCall:
         """Send the calls that the dispatch makes of the arguments. Raises `DispatchError`; calls already sent continue."""
         shared = SharedArguments()
-        kept: list[tuple[Any, int, tuple[Line, Load]]] = []
+        kept: list[tuple[Any, int, tuple[AgentChannel, Load]]] = []
 
         def send(call: Call) -> Any:
             rank = self._checked(call[0])
-            line = self.lines[rank]
+            channel = self.channels[rank]
             name, own, named = self._own(rank, method, *shared.of(tuple(call[1]), call[2]))
-            reference = line.send(name, own, named)
-            load = self.in_flight.send(reference, line)
+            reference = channel.send(name, own, named)
+            load = self.in_flight.send(reference, channel)
             if len(call) == 3 or call[3]:  # noqa: PLR2004  no fourth item: the result is collected
-                kept.append((reference, rank, (line, load)))
+                kept.append((reference, rank, (channel, load)))
             return reference
 
         _run(dispatch(self._view(), args, kwargs), send)
@@ -74,10 +74,10 @@ class Collective:
         """
         args, kwargs = SharedArguments().of(args, kwargs)
         rank_of: dict[Any, int] = {}
-        for rank, line in enumerate(self.lines):
+        for rank, channel in enumerate(self.channels):
             name, own, named = self._own(rank, method, args, kwargs)
-            references = line.stream(name, own, named)
-            self.in_flight.send(references.completed(), line)
+            references = channel.stream(name, own, named)
+            self.in_flight.send(references.completed(), channel)
             rank_of[references] = rank
         return self._merged(str(method), rank_of)
 
@@ -99,7 +99,7 @@ class Collective:
                     waiting.append(waiting.pop(waiting.index(references)))  # A fast rank does not starve the others.
                     yield rank, value
         if errors:
-            places = {rank: place_of(rank, line, self.dimensions) for rank, line in enumerate(self.lines)}
+            places = {rank: place_of(rank, channel, self.dimensions) for rank, channel in enumerate(self.channels)}
             raise GroupCallFailed(method, errors, {}, places)
 
     def _own(
@@ -113,16 +113,21 @@ class Collective:
         return name, own, {key: at_rank(value, rank, self.dimensions) for key, value in kwargs.items()}
 
     def _checked(self, rank: int) -> int:
-        if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < len(self.lines):
-            raise DispatchError(f"dispatch_fn returned rank {rank!r}; this group has ranks 0 to {len(self.lines) - 1}")
+        if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < len(self.channels):
+            raise DispatchError(f"dispatch_fn returned rank {rank!r}; this group has ranks 0 to {len(self.channels) - 1}")
         return rank
 
     def _view(self) -> RankView:
-        members = [line.member for line in self.lines]
+        members = [channel.member for channel in self.channels]
         return RankView(self.dimensions, tuple(member.agent for member in members), tuple(member.labels for member in members))
 
     def _call(
-        self, method: Method, refs: tuple[Any, ...], ranks: tuple[int, ...], sent_to: tuple[tuple[Line, Load], ...], collect: Collect
+        self,
+        method: Method,
+        refs: tuple[Any, ...],
+        ranks: tuple[int, ...],
+        sent_to: tuple[tuple[AgentChannel, Load], ...],
+        collect: Collect,
     ) -> GroupCall:
         return GroupCall(
             method=str(method),

@@ -19,16 +19,16 @@ from ray.exceptions import ActorUnavailableError, RayError
 from mesh.ids import GroupId, NodeName, TaskId
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
+from mesh.runtime.supervision.agent_assignments import AgentAssignments
 from mesh.runtime.supervision.agent_client import REACH_AGAIN_S, AgentClient, AgentProcess
 from mesh.runtime.supervision.agent_messages import Ended, Failed, HostCommand, Hosted, StopCommand, Stopped
 from mesh.runtime.supervision.autoscaling import Autoscaling
-from mesh.runtime.supervision.crew import Crew
 from mesh.runtime.supervision.driver_payloads import DriverPayloads
 from mesh.runtime.supervision.event_retry_queue import EventRetryQueue
+from mesh.runtime.supervision.keyed_locks import KeyedLocks
 from mesh.runtime.supervision.payload_store import PayloadStore
 from mesh.runtime.supervision.placement_group_client import PlacementGroupClient
 from mesh.runtime.supervision.standbys import Standbys
-from mesh.runtime.supervision.turns import Turns
 from mesh.scheduling.decisions import CreateGroup, Decision, RemoveGroup, RequestCapacity, StartTask, StopTask
 from mesh.scheduling.events import (
     AgentLost,
@@ -90,12 +90,12 @@ class Driver:
         self._settings = settings
         self.new_events = EventRetryQueue(send)  #: Results of decisions, and changes that the watch has seen, in one order.
         self._now_ms = now_ms
-        self._turns = Turns()  #: One lock per placement group, or per task without one.
+        self._locks = KeyedLocks()  #: One lock per placement group, or per task without one.
         self._starting: dict[_Run, asyncio.Task[None]] = {}
         self._unwanted: set[_Run] = set()  #: Starts that were cancelled while in progress.
         self.look_at_nodes: Callable[[], Coroutine[Any, Any, None]] = _see_nothing  #: Reports dead nodes; set by the cluster watch.
-        self._crew = Crew(agents, groups, standbys, store)
-        self.hosts = self._crew.hosts  #: Processes by the task that they have.
+        self._assignments = AgentAssignments(agents, groups, standbys, store)
+        self.hosts = self._assignments.hosts  #: Processes by the task that they have.
         self.on_node: dict[
             GroupId, tuple[tuple[NodeName, ResourceSet], ...]
         ] = {}  #: Nodes and resources of existing groups, one entry per bundle.
@@ -114,7 +114,7 @@ class Driver:
             return  # An explanation or an end, which is for people only.
         if isinstance(decision, StartTask):
             self._end_earlier(decision)
-        started = self._turns.spawn(carrier(decision), f"{type(decision).__name__}")
+        started = self._locks.spawn(carrier(decision), f"{type(decision).__name__}")
         if isinstance(decision, StartTask):
             self._starting[decision.task, decision.attempt] = started
 
@@ -127,7 +127,7 @@ class Driver:
     # -- placement groups ----------------------------------------------------------------------------------------------
 
     async def _create_group(self, order: CreateGroup) -> None:
-        async with self._turns.lock(order.group):
+        async with self._locks.lock(order.group):
             made = await self._groups.create(order.group, order.shape, order.nodes, self._settings.group_s_max)
             if isinstance(made, str):
                 self.new_events.send(GroupFailed(at_ms=self._now_ms(), group=order.group, detail=made))
@@ -135,19 +135,19 @@ class Driver:
             self.stands(order, made)
             self.new_events.send(GroupReady(at_ms=self._now_ms(), group=order.group, nodes=made))
             if order.warm:
-                self._crew.warm(order)
+                self._assignments.warm(order)
 
     def stands(self, order: CreateGroup, nodes: tuple[NodeName, ...]) -> None:
         """Record that the group exists."""
         self.on_node[order.group] = tuple(zip(nodes, order.shape.bundles, strict=True))
 
     async def _remove_group(self, order: RemoveGroup) -> None:
-        async with self._turns.lock(order.group):
+        async with self._locks.lock(order.group):
             await self._take_down(order.group)
         self.new_events.send(GroupGone(at_ms=self._now_ms(), group=order.group))
 
     async def _take_down(self, group: GroupId) -> None:
-        self._crew.leave(group)
+        self._assignments.leave(group)
         await self._groups.remove(group)
         self.on_node.pop(group, None)
 
@@ -155,7 +155,7 @@ class Driver:
         """Handle a group that was removed by others or died with its node: its tasks are lost, and its starts are refused."""
         at_ms = self._now_ms()
         refused: list[Event] = []
-        for process in self._crew.in_group(group):
+        for process in self._assignments.in_group(group):
             task = process.task
             if task is None or (task, process.attempt) not in self._starting or self.hosts.get(task) is not process:
                 continue
@@ -163,12 +163,12 @@ class Driver:
             words = f"placement group {group} is gone"
             refused.append(TaskRefused(at_ms=at_ms, task=task, attempt=process.attempt, reason=Reason.WORKER_LOST, detail=words))
             self._unwanted.add((task, process.attempt))
-            self._crew.end(process)
-        self._turns.spawn(self._clear_away(group, refused), f"clear {group} away")
+            self._assignments.end(process)
+        self._locks.spawn(self._clear_away(group, refused), f"clear {group} away")
 
     async def _clear_away(self, group: GroupId, reported: list[Event]) -> None:
-        async with self._turns.lock(group):
-            victims = [process for process in self._crew.in_group(group) if process.task is not None]
+        async with self._locks.lock(group):
+            victims = [process for process in self._assignments.in_group(group) if process.task is not None]
             await self._take_down(group)
         lost: list[Event] = [self._lost(process, "its placement group is gone") for process in victims]
         self.new_events.send(*reported, *lost, GroupGone(at_ms=self._now_ms(), group=group))
@@ -179,15 +179,15 @@ class Driver:
         """Kill the processes of earlier attempts, which the scheduler has given up, for example when their node disappeared."""
         for task, attempt in [run for run in self._starting if run[0] == order.task and run[1] < order.attempt]:
             self._unwanted.add((task, attempt))
-            self._crew.end_attempt(task, attempt)
+            self._assignments.end_attempt(task, attempt)
         process = self.hosts.get(order.task)
         if process is not None and process.attempt < order.attempt:
-            self._crew.end_attempt(order.task, process.attempt)
+            self._assignments.end_attempt(order.task, process.attempt)
 
     async def _start(self, order: StartTask) -> None:
         run = order.task, order.attempt
         try:
-            async with self._turns.lock(order.group or order.task):
+            async with self._locks.lock(order.group or order.task):
                 if run not in self._unwanted:
                     await self._host(order)
         finally:
@@ -206,18 +206,18 @@ class Driver:
         tenant = self._payloads.tenant(order.task)
         process = self.hosts.get(order.task)  # An earlier supervisor may have chosen it and sent the order.
         if process is None or process.attempt != order.attempt or not process.is_wanted:
-            process = self._crew.process_for(order, tenant)
+            process = self._assignments.process_for(order, tenant)
         if process is None:
             self._refuse(order, Reason.WORKER_LOST, f"placement group {order.group} is gone")
             return
-        self._crew.give(process, order.task, order.attempt, tenant)
+        self._assignments.give(process, order.task, order.attempt, tenant)
         await self._host_on(process, order, host_command)
 
     async def _host_on(self, process: AgentProcess, order: StartTask, host_command: HostCommand) -> None:
         try:
             answer = await asyncio.wait_for(process.handle.host.remote(host_command), self._settings.start_s_max)
         except (RayError, asyncio.TimeoutError) as error:
-            self._crew.end(process)
+            self._assignments.end(process)
             await self._look()  # A task has few attempts and must not spend them all on a dead node.
             if (order.task, order.attempt) not in self._unwanted:
                 self._refuse(order, Reason.WORKER_LOST, f"the agent did not start: {_words(error)}")
@@ -232,13 +232,13 @@ class Driver:
             )
             self.run_entry(order.task, process)
             return
-        self._crew.settle(process, may_stay=self._may_stay(process) and answer.reusable)
+        self._assignments.settle(process, may_stay=self._may_stay(process) and answer.reusable)
         self._refuse_as(order, answer)
 
     def run_entry(self, task: TaskId, process: AgentProcess) -> None:
         """Call the entry method of a task that is up, if it has one. Does not wait."""
         if self._payloads.has_entry(task):
-            self._turns.spawn(self._run(process), f"run {task}")
+            self._locks.spawn(self._run(process), f"run {task}")
 
     async def _run(self, process: AgentProcess) -> None:
         task, attempt = process.task, process.attempt
@@ -260,18 +260,18 @@ class Driver:
         if process is None or process.attempt != ended.attempt or ended.stopped or (ended.task, ended.attempt) in self._unwanted:
             return
         self._payloads.keep_ended(ended, value)
-        self._crew.forget(process)
+        self._assignments.forget(process)
         # Spawned before the event, so that this process gets the group's lock before the start of the group's next task.
-        self._turns.spawn(self._let_go(process, ended.task, ended.attempt), f"let {ended.task} go")
+        self._locks.spawn(self._let_go(process, ended.task, ended.attempt), f"let {ended.task} go")
         self.new_events.send(TaskEnded(at_ms=self._now_ms(), task=ended.task, attempt=ended.attempt, error=ended.error))
 
     async def _let_go(self, process: AgentProcess, task: TaskId, attempt: int) -> None:
-        async with self._turns.lock(process.group or task):
+        async with self._locks.lock(process.group or task):
             reusable = False
             if process.group is not None and process.is_wanted:
                 stopped = await self._ask_to_stop(process, StopCommand(task=task, attempt=attempt, keep_state=False, grace_ms=0))
                 reusable = stopped is not None and stopped.reusable
-            self._crew.settle(process, may_stay=self._may_stay(process) and reusable)
+            self._assignments.settle(process, may_stay=self._may_stay(process) and reusable)
 
     # -- stopping ------------------------------------------------------------------------------------------------------
 
@@ -282,10 +282,10 @@ class Driver:
             return
         process = self.hosts.get(order.task)
         if process is None or process.attempt != order.attempt:  # This order does not concern another attempt.
-            self._crew.end_attempt(order.task, order.attempt)
+            self._assignments.end_attempt(order.task, order.attempt)
             self.new_events.send(TaskStopped(at_ms=self._now_ms(), task=order.task, attempt=order.attempt))
             return
-        async with self._turns.lock(process.group or order.task):
+        async with self._locks.lock(process.group or order.task):
             await self._stop_on(process, order)
 
     async def _stop_on(self, process: AgentProcess, order: StopTask) -> None:
@@ -303,16 +303,16 @@ class Driver:
         )
         if self.hosts.get(order.task) is not process:
             return  # The task ended or died meanwhile, and that was reported.
-        self._crew.forget(process)
+        self._assignments.forget(process)
         unkept = self._payloads.keep_stopped(stopped) if stopped is not None else _UNANSWERED if order.keep_state else ""
-        self._crew.settle(process, may_stay=self._may_stay(process) and stopped is not None and stopped.reusable)
+        self._assignments.settle(process, may_stay=self._may_stay(process) and stopped is not None and stopped.reusable)
         lost_ms = stopped.lost_ms if stopped is not None else 0
         at_ms = self._now_ms()
         self.new_events.send(TaskStopped(at_ms=at_ms, task=order.task, attempt=order.attempt, lost_ms=lost_ms, unkept=unkept))
 
     async def _call_off(self, order: StopTask, starting: asyncio.Task[None]) -> None:
         self._unwanted.add((order.task, order.attempt))
-        self._crew.end_attempt(order.task, order.attempt)
+        self._assignments.end_attempt(order.task, order.attempt)
         await asyncio.wait([starting])
         self.new_events.send(TaskStopped(at_ms=self._now_ms(), task=order.task, attempt=order.attempt))
 
@@ -331,12 +331,12 @@ class Driver:
         """Handle the death of a wanted process."""
         if self._standbys.lost(process):
             return  # The next check of the nodes starts a new one: a process that dies at once must not restart in a tight loop.
-        self._crew.resident_ended(process)
+        self._assignments.resident_ended(process)
         task = process.task
         if task is None or self.hosts.get(task) is not process or (task, process.attempt) in self._starting:
             return  # A start in progress notices it by itself.
         event = self._lost(process, words)
-        self._turns.spawn(self._report_lost(event, process.group), f"loss of {task}")
+        self._locks.spawn(self._report_lost(event, process.group), f"loss of {task}")
 
     async def _report_lost(self, lost: AgentLost, group: GroupId | None) -> None:
         """Report the loss of a task. Ray also ends what runs on a dead node or in a removed group: report such a loss first, or
@@ -358,7 +358,7 @@ class Driver:
         return process.group is not None and process.group in self.on_node
 
     def _lost(self, process: AgentProcess, words: str) -> AgentLost:
-        self._crew.forget(process)  # Only this process: the next attempt may be in another one by now.
+        self._assignments.forget(process)  # Only this process: the next attempt may be in another one by now.
         return AgentLost(at_ms=self._now_ms(), task=process.task or TaskId(""), attempt=process.attempt, detail=words)
 
     def _refuse(self, order: StartTask, reason: Reason, detail: str, *, final: bool = False) -> None:

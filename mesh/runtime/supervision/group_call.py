@@ -17,7 +17,7 @@ from mesh.actors.errors import CallTimeout, GroupCallFailed, GroupCallTimeout
 from mesh.actors.results import Collect
 from mesh.actors.selection import Load
 from mesh.runtime.supervision.checked_calls import read_timeout
-from mesh.runtime.supervision.in_flight import InFlight, Line, is_lost
+from mesh.runtime.supervision.in_flight import AgentChannel, InFlight, is_lost
 
 _LATE = "no answer in time; the call continues"
 
@@ -29,7 +29,7 @@ class GroupCall:
     method: str
     refs: tuple[Any, ...]  #: [calls] Ray's references to collected results, in the order of the dispatch.
     ranks: tuple[int, ...]  #: [calls]
-    sent_to: tuple[tuple[Line, Load], ...]  #: [calls] Agents, with the loads that the calls were counted on.
+    sent_to: tuple[tuple[AgentChannel, Load], ...]  #: [calls] Agents, with the loads that the calls were counted on.
     dimensions: Dimensions
     collect: Collect
     in_flight: InFlight
@@ -91,18 +91,18 @@ class GroupCall:
     def _failed(self, outcomes: Sequence[Any]) -> GroupCallFailed:
         errors: dict[int, BaseException] = {}
         results: dict[int, Any] = {}
-        for rank, (line, load), outcome in zip(self.ranks, self.sent_to, outcomes, strict=True):
+        for rank, (channel, load), outcome in zip(self.ranks, self.sent_to, outcomes, strict=True):
             if not isinstance(outcome, _Caught):
                 results[rank] = outcome
                 continue
             errors.setdefault(rank, outcome.error)
             if is_lost(outcome.error):
-                self.in_flight.mark_out(line, load)
+                self.in_flight.mark_out(channel, load)
         kind = GroupCallTimeout if any(isinstance(error, CallTimeout) for error in errors.values()) else GroupCallFailed
         return kind(self.method, errors, results, self._places())
 
     def _places(self) -> dict[int, str]:
-        return {rank: place_of(rank, line, self.dimensions) for rank, (line, _) in zip(self.ranks, self.sent_to, strict=True)}
+        return {rank: place_of(rank, channel, self.dimensions) for rank, (channel, _) in zip(self.ranks, self.sent_to, strict=True)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +112,10 @@ class _Caught:
     error: BaseException
 
 
-def place_of(rank: int, line: Line, dimensions: Dimensions) -> str:
+def place_of(rank: int, channel: AgentChannel, dimensions: Dimensions) -> str:
     """Return text like `rank 3 (agent a-3, pipeline=1, tensor=1)`."""
     coordinates = {} if dimensions.is_flat else dimensions.coordinates(rank)
-    return f"rank {rank} ({', '.join([f'agent {line.member.agent}', *(f'{name}={at}' for name, at in coordinates.items())])})"
+    return f"rank {rank} ({', '.join([f'agent {channel.member.agent}', *(f'{name}={at}' for name, at in coordinates.items())])})"
 
 
 def _outcome(reference: Any, ends: float | None) -> Any:

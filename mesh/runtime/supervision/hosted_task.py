@@ -15,12 +15,12 @@ from mesh.runtime.supervision.agent_context import Send, TaskContext, make_curre
 from mesh.runtime.supervision.agent_errors import CallPreempted
 from mesh.runtime.supervision.agent_messages import AgentStatus, Ended, HostCommand, PickledArguments, StopCommand, StopHow, Stopped
 from mesh.runtime.supervision.bounded_call import Hangs, Raised, call_bounded
+from mesh.runtime.supervision.env_vars import EnvVars
 from mesh.runtime.supervision.error_serialization import serialize_error
 from mesh.runtime.supervision.hosted_calls import HostedCalls
-from mesh.runtime.supervision.leftovers import Inhabitants
 from mesh.runtime.supervision.pickled_code import check_picklable, pickled_within, read_arguments
-from mesh.runtime.supervision.set_variables import SetVariables
-from mesh.runtime.supervision.state_keeping import NO_ARGUMENTS, Keepsake, Restored, keep_state, restore_state
+from mesh.runtime.supervision.state_capture import NO_ARGUMENTS, CaptureContext, Restored, keep_state, restore_state
+from mesh.runtime.supervision.stray_threads import StrayThreads
 from mesh.saved_state import StateHandlers, StateSnapshot
 
 #: A result up to this size is part of the report of the end.
@@ -51,8 +51,8 @@ class HostedTask(HostedCalls):
         self._result: Any = None  #: Result of the entry method, when it is too large for `ended`.
         self._run_lock, self._stop_lock = threading.Lock(), threading.Lock()
         self._stopped: Stopped | None = None
-        self._inhabitants = Inhabitants.look()
-        self._environment = SetVariables(order.environment)
+        self._inhabitants = StrayThreads.look()
+        self._environment = EnvVars(order.environment)
 
     # -- the start -----------------------------------------------------------------------------------------------------
 
@@ -67,7 +67,7 @@ class HostedTask(HostedCalls):
         make_current(self.context)
         with self._counted():
             self._actor = self._made(cls)
-            restored = restore_state(self._keepsake, self._actor, saved, timeout_s=self._restore_s)
+            restored = restore_state(self._capture, self._actor, saved, timeout_s=self._restore_s)
             if restored.is_spoiled:
                 self._actor = self._made(cls)
             return restored, self.method_names()
@@ -181,7 +181,7 @@ class HostedTask(HostedCalls):
         lost_ms = self.context.unkept_ms
         if order.keep_state and self._actor is not None:
             preserve_s = order.preserve_ms_max / 1000
-            kept = keep_state(self._keepsake, self._actor, reason=order.reason, timeout_s=preserve_s, is_running=not ended_in_time)
+            kept = keep_state(self._capture, self._actor, reason=order.reason, timeout_s=preserve_s, is_running=not ended_in_time)
             saved, unkept, hangs = kept.snapshot, kept.unkept, kept.hangs
             lost_ms = 0 if saved.saved_bytes is not None else lost_ms
         if not ended_in_time:
@@ -215,8 +215,8 @@ class HostedTask(HostedCalls):
         return None if self.ended is None or self.ended.stopped else self.ended
 
     @property
-    def _keepsake(self) -> Keepsake:
-        return Keepsake(
+    def _capture(self) -> CaptureContext:
+        return CaptureContext(
             task=self.task,
             agent=self._agent,
             attempt=self.attempt,

@@ -10,7 +10,7 @@ measured against two alternatives, as a share of a call:
 
 Counting when a result is fetched would miss all callers that fetch by themselves.
 
-Each callback takes Python's lock from the sending thread, so only some of many calls in flight are watched (`Trail`).
+Each callback takes Python's lock from the sending thread, so only some of many calls in flight are watched (`CompletionTracker`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mesh.actors.members import GroupMember
 from mesh.actors.selection import Draw, Load, Strategy
 from mesh.runtime.supervision.agent_errors import CallPreempted, NothingHosted
 from mesh.runtime.supervision.agent_messages import call_name
-from mesh.runtime.supervision.user_words import unsendable
+from mesh.runtime.supervision.parsing import unsendable
 
 _DEAD = gcs_pb2.ActorTableData.DEAD  # type: ignore[attr-defined]  # generated code without types
 
@@ -35,10 +35,10 @@ _DEAD = gcs_pb2.ActorTableData.DEAD  # type: ignore[attr-defined]  # generated c
 SENT_TOGETHER = 4
 
 
-class Line:
+class AgentChannel:
     """Channel to one agent. Groups and their parts share it, so that each counts the calls of all."""
 
-    __slots__ = ("_known_state", "_senders", "load", "member", "trail")
+    __slots__ = ("_known_state", "_senders", "load", "member", "tracker")
 
     def __init__(self, member: GroupMember) -> None:
         self._lead_to(member)
@@ -81,7 +81,7 @@ class Line:
         self.member = member
         self.load = Load(priority=member.priority)
         #: Only agents run calls one after the other; of other actors that is unknown.
-        self.trail = Trail(self.load) if hasattr(member.handle, "call_named") else None
+        self.tracker = CompletionTracker(self.load) if hasattr(member.handle, "call_named") else None
         self._senders: dict[str, Callable[..., Any]] = {}
         self._known_state: Callable[[], Any] = getattr(member.handle, "_get_local_state", _unknown)
 
@@ -98,7 +98,7 @@ class Line:
         return method if task is None or not self.member.attempt else call_name(task, self.member.attempt, method)
 
 
-class Trail:
+class CompletionTracker:
     """Calls in flight to an agent that runs one after the other: when one has ended, so have those before it.
 
     Only some of many calls are watched; each covers itself and the unwatched ones before it. The count is exact while there are
@@ -152,74 +152,74 @@ class InFlight:
             loads[index].in_flight += 1
         return index
 
-    def follow(self, reference: Any, line: Line, load: Load) -> None:
+    def follow(self, reference: Any, channel: AgentChannel, load: Load) -> None:
         """Watch a call that is already counted on the load, to remove it when its result is there."""
-        trail = line.trail
-        if trail is None or trail.load is not load:  # The member was replaced meanwhile.
+        tracker = channel.tracker
+        if tracker is None or tracker.load is not load:  # The member was replaced meanwhile.
             self._watch(reference, load, None, 1)
             return
         with self._lock:
-            covered = trail.add(reference)
+            covered = tracker.add(reference)
         if covered:
-            self._watch(reference, load, trail, covered)
+            self._watch(reference, load, tracker, covered)
 
-    def send(self, reference: Any, line: Line) -> Load:
+    def send(self, reference: Any, channel: AgentChannel) -> Load:
         """Count a call as sent until its result is there; return the load that it is counted on."""
         with self._lock:
-            load = line.load
+            load = channel.load
             load.in_flight += 1
-        self.follow(reference, line, load)
+        self.follow(reference, channel, load)
         return load
 
-    def _watch(self, reference: Any, load: Load, trail: Trail | None, covered: int) -> None:
+    def _watch(self, reference: Any, load: Load, tracker: CompletionTracker | None, covered: int) -> None:
         # Without the lock: Ray calls back at once for results that exist. Older Rays have only the callback with the value.
         watch = getattr(reference, "_on_ready", None) or reference._on_completed  # noqa: SLF001  see above
-        watch(_CountBack(self, reference, load, trail, covered))
+        watch(_CountBack(self, reference, load, tracker, covered))
 
-    def came(self, load: Load, trail: Trail | None, covered: int) -> None:
+    def came(self, load: Load, tracker: CompletionTracker | None, covered: int) -> None:
         """Handle the end of a watched call and remove the calls that it covers."""
-        if trail is None:
+        if tracker is None:
             self.back(load)
             return
         with self._lock:
-            newest, behind = trail.end(covered)
+            newest, behind = tracker.end(covered)
         if behind:
-            self._watch(newest, load, trail, behind)
+            self._watch(newest, load, tracker, behind)
 
     def back(self, load: Load) -> None:
         """Remove a call that was counted as sent."""
         with self._lock:
             load.in_flight -= 1
 
-    def mark_out(self, line: Line, load: Load) -> None:
+    def mark_out(self, channel: AgentChannel, load: Load) -> None:
         """Exclude the agent from choice, unless its load was replaced meanwhile."""
         with self._lock:
-            if load is line.load and not load.is_out:
+            if load is channel.load and not load.is_out:
                 load.is_out = True
                 self.changes += 1
 
-    def replace(self, line: Line, member: GroupMember) -> None:
+    def replace(self, channel: AgentChannel, member: GroupMember) -> None:
         """Switch the channel to another member."""
         with self._lock:
-            line.replace(member)
+            channel.replace(member)
             self.changes += 1
 
 
 class _CountBack:
     """Ray's callback at the end of a call. Holds the reference, because Ray does not call back for dropped references."""
 
-    __slots__ = ("_calls", "_covered", "_load", "_reference", "_trail")
+    __slots__ = ("_calls", "_covered", "_load", "_reference", "_tracker")
 
-    def __init__(self, calls: InFlight, reference: Any, load: Load, trail: Trail | None, covered: int) -> None:
+    def __init__(self, calls: InFlight, reference: Any, load: Load, tracker: CompletionTracker | None, covered: int) -> None:
         self._calls = calls
         self._reference = reference
         self._load = load
-        self._trail = trail
+        self._tracker = tracker
         self._covered = covered
 
     def __call__(self, _ended: Any) -> None:
         self._reference = None
-        self._calls.came(self._load, self._trail, self._covered)
+        self._calls.came(self._load, self._tracker, self._covered)
 
 
 def is_lost(error: BaseException) -> bool:

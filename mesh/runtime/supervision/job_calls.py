@@ -14,10 +14,10 @@ from mesh.runtime.supervision.agent_messages import METRICS_PERIOD_MS, HostComma
 from mesh.runtime.supervision.checked_calls import Milliseconds, Values, checked
 from mesh.runtime.supervision.job_handle import JobHandle
 from mesh.runtime.supervision.mesh_calls import MeshCalls
+from mesh.runtime.supervision.parsing import read_class, read_job_spec, read_method, read_values
 from mesh.runtime.supervision.payload_digest import payload_digest
 from mesh.runtime.supervision.supervision_errors import SubmissionError
 from mesh.runtime.supervision.task_payloads import JobPayload
-from mesh.runtime.supervision.user_words import read_class, read_job_spec, read_method, read_values
 from mesh.saved_state import plain_class
 
 

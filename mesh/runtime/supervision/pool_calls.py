@@ -11,6 +11,7 @@ from mesh.ids import PoolName, TaskId
 from mesh.pools import PoolSpec
 from mesh.runtime.supervision.checked_calls import Count, Seconds, checked
 from mesh.runtime.supervision.mesh_calls import MeshCalls
+from mesh.runtime.supervision.parsing import Amounts, Bundles, read_amounts, read_bundles, read_task_id, required
 from mesh.runtime.supervision.status_values import (
     GroupGiven,
     GroupStatus,
@@ -19,7 +20,6 @@ from mesh.runtime.supervision.status_values import (
     SlotReserved,
 )
 from mesh.runtime.supervision.supervision_errors import SubmissionError
-from mesh.runtime.supervision.user_words import Amounts, Bundles, read_amounts, read_bundles, read_task_id, required
 from mesh.scheduling.shapes import GroupPoolSpec, GroupShape
 from mesh.scheduling.tasks import DEFAULT_PRIORITY, TaskRequest
 

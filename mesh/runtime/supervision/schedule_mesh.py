@@ -23,7 +23,7 @@ from mesh.runtime.supervision.checked_calls import Count, check_not_below_zero, 
 from mesh.runtime.supervision.collective_calls import CollectiveCalls
 from mesh.runtime.supervision.driver import DriverSettings
 from mesh.runtime.supervision.job_calls import JobCalls
-from mesh.runtime.supervision.job_desk import JobSettings
+from mesh.runtime.supervision.job_reconciler import JobSettings
 from mesh.runtime.supervision.journal_file import LINES_MAX
 from mesh.runtime.supervision.metric_calls import MetricCalls
 from mesh.runtime.supervision.observing import ObserverSettings

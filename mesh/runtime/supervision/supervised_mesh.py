@@ -28,7 +28,7 @@ from mesh.runtime.supervision.autoscaling import Autoscaling
 from mesh.runtime.supervision.cluster_watch import ClusterWatch
 from mesh.runtime.supervision.control_loop import ControlLoop, MeshClock
 from mesh.runtime.supervision.driver import Driver
-from mesh.runtime.supervision.job_desk import JobDesk
+from mesh.runtime.supervision.job_reconciler import JobReconciler
 from mesh.runtime.supervision.mesh_folder import MeshFolder
 from mesh.runtime.supervision.observing import Observer
 from mesh.runtime.supervision.payload_store import PayloadStore
@@ -110,7 +110,7 @@ class SupervisedMesh:
         self._plugins = plugins
         self._observer = _observer(options, self._loop, self._agents_at_work, is_again=self._is_again)
         made.callback(self._observer.close)
-        self._jobs = JobDesk(self._loop, self._payloads, plugins.catalogue.policy, options.jobs, options.seed)
+        self._jobs = JobReconciler(self._loop, self._payloads, plugins.catalogue.policy, options.jobs, options.seed)
         self._agents = AgentClient(options.mesh, options.namespace, self._incarnation, self._process_ended)
         made.callback(self._end_started)
         self._groups = PlacementGroupClient(options.mesh)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mesh.runtime.supervision.driver import DriverSettings
-from mesh.runtime.supervision.job_desk import JobSettings
+from mesh.runtime.supervision.job_reconciler import JobSettings
 from mesh.runtime.supervision.journal_file import LINES_MAX
 from mesh.runtime.supervision.observing import ObserverSettings
 from mesh.scheduling.settings import SchedulerSettings

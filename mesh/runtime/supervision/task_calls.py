@@ -11,17 +11,10 @@ from typing_extensions import Self
 
 from mesh.ids import JobId, LabelName, NodeName, PoolName, TaskId, TenantPath
 from mesh.runtime.supervision.agent_messages import METRICS_PERIOD_MS, HostCommand
-from mesh.runtime.supervision.argument_places import local_bytes
+from mesh.runtime.supervision.argument_locations import local_bytes
 from mesh.runtime.supervision.checked_calls import Count, Milliseconds, Seconds, Values, checked
 from mesh.runtime.supervision.mesh_calls import MeshCalls
-from mesh.runtime.supervision.payload_digest import payload_digest
-from mesh.runtime.supervision.status_values import (
-    CandidateStatus,
-    TaskStatus,
-)
-from mesh.runtime.supervision.supervision_errors import SubmissionError, TaskNotRunning, TaskUnknown
-from mesh.runtime.supervision.task_handle import TaskHandle
-from mesh.runtime.supervision.user_words import (
+from mesh.runtime.supervision.parsing import (
     Amounts,
     read_amounts,
     read_class,
@@ -31,6 +24,13 @@ from mesh.runtime.supervision.user_words import (
     read_values,
     required,
 )
+from mesh.runtime.supervision.payload_digest import payload_digest
+from mesh.runtime.supervision.status_values import (
+    CandidateStatus,
+    TaskStatus,
+)
+from mesh.runtime.supervision.supervision_errors import SubmissionError, TaskNotRunning, TaskUnknown
+from mesh.runtime.supervision.task_handle import TaskHandle
 from mesh.saved_state import Preserver, Restorer, StateHandlers
 from mesh.saved_state import register_state_handlers as state_handlers_of
 from mesh.scheduling.tasks import DEFAULT_PRIORITY, TaskRequest, TaskState, Weights

@@ -17,10 +17,10 @@ from mesh.runtime.supervision.agent_errors import NothingHosted
 from mesh.runtime.supervision.agent_messages import Ended, call_name
 from mesh.runtime.supervision.checked_calls import Seconds, checked
 from mesh.runtime.supervision.large_values import value_of
+from mesh.runtime.supervision.parsing import unsendable
 from mesh.runtime.supervision.status_values import TaskStatus
 from mesh.runtime.supervision.supervision_errors import NotOverYet, TaskFailed, TaskNotRunning
 from mesh.runtime.supervision.supervisor_link import SupervisorLink
-from mesh.runtime.supervision.user_words import unsendable
 from mesh.scheduling.tasks import AT_WORK, TaskState
 
 #: Time that a call waits for its task to start, or to start again.

@@ -15,10 +15,10 @@ import mesh
 from mesh.errors import MeshError
 from mesh.runtime.supervision.checked_calls import Count, Seconds, Values, checked, read, read_timeout
 from mesh.runtime.supervision.job_handle import JobHandle
+from mesh.runtime.supervision.parsing import Amounts, Bundles
 from mesh.runtime.supervision.supervision_errors import ArgumentError, SubmissionError
 from mesh.runtime.supervision.task_calls import State
 from mesh.runtime.supervision.task_handle import TaskHandle
-from mesh.runtime.supervision.user_words import Amounts, Bundles
 from mesh.scheduling.metric_targets import Targets
 from mesh.scheduling.settings import SchedulerSettings
 from mesh.scheduling.tasks import TaskState

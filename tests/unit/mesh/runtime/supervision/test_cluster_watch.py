@@ -19,7 +19,7 @@ from mesh.scheduling.scheduler import MeshScheduler
 ONE = ResourceSet.of({"cpu": 1})
 
 
-async def turns(count):
+async def locks(count):
     for _ in range(count):
         await asyncio.sleep(0)
 
@@ -54,7 +54,7 @@ def test_a_node_that_the_disk_did_not_take_is_told_again(tmp_path, monkeypatch):
             patch.setattr(scene.archive, "append", full)
             await scene.watch.look()
         assert scene.known() == set()
-        await turns(10)
+        await locks(10)
         assert scene.known() == {"a"}
 
     asyncio.run(scene())
@@ -73,7 +73,7 @@ def test_a_node_that_the_scheduler_never_understands_stops_neither_the_others_no
         monkeypatch.setattr(MeshScheduler, "handle", picky)
         for _ in range(2):
             await scene.watch.look()
-            await turns(100)
+            await locks(100)
         assert scene.known() == {"a", "c"}
         assert scene.filled == [{"a", "b", "c"}] * 2
 

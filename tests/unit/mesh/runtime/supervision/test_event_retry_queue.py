@@ -24,7 +24,7 @@ class Listener:
         self.reported += [(type(event), event.group) for event in events]
 
 
-async def turns(count):
+async def locks(count):
     for _ in range(count):
         await asyncio.sleep(0)
 
@@ -37,7 +37,7 @@ def test_news_that_the_disk_does_not_take_are_told_again_in_order(monkeypatch):
         recent_events = EventRetryQueue(listener.take)
         for group in ("g1", "g2"):
             recent_events.send(GroupGone(at_ms=1, group=group))
-        await turns(100)
+        await locks(100)
         assert listener.reported == [(GroupGone, "g1"), (GroupGone, "g2")]
 
     asyncio.run(scene())
@@ -51,7 +51,7 @@ def test_news_that_the_scheduler_never_understands_do_not_hold_up_those_behind_t
         recent_events = EventRetryQueue(listener.take)
         for group in ("g1", "g2"):
             recent_events.send(GroupGone(at_ms=1, group=group))
-        await turns(100)
+        await locks(100)
         assert listener.reported == [(GroupGone, "g2")]
 
     asyncio.run(scene())
@@ -77,7 +77,7 @@ def test_one_event_that_is_never_understood_does_not_take_its_batch_with_it(monk
         listener = Listener(odd="g2")
         recent_events = EventRetryQueue(listener.take)
         recent_events.send(*(GroupGone(at_ms=1, group=group) for group in ("g1", "g2", "g3")))
-        await turns(100)
+        await locks(100)
         assert listener.reported == [(GroupGone, "g1"), (GroupGone, "g3")]
 
     asyncio.run(scene())

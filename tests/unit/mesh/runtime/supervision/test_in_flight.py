@@ -14,7 +14,7 @@ from mesh.actors.members import GroupMember
 from mesh.actors.selection import least_busy
 from mesh.ids import AgentId, TaskId
 from mesh.runtime.supervision.chosen import Chooser
-from mesh.runtime.supervision.in_flight import SENT_TOGETHER, InFlight, Line
+from mesh.runtime.supervision.in_flight import SENT_TOGETHER, AgentChannel, InFlight
 
 
 class Reference:
@@ -64,12 +64,12 @@ class Handle:
         vars(self).update(methods)
 
 
-def line(place=0, **more):
-    return Line(GroupMember(agent=AgentId(f"a-{place}"), handle=more.pop("handle", Handle()), rank=place, **more))
+def channel(place=0, **more):
+    return AgentChannel(GroupMember(agent=AgentId(f"a-{place}"), handle=more.pop("handle", Handle()), rank=place, **more))
 
 
 def test_a_call_counts_until_its_result_is_there():
-    calls, way, reference = InFlight(), line(), Reference()
+    calls, way, reference = InFlight(), channel(), Reference()
     calls.send(reference, way)
     assert way.load.in_flight == 1
     reference.end()
@@ -77,21 +77,21 @@ def test_a_call_counts_until_its_result_is_there():
 
 
 def test_a_result_that_is_there_at_once_is_counted_back():
-    calls, way, reference = InFlight(), line(), Reference()
+    calls, way, reference = InFlight(), channel(), Reference()
     reference.end()
     calls.send(reference, way)
     assert way.load.in_flight == 0
 
 
 def test_an_older_ray_tells_the_end_with_the_value():
-    calls, way, reference = InFlight(), line(), OldReference()
+    calls, way, reference = InFlight(), channel(), OldReference()
     calls.send(reference, way)
     reference.reported[0]("the value")
     assert way.load.in_flight == 0
 
 
 def test_the_end_of_a_call_to_the_one_before_is_not_the_successors():
-    calls, way, reference = InFlight(), line(), Reference()
+    calls, way, reference = InFlight(), channel(), Reference()
     calls.send(reference, way)
     calls.replace(way, way.member)
     reference.end()
@@ -99,7 +99,7 @@ def test_the_end_of_a_call_to_the_one_before_is_not_the_successors():
 
 
 def test_who_died_before_the_refresh_does_not_take_the_successor_out():
-    calls, way = InFlight(), line()
+    calls, way = InFlight(), channel()
     load = way.load
     calls.replace(way, way.member)
     calls.mark_out(way, load)
@@ -116,14 +116,14 @@ def test_who_died_before_the_refresh_does_not_take_the_successor_out():
     ],
 )
 def test_a_call_names_its_method_and_the_attempt_that_it_is_for(member, sent):
-    way = line(handle=Handle(call_named=Method()), **member)
+    way = channel(handle=Handle(call_named=Method()), **member)
     assert way.sender("step")(7) == sent
     assert way.sender("step") is way.sender("step")
-    assert line(handle=Handle(call=Method("call"))).sender("step")(7) == ("call", "step", 7)
+    assert channel(handle=Handle(call=Method("call"))).sender("step")(7) == ("call", "step", 7)
 
 
 def test_a_dead_agent_is_passed_over_before_it_is_called():
-    dead, well = line(0, handle=Handle(_get_local_state=lambda: 4)), line(1)
+    dead, well = channel(0, handle=Handle(_get_local_state=lambda: 4)), channel(1)
     chooser = Chooser(InFlight(), (dead, well), least_busy, "the group")
     assert [chooser.choose()[0] for _ in range(3)] == [well] * 3
     assert dead.load.is_out
@@ -132,7 +132,7 @@ def test_a_dead_agent_is_passed_over_before_it_is_called():
 
 def agent_line():
     """To an agent, which takes one call after the other."""
-    return line(handle=Handle(call_named=Method()))
+    return channel(handle=Handle(call_named=Method()))
 
 
 @given(st.lists(st.booleans(), max_size=120))
@@ -164,7 +164,7 @@ def test_most_calls_of_a_burst_are_not_followed_and_nothing_is_held_after_it():
 
 
 def test_calls_that_may_overtake_each_other_are_all_followed():
-    calls, way, burst = InFlight(), line(), [Reference() for _ in range(9)]
+    calls, way, burst = InFlight(), channel(), [Reference() for _ in range(9)]
     for reference in burst:
         calls.send(reference, way)
     burst[-1].end()
@@ -173,7 +173,7 @@ def test_calls_that_may_overtake_each_other_are_all_followed():
 
 @pytest.mark.parametrize("handle", [Handle(), Handle(call_named=Method())])
 def test_s3_many_threads_lose_no_count(handle):
-    calls, ways = InFlight(), (line(0, handle=handle), line(1, handle=handle), line(2, handle=handle))
+    calls, ways = InFlight(), (channel(0, handle=handle), channel(1, handle=handle), channel(2, handle=handle))
     chooser = Chooser(calls, ways, least_busy, "the group")
     per_thread = 200
 

@@ -95,14 +95,14 @@ class Scene:
     async def carry_out(self, *orders):
         for order in orders:
             self.driver.carry_out(order)
-        await turns()
+        await locks()
 
     async def up(self, process, attempt):
         self.client.answers[process].set_result(Hosted(task="t", attempt=attempt, agent=f"t.{attempt}", pid=1, node="n", methods=()))
-        await turns()
+        await locks()
 
 
-async def turns(count=10):
+async def locks(count=10):
     for _ in range(count):
         await asyncio.sleep(0)
 
@@ -169,11 +169,11 @@ def test_the_loss_of_one_attempt_leaves_the_next_one_its_process():
         await scene.carry_out(start(1, group="g1"))
         await scene.up("p1", 1)
         scene.driver.group_vanished("g1")
-        await turns()
+        await locks()
         await scene.carry_out(start(2, group="g2"))
         await scene.up("p2", 2)
         scene.may_remove.set()
-        await turns()
+        await locks()
         assert scene.reported == [(TaskStarted, 1), (TaskStarted, 2), (AgentLost, 1), (GroupGone, "g1")]
         assert scene.driver.hosts["t"].name == "p2"
 
@@ -186,7 +186,7 @@ def test_which_process_had_a_task_is_forgotten_on_disk_too_when_it_dies():
         await scene.carry_out(start(1))
         await scene.up("p1", 1)
         scene.driver.process_ended(scene.client.processes["p1"], "it died")
-        await turns()
+        await locks()
         assert scene.reported == [(TaskStarted, 1), (AgentLost, 1)]
         assert (scene.driver.hosts, scene.dropped) == ({}, [("t", "process")])
 
@@ -228,7 +228,7 @@ def test_s17_what_of_a_state_did_not_come_back_is_told_with_the_start():
         await scene.carry_out(start(1))
         hosted = Hosted(task="t", attempt=1, agent="t.1", pid=1, node="n", methods=(), unrestored="the restorer raised")
         scene.client.answers["p1"].set_result(hosted)
-        await turns()
+        await locks()
         assert [event.unrestored for event in scene.events] == ["the restorer raised"]
 
     asyncio.run(scene())

@@ -8,10 +8,7 @@ import threading
 import pytest
 
 from mesh.errors import JobSpecError
-from mesh.runtime.supervision.payload_store import PayloadStore
-from mesh.runtime.supervision.pickled_code import read_arguments
-from mesh.runtime.supervision.supervision_errors import ArgumentError, PoolUnknown, SubmissionError
-from mesh.runtime.supervision.user_words import (
+from mesh.runtime.supervision.parsing import (
     TASK_ID_BYTES_MAX,
     read_class,
     read_job_spec,
@@ -20,6 +17,9 @@ from mesh.runtime.supervision.user_words import (
     read_values,
     unsendable,
 )
+from mesh.runtime.supervision.payload_store import PayloadStore
+from mesh.runtime.supervision.pickled_code import read_arguments
+from mesh.runtime.supervision.supervision_errors import ArgumentError, PoolUnknown, SubmissionError
 
 LOCK = threading.Lock()
 

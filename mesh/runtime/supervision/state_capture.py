@@ -33,7 +33,7 @@ NO_ARGUMENTS = pickled_arguments()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keepsake:
+class CaptureContext:
     """The task whose state is saved or restored, and the inputs for it."""
 
     task: TaskId
@@ -46,7 +46,7 @@ class Keepsake:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StateKept:
+class CapturedState:
     """Result of saving a state."""
 
     snapshot: StateSnapshot
@@ -64,7 +64,7 @@ class Restored:
     is_spoiled: bool = False  #: True: a restorer failed on the object, so a fresh object is needed.
 
 
-def keep_state(keepsake: Keepsake, actor: Any, *, reason: Reason, timeout_s: float, is_running: bool) -> StateKept:
+def keep_state(capture: CaptureContext, actor: Any, *, reason: Reason, timeout_s: float, is_running: bool) -> CapturedState:
     """Take a snapshot of the task and run the user's preserver.
 
     Args:
@@ -74,14 +74,14 @@ def keep_state(keepsake: Keepsake, actor: Any, *, reason: Reason, timeout_s: flo
         timeout_s: Time limit of the preserver.
         is_running: A method of the object still runs. The preserver then runs beside it, and its context says so.
     """
-    snapshot = _default_snapshot(keepsake)
-    preserver = keepsake.handlers.preserver
+    snapshot = _default_snapshot(capture)
+    preserver = capture.handlers.preserver
     if preserver is None:
-        return StateKept(snapshot=snapshot)
+        return CapturedState(snapshot=snapshot)
 
     def preserve() -> bytes | str:
-        context = _cancel_context(keepsake, actor, reason, is_running=is_running, timeout_s=timeout_s)
-        return _pickled(preserver(context), bytes_max=keepsake.bytes_max - snapshot.size_bytes)
+        context = _cancel_context(capture, actor, reason, is_running=is_running, timeout_s=timeout_s)
+        return _pickled(preserver(context), bytes_max=capture.bytes_max - snapshot.size_bytes)
 
     outcome = call_bounded(preserve, timeout_s=timeout_s, name="preserver")
     if isinstance(outcome, Hangs):
@@ -91,23 +91,23 @@ def keep_state(keepsake: Keepsake, actor: Any, *, reason: Reason, timeout_s: flo
     elif isinstance(outcome.value, str):
         unkept = outcome.value
     else:
-        return StateKept(snapshot=replace(snapshot, level=SnapshotLevel.CUSTOM, saved_bytes=outcome.value))
-    return StateKept(snapshot=_reported(snapshot, unkept), unkept=unkept, hangs=isinstance(outcome, Hangs))
+        return CapturedState(snapshot=replace(snapshot, level=SnapshotLevel.CUSTOM, saved_bytes=outcome.value))
+    return CapturedState(snapshot=_reported(snapshot, unkept), unkept=unkept, hangs=isinstance(outcome, Hangs))
 
 
-def restore_state(keepsake: Keepsake, actor: Any, saved: StateSnapshot | None, *, timeout_s: float) -> Restored:
+def restore_state(capture: CaptureContext, actor: Any, saved: StateSnapshot | None, *, timeout_s: float) -> Restored:
     """Restore the state of an earlier attempt; the context already holds progress and last checkpoint."""
     if saved is None:
         return Restored(RestoreHow.NOTHING)
     if saved.saved_bytes is None:
         return Restored(RestoreHow.DEFAULT, saved.why)
-    restorer = keepsake.handlers.restorer
+    restorer = capture.handlers.restorer
     if restorer is None:
         return _not_restored("there is a preserved state but no restorer")
     pickled = saved.saved_bytes
 
     def restore() -> None:
-        context = _restore_context(keepsake, actor, timeout_s=timeout_s)
+        context = _restore_context(capture, actor, timeout_s=timeout_s)
         restorer(context, pickle.loads(pickled))  # noqa: S301 - the tenant's own bytes, in the tenant's own process
 
     outcome = call_bounded(restore, timeout_s=timeout_s, name="restorer")
@@ -122,11 +122,11 @@ def _not_restored(why: str, *, is_spoiled: bool = False) -> Restored:
     return Restored(RestoreHow.DEFAULT, why, why, is_spoiled)
 
 
-def _default_snapshot(keepsake: Keepsake) -> StateSnapshot:
-    facts = keepsake.context.facts
+def _default_snapshot(capture: CaptureContext) -> StateSnapshot:
+    facts = capture.context.facts
     snapshot = StateSnapshot(
-        task=keepsake.task,
-        attempt=keepsake.attempt,
+        task=capture.task,
+        attempt=capture.attempt,
         at_ms=time.time_ns() // 1_000_000,
         level=SnapshotLevel.METADATA if facts.refused and facts.checkpoint is None else SnapshotLevel.DEFAULT,
         progress=facts.progress,
@@ -134,47 +134,47 @@ def _default_snapshot(keepsake: Keepsake) -> StateSnapshot:
         checkpoint_bytes=facts.checkpoint_bytes,
         why=facts.refused,
     )
-    arguments = keepsake.arguments
+    arguments = capture.arguments
     if arguments.refs:
         return _reported(snapshot, "the arguments hold ObjectRefs and stay with the order")
-    room = keepsake.bytes_max - snapshot.size_bytes
+    room = capture.bytes_max - snapshot.size_bytes
     if len(arguments.pickled) > room:
         take = f"the arguments take {counted(len(arguments.pickled), 'byte')}, and {room} are left"
         return _reported(snapshot, f"{take}, so they stay with the order")
     return replace(snapshot, arguments=arguments.pickled)
 
 
-def _cancel_context(keepsake: Keepsake, actor: Any, reason: Reason, *, is_running: bool, timeout_s: float) -> CancelContext:
-    args, kwargs = read_arguments(keepsake.arguments, timeout_s=timeout_s)
-    facts = keepsake.context.facts
+def _cancel_context(capture: CaptureContext, actor: Any, reason: Reason, *, is_running: bool, timeout_s: float) -> CancelContext:
+    args, kwargs = read_arguments(capture.arguments, timeout_s=timeout_s)
+    facts = capture.context.facts
     return CancelContext(
-        task=keepsake.task,
-        agent=keepsake.agent,
-        attempt=keepsake.attempt,
+        task=capture.task,
+        agent=capture.agent,
+        attempt=capture.attempt,
         reason=reason,
         args=args,
         kwargs=kwargs,
         progress=facts.progress,
         checkpoint=facts.checkpoint,
-        last_checkpoint=keepsake.context.last_checkpoint(),
+        last_checkpoint=capture.context.last_checkpoint(),
         actor_state=state_of(actor),
         actor_ref=actor,
         is_running=is_running,
     )
 
 
-def _restore_context(keepsake: Keepsake, actor: Any, *, timeout_s: float) -> RestoreContext:
-    args, kwargs = read_arguments(keepsake.arguments, timeout_s=timeout_s)
-    facts = keepsake.context.facts
+def _restore_context(capture: CaptureContext, actor: Any, *, timeout_s: float) -> RestoreContext:
+    args, kwargs = read_arguments(capture.arguments, timeout_s=timeout_s)
+    facts = capture.context.facts
     return RestoreContext(
-        task=keepsake.task,
-        agent=keepsake.agent,
-        attempt=keepsake.attempt,
+        task=capture.task,
+        agent=capture.agent,
+        attempt=capture.attempt,
         args=args,
         kwargs=kwargs,
         progress=facts.progress,
         checkpoint=facts.checkpoint,
-        last_checkpoint=keepsake.context.last_checkpoint(),
+        last_checkpoint=capture.context.last_checkpoint(),
         actor_ref=actor,
     )
 

@@ -12,7 +12,7 @@ import structlog
 log = structlog.get_logger(__name__)
 
 
-class Turns:
+class KeyedLocks:
     """Keyed locks and background tasks. All methods belong to one event loop."""
 
     def __init__(self) -> None:

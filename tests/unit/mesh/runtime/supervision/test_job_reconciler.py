@@ -15,7 +15,7 @@ from mesh.resources import ResourceSet
 from mesh.runtime.supervision.agent_messages import Ended, HostCommand, Hosted
 from mesh.runtime.supervision.archive import Archive
 from mesh.runtime.supervision.control_loop import ControlLoop
-from mesh.runtime.supervision.job_desk import JobDesk, JobSettings
+from mesh.runtime.supervision.job_reconciler import JobReconciler, JobSettings
 from mesh.runtime.supervision.payload_store import PayloadStore
 from mesh.runtime.supervision.plugin_host import PluginHost
 from mesh.runtime.supervision.snapshot_store import FileSnapshots
@@ -58,8 +58,8 @@ class Scene:
         self.loop = ControlLoop(self.archive, MeshScheduler, self.clock, plugins)
         self.payloads = TaskPayloads(PayloadStore(folder / "tasks"), FileSnapshots(folder / "kept"), self.row_of)
         self.loop.payloads = self.payloads
-        self.desk = JobDesk(self.loop, self.payloads, policy, JobSettings(room_wait_ms=5_000), seed=0)
-        self.loop.listeners.append(self.desk.hear)
+        self.reconciler = JobReconciler(self.loop, self.payloads, policy, JobSettings(room_wait_ms=5_000), seed=0)
+        self.loop.listeners.append(self.reconciler.hear)
 
     def row_of(self, task):
         return self.loop.task_index.tasks.get(task)
@@ -67,13 +67,13 @@ class Scene:
     def died_and_came_back(self):
         self.archive.close()
         again = Scene(self.folder, self.clock)
-        again.desk.recover()
+        again.reconciler.recover()
         again.turn()
         return again
 
     def turn(self, times=4):
         for _ in range(times):
-            self.desk.turn()
+            self.reconciler.turn()
         assert violations(self.loop.jobs) == []
 
     def send(self, kind, **fields):
@@ -94,7 +94,7 @@ class Scene:
 
     @property
     def job(self):
-        return self.desk.view("pong")
+        return self.reconciler.view("pong")
 
     def states(self):
         return [member.state for member in self.job.members]
@@ -115,7 +115,7 @@ def pong(**more):
 
 
 def submit(scene, **more):
-    assert scene.desk.submit(pong(**more), WORK) is None
+    assert scene.reconciler.submit(pong(**more), WORK) is None
     scene.turn()
 
 
@@ -224,7 +224,7 @@ def test_s34_the_result_of_the_leader_outlives_the_cleaning_of_its_job(scene):
 
 def test_s22_a_member_that_was_ordered_but_not_submitted_when_the_supervisor_died_is_submitted_then(scene, monkeypatch):
     with monkeypatch.context() as dying:
-        dying.setattr(scene.desk, "_start", lambda *_: None)
+        dying.setattr(scene.reconciler, "_start", lambda *_: None)
         submit(scene)
     assert "pong:leader:0:1" not in scene.loop.task_index.tasks
     again = scene.died_and_came_back()
@@ -245,8 +245,8 @@ def test_s22_a_stop_that_was_ordered_but_not_told_when_the_supervisor_died_is_to
     submit(scene)
     scene.all_up()
     with monkeypatch.context() as dying:
-        dying.setattr(scene.desk, "_stop", lambda _: None)
-        scene.desk.terminate("pong")
+        dying.setattr(scene.reconciler, "_stop", lambda _: None)
+        scene.reconciler.terminate("pong")
     again = scene.died_and_came_back()
     assert len(again.loop.task_index.stops) == 3
 
@@ -258,7 +258,7 @@ def test_s38_a_round_that_finds_nothing_new_writes_nothing_down(scene):
     size = sum(file.stat().st_size for file in (scene.folder / "journal").iterdir())
     for _ in range(5):
         scene.clock.ms += 1_000
-        scene.desk._needs_round = True
+        scene.reconciler._needs_round = True
         scene.turn()
     assert sum(file.stat().st_size for file in (scene.folder / "journal").iterdir()) == size
     assert scene.job.reason is not None

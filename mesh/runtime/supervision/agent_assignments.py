@@ -12,7 +12,7 @@ from mesh.runtime.supervision.standbys import Standbys
 from mesh.scheduling.decisions import CreateGroup, StartTask
 
 
-class Crew:
+class AgentAssignments:
     """Invariant: a process is in `hosts` under its task, or in `residents` under its group, or in neither, and never in both.
 
     Args:

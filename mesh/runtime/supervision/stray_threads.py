@@ -10,14 +10,14 @@ import psutil
 
 
 @dataclass(frozen=True, slots=True)
-class Inhabitants:
+class StrayThreads:
     """Threads and child processes at one moment."""
 
     threads: frozenset[int]  #: The `id` of each thread object.
     children: frozenset[int]  #: Process ids.
 
     @classmethod
-    def look(cls) -> Inhabitants:
+    def look(cls) -> StrayThreads:
         return cls(frozenset(thread.ident or 0 for thread in _threads()), frozenset(child.pid for child in _children()))
 
     def newcomers(self) -> str:

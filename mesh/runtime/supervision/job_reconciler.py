@@ -88,7 +88,7 @@ class JobSettings:
     leader_wait_ms: int = 120_000  #: Time that the workers' places stay reserved while their leader starts.
 
 
-class JobDesk:
+class JobReconciler:
     """Reconciles the jobs of one mesh. Call methods on the supervisor's event loop."""
 
     def __init__(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 
-class SetVariables:
+class EnvVars:
     """Sets environment variables, and restores them later."""
 
     def __init__(self, wanted: Mapping[str, str]) -> None:
