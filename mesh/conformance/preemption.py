@@ -12,6 +12,7 @@ from mesh.errors import AmountError
 from mesh.ids import LabelName, NodeName, TaskId
 from mesh.nodes import NodeTable
 from mesh.resources import NOTHING, ResourceSet
+from mesh.scheduling.gang_placement import PlacementDemand, PlacementUnit
 from mesh.scheduling.gang_victims import Gives, plan_together
 from mesh.scheduling.preemption import (
     Candidate,
@@ -22,7 +23,6 @@ from mesh.scheduling.preemption import (
     evaluate,
     parse_cross_label,
 )
-from mesh.scheduling.seats import PlacementDemand, Seat
 from mesh.scheduling.victims import PreemptionPlan, PreemptionRefused, plan
 
 _SCORE_DIGITS = 6
@@ -91,8 +91,8 @@ def _together(
     for one in scored:
         table.queue_for(one.candidate.row, table.vector(one.candidate.resources))
     vectors = [table.vector(wanted) for wanted in places]
-    seats = tuple(
-        Seat(task=TaskId(f"place-{index}"), vector=vector, rows=np.flatnonzero((table.total[: len(free)] >= vector).all(axis=1)))
+    placement_units = tuple(
+        PlacementUnit(task=TaskId(f"place-{index}"), vector=vector, rows=np.flatnonzero((table.total[: len(free)] >= vector).all(axis=1)))
         for index, vector in enumerate([table.widened(vector) for vector in vectors])
     )
     gives = {
@@ -103,7 +103,7 @@ def _together(
         for one in scored
     }
     return plan_together(
-        PlacementDemand(pool=request.pool, seats=seats, quota=sum(places, start=NOTHING)),
+        PlacementDemand(pool=request.pool, placement_units=placement_units, quota=sum(places, start=NOTHING)),
         free=table.left[: len(free)],
         quota_short=short,
         groups_short=0,

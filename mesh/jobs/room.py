@@ -104,7 +104,7 @@ class Room:
         fitting: BoolArray = suits & (self.free >= wanted).all(axis=1)
         return fitting
 
-    def seat(self, job: JobId, row: int) -> None:
+    def occupy(self, job: JobId, row: int) -> None:
         """Count a member of the job that the node table already includes."""
         self._of_job.setdefault(job, np.zeros(len(self.names), dtype=np.int64))[row] += 1
 

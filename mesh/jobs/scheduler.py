@@ -112,7 +112,7 @@ class _Work:
             if member in self.job.unseen:
                 room.take(self.spec.job, self.spec.pool, row, room.vector(resources))
             else:
-                room.seat(self.spec.job, row)
+                room.occupy(self.spec.job, row)
 
     def turn(self) -> Turn:
         """Return the job's entry for the queue."""

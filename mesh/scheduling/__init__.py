@@ -19,7 +19,7 @@ Placement:
 
     admitting     one pass over the queue                             placing     choice of node or group for one task
     feasibility   feasible and available nodes, with reasons          candidates  nodes scored for one shape
-    two_pass      Ray's two-pass schedule, with spill-over            seats       joint placement of several bundles
+    two_pass      Ray's two-pass schedule, with spill-over            gang_placement  joint placement of several bundles
     gangs         all-or-nothing admission of gangs                   reserving   reservations for tasks that waited too long
     kept_places   reservations for workers while their leader starts
 

@@ -18,13 +18,13 @@ from mesh.nodes import Units
 from mesh.reasons import Reason
 from mesh.resources import NOTHING, ResourceSet
 from mesh.scheduling.decisions import StopTask
+from mesh.scheduling.gang_placement import demands_of
 from mesh.scheduling.gang_victims import Gives, plan_together
 from mesh.scheduling.groups import GroupRecord, GroupState, Layer, covers
 from mesh.scheduling.placing import order_removal
 from mesh.scheduling.preemption import MINUTE_MS, Candidate, PreemptionRules, Preemptor, Scored, eligible, evaluate
 from mesh.scheduling.records import Bucket, Eviction, TaskRecord
 from mesh.scheduling.reserving import had_room
-from mesh.scheduling.seats import demands_of
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import TaskRequest, TaskState
 from mesh.scheduling.victims import PreemptionPlan, PreemptionRefused, free_rows, plan

@@ -19,8 +19,8 @@ from mesh.nodes import Units
 from mesh.reasons import Reason
 from mesh.resources import NOTHING, ResourceSet
 from mesh.scheduling.feasibility import RowMask
+from mesh.scheduling.gang_placement import PlacementDemand, PlacementUnit, Rows, arrange, best_fit, has_units, open_rows, rows_of_same
 from mesh.scheduling.preemption import NO_COUNTS, PreemptionRules, Preemptor, Scored
-from mesh.scheduling.seats import PlacementDemand, Rows, Seat, arrange, best_fit, has_seats, open_rows, rows_of_same
 from mesh.scheduling.victims import DISRUPTION_COST, PreemptionPlan, PreemptionRefused, count_verdicts
 
 
@@ -71,7 +71,7 @@ def plan_together(
         found = search.among(asked)
         if found is not None:
             return _plan(demand, *found)
-    wanted = f"{counted(len(demand.seats), 'place is', 'places are')} needed at once"
+    wanted = f"{counted(len(demand.placement_units), 'place is', 'places are')} needed at once"
     words = f"{wanted}, and evicting every eligible task would not free all of them"
     return PreemptionRefused(reason=Reason.PREEMPTION_INSUFFICIENT, detail=words)
 
@@ -111,7 +111,7 @@ class _Search:
         """Return rows for the places and the victims among `offers`; None when evicting all of them is too little."""
         if not self._has_quota(offers):
             return None
-        last_resort = arrange(self.demand.seats, self._free_without(offers))
+        last_resort = arrange(self.demand.placement_units, self._free_without(offers))
         if last_resort is None:
             return None
         self.by_row = {}
@@ -130,8 +130,8 @@ class _Search:
     def _by_worth(self, rows: list[int], offers: list[_Offer]) -> list[_Offer]:
         """Return the offers by cost for what these rows lack, cheapest first."""
         lacks: dict[int, Units] = {}
-        for seat, row in zip(self.demand.seats, rows, strict=True):
-            lacks[row] = lacks.get(row, -self.free[row]) + seat.vector
+        for unit, row in zip(self.demand.placement_units, rows, strict=True):
+            lacks[row] = lacks.get(row, -self.free[row]) + unit.vector
 
         def price(offer: _Offer) -> tuple[bool, float, TaskId]:
             worth = 0.0
@@ -145,33 +145,33 @@ class _Search:
     def _cheapest_rows(self) -> list[int] | None:
         """Return rows place by place: a row that needs no more victims, else the one with the cheapest victims."""
         left, taken, rows = self.free.copy(), set[TaskId](), list[int]()
-        for place, seat in enumerate(self.demand.seats):
-            same = rows_of_same(self.demand.seats[:place], rows, seat)
-            row = best_fit(seat, left, same)
+        for place, unit in enumerate(self.demand.placement_units):
+            same = rows_of_same(self.demand.placement_units[:place], rows, unit)
+            row = best_fit(unit, left, same)
             if row is None:
-                found = self._cheapest_row(seat, left, taken, open_rows(seat, same))
+                found = self._cheapest_row(unit, left, taken, open_rows(unit, same))
                 if found is None:
                     return None
                 row, victims = found
                 for offer in victims:
                     taken.add(offer.scored.candidate.task)
                     _free(left, offer)
-            left[row] -= seat.vector
+            left[row] -= unit.vector
             rows.append(row)
         return rows
 
-    def _cheapest_row(self, seat: Seat, left: Units, taken: set[TaskId], rows: Rows) -> tuple[int, list[_Offer]] | None:
+    def _cheapest_row(self, unit: PlacementUnit, left: Units, taken: set[TaskId], rows: Rows) -> tuple[int, list[_Offer]] | None:
         best: tuple[tuple[bool, float, int, int], list[_Offer]] | None = None
         for row in rows.tolist():
             here = [offer for offer in self.by_row.get(row, ()) if offer.scored.candidate.task not in taken]
             if not here or (best is not None and (here[0].crosses, here[0].cost, 0, 0) > best[0]):
                 continue  # Its cheapest victim alone costs more.
-            lacks, victims = seat.vector - left[row], list[_Offer]()
+            lacks, victims = unit.vector - left[row], list[_Offer]()
             for offer in here:
-                if _lacks(lacks, seat) and (amounts := _on(offer, row))[lacks > 0].any():
+                if _lacks(lacks, unit) and (amounts := _on(offer, row))[lacks > 0].any():
                     lacks = lacks - amounts
                     victims.append(offer)
-            if not _lacks(lacks, seat):
+            if not _lacks(lacks, unit):
                 key = (any(offer.crosses for offer in victims), sum(offer.cost for offer in victims), len(victims), row)
                 if best is None or key < best[0]:
                     best = key, victims
@@ -180,8 +180,8 @@ class _Search:
     def _cover(self, rows: list[int], offers: list[_Offer]) -> list[_Offer] | None:
         """Return the cheapest victims that free these rows and the quota; None if they do not suffice within the limit per minute."""
         left, counts, taken = self.free.copy(), dict[LabelName, int](), list[_Offer]()
-        for seat, row in zip(self.demand.seats, rows, strict=True):
-            left[row] -= seat.vector
+        for unit, row in zip(self.demand.placement_units, rows, strict=True):
+            left[row] -= unit.vector
         wanted = self._wanted(rows)
         for offer in offers:
             helps = any(((left[row] < 0) & wanted[row] & (amounts > 0)).any() for row, amounts in offer.gives.rooms if row in wanted)
@@ -195,8 +195,8 @@ class _Search:
     def _wanted(self, rows: list[int]) -> dict[int, RowMask]:
         """Return the wanted resources by row."""
         wanted: dict[int, RowMask] = {}
-        for seat, row in zip(self.demand.seats, rows, strict=True):
-            wanted[row] = wanted.get(row, False) | (seat.vector > 0)
+        for unit, row in zip(self.demand.placement_units, rows, strict=True):
+            wanted[row] = wanted.get(row, False) | (unit.vector > 0)
         return wanted
 
     def _fill_back(self, rows: list[int], victims: list[_Offer]) -> tuple[list[int], list[_Offer]]:
@@ -207,7 +207,7 @@ class _Search:
             if not self._has_quota(without):
                 continue
             free = self._free_without(without)
-            others = rows if has_seats(self.demand.seats, rows, free) else arrange(self.demand.seats, free)
+            others = rows if has_units(self.demand.placement_units, rows, free) else arrange(self.demand.placement_units, free)
             if others is not None:
                 rows, kept = others, without
         return rows, kept
@@ -262,5 +262,5 @@ def _on(offer: _Offer, row: int) -> Units:
     return there
 
 
-def _lacks(lacks: Units, seat: Seat) -> bool:
-    return bool((lacks[seat.vector > 0] > 0).any())
+def _lacks(lacks: Units, unit: PlacementUnit) -> bool:
+    return bool((lacks[unit.vector > 0] > 0).any())

@@ -20,9 +20,9 @@ from mesh.ids import NodeName, TaskId
 from mesh.nodes import Units
 from mesh.reasons import Reason
 from mesh.resources import NOTHING, ResourceSet
+from mesh.scheduling.gang_placement import PlacementDemand, demands_of, has_units, nearest
 from mesh.scheduling.placing import Refusal, place
 from mesh.scheduling.records import Bucket, NodeReservation, TaskRecord
-from mesh.scheduling.seats import PlacementDemand, demands_of, has_seats, nearest
 from mesh.scheduling.state import MeshState
 from mesh.scheduling.tasks import AT_WORK
 
@@ -88,13 +88,13 @@ def set_aside(state: MeshState, record: TaskRecord, together: Sequence[TaskRecor
     if not is_same and state.now_ms - record.since_ms < after_ms:
         return None
     demand = demands_of(state, [member.request for member in together or (record,)])
-    if demand is None or not demand.seats or not demand.quota <= state.pools.pool(pool).capacity:
+    if demand is None or not demand.placement_units or not demand.quota <= state.pools.pool(pool).capacity:
         return None
     count = len(state.table.names)
-    rows = nearest(demand.seats, state.table.left[:count], state.table.total[:count])
+    rows = nearest(demand.placement_units, state.table.left[:count], state.table.total[:count])
     if rows is None:
         return None
-    if state.pools.pool(pool).fits(demand.quota) and has_seats(demand.seats, rows, state.table.left[:count]):
+    if state.pools.pool(pool).fits(demand.quota) and has_units(demand.placement_units, rows, state.table.left[:count]):
         return SetAside(refusal=_words(demand, 0), places=demand.by_task(rows))
     since_ms = state.opened[pool].since_ms if is_same else state.now_ms
     reservation = NodeReservation(task=record.request.task, pool=pool, since_ms=since_ms)
@@ -133,23 +133,23 @@ def holder_of(reservation: NodeReservation) -> str:
 
 
 def _words(demand: PlacementDemand, lacking: int) -> Refusal:
-    to_come = f"{lacking} of {counted(len(demand.seats), 'place')} still incomplete"
+    to_come = f"{lacking} of {counted(len(demand.placement_units), 'place')} still incomplete"
     return Reason.ACCUMULATING_RESERVATION, f"capacity is being reserved for it as it becomes free; {to_come}"
 
 
 def _hold(state: MeshState, reservation: NodeReservation, demand: PlacementDemand, rows: list[int]) -> int:
     """Promise to the head what is free of its places. Return how many places are incomplete."""
     lacking, free = 0, state.pools.pool(reservation.pool).free
-    for seat, row in zip(demand.seats, rows, strict=True):
-        held = np.minimum(seat.vector, state.table.free(slice(row, row + 1))[0])
-        lacking += bool((held < seat.vector).any())
+    for unit, row in zip(demand.placement_units, rows, strict=True):
+        held = np.minimum(unit.vector, state.table.free(slice(row, row + 1))[0])
+        lacking += bool((held < unit.vector).any())
         if held.any():
             state.table.promise(row, held)
             reservation.rows.append((state.table.name(row), held))
     reservation.needs = {}
-    for seat, row in zip(demand.seats, rows, strict=True):
+    for unit, row in zip(demand.placement_units, rows, strict=True):
         name = state.table.name(row)
-        reservation.needs[name] = reservation.needs.get(name, NOTHING) + state.table.amounts(seat.vector)
+        reservation.needs[name] = reservation.needs.get(name, NOTHING) + state.table.amounts(unit.vector)
     reservation.quota = ResourceSet({name: min(amount, free[name]) for name, amount in demand.quota.items()})
     if reservation.quota:
         state.pools.reserve(reservation.pool, holder_of(reservation), reservation.quota)

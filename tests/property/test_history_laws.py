@@ -33,7 +33,7 @@ class Hours:
         self.store.configure(TenantTree([own, *(Tenant(path=path, parent=ACME) for path in (HOG, CALM))]))
         orders = MemoryTenantPolicies()
         orders.publish(TenantPolicies(rules=rules))
-        self.seat = PlannerLoop(self.store, "planner", election_ms=LONG_MS, orders=orders)
+        self.unit = PlannerLoop(self.store, "planner", election_ms=LONG_MS, orders=orders)
         pool = PoolRecord(pool=PoolName("p"), flavor=RED, capacity=GPU.times(slots))
         self.mesh = ManualMesh(self.store, MeshRecord(mesh=MeshId("east"), labels={}, pools=(pool,), cluster="c"))
 
@@ -45,10 +45,10 @@ class Hours:
         for tenant in tenants:
             self.mesh.acquire(tenant, RED, GPU, self.slots)
         self.clock.advance(MINUTE_MS)
-        self.seat.tick()
+        self.unit.tick()
         for tenant in tenants:
             self.mesh.release(tenant, RED)
-        self.seat.tick()
+        self.unit.tick()
         self.mesh.heartbeat()
 
     def minutes(self, count: int, *tenants: TenantPath) -> dict[TenantPath, int]:

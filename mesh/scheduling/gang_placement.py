@@ -26,7 +26,7 @@ Rows = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Seat:
+class PlacementUnit:
     """One place to be found."""
 
     task: TaskId
@@ -41,15 +41,15 @@ class PlacementDemand:
     """Joint demand of some tasks in one pool."""
 
     pool: PoolName
-    seats: tuple[Seat, ...]  #: In search order.
+    placement_units: tuple[PlacementUnit, ...]  #: In search order.
     quota: ResourceSet  #: Sum over all.
     groups: int = 0  #: Number of placement groups to create.
 
     def by_task(self, rows: Sequence[int]) -> dict[TaskId, tuple[int, ...]]:
         """Return a row for each bundle of each task, from a row for each place."""
         places: dict[TaskId, tuple[int, ...]] = {}
-        for seat, row in zip(self.seats, rows, strict=True):
-            places[seat.task] = (*places.get(seat.task, ()), *[row] * seat.bundles)
+        for unit, row in zip(self.placement_units, rows, strict=True):
+            places[unit.task] = (*places.get(unit.task, ()), *[row] * unit.bundles)
         return places
 
 
@@ -59,7 +59,7 @@ def demands_of(state: MeshState, requests: Sequence[TaskRequest]) -> PlacementDe
     if pool not in state.pools.pools or any(request.pool != pool for request in requests):
         return None
     has_groups = state.pools.pool(pool).spec.groups is not None
-    found, quota, groups = list[list[Seat]](), NOTHING, 0
+    found, quota, groups = list[list[PlacementUnit]](), NOTHING, 0
     standing, rows = set[GroupId](), dict[tuple[object, ...], Rows]()
     for request in requests:
         bucket = state.bucket_for(request)
@@ -67,10 +67,17 @@ def demands_of(state: MeshState, requests: Sequence[TaskRequest]) -> PlacementDe
         quota += NOTHING if layer is Layer.RESERVED else bucket.amounts
         if layer is None:
             groups += has_groups
-            found.append(_seats(state, request.task, bucket.key, rows))
+            found.append(_units_of(state, request.task, bucket.key, rows))
     # Fewest rows first, then largest. Bundles of one task keep their order, which is the order of their rows.
-    found.sort(key=lambda seats: (min(len(seat.rows) for seat in seats), -max(int(seat.vector.sum()) for seat in seats)))
-    return PlacementDemand(pool=pool, seats=tuple(seat for seats in found for seat in seats), quota=quota, groups=groups)
+    found.sort(
+        key=lambda placement_units: (
+            min(len(unit.rows) for unit in placement_units),
+            -max(int(unit.vector.sum()) for unit in placement_units),
+        )
+    )
+    return PlacementDemand(
+        pool=pool, placement_units=tuple(unit for placement_units in found for unit in placement_units), quota=quota, groups=groups
+    )
 
 
 def _standing(state: MeshState, request: TaskRequest, key: BucketKey, taken: set[GroupId]) -> Layer | None:
@@ -88,16 +95,16 @@ def _standing(state: MeshState, request: TaskRequest, key: BucketKey, taken: set
     return None
 
 
-def _seats(state: MeshState, task: TaskId, key: BucketKey, known: dict[tuple[object, ...], Rows]) -> list[Seat]:
+def _units_of(state: MeshState, task: TaskId, key: BucketKey, known: dict[tuple[object, ...], Rows]) -> list[PlacementUnit]:
     shape, several = key.shape, len(key.shape.bundles)
     is_whole = several > 1 and shape.strategy == "STRICT_PACK"
-    seats = []
+    placement_units = []
     for wanted in (shape.amounts,) if is_whole else shape.bundles:
         like = (wanted, key.selector, key.node, key.soft)
         if like not in known:
-            known[like] = rows_for_ever(state, key, wanted)
-        seats.append(
-            Seat(
+            known[like] = rows_when_empty(state, key, wanted)
+        placement_units.append(
+            PlacementUnit(
                 task=task,
                 vector=state.table.vector(wanted),
                 rows=known[like],
@@ -105,10 +112,10 @@ def _seats(state: MeshState, task: TaskId, key: BucketKey, known: dict[tuple[obj
                 bundles=several if is_whole else 1,
             )
         )
-    return seats
+    return placement_units
 
 
-def rows_for_ever(state: MeshState, key: BucketKey, wanted: ResourceSet) -> Rows:
+def rows_when_empty(state: MeshState, key: BucketKey, wanted: ResourceSet) -> Rows:
     """Return the rows with matching labels that could hold `wanted` when empty, without scores."""
     table, vector = state.table, state.table.vector(wanted)  # First: the call may add a column.
     if key.node is not None and not key.soft:
@@ -118,7 +125,7 @@ def rows_for_ever(state: MeshState, key: BucketKey, wanted: ResourceSet) -> Rows
     return np.flatnonzero(labelled & (table.total[: len(labelled)] >= vector).all(axis=1))
 
 
-def arrange(seats: Sequence[Seat], free: Units) -> list[int] | None:
+def arrange(placement_units: Sequence[PlacementUnit], free: Units) -> list[int] | None:
     """Return a row for each place, all at once; None when this search finds none.
 
     Args:
@@ -126,63 +133,63 @@ def arrange(seats: Sequence[Seat], free: Units) -> list[int] | None:
         free: [n, r], free amounts per row; not changed.
     """
     left, rows = free.copy(), list[int]()
-    for place, seat in enumerate(seats):
-        row = best_fit(seat, left, rows_of_same(seats[:place], rows, seat))
+    for place, unit in enumerate(placement_units):
+        row = best_fit(unit, left, rows_of_same(placement_units[:place], rows, unit))
         if row is None:
             return None
-        left[row] -= seat.vector
+        left[row] -= unit.vector
         rows.append(row)
     return rows
 
 
-def rows_of_same(seats: Iterable[Seat], rows: Iterable[int], seat: Seat) -> list[int]:
+def rows_of_same(placement_units: Iterable[PlacementUnit], rows: Iterable[int], unit: PlacementUnit) -> list[int]:
     """Return the rows of the other places of its task."""
-    return [row for other, row in zip(seats, rows, strict=False) if other.task == seat.task] if seat.strategy else []
+    return [row for other, row in zip(placement_units, rows, strict=False) if other.task == unit.task] if unit.strategy else []
 
 
-def open_rows(seat: Seat, same: Sequence[int]) -> Rows:
+def open_rows(unit: PlacementUnit, same: Sequence[int]) -> Rows:
     """Return the rows where it may go, given those of its task's other places."""
-    return seat.rows[~np.isin(seat.rows, same)] if seat.strategy == "STRICT_SPREAD" and same else seat.rows
+    return unit.rows[~np.isin(unit.rows, same)] if unit.strategy == "STRICT_SPREAD" and same else unit.rows
 
 
-def best_fit(seat: Seat, left: Units, same: Sequence[int]) -> int | None:
+def best_fit(unit: PlacementUnit, left: Units, same: Sequence[int]) -> int | None:
     """Return the row that fits the place and has the least left afterwards; None when none fits."""
-    rows, columns = open_rows(seat, same), np.flatnonzero(seat.vector)
-    wanted = seat.vector[columns]
+    rows, columns = open_rows(unit, same), np.flatnonzero(unit.vector)
+    wanted = unit.vector[columns]
     over = left[np.ix_(rows, columns)] - wanted
     fits = (over >= 0).all(axis=1)
     if not fits.any():
         return None
     rows, over = rows[fits], over[fits]
-    if same and seat.strategy in ("PACK", "SPREAD"):
-        liked = np.isin(rows, same) if seat.strategy == "PACK" else ~np.isin(rows, same)
+    if same and unit.strategy in ("PACK", "SPREAD"):
+        liked = np.isin(rows, same) if unit.strategy == "PACK" else ~np.isin(rows, same)
         if liked.any():
             rows, over = rows[liked], over[liked]
     return int(rows[int((over / wanted).sum(axis=1).argmin())])
 
 
-def has_seats(seats: Sequence[Seat], rows: Sequence[int], free: Units) -> bool:
+def has_units(placement_units: Sequence[PlacementUnit], rows: Sequence[int], free: Units) -> bool:
     """Return whether these rows have enough free for these places, one row for each."""
     left = free.copy()
-    for seat, row in zip(seats, rows, strict=True):
-        left[row] -= seat.vector
-    return all((left[row][seat.vector > 0] >= 0).all() for seat, row in zip(seats, rows, strict=True))
+    for unit, row in zip(placement_units, rows, strict=True):
+        left[row] -= unit.vector
+    return all((left[row][unit.vector > 0] >= 0).all() for unit, row in zip(placement_units, rows, strict=True))
 
 
-def nearest(seats: Sequence[Seat], free: Units, total: Units) -> list[int] | None:
+def nearest(placement_units: Sequence[PlacementUnit], free: Units, total: Units) -> list[int] | None:
     """Return a row for each place where the least is missing now. None: even empty nodes could not hold them."""
-    if arrange(seats, total) is None:
+    if arrange(placement_units, total) is None:
         return None
     left, room, rows = free.copy(), total.copy(), list[int]()
-    for place, seat in enumerate(seats):
-        columns = np.flatnonzero(seat.vector)
-        wanted, where = seat.vector[columns], open_rows(seat, rows_of_same(seats[:place], rows, seat))
+    for place, unit in enumerate(placement_units):
+        columns = np.flatnonzero(unit.vector)
+        wanted, where = unit.vector[columns], open_rows(unit, rows_of_same(placement_units[:place], rows, unit))
         where = where[(room[np.ix_(where, columns)] >= wanted).all(axis=1)]
         if not len(where):
-            return arrange(seats, total)
+            return arrange(placement_units, total)
         short = np.maximum(wanted - left[np.ix_(where, columns)], 0)
         row = int(where[int((short / wanted).sum(axis=1).argmin())])
-        left[row] -= seat.vector
-        room[row] -= seat.vector
+        left[row] -= unit.vector
+        room[row] -= unit.vector
         rows.append(row)
     return rows
