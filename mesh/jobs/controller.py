@@ -169,7 +169,7 @@ class JobController:
 
     def _node_gone(self, event: NodeGone) -> Decisions:
         for job in tuple(self.jobs.values()):
-            on_it = [record for record in job.records if record.node == event.node and (record.holds_place or record.state in ACTIVE)]
+            on_it = [record for record in job.records if record.node == event.node and (record.holds_placement or record.state in ACTIVE)]
             for record in on_it:
                 _lose(job, record, f"node {event.node} is gone")
             if on_it:
@@ -211,7 +211,7 @@ class JobController:
             _stopped(job, record)
             return
         record.move(MemberState.SUCCEEDED)
-        record.keeps_place = False
+        record.keeps_placement = False
         if record.member.is_leader and not job.is_over:
             yield from self._end(job, Stage.SUCCEEDED, Reason.FINISHED, "", at_ms)
 
@@ -242,10 +242,10 @@ class JobController:
         if job.stage in _UP and not job.may_start:
             who = (
                 "its leader"
-                if not job.leader.holds_place
+                if not job.leader.holds_placement
                 else f"{counted(job.workers_placed, 'worker has', 'workers have')} places, and at least {job.spec.workers_needed} needed"
             )
-            yield from self._reschedule(job, f"lost: {who}" if not job.leader.holds_place else who, at_ms)
+            yield from self._reschedule(job, f"lost: {who}" if not job.leader.holds_placement else who, at_ms)
         yield from self._go_on(job, at_ms)
         yield from self._report(job)
 
@@ -275,7 +275,7 @@ class JobController:
             job.move(Stage.STARTING, at_ms)
         for record in job.workers:
             if record.state in (MemberState.STARTING, MemberState.RUNNING):
-                record.keeps_place = True
+                record.keeps_placement = True
                 yield _stop(job, record, Reason.LEADER_RESTARTED)
 
     def _reschedule(self, job: JobRecord, why: str, at_ms: int) -> Decisions:
@@ -287,7 +287,7 @@ class JobController:
                 record.unplace()
             elif record.state in (MemberState.STARTING, MemberState.RUNNING):
                 yield _stop(job, record, Reason.JOB_RESCHEDULED)
-            record.keeps_place = False
+            record.keeps_placement = False
         job.judge()
 
     def _end(self, job: JobRecord, stage: Stage, reason: Reason | None, detail: str, at_ms: int) -> Decisions:
@@ -296,7 +296,7 @@ class JobController:
         job.leader_address, job.reason, job.detail = None, reason, detail
         policy = job.spec.clean_pod_policy
         for record in reversed(job.records):
-            record.keeps_place = False
+            record.keeps_placement = False
             if record.state in (MemberState.UNPLACED, MemberState.PLACED):
                 record.move(MemberState.REMOVED)
             elif record.state in (MemberState.STARTING, MemberState.RUNNING):
@@ -364,9 +364,9 @@ def _stopped(job: JobRecord, record: MemberRecord) -> None:
     """Record that a stop order was carried out."""
     if job.is_over:
         record.move(MemberState.REMOVED)
-    elif record.keeps_place:
+    elif record.keeps_placement:
         record.move(MemberState.PLACED)
-        record.keeps_place = False
+        record.keeps_placement = False
     else:
         record.unplace()
 

@@ -24,7 +24,7 @@ def _of_places(job: JobRecord) -> Iterator[str]:
     if tuple(job.members) != members_of(job.spec):
         yield "its members differ from its spec"
     for record in job.members.values():
-        if record.holds_place and record.node is None:
+        if record.holds_placement and record.node is None:
             yield f"{record.member} holds a place without a node"
         if record.state is MemberState.UNPLACED and record.node is not None:
             yield f"{record.member} has a node but no place"
@@ -34,7 +34,7 @@ def _of_places(job: JobRecord) -> Iterator[str]:
         yield f"it is {job.stage.value} without places for its leader and {counted(job.spec.workers_needed, 'worker')}"
     if job.stage in _UP and job.spec.basic_policy is BasicPolicy.GANG and job.workers_placed < job.spec.workers_num:
         yield "a part of its gang has no place"
-    if job.stage in (Stage.PENDING, Stage.RESCHEDULING) and any(record.holds_place for record in job.members.values()):
+    if job.stage in (Stage.PENDING, Stage.RESCHEDULING) and any(record.holds_placement for record in job.members.values()):
         yield f"it is {job.stage.value} and holds places"
 
 

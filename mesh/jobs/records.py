@@ -40,7 +40,7 @@ class MemberRecord:
     failures: int = 0
     not_before_ms: int = 0  #: End of its restart pause.
     detail: str = ""  #: Result of its last attempt.
-    keeps_place: bool = False  #: Set while it is stopped in order to start again on the same node.
+    keeps_placement: bool = False  #: Set while it is stopped in order to start again on the same node.
 
     def move(self, state: MemberState) -> None:
         """Change the state.
@@ -55,12 +55,12 @@ class MemberRecord:
     def unplace(self) -> None:
         """Release the member's node."""
         self.move(MemberState.UNPLACED)
-        self.node, self.keeps_place = None, False
+        self.node, self.keeps_placement = None, False
 
     @property
-    def holds_place(self) -> bool:
+    def holds_placement(self) -> bool:
         """Whether the member's resources are reserved."""
-        return self.state in WITH_PLACE or (self.state is MemberState.STOPPING and self.keeps_place)
+        return self.state in WITH_PLACE or (self.state is MemberState.STOPPING and self.keeps_placement)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,7 +113,7 @@ class JobRecord:
     @property
     def workers_placed(self) -> int:
         """Number of workers that have a place or have succeeded."""
-        return sum(record.holds_place or record.state is MemberState.SUCCEEDED for record in self.workers)
+        return sum(record.holds_placement or record.state is MemberState.SUCCEEDED for record in self.workers)
 
     @property
     def workers_up(self) -> int:
@@ -128,7 +128,7 @@ class JobRecord:
     @property
     def may_start(self) -> bool:
         """Whether the leader and enough workers have places."""
-        return self.leader.holds_place and self.workers_placed >= self.spec.workers_needed
+        return self.leader.holds_placement and self.workers_placed >= self.spec.workers_needed
 
     def move(self, stage: Stage, at_ms: int) -> None:
         """Change the stage.
@@ -172,7 +172,7 @@ class JobRecord:
             arrival=self.arrival,
             incarnation=self.incarnation,
             schedule_state=self.schedule_state,
-            places={member: record.node for member, record in self.members.items() if record.holds_place and record.node is not None},
+            places={member: record.node for member, record in self.members.items() if record.holds_placement and record.node is not None},
             unseen=frozenset(member for member, record in self.members.items() if record.state is MemberState.PLACED),
             unplaced=tuple(member for member, record in self.members.items() if record.state is MemberState.UNPLACED and not waits),
             done=sum(record.state is MemberState.SUCCEEDED for record in self.workers),

@@ -21,7 +21,7 @@ Placement:
     feasibility   feasible and available nodes, with reasons          candidates  nodes scored for one shape
     two_pass      Ray's two-pass schedule, with spill-over            gang_placement  joint placement of several bundles
     gangs         all-or-nothing admission of gangs                   reserving   reservations for tasks that waited too long
-    kept_places   reservations for workers while their leader starts
+    placement_reservations  reservations for workers while their leader starts
 
 Preemption:
 

@@ -231,7 +231,7 @@ class SlotReleased(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptPlace:
+class ReservedPlacement:
     """Reservation for a worker that starts once its leader is up."""
 
     prefix: str  #: Prefix of the future task's name.
@@ -240,11 +240,11 @@ class KeptPlace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlacesKept(Event):
+class PlacementsReserved(Event):
     """Workers of a job wait for their leader, with these places reserved. Replaces the job's previous reservations."""
 
     job: JobId
     pool: PoolName
-    places: tuple[KeptPlace, ...]
+    places: tuple[ReservedPlacement, ...]
     until_ms: int  #: The reservations expire at this time on this mesh's clock.
     attempt: int = 0  #: Attempt of the leader.

@@ -11,7 +11,7 @@ from mesh.counting import counted
 from mesh.ids import NodeName
 from mesh.nodes import Units
 from mesh.scheduling.groups import GroupState
-from mesh.scheduling.kept_places import place_holder
+from mesh.scheduling.placement_reservations import reservation_holder
 from mesh.scheduling.records import TaskRecord
 from mesh.scheduling.reserving import holder_of
 from mesh.scheduling.scheduler import MeshScheduler
@@ -86,7 +86,7 @@ def _shares(state: MeshState) -> Iterator[tuple[bool, NodeName, Units]]:
         yield from ((False, node, vector) for node, vector in eviction.rows)
     for reservation in state.reservations.values():
         yield from ((False, node, vector) for node, vector in reservation.rows)
-    for kept in state.job_places.values():
+    for kept in state.job_reservations.values():
         yield from ((False, place.node, table.vector(place.resources)) for place in kept.kept)
     yield from ((True, node, vector) for node, vector in table.foreign.items())
 
@@ -103,7 +103,7 @@ def _quota(state: MeshState) -> Iterator[str]:
         yield f"quota is held for reserved groups that are gone or taken: {sorted(orphans)}"
     held_for = {holder for eviction in state.evictions.values() for holder in eviction.holders}
     held_for |= {holder_of(reservation) for reservation in state.reservations.values()}
-    held_for |= {place_holder(kept.job, place) for kept in state.job_places.values() for place in kept.kept}
+    held_for |= {reservation_holder(kept.job, place) for kept in state.job_reservations.values() for place in kept.kept}
     lost = {holder for holder in holders if holder.startswith(("hold:", "place:"))} - held_for
     if lost:
         yield f"quota is held for preemptions, reservations or places that are over: {sorted(lost)}"

@@ -10,7 +10,7 @@ from mesh.nodes import Units
 from mesh.reasons import Reason
 from mesh.resources import NOTHING, ResourceSet
 from mesh.scheduling.candidates import Candidates
-from mesh.scheduling.events import KeptPlace
+from mesh.scheduling.events import ReservedPlacement
 from mesh.scheduling.shapes import GroupShape
 from mesh.scheduling.tasks import TaskRequest, Weights
 
@@ -98,15 +98,15 @@ class NodeReservation:
 
 
 @dataclass(slots=True, kw_only=True)
-class JobPlaces:
+class JobReservation:
     """Reservations for a job's workers that wait for their leader."""
 
     job: JobId
     pool: PoolName
-    wanted: tuple[KeptPlace, ...]
+    wanted: tuple[ReservedPlacement, ...]
     until_ms: int
     attempt: int  #: Attempt of the leader.
-    kept: tuple[KeptPlace, ...] = ()  #: The wanted places whose resources and quota are held.
+    kept: tuple[ReservedPlacement, ...] = ()  #: The wanted places whose resources and quota are held.
 
 
 @dataclass(slots=True, kw_only=True)

@@ -23,7 +23,6 @@ from mesh.scheduling.admitting import admit, order_end, report_demand, try_infea
 from mesh.scheduling.decisions import AnswerSlot, Decision, RemoveGroup
 from mesh.scheduling.evicting import end_eviction, forget_node, let_group_go, order_end_of_stray
 from mesh.scheduling.groups import GroupState
-from mesh.scheduling.kept_places import end_overdue_places, forget_places_on, keep_places, use_place
 from mesh.scheduling.lifecycle import (
     QUEUED,
     agent_came,
@@ -39,6 +38,7 @@ from mesh.scheduling.lifecycle import (
     stopped,
     wait_for_agent,
 )
+from mesh.scheduling.placement_reservations import end_overdue_reservations, forget_reservations_on, reserve_placements, use_reservation
 from mesh.scheduling.placing import expire_groups, is_kept, order_removal, order_start, refill_reserved
 from mesh.scheduling.plain import form_of
 from mesh.scheduling.preemption import MINUTE_MS, Scorer, score
@@ -130,7 +130,7 @@ class MeshScheduler:
             return
         state.table.leave(event.node)
         forget_node(state, event.node)
-        forget_places_on(state, event.node)
+        forget_reservations_on(state, event.node)
         for group in state.groups.on_node(event.node):
             lose_group(self.state, group.group)
         for task in [record.request.task for record in state.records.values() if record.node == event.node and record.group is None]:
@@ -205,7 +205,7 @@ class MeshScheduler:
         else:
             state.tasks.add(request.task, TaskState.PLACEABLE, request.resources, request.job)
             queue(self.state, record, event.version)
-            if state.job_places and use_place(state, record):
+            if state.job_reservations and use_reservation(state, record):
                 state.preemption_candidates = None
                 try_now(state, record)
 
@@ -350,15 +350,15 @@ class MeshScheduler:
         refused = (None, "") if is_held else (Reason.SLOT_UNKNOWN, f"nothing is held under {event.slot}")
         state.orders.append(AnswerSlot(version=state.version, slot=event.slot, refused=refused[0], detail=refused[1]))
 
-    def _places_kept(self, event: happened.PlacesKept) -> None:
-        keep_places(self.state, event)
+    def _placements_reserved(self, event: happened.PlacementsReserved) -> None:
+        reserve_placements(self.state, event)
 
     def _ticked(self, event: happened.Ticked) -> None:
         state = self.state
         while state.recent_preemptions and state.recent_preemptions[0][0] <= event.at_ms - MINUTE_MS:
             state.recent_preemptions.popleft()
         expire_groups(state)
-        end_overdue_places(state)
+        end_overdue_reservations(state)
         for eviction in [kept for kept in state.evictions.values() if event.at_ms - kept.since_ms > state.settings.reservation_timeout_ms]:
             end_eviction(state, eviction.preemptor)
             let_group_go(state, eviction.preemptor)
@@ -387,7 +387,7 @@ class MeshScheduler:
         happened.SlotAsked: _slot_asked,
         happened.SlotCommitted: _slot_committed,
         happened.SlotReleased: _slot_released,
-        happened.PlacesKept: _places_kept,
+        happened.PlacementsReserved: _placements_reserved,
         happened.Ticked: _ticked,
     }
 

@@ -18,7 +18,7 @@ from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.scheduling.groups import GroupRecord, GroupState, Layer
 from mesh.scheduling.preemption import Scorer
-from mesh.scheduling.records import Eviction, JobPlaces, LabelRules, NodeReservation, TaskRecord
+from mesh.scheduling.records import Eviction, JobReservation, LabelRules, NodeReservation, TaskRecord
 from mesh.scheduling.settings import SchedulerSettings
 from mesh.scheduling.shapes import GroupShape
 from mesh.scheduling.state import STARTS_KEPT, MeshState
@@ -129,7 +129,7 @@ class MeshSnapshot:
     recent_preemptions: tuple[tuple[int, LabelName], ...]
     starts: Mapping[PoolName, tuple[int, ...]]
     reservations: tuple[ReservationSnapshot, ...] = ()
-    job_places: tuple[JobPlaces, ...] = ()
+    job_reservations: tuple[JobReservation, ...] = ()
 
 
 def take(state: MeshState) -> MeshSnapshot:
@@ -164,7 +164,7 @@ def take(state: MeshState) -> MeshSnapshot:
         recent_preemptions=tuple(state.recent_preemptions),
         starts={pool: tuple(times) for pool, times in state.starts.items()},
         reservations=tuple(_reservation(state, kept) for kept in state.reservations.values()),
-        job_places=tuple(replace(places) for places in state.job_places.values()),
+        job_reservations=tuple(replace(places) for places in state.job_reservations.values()),
     )
 
 
@@ -192,7 +192,7 @@ def restore(kept: MeshSnapshot, catalogue: Catalogue, scorer: Scorer) -> MeshSta
         state.starts[name] = deque(times, maxlen=STARTS_KEPT)
     for reservation in kept.reservations:
         _restore_reservation(state, reservation)
-    for places in kept.job_places:
+    for places in kept.job_reservations:
         _restore_places(state, places)
     return state
 
@@ -377,7 +377,7 @@ def _restore_reservation(state: MeshState, kept: ReservationSnapshot) -> None:
     )
 
 
-def _restore_places(state: MeshState, kept: JobPlaces) -> None:
-    state.job_places[kept.job] = replace(kept)
+def _restore_places(state: MeshState, kept: JobReservation) -> None:
+    state.job_reservations[kept.job] = replace(kept)
     for place in kept.kept:
         state.table.queue_for(state.table.row(place.node), state.table.vector(place.resources))

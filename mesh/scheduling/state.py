@@ -26,7 +26,7 @@ from mesh.scheduling.group_ledger import GroupLedger
 from mesh.scheduling.groups import GroupRecord, Layer
 from mesh.scheduling.preemption import Candidate, Scorer
 from mesh.scheduling.queues import LabelQueues, LabelSettings
-from mesh.scheduling.records import Bucket, BucketKey, Eviction, JobPlaces, LabelRules, NodeReservation, TaskRecord
+from mesh.scheduling.records import Bucket, BucketKey, Eviction, JobReservation, LabelRules, NodeReservation, TaskRecord
 from mesh.scheduling.settings import SchedulerSettings
 from mesh.scheduling.shapes import GroupShape
 from mesh.scheduling.task_queues import SchedulingQueues
@@ -71,7 +71,7 @@ class MeshState:
         self.labels: dict[LabelName, LabelRules] = {}
         self.evictions: dict[TaskId, Eviction] = {}  #: By preemptor.
         self.reservations: dict[PoolName, NodeReservation] = {}  #: Reservations for tasks that waited too long, one per pool.
-        self.job_places: dict[JobId, JobPlaces] = {}  #: Reservations for workers that wait for their leader.
+        self.job_reservations: dict[JobId, JobReservation] = {}  #: Reservations for workers that wait for their leader.
         self.opened: dict[PoolName, NodeReservation] = {}  #: Reservations before the current pass; empty between passes.
         self.evicted: dict[TaskId, TaskId] = {}  #: Victim to preemptor, while the victim stops.
         self.readers: dict[TaskId, set[TaskId]] = {}  #: Task to the tasks that depend on it.

@@ -194,7 +194,7 @@ class ControlLoop:
         """Return whether time matters: a task waits, room is held, or a group is idle."""
         state = self.scheduler.state
         idles = any(record.idle_since_ms is not None for record in state.groups.records.values())
-        return bool(len(state.queues) or state.evictions or state.job_places or idles)
+        return bool(len(state.queues) or state.evictions or state.job_reservations or idles)
 
 
 def _attempt(call: Callable[..., object], *arguments: object) -> None:

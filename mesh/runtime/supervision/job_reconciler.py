@@ -52,12 +52,12 @@ from mesh.scheduling.events import (
     AgentLost,
     Event,
     GroupGone,
-    KeptPlace,
     NodeJoined,
     NodeLeft,
     NodeUseSeen,
-    PlacesKept,
+    PlacementsReserved,
     PoolConfigured,
+    ReservedPlacement,
     SlotReleased,
     TaskCancelled,
     TaskEnded,
@@ -199,12 +199,12 @@ class JobReconciler:
             self._needs_round = False
             for event in self._rounds.run():
                 self._send(event)
-        self._keep_places()
+        self._reserve_placements()
         self._forget_old()
 
-    def _keep_places(self) -> None:
+    def _reserve_placements(self) -> None:
         """Reserve the places of workers that wait for their leader; release reservations that are no longer wanted."""
-        reported = self._loop.scheduler.state.job_places
+        reported = self._loop.scheduler.state.job_reservations
         for job in dict.fromkeys((*reported, *self._loop.jobs.jobs)):
             record, kept = self._loop.jobs.jobs.get(job), reported.get(job)
             places = _places_of(record) if record is not None else ()
@@ -214,7 +214,7 @@ class JobReconciler:
             attempt, at_ms = record.leader.attempt if record is not None else 0, self._now_ms()
             is_same = kept is not None and kept.attempt == attempt
             until_ms = kept.until_ms if kept is not None and is_same else at_ms + self._settings.leader_wait_ms
-            self._loop.send(PlacesKept(at_ms=at_ms, job=job, pool=pool, places=places, until_ms=until_ms, attempt=attempt))
+            self._loop.send(PlacementsReserved(at_ms=at_ms, job=job, pool=pool, places=places, until_ms=until_ms, attempt=attempt))
 
     def _pause_s(self) -> float | None:
         """Return the time until work is due without a change; None: never."""
@@ -383,11 +383,11 @@ class JobReconciler:
         return self._loop.clock.now_ms()
 
 
-def _places_of(job: JobRecord) -> tuple[KeptPlace, ...]:
+def _places_of(job: JobRecord) -> tuple[ReservedPlacement, ...]:
     """Return the places of workers that have no task yet."""
     waiting = [record for record in job.workers if record.state is MemberState.PLACED]
     return tuple(
-        KeptPlace(
+        ReservedPlacement(
             prefix=member_task(job.job, record.member, 0)[:-1],
             node=record.node,
             resources=replica_of(job.spec, record.member.role).resources,

@@ -14,7 +14,7 @@ from mesh.jobs.snapshots import Allocation, JobSnapshot
 from mesh.jobs.states import ScheduleState
 from mesh.policies.policy import Policy
 from mesh.runtime.supervision.control_loop import ControlLoop
-from mesh.scheduling.records import JobPlaces
+from mesh.scheduling.records import JobReservation
 
 
 class JobRounds:
@@ -46,7 +46,7 @@ class JobRounds:
             if not pool.is_closing
         }
         found = allocate(
-            [_without_kept(snapshot, state.job_places.get(snapshot.spec.job)) for snapshot in self._loop.jobs.snapshot()],
+            [_without_reserved(snapshot, state.job_reservations.get(snapshot.spec.job)) for snapshot in self._loop.jobs.snapshot()],
             state.table,
             draw=self._chance.draw,
             policy_of=self._policy_of,
@@ -67,7 +67,7 @@ class JobRounds:
         )
 
 
-def _without_kept(job: JobSnapshot, places: JobPlaces | None) -> JobSnapshot:
+def _without_reserved(job: JobSnapshot, places: JobReservation | None) -> JobSnapshot:
     """Exclude places that the scheduler reserves already, so that they are not reserved twice."""
     if places is None:
         return job

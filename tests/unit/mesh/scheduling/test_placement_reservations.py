@@ -8,7 +8,7 @@ from scheduled_mesh import POOL, RULES, Mesh, cpus, starts
 
 from mesh.ids import JobId, NodeName
 from mesh.scheduling import events
-from mesh.scheduling.events import KeptPlace
+from mesh.scheduling.events import ReservedPlacement
 from mesh.scheduling.scheduler import MeshScheduler
 from mesh.scheduling.settings import SchedulerSettings
 
@@ -23,8 +23,8 @@ def one_node() -> Mesh:
 
 
 def keep(mesh: Mesh, count: int, until_ms: int = 1_000) -> list[object]:
-    places = tuple(KeptPlace(prefix=f"job:actors:{index}:", node=NodeName("n1"), resources=cpus(1)) for index in range(count))
-    return list(mesh.send(events.PlacesKept, job=JOB, pool=POOL, places=places, until_ms=until_ms, attempt=1))
+    places = tuple(ReservedPlacement(prefix=f"job:actors:{index}:", node=NodeName("n1"), resources=cpus(1)) for index in range(count))
+    return list(mesh.send(events.PlacementsReserved, job=JOB, pool=POOL, places=places, until_ms=until_ms, attempt=1))
 
 
 def submit_worker(mesh: Mesh, index: int) -> list[object]:
@@ -52,14 +52,14 @@ def test_a_job_that_gives_its_places_up_leaves_them_to_others_at_once():
     keep(mesh, 2)
     mesh.submit("plain")
     assert starts(keep(mesh, 0)) == [("plain", "PLACED")]
-    assert mesh.scheduler.state.job_places == {}
+    assert mesh.scheduler.state.job_reservations == {}
 
 
 def test_a_place_that_somebody_has_already_is_not_kept():
     mesh = one_node()
     mesh.run("plain")
     keep(mesh, 2)
-    assert len(mesh.scheduler.state.job_places[JOB].kept) == 1
+    assert len(mesh.scheduler.state.job_reservations[JOB].kept) == 1
 
 
 def test_places_go_with_their_node_and_over_a_snapshot():

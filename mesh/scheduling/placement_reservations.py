@@ -8,28 +8,28 @@ it, or at `until_ms`. A leader that does not start therefore blocks other tasks 
 from __future__ import annotations
 
 from mesh.ids import JobId, NodeName
-from mesh.scheduling.events import KeptPlace, PlacesKept
-from mesh.scheduling.records import JobPlaces, TaskRecord
+from mesh.scheduling.events import PlacementsReserved, ReservedPlacement
+from mesh.scheduling.records import JobReservation, TaskRecord
 from mesh.scheduling.state import MeshState
 
 
-def keep_places(state: MeshState, event: PlacesKept) -> None:
+def reserve_placements(state: MeshState, event: PlacementsReserved) -> None:
     """Replace the job's reservations by these."""
-    before = state.job_places.pop(event.job, None)
+    before = state.job_reservations.pop(event.job, None)
     for place in before.kept if before is not None else ():
         _let_go(state, event.job, place)
     if event.places:
-        kept = JobPlaces(job=event.job, pool=event.pool, wanted=event.places, until_ms=event.until_ms, attempt=event.attempt)
-        state.job_places[event.job] = kept
+        kept = JobReservation(job=event.job, pool=event.pool, wanted=event.places, until_ms=event.until_ms, attempt=event.attempt)
+        state.job_reservations[event.job] = kept
         kept.kept = tuple(place for place in event.places if event.until_ms > event.at_ms and _hold(state, kept, place))
     if before is not None and before.kept:
         state.room_came()
 
 
-def use_place(state: MeshState, record: TaskRecord) -> bool:
+def use_reservation(state: MeshState, record: TaskRecord) -> bool:
     """Release the reservation for the submitted worker. Return True when there was one, so that the task is placed at once."""
     request = record.request
-    kept = state.job_places.get(request.job) if request.job is not None else None
+    kept = state.job_reservations.get(request.job) if request.job is not None else None
     if kept is None:
         return False
     there = [place for place in kept.kept if request.task.startswith(place.prefix) and place.node == request.node]
@@ -40,42 +40,42 @@ def use_place(state: MeshState, record: TaskRecord) -> bool:
     return bool(there)
 
 
-def end_overdue_places(state: MeshState) -> None:
+def end_overdue_reservations(state: MeshState) -> None:
     """Release reservations whose leader has not started in time."""
-    for kept in state.job_places.values():
+    for kept in state.job_reservations.values():
         if kept.kept and state.now_ms >= kept.until_ms:
             for place in kept.kept:
                 _let_go(state, kept.job, place)
             kept.kept = ()
 
 
-def forget_places_on(state: MeshState, node: NodeName) -> None:
+def forget_reservations_on(state: MeshState, node: NodeName) -> None:
     """Drop reservations on a node that has left, and release their quota."""
-    for kept in state.job_places.values():
+    for kept in state.job_reservations.values():
         for place in kept.kept:
             if place.node == node:
-                state.pools.release(place_holder(kept.job, place))
+                state.pools.release(reservation_holder(kept.job, place))
         kept.kept = tuple(place for place in kept.kept if place.node != node)
 
 
-def place_holder(job: JobId, place: KeptPlace) -> str:
+def reservation_holder(job: JobId, place: ReservedPlacement) -> str:
     """Return the name under which the pool's ledger holds the quota of a reservation."""
     return f"place:{job}:{place.prefix}"
 
 
-def _hold(state: MeshState, kept: JobPlaces, place: KeptPlace) -> bool:
+def _hold(state: MeshState, kept: JobReservation, place: ReservedPlacement) -> bool:
     pool = state.pools.pools.get(kept.pool)
     if pool is None or place.node not in state.table or not pool.fits(place.resources):
         return False
     row, vector = state.table.row(place.node), state.table.vector(place.resources)
     if (state.table.left[row] < vector)[vector > 0].any():
         return False
-    state.pools.reserve(kept.pool, place_holder(kept.job, place), place.resources)
+    state.pools.reserve(kept.pool, reservation_holder(kept.job, place), place.resources)
     state.table.promise(row, vector)
     return True
 
 
-def _let_go(state: MeshState, job: JobId, place: KeptPlace) -> None:
-    state.pools.release(place_holder(job, place))
+def _let_go(state: MeshState, job: JobId, place: ReservedPlacement) -> None:
+    state.pools.release(reservation_holder(job, place))
     if place.node in state.table:
         state.table.withdraw(state.table.row(place.node), state.table.vector(place.resources))
