@@ -53,7 +53,7 @@ from mesh.jobs.snapshots import Allocation, JobSnapshot
 from mesh.jobs.spec import CleanPolicy
 from mesh.jobs.states import MemberState, ScheduleState, Stage
 from mesh.reasons import Reason
-from mesh.scheduling.plain import form_of
+from mesh.scheduling.json_codec import form_of
 
 RESTART_PAUSE_MS, RESTART_PAUSE_MS_MAX = 1_000, 30_000
 
@@ -106,7 +106,7 @@ class JobController:
         """Return a controller that continues from the snapshot.
 
         Raises:
-            PlainValueError: It is not such a snapshot.
+            JsonCodecError: It is not such a snapshot.
         """
         book: JobBook = _FORM.decode(kept)
         controller = cls()

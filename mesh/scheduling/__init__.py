@@ -7,7 +7,7 @@ State and steps:
     events        inputs of the scheduler                             decisions   outputs of the scheduler
     settings      settings that may change while it runs              invariants  conditions that hold after every step
     journal       events and decisions as JSON lines, and replay      snapshot    the state as one frozen value, and back
-    plain         lossless codec between frozen values and JSON
+    json_codec    lossless codec between frozen values and JSON
 
 Tasks:
 

@@ -65,7 +65,7 @@ def try_now(state: MeshState, record: TaskRecord, places: Mapping[TaskId, tuple[
     if refusal is None:
         return True
     if refusal[0] in _FATAL:
-        state.doomed.append((request.task, refusal))
+        state.unschedulable.append((request.task, refusal))
         state.queues.remove(request.task)
         return True
     if refusal[0] in _NEVER:

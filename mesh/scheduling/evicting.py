@@ -35,7 +35,7 @@ EVALUATIONS_MAX = 8
 
 def check_targets(state: MeshState, request: TaskRequest, now_ms: int) -> tuple[Scored, ...]:
     """Return every running task, with its eligibility as victim of this one. Changes nothing, so it also serves the dry run."""
-    candidates = [_as_seen_by(state, request, candidate) for candidate in _what_runs(state)]
+    candidates = [_as_seen_by(state, request, candidate) for candidate in _running_tasks(state)]
     return evaluate(
         _preemptor(state, request),
         candidates,
@@ -49,7 +49,7 @@ def check_targets(state: MeshState, request: TaskRequest, now_ms: int) -> tuple[
 def _eligible(state: MeshState, request: TaskRequest) -> tuple[Scored, ...]:
     """Return the eligible victims only. The list of running tasks is built once per pass."""
     if state.preemption_candidates is None:
-        state.preemption_candidates = tuple(_what_runs(state))
+        state.preemption_candidates = tuple(_running_tasks(state))
     there = (candidate for candidate in state.preemption_candidates if _still_runs(state, candidate.task))
     candidates = [_as_seen_by(state, request, candidate) for candidate in there]
     recent_preemptions = _recent_preemptions(state, state.now_ms)
@@ -171,7 +171,7 @@ def _plan(
     return replace(found, victims=(must_stop.candidate,), cost=cost)
 
 
-def _what_runs(state: MeshState) -> list[Candidate]:
+def _running_tasks(state: MeshState) -> list[Candidate]:
     """Return every running task that is not already being stopped."""
     running = (state.records[task] for task in (*state.tasks.in_state(TaskState.RUNNING), *state.tasks.in_state(TaskState.BLOCKED)))
     return [

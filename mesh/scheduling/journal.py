@@ -22,7 +22,7 @@ from mesh.scheduling import decisions as decisions_module
 from mesh.scheduling import events as events_module
 from mesh.scheduling.decisions import Decision
 from mesh.scheduling.events import Event
-from mesh.scheduling.plain import Form, PlainValueError, dataclasses_of, form_of, tagged
+from mesh.scheduling.json_codec import Codec, JsonCodecError, dataclasses_of, form_of, tagged
 
 FORMAT = 1
 EVENTS = tagged(dataclasses_of(events_module, Event))
@@ -33,8 +33,8 @@ DECISIONS = tagged(dataclasses_of(decisions_module, Decision))
 class Kinds:
     """Codecs of the events and decisions that a journal may contain."""
 
-    events: Form
-    decisions: Form
+    events: Codec
+    decisions: Codec
 
 
 #: Kinds of a journal with only the scheduler's events and decisions.
@@ -86,7 +86,7 @@ def encode(version: int, events: Iterable[Any], decisions: Iterable[Any], kinds:
             "decisions": [kinds.decisions.encode(decision) for decision in decisions],
         }
         body = _encode_json(plain)[:-1].encode()
-    except (PlainValueError, TypeError, ValueError) as error:
+    except (JsonCodecError, TypeError, ValueError) as error:
         raise JournalError(f"the batch of version {version} cannot be encoded: {error}") from error
     return b'%b,"crc":"%08x"}\n' % (body, zlib.crc32(body))
 
@@ -111,7 +111,7 @@ def decode(line: str | bytes, number: int = 1, kinds: Kinds = SCHEDULING) -> Bat
         )
     except KeyError as error:
         raise JournalError(f"line {number}: {error} is missing") from None
-    except PlainValueError as error:
+    except JsonCodecError as error:
         raise JournalError(f"line {number}: {error}") from None
 
 

@@ -195,15 +195,15 @@ def end(state: MeshState, record: TaskRecord, to: TaskState, reason: Reason, det
 
 def _follow(state: MeshState, record: TaskRecord, to: TaskState, preemptor: TaskId | None) -> None:
     """Apply the effects of an end. A queue instead of recursion: a chain of ends may be longer than Python's stack."""
-    state.aftermath.append((record, to, preemptor))
-    if len(state.aftermath) > 1:
+    state.pending_ends.append((record, to, preemptor))
+    if len(state.pending_ends) > 1:
         return  # The loop further up the call stack processes it.
-    while state.aftermath:
-        ended, how, preempted_for = state.aftermath[0]
+    while state.pending_ends:
+        ended, how, preempted_for = state.pending_ends[0]
         end_readers(state, ended.request.task, how)
         end_gang(state, ended, how)
         continue_eviction(state, preempted_for)
-        state.aftermath.popleft()
+        state.pending_ends.popleft()
 
 
 def remember_end(state: MeshState, task: TaskId, to: TaskState) -> None:

@@ -23,6 +23,7 @@ from mesh.scheduling.admitting import admit, order_end, report_demand, try_infea
 from mesh.scheduling.decisions import AnswerSlot, Decision, RemoveGroup
 from mesh.scheduling.evicting import end_eviction, forget_node, let_group_go, order_end_of_stray
 from mesh.scheduling.groups import GroupState
+from mesh.scheduling.json_codec import form_of
 from mesh.scheduling.lifecycle import (
     QUEUED,
     agent_came,
@@ -40,7 +41,6 @@ from mesh.scheduling.lifecycle import (
 )
 from mesh.scheduling.placement_reservations import end_overdue_reservations, forget_reservations_on, reserve_placements, use_reservation
 from mesh.scheduling.placing import expire_groups, is_kept, order_removal, order_start, refill_reserved
-from mesh.scheduling.plain import form_of
 from mesh.scheduling.preemption import MINUTE_MS, Scorer, score
 from mesh.scheduling.records import LabelRules, TaskRecord
 from mesh.scheduling.request_validation import check_label, check_pool, find_problem
@@ -76,7 +76,7 @@ class MeshScheduler:
         """Return a scheduler that continues from the snapshot.
 
         Raises:
-            PlainValueError: It is not such a snapshot.
+            JsonCodecError: It is not such a snapshot.
         """
         scheduler = cls(catalogue=catalogue, scorer=scorer)
         scheduler.state = snapshot.restore(_FORM.decode(kept), catalogue, scorer)
@@ -105,9 +105,9 @@ class MeshScheduler:
             handler(self, event)
         refill_reserved(state)
         admit(state)
-        for task, refusal in state.doomed:
+        for task, refusal in state.unschedulable:
             end(state, state.records[task], TaskState.FAILED, *refusal)
-        state.doomed.clear()
+        state.unschedulable.clear()
         report_demand(self.state)
         state.close_pools()
         state.trim()

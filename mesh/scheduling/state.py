@@ -86,12 +86,12 @@ class MeshState:
         self.arrivals = 0
         self.groups_made = 0
         self.room_epoch = 0  #: Grows when something may fit that did not.
-        self.doomed: list[tuple[TaskId, tuple[Reason, str]]] = []  #: Tasks that this pass found can never be placed.
+        self.unschedulable: list[tuple[TaskId, tuple[Reason, str]]] = []  #: Tasks that this pass found can never be placed.
         self.census = Census()
         self.common: CommonShapes | None = None  #: Most requested shapes, as last counted.
         self.refilled_at = -1  #: `room_epoch` at the last refill of the reserved layers.
         self.refusals = 0  #: Grows when the set of unplaced tasks changes.
-        self.aftermath: deque[tuple[TaskRecord, TaskState, TaskId | None]] = deque()  #: Ends whose effects on others are pending.
+        self.pending_ends: deque[tuple[TaskRecord, TaskState, TaskId | None]] = deque()  #: Ends whose effects on others are pending.
         self.evaluations = 0  #: Victim searches in this pass.
         self.preemption_candidates: tuple[Candidate, ...] | None = None  #: Running tasks as found by this pass; None: not searched yet.
         self.reserve_rests: dict[PoolName, int] = {}  #: Until when no reserved group is ordered in a pool, since Ray refused one.

@@ -36,7 +36,7 @@ from mesh.jobs.states import ScheduleState
 from mesh.nodes import NodeTable
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
-from mesh.scheduling.plain import dataclasses_of, tagged
+from mesh.scheduling.json_codec import dataclasses_of, tagged
 
 EVENTS = tagged(dataclasses_of(events, JobEvent))
 ENDINGS = (MemberSucceeded, MemberFailed, MemberLost, MemberStopped)

@@ -25,7 +25,7 @@ from mesh.scheduling.events import (
     Ticked,
 )
 from mesh.scheduling.journal import Batch, JournalError, decode, encode, read, replay
-from mesh.scheduling.plain import dataclasses_of
+from mesh.scheduling.json_codec import dataclasses_of
 from mesh.scheduling.scheduler import MeshScheduler
 from mesh.scheduling.tasks import TaskRequest
 

@@ -30,7 +30,7 @@ from mesh.scheduling import events as scheduling_events
 from mesh.scheduling.decisions import Decision
 from mesh.scheduling.events import Event
 from mesh.scheduling.journal import Batch, Kinds
-from mesh.scheduling.plain import PlainValueError, dataclasses_of, form_of, tagged
+from mesh.scheduling.json_codec import JsonCodecError, dataclasses_of, form_of, tagged
 from mesh.scheduling.scheduler import MeshScheduler
 
 log = structlog.get_logger(__name__)
@@ -123,7 +123,7 @@ class Archive:
                 task_index=TaskIndex.from_snapshot(_BOOK.decode(parts["task_index"])),
                 jobs=JobController.from_snapshot(parts["jobs"]) if "jobs" in parts else JobController(),
             )
-        except (PlainValueError, LookupError) as damaged:
+        except (JsonCodecError, LookupError) as damaged:
             raise self._file.damaged(damaged) from damaged
 
     def close(self) -> None:

@@ -52,7 +52,7 @@ class PluginHost:
         return MeshScheduler(settings, seed=seed, catalogue=self.catalogue, **self._scoring)
 
     def scheduler_from(self, kept: object) -> MeshScheduler:
-        """Return the scheduler of a snapshot with these plugins. Raises `PlainValueError` for an invalid snapshot."""
+        """Return the scheduler of a snapshot with these plugins. Raises `JsonCodecError` for an invalid snapshot."""
         return MeshScheduler.from_snapshot(kept, self.catalogue, **self._scoring)
 
     def prioritised(self, request: TaskRequest) -> TaskRequest:

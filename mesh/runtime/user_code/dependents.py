@@ -51,10 +51,10 @@ def dependents(
     references = {one.id for one in noted}
     # A handle can be of an actor that was there already (`get_if_exists`): it belongs to the process that has created it.
     noted_actors = {(one.id, one.worker) for one in ended if one.kind is ResourceKind.ACTOR}
-    doomed = {actor.id for actor in actors if (actor.id, actor.owner) in noted_actors}
+    unschedulable = {actor.id for actor in actors if (actor.id, actor.owner) in noted_actors}
     going = {one.id for one in ended if one.kind is ResourceKind.GROUP} & {group.id for group in groups}
     processes = {actor.worker for actor in actors if actor.worker}
-    doomed |= {
+    unschedulable |= {
         actor.id
         for actor in actors
         if actor.id not in references
@@ -67,9 +67,9 @@ def dependents(
         for group in groups
         if group.id not in references and not group.creator and _has_no_owner(group.job, group.created_ms, noted, running)
     }
-    doomed, going = _with_descendants(doomed, going, actors, groups, given_back)
+    unschedulable, going = _with_descendants(unschedulable, going, actors, groups, given_back)
     parents = _parents(tasks, {*processes, *own}, noted, running)
-    return Dependents(parents=parents, actors=frozenset(doomed), groups=frozenset(going))
+    return Dependents(parents=parents, actors=frozenset(unschedulable), groups=frozenset(going))
 
 
 def _parents(
@@ -105,13 +105,13 @@ def _has_no_owner(job: str, created_ms: int, noted: Iterable[OwnerReference], ru
 
 
 def _with_descendants(
-    doomed: set[str], going: set[str], actors: Sequence[ActorRow], groups: Sequence[GroupRow], given_back: Collection[str]
+    unschedulable: set[str], going: set[str], actors: Sequence[ActorRow], groups: Sequence[GroupRow], given_back: Collection[str]
 ) -> tuple[set[str], set[str]]:
     while True:
-        processes = {actor.worker for actor in actors if actor.id in doomed and actor.worker}
+        processes = {actor.worker for actor in actors if actor.id in unschedulable and actor.worker}
         more_actors = {actor.id for actor in actors if actor.owner in processes or actor.group in going or actor.group in given_back}
-        more_groups = {group.id for group in groups if group.creator in doomed}
-        if more_actors <= doomed and more_groups <= going:
-            return doomed, going
-        doomed |= more_actors
+        more_groups = {group.id for group in groups if group.creator in unschedulable}
+        if more_actors <= unschedulable and more_groups <= going:
+            return unschedulable, going
+        unschedulable |= more_actors
         going |= more_groups

@@ -30,7 +30,7 @@ from mesh.jobs.spec import BasicPolicy, CleanPolicy, JobSpec, ReplicaSpec, Worke
 from mesh.jobs.states import MemberState, ScheduleState, Stage
 from mesh.jobs.views import view_of
 from mesh.reasons import Reason
-from mesh.scheduling.plain import PlainValueError
+from mesh.scheduling.json_codec import JsonCodecError
 
 LEADER = Member("leader")
 
@@ -533,5 +533,5 @@ def test_a_controller_made_from_a_snapshot_goes_on_as_the_other_one_did():
 
 
 def test_a_snapshot_that_is_none_is_refused():
-    with pytest.raises(PlainValueError, match="JobBook lacks arrivals, jobs"):
+    with pytest.raises(JsonCodecError, match="JobBook lacks arrivals, jobs"):
         JobController.from_snapshot({})

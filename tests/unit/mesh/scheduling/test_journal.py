@@ -13,7 +13,7 @@ from mesh.resources import ResourceSet
 from mesh.scheduling.decisions import EndTask, StartTask
 from mesh.scheduling.events import NodeJoined, PoolConfigured, TaskEnded, TaskSubmitted, Ticked
 from mesh.scheduling.journal import Batch, JournalError, decode, encode, is_whole, read, replay
-from mesh.scheduling.plain import PlainValueError, form_of, tagged
+from mesh.scheduling.json_codec import JsonCodecError, form_of, tagged
 from mesh.scheduling.shapes import GroupPoolSpec, GroupShape
 from mesh.scheduling.tasks import TaskRequest, Weights
 
@@ -228,5 +228,5 @@ def test_values_at_their_defaults_are_left_out():
     ],
 )
 def test_what_has_no_form_is_an_error(wrong):
-    with pytest.raises(PlainValueError):
+    with pytest.raises(JsonCodecError):
         wrong()

@@ -25,11 +25,11 @@ Decode = Callable[[Any], Any]
 KIND = "kind"
 
 
-class PlainValueError(MeshError, ValueError):
+class JsonCodecError(MeshError, ValueError):
     """A plain value does not match the expected type; the message names the position and the expectation."""
 
 
-class Form:
+class Codec:
     """Codec of one type."""
 
     __slots__ = ("decode", "encode", "is_plain")
@@ -40,11 +40,11 @@ class Form:
         self.is_plain = encode is None  #: Values are already plain.
 
 
-def form_of(annotation: Any) -> Form:
+def form_of(annotation: Any) -> Codec:
     """Return the codec of a type; it is compiled at first use.
 
     Raises:
-        PlainValueError: The type is not supported.
+        JsonCodecError: The type is not supported.
     """
     found = _FORMS.get(annotation)
     if found is None:
@@ -52,7 +52,7 @@ def form_of(annotation: Any) -> Form:
     return found
 
 
-def tagged(classes: Collection[type]) -> Form:
+def tagged(classes: Collection[type]) -> Codec:
     """Return the codec of values of any of these dataclasses: objects with the class name as `kind`."""
     forms = {cls: form_of(cls) for cls in classes}
     by_name = {cls.__name__: form for cls, form in forms.items()}
@@ -61,7 +61,7 @@ def tagged(classes: Collection[type]) -> Form:
     def encode(value: Any) -> dict[str, Any]:
         writer = writers.get(type(value))
         if writer is None:
-            raise PlainValueError(f"{type(value).__name__} is not among {', '.join(sorted(by_name))}")
+            raise JsonCodecError(f"{type(value).__name__} is not among {', '.join(sorted(by_name))}")
         name, write = writer
         return {KIND: name, **write(value)}
 
@@ -70,10 +70,10 @@ def tagged(classes: Collection[type]) -> Form:
         name = fields.pop(KIND, None)
         form = by_name.get(name) if isinstance(name, str) else None
         if form is None:
-            raise PlainValueError(f"unknown kind {name!r}; known: {', '.join(sorted(by_name))}")
+            raise JsonCodecError(f"unknown kind {name!r}; known: {', '.join(sorted(by_name))}")
         return form.decode(fields)
 
-    return Form(encode, decode)
+    return Codec(encode, decode)
 
 
 def dataclasses_of(module: types.ModuleType, base: type) -> tuple[type, ...]:
@@ -82,7 +82,7 @@ def dataclasses_of(module: types.ModuleType, base: type) -> tuple[type, ...]:
     return tuple(cls for cls in found if dataclasses.is_dataclass(cls))
 
 
-def _compile(annotation: Any) -> Form:
+def _compile(annotation: Any) -> Codec:
     """Compile by kind of type. Order matters: `bool` is an `int`, and an Enum may be a `str`."""
     while isinstance(annotation, typing.NewType):
         annotation = annotation.__supertype__
@@ -98,23 +98,23 @@ def _compile(annotation: Any) -> Form:
     if annotation in (str, int, float, bool):
         return _scalar(annotation)
     if annotation is ResourceSet:
-        return Form(_encode_amounts, _decode_amounts)
+        return Codec(_encode_amounts, _decode_amounts)
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return _enum(annotation)
     if dataclasses.is_dataclass(annotation) and isinstance(annotation, type):
         return _record(annotation)
-    raise PlainValueError(f"type {annotation} cannot be encoded")
+    raise JsonCodecError(f"type {annotation} cannot be encoded")
 
 
-def _scalar(kind: type) -> Form:
+def _scalar(kind: type) -> Codec:
     accepted = (int, float) if kind is float else (kind,)
 
     def decode(plain: Any) -> Any:
         if type(plain) not in accepted:
-            raise PlainValueError(f"{plain!r} is not of type {kind.__name__}")
+            raise JsonCodecError(f"{plain!r} is not of type {kind.__name__}")
         return plain
 
-    return Form(None, decode)
+    return Codec(None, decode)
 
 
 def _encode_amounts(amounts: ResourceSet) -> dict[str, int]:
@@ -125,39 +125,39 @@ def _decode_amounts(plain: Any) -> ResourceSet:
     try:
         return ResourceSet(_object(plain))
     except AmountError as error:
-        raise PlainValueError(str(error)) from None
+        raise JsonCodecError(str(error)) from None
 
 
-def _enum(kind: type[Enum]) -> Form:
+def _enum(kind: type[Enum]) -> Codec:
     by_value = {member.value: member for member in kind}
 
     def decode(plain: Any) -> Enum:
         member = by_value.get(plain) if isinstance(plain, str) else None
         if member is None:
-            raise PlainValueError(f"{plain!r} is not of type {kind.__name__}")
+            raise JsonCodecError(f"{plain!r} is not of type {kind.__name__}")
         return member
 
-    return Form(attrgetter("value"), decode)
+    return Codec(attrgetter("value"), decode)
 
 
-def _optional(annotation: Any, arguments: tuple[Any, ...]) -> Form:
+def _optional(annotation: Any, arguments: tuple[Any, ...]) -> Codec:
     inner = [argument for argument in arguments if argument is not type(None)]
     if len(inner) != 1 or len(inner) == len(arguments):
-        raise PlainValueError(f"type {annotation} cannot be encoded: the only supported union is `T | None`")
+        raise JsonCodecError(f"type {annotation} cannot be encoded: the only supported union is `T | None`")
     form = form_of(inner[0])
     encode, decode = form.encode, form.decode
 
     def write(value: Any) -> Any:
         return None if value is None else encode(value)
 
-    return Form(None if form.is_plain else write, lambda plain: None if plain is None else decode(plain))
+    return Codec(None if form.is_plain else write, lambda plain: None if plain is None else decode(plain))
 
 
-def _tuple(arguments: tuple[Any, ...]) -> Form:
+def _tuple(arguments: tuple[Any, ...]) -> Codec:
     if len(arguments) == 2 and arguments[1] is ...:  # noqa: PLR2004  `tuple[T, ...]` has these two
         form = form_of(arguments[0])
         encode = form.encode
-        return Form(
+        return Codec(
             lambda values: [encode(value) for value in values],
             lambda plain: tuple(_in_place(place, form.decode, item) for place, item in enumerate(_array(plain))),
         )
@@ -169,20 +169,20 @@ def _tuple(arguments: tuple[Any, ...]) -> Form:
     def decode_each(plain: Any) -> tuple[Any, ...]:
         items = _array(plain)
         if len(items) != len(forms):
-            raise PlainValueError(f"{plain!r} has {counted(len(items), 'item')}, expected {len(forms)}")
+            raise JsonCodecError(f"{plain!r} has {counted(len(items), 'item')}, expected {len(forms)}")
         return tuple(_in_place(place, form.decode, item) for place, (form, item) in enumerate(zip(forms, items, strict=True)))
 
-    return Form(encode_each, decode_each)
+    return Codec(encode_each, decode_each)
 
 
-def _frozenset(form: Form) -> Form:
+def _frozenset(form: Codec) -> Codec:
     def encode(values: Any) -> list[Any]:
         return sorted(map(form.encode, values))
 
-    return Form(encode, lambda plain: frozenset(_in_place(place, form.decode, item) for place, item in enumerate(_array(plain))))
+    return Codec(encode, lambda plain: frozenset(_in_place(place, form.decode, item) for place, item in enumerate(_array(plain))))
 
 
-def _mapping(keys: Form, values: Form) -> Form:
+def _mapping(keys: Codec, values: Codec) -> Codec:
     """Return the codec of a mapping; JSON has only text keys, so keys must be names."""
     encode = values.encode
 
@@ -193,16 +193,16 @@ def _mapping(keys: Form, values: Form) -> Form:
         return {keys.decode(key): _in_place(key, values.decode, value) for key, value in _object(plain).items()}
 
     if not keys.is_plain or keys.decode(KIND) != KIND:
-        raise PlainValueError("a mapping can be encoded only if its keys are names")
-    return Form(write, read)
+        raise JsonCodecError("a mapping can be encoded only if its keys are names")
+    return Codec(write, read)
 
 
-def _record(cls: type) -> Form:
+def _record(cls: type) -> Codec:
     """Return the codec of a dataclass: an object of the fields that differ from their defaults."""
     hints = typing.get_type_hints(cls)
     fields = [kept for kept in dataclasses.fields(cls) if kept.init]
     if any(kept.name == KIND for kept in fields):
-        raise PlainValueError(f"{cls.__name__} has a field {KIND!r}, which is reserved for the class name")
+        raise JsonCodecError(f"{cls.__name__} has a field {KIND!r}, which is reserved for the class name")
     forms = {kept.name: form_of(hints[kept.name]) for kept in fields}
     steps = tuple((kept.name, _default(kept), None if forms[kept.name].is_plain else forms[kept.name].encode) for kept in fields)
     required = frozenset(kept.name for kept in fields if _default(kept) is _REQUIRED)
@@ -220,13 +220,13 @@ def _record(cls: type) -> Form:
         for name, value in _object(plain).items():
             form = forms.get(name)
             if form is None:
-                raise PlainValueError(f"{cls.__name__} has no field {name!r}")
+                raise JsonCodecError(f"{cls.__name__} has no field {name!r}")
             values[name] = _in_place(name, form.decode, value)
         if missing := required - values.keys():
-            raise PlainValueError(f"{cls.__name__} lacks {', '.join(sorted(missing))}")
+            raise JsonCodecError(f"{cls.__name__} lacks {', '.join(sorted(missing))}")
         return cls(**values)
 
-    return Form(encode, decode)
+    return Codec(encode, decode)
 
 
 def _take_of(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
@@ -254,20 +254,20 @@ def _same(value: Any) -> Any:
 def _in_place(place: object, decode: Decode, plain: Any) -> Any:
     try:
         return decode(plain)
-    except PlainValueError as error:
-        raise PlainValueError(f"{place}: {error}") from None
+    except JsonCodecError as error:
+        raise JsonCodecError(f"{place}: {error}") from None
 
 
 def _object(plain: Any) -> dict[str, Any]:
     if not isinstance(plain, dict):
-        raise PlainValueError(f"{plain!r} is not a JSON object")
+        raise JsonCodecError(f"{plain!r} is not a JSON object")
     return plain
 
 
 def _array(plain: Any) -> list[Any]:
     if not isinstance(plain, list):
-        raise PlainValueError(f"{plain!r} is not a JSON array")
+        raise JsonCodecError(f"{plain!r} is not a JSON array")
     return plain
 
 
-_FORMS: dict[Any, Form] = {}
+_FORMS: dict[Any, Codec] = {}
