@@ -38,7 +38,7 @@ class Endings:
     def fail_for_good(self, node: NodeRecord, failure: Failure) -> None:
         """The node is not tried again: a dead letter tells of it, and what depends on it is skipped."""
         node.failure = failure
-        self._moves.bury(
+        self._moves.record_end(
             DeadLetter(
                 run=self._record.run,
                 node=node.node,

@@ -59,7 +59,7 @@ class Moves:
         """Something has to be done."""
         self._decisions.append(decision)
 
-    def bury(self, letter: DeadLetter) -> None:
+    def record_end(self, letter: DeadLetter) -> None:
         """A node has failed for good."""
         self._dead.append(letter)
 

@@ -52,12 +52,12 @@ def train(mesh: ScheduleMesh, *, rounds: int, sizes: Sizes) -> Iterator[Round]:
     """Yield after each round. Rollouts of the next one run on with the policy as it is while the trainer makes a better one."""
     judges = _open(mesh)
     policy = untrained()
-    rolling = _roll(mesh, policy, 0, sizes)
+    rolling = _inventory(mesh, policy, 0, sizes)
     for number in range(rounds):
         rolled: dict[str, Rolled] = {handle.task: handle.result(WAITS_S_MAX) for handle in rolling}
         samples = np.concatenate([one.samples for one in rolled.values()])
         rewards = judges.shard("score", samples)
-        rolling = _roll(mesh, policy, number + 1, sizes) if number + 1 < rounds else []
+        rolling = _inventory(mesh, policy, number + 1, sizes) if number + 1 < rounds else []
         trainer = _trainer(mesh, policy, samples, rewards, number, sizes)
         policy = trainer.result(WAITS_S_MAX)
         status = trainer.status()
@@ -82,7 +82,7 @@ def _open(mesh: ScheduleMesh) -> ActorGroup:
     return mesh.group(tasks=judges)
 
 
-def _roll(mesh: ScheduleMesh, policy: Table, number: int, sizes: Sizes) -> list[TaskHandle]:
+def _inventory(mesh: ScheduleMesh, policy: Table, number: int, sizes: Sizes) -> list[TaskHandle]:
     """Rollouts that run: a trainer that came before them would find an empty cluster."""
     rolling = [
         mesh.submit_task(

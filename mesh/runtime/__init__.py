@@ -4,7 +4,7 @@ The host of a mesh:
 
     host           warm runners, and room that leases pay for              bound_runner     whose a runner is, what it has yet to hear
     placement      room in Ray, kept for the next of its shape             group_keeper     an actor, so that this room outlives its host
-    known_nodes    what Ray last told, asked without waiting               standing_actors  actors that are found again, and ended
+    node_cache     what Ray last told, asked without waiting               detached_actors  actors that are found again, and ended
     cancellations  when those asked to stop are killed
 
 The runner of a tenant:

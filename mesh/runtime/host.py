@@ -8,7 +8,7 @@ another holder token.
 A runner whose runs are all over holds no value that anybody will read; after a while without a new stage it is ended. One that was found
 again tells which runs it has values of.
 
-Runners, and the keeper of the groups, outlive this process: see `StandingActors`. They are made when a session has been proved to the
+Runners, and the keeper of the groups, outlive this process: see `DetachedActors`. They are made when a session has been proved to the
 watchdogs, which would end them before. A new process of the mesh finds them, and hears again what this one has not confirmed.
 """
 
@@ -37,10 +37,10 @@ from mesh.resources import ResourceSet
 from mesh.runtime.bound_runner import BoundRunner, RunnerKey
 from mesh.runtime.cancellations import Cancellations
 from mesh.runtime.cluster.node_logs import last_word_of
-from mesh.runtime.cluster.reach import knock
+from mesh.runtime.cluster.tcp_probe import can_connect
+from mesh.runtime.detached_actors import DetachedActors, FoundActors, detached_name
 from mesh.runtime.node_guards import NodeGuards, guard_name
-from mesh.runtime.runner import Roll
-from mesh.runtime.standing_actors import FoundActors, StandingActors, standing_name
+from mesh.runtime.runner import Inventory
 from mesh.runtime.user_code.collector import GarbageCollector
 from mesh.runtime.user_code.sweep import Sweep
 from mesh.stages import StageSpec
@@ -61,7 +61,7 @@ KEEPER_LOOK_S = 1.0
 #: How long one look at the keeper takes at most; one that makes a group answers later.
 KEEPER_S_MAX = 60.0
 #: How long the cluster's control service may take to let somebody in; it is tried twice.
-KNOCK_S = 0.25
+CONNECT_S = 0.25
 
 REMEDY = "start the cluster again, and then the mesh; what is queued goes to other meshes, and what runs, if anything does, runs on"
 
@@ -93,7 +93,7 @@ class RayStageHost:
     ) -> None:
         self._mesh = mesh
         self._address = address
-        self._name = standing_name(ledger, mesh)
+        self._name = detached_name(ledger, mesh)
         self._report = report
         self._storage_url = storage_url
         self._inline_limit_bytes = inline_limit_bytes
@@ -106,7 +106,7 @@ class RayStageHost:
         self._cancelled = Cancellations(self._evict)
         self._sender: dict[StageId, BoundRunner] = {}  #: Who keeps reports of a stage until they are confirmed.
         self._keeper: Any = None
-        self._actors = StandingActors(self._name, node_labels)
+        self._actors = DetachedActors(self._name, node_labels)
         sweep = Sweep(self._name, (self._actors.prefix, guard_name(self._name, "")), self._running)
         self._garbage = GarbageCollector(self._name, sweep)
         self._found: FoundActors | None = None
@@ -193,9 +193,9 @@ class RayStageHost:
         """
         try:
             try:
-                knock(self._address, KNOCK_S)
+                can_connect(self._address, CONNECT_S)
             except TimeoutError:  # The network may have lost the first packet, and TCP sends it again after a second only.
-                knock(self._address, KNOCK_S)
+                can_connect(self._address, CONNECT_S)
         except OSError as away:
             log.warning("the Ray cluster is gone, or cut off: nothing new is started", mesh=self._mesh, error=str(away), remedy=REMEDY)
             return False
@@ -244,9 +244,9 @@ class RayStageHost:
             self._actors.end_all()
             return None
         stages = (
-            FoundStage(stage=held.stage, note=held.note, holder=roll.holder, is_cancelled=held.is_cancelled)
-            for _, roll in self._found.runners
-            for held in roll.stages
+            FoundStage(stage=held.stage, note=held.note, holder=inventory.holder, is_cancelled=held.is_cancelled)
+            for _, inventory in self._found.runners
+            for held in inventory.stages
         )
         return FoundStages(incarnation=self._found.incarnation, since=self._found.since, stages=tuple(stages))
 
@@ -256,29 +256,29 @@ class RayStageHost:
         if found is None:
             return
         self._keeper = found.keeper
-        for actor, roll in found.runners:
-            self._take_over(actor, roll)
+        for actor, inventory in found.runners:
+            self._take_over(actor, inventory)
         self._found = None  # From now on it is known which stages run.
-        groups = frozenset(held.group.id.hex() for _, roll in found.runners for held in roll.stages if held.group is not None)
+        groups = frozenset(held.group.id.hex() for _, inventory in found.runners for held in inventory.stages if held.group is not None)
         self._orders.put(partial(found.keeper.keep_only.remote, groups))
         self._orders.put(self._settle)
         for stage in [stage for stage in self._of_stage if stage not in stages]:
             log.warning("a stage that was found is stopped: it is not the mesh's any more", mesh=self._mesh, stage=stage)
             self.cancel(stage)
 
-    def _take_over(self, actor: Any, roll: Roll) -> None:
-        key = (roll.tenant, roll.environment)
-        if not roll.tenant and not roll.environment:
+    def _take_over(self, actor: Any, inventory: Inventory) -> None:
+        key = (inventory.tenant, inventory.environment)
+        if not inventory.tenant and not inventory.environment:
             self._warm.append(actor)
-        elif not roll.tenant or key in self._runners:  # Nobody will ever ask for it.
+        elif not inventory.tenant or key in self._runners:  # Nobody will ever ask for it.
             ray.kill(actor)
         else:
             with self._guard:
-                stages = {held.stage: held.group for held in roll.stages}
-                runner = BoundRunner(actor=actor, holder=roll.holder, stages=stages, runs=dict(roll.runs))
+                stages = {held.stage: held.group for held in inventory.stages}
+                runner = BoundRunner(actor=actor, holder=inventory.holder, stages=stages, runs=dict(inventory.runs))
                 self._of_stage.update(dict.fromkeys(runner.stages, key))
                 self._sender.update(dict.fromkeys(runner.stages, runner))
-                cancelled = [held.stage for held in roll.stages if held.is_cancelled]
+                cancelled = [held.stage for held in inventory.stages if held.is_cancelled]
                 self._cancelled.add(cancelled)
                 self._listen_to(key, runner)
                 for stage in cancelled:  # Whoever asked them to stop has died, and its evictions with it.
@@ -450,11 +450,11 @@ class RayStageHost:
             try:
                 batches = ray.get(runner.actor.next_batch.remote(BATCH_WAIT_S, listener, heard))
             except RayActorError as death:
-                self._bury(key, runner, str(death))
+                self._record_end(key, runner, str(death))
                 return
             except (RayError, RuntimeError) as failure:  # RuntimeError: this driver has left the cluster.
                 log.warning("a runner cannot be heard", mesh=self._mesh, tenant=key[0], error=str(failure))
-                self._bury(key, runner, str(failure))
+                self._record_end(key, runner, str(failure))
                 return
             for stage, number, messages, blobs in batches:
                 self._pass_on(runner, StageId(stage), number, tuple(decode(STAGE_MESSAGE, message) for message in messages), blobs)
@@ -490,7 +490,7 @@ class RayStageHost:
             log.warning("a stage waits for Ray", mesh=self._mesh, stage=stage, reason=waiting.reason.value, why=waiting.detail)
         self._report(HostReport(stage=stage, number=number, messages=messages, blobs=blobs))
 
-    def _bury(self, key: RunnerKey, runner: BoundRunner, why: str) -> None:
+    def _record_end(self, key: RunnerKey, runner: BoundRunner, why: str) -> None:
         with self._guard:
             if self._runners.get(key) is not runner:
                 return  # Everything was stopped on purpose.

@@ -30,7 +30,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 from mesh.errors import RuntimeAdapterError
 from mesh.ids import MeshId
 from mesh.lease_deadline import Renewal
-from mesh.runtime.known_nodes import KnownNodes
+from mesh.runtime.node_cache import NodeCache
 from mesh.runtime.watch_folder import socket_of, watch_folder
 
 log = structlog.get_logger(__name__)
@@ -135,14 +135,14 @@ class NodeGuards:
     """All guards of one mesh, for the process that holds its leases. Not safe to use from several threads.
 
     Args:
-        mesh: Its `standing_name`, as whoever registers with the watchdogs is told it.
+        mesh: Its `detached_name`, as whoever registers with the watchdogs is told it.
         node_labels: Labels of the nodes that the mesh may use; empty: all of the cluster.
     """
 
     def __init__(self, mesh: MeshId, node_labels: dict[str, str]) -> None:
         self._mesh = mesh
         self._node_labels = node_labels
-        self._known = KnownNodes()
+        self._known = NodeCache()
         self._there: frozenset[str] = frozenset()  #: Nodes to be guarded, by Ray's ids.
         self._guards: dict[str, Any] = {}  #: Actors by node.
         self._clocks: dict[str, int] = {}  #: The last that each node has given.

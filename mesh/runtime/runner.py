@@ -41,7 +41,7 @@ class HeldStage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Roll:
+class Inventory:
     """What a runner is, and what it has."""
 
     tenant: TenantPath  #: Empty while it is nobody's.
@@ -55,7 +55,7 @@ class Runner:
     """One per (mesh, tenant, runtime environment) once bound.
 
     Args:
-        mesh: The `standing_name` of whose watchdog ends it, bound or not; None: it is nobody's until it is bound.
+        mesh: The `detached_name` of whose watchdog ends it, bound or not; None: it is nobody's until it is bound.
         environment: Digest of the runtime environment that it was started with.
     """
 
@@ -145,13 +145,13 @@ class Runner:
             self._held.pop(stage, None)
         return self._outbox.take(wait_s, listener)
 
-    def roll(self) -> Roll:
+    def inventory(self) -> Inventory:
         """What it is, and what it has."""
         stages = tuple(self._held.values())
         for held in stages:
             if self._outbox.has_ended(held.stage):
                 held.group = None  # It may be another stage's by now.
-        return Roll(tenant=self._tenant, environment=self._environment, holder=self._holder, stages=stages, runs=dict(self._runs))
+        return Inventory(tenant=self._tenant, environment=self._environment, holder=self._holder, stages=stages, runs=dict(self._runs))
 
 
 #: The actor class. Typed as Any: Ray's types know neither concurrency groups nor what an actor's handle answers.

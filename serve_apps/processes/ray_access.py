@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mesh.errors import RuntimeAdapterError
 from mesh.runtime.cluster.cluster_token import MODE_VARIABLE, PATH_VARIABLE, TOKEN_VARIABLE, token_environment
-from mesh.runtime.cluster.reach import knock
+from mesh.runtime.cluster.tcp_probe import can_connect
 
 #: Seconds that the cluster may take to answer.
 ANSWER_S = 5.0
@@ -101,7 +101,7 @@ def check_answers(address: str, named_by: str, *, whose: str = "") -> None:
         RuntimeAdapterError: Nothing listens; the message says what helps.
     """
     try:
-        knock(address, ANSWER_S)
+        can_connect(address, ANSWER_S)
     except (OSError, ValueError) as refused:
         raise RuntimeAdapterError(
             f"{whose}no answer from {address} ({refused}); set `{named_by}` to the address that `ray start --head` prints, "

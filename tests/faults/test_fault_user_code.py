@@ -334,7 +334,7 @@ def test_fault_51_a_killed_runner_leaves_nothing(mesh: Mesh, tmp_path: Path) -> 
     stage = mesh.start("runner", make_a_group_and_wait, str(made))
     eventually(made.exists)
     runners = [ray.get_actor(name) for name in ray.util.list_named_actors() if name.startswith(f"mesh/{MESH}/runner")]
-    (bound,) = [runner for runner in runners if ray.get(runner.roll.remote()).tenant]  # The warm one waits for the next stage.
+    (bound,) = [runner for runner in runners if ray.get(runner.inventory.remote()).tenant]  # The warm one waits for the next stage.
     ray.kill(bound)
     assert mesh.until(stage, StageLost).reason is Reason.WORKER_LOST
     eventually(lambda: made.read_text() not in groups())

@@ -22,7 +22,7 @@ from mesh.errors import RuntimeAdapterError
 from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.runtime.cluster.cluster_token import token_environment
 from mesh.runtime.cluster.own_cluster import FOLDER_BYTES_MAX, OwnCluster
-from mesh.runtime.cluster.reach import knock
+from mesh.runtime.cluster.tcp_probe import can_connect
 from serve_apps.processes.ray_access import asks_for_token
 
 pytestmark = pytest.mark.ray
@@ -137,10 +137,10 @@ def test_two_clusters_start_at_once_and_neither_stop_nor_kill_leaves_anything(st
         assert stopped.token_file.read_text() != killed.token_file.read_text()
         assert {stat.S_IMODE(cluster.token_file.stat().st_mode) for cluster in (stopped, killed)} == {0o600}
 
-        knock(killed.address, 5.0)
+        can_connect(killed.address, 5.0)
         killed.kill()
         with pytest.raises(ConnectionRefusedError):
-            knock(killed.address, 5.0)
+            can_connect(killed.address, 5.0)
         assert still_run(of_killed) == []
         assert stopped.alive(), "the end of one cluster took the other along"
     finally:

@@ -16,7 +16,7 @@ from mesh.hosting import HostReport
 from mesh.ids import MeshId, RunId, StageId, TenantPath
 from mesh.messages import NodeSucceeded, StageEnded
 from mesh.resources import NOTHING
-from mesh.runtime import standing_actors
+from mesh.runtime import detached_actors
 from mesh.runtime.host import RayStageHost
 from mesh.stages import StageSpec, TaskSpec
 
@@ -36,7 +36,7 @@ def made(
     ray_driver: Any, tmp_path: Path, reports: queue.SimpleQueue[HostReport], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[float], RayStageHost]]:
     """Hosts of one mesh, as processes of it make them one after the other."""
-    monkeypatch.setattr(standing_actors, "ANSWER_S", NEWS_S_MAX)  # However long what was left takes to answer, it is there.
+    monkeypatch.setattr(detached_actors, "ANSWER_S", NEWS_S_MAX)  # However long what was left takes to answer, it is there.
     hosts: list[RayStageHost] = []
 
     def make(idle_s: float) -> RayStageHost:

@@ -8,5 +8,5 @@ cluster_token  the token of a cluster, without which it runs nothing
 run_as         another user for a cluster's processes
 ports          free for those that take a while to open them
 process        who cannot outlive whom; whom a number names
-reach          whether anybody listens at an address
+tcp_probe      whether anybody listens at an address
 """

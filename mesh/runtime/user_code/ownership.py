@@ -59,7 +59,7 @@ class OwnerReference:
 
 
 def prefix_of(mesh: MeshId, stage: StageId | None = None) -> str:
-    """Of the keys of a mesh, by its `standing_name`, or of one of its stages."""
+    """Of the keys of a mesh, by its `detached_name`, or of one of its stages."""
     return _BETWEEN.join(("owned", mesh, *((stage,) if stage is not None else ()), ""))
 
 

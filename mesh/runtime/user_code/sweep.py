@@ -28,7 +28,7 @@ class Sweep:
     """Of one mesh, for the process that orders its stages. Level-triggered: each call looks at all that is noted.
 
     Args:
-        mesh: Its `standing_name`.
+        mesh: Its `detached_name`.
         own: What the names of the mesh's own actors begin with.
         running: Stages that are not over. None: that is not known yet, and nothing may be removed.
     """

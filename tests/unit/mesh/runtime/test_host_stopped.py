@@ -17,9 +17,9 @@ from mesh.messages import StageEnded
 from mesh.resources import NOTHING
 from mesh.runtime import cancellations
 from mesh.runtime.bound_runner import RunnerKey
+from mesh.runtime.detached_actors import FoundActors
 from mesh.runtime.host import RayStageHost
-from mesh.runtime.runner import Roll
-from mesh.runtime.standing_actors import FoundActors
+from mesh.runtime.runner import Inventory
 from mesh.runtime.user_code.collector import GarbageCollector
 from mesh.runtime.user_code.sweep import Swept
 from mesh.stages import StageSpec, TaskSpec
@@ -160,7 +160,7 @@ def test_a_runner_that_got_work_in_between_waits_anew(host: Host) -> None:
 
 def test_a_runner_that_an_earlier_process_has_left_is_ended_when_the_runs_that_it_tells_of_have_been_over_for_long(host: Host) -> None:
     runs = {RunId(run): StageId(f"{run}.1") for run in "rs"}
-    host._take_over(Actor(host.asked), Roll(tenant=KEY[0], environment="", holder=3, stages=(), runs=runs))
+    host._take_over(Actor(host.asked), Inventory(tenant=KEY[0], environment="", holder=3, stages=(), runs=runs))
     assert host.held() == runs
     host.forget(RunId("r"))
     assert [is_ended(host, now_s) for now_s in (0.0, 10 * IDLE_S)] == [False, False]
@@ -178,7 +178,7 @@ def test_nothing_is_kept_of_a_cancelled_stage_that_is_over(host: Host, how: str,
     if how == "it ends":
         end_of(host, StageId("r.1"))
     elif how == "its runner dies":
-        host._bury(KEY, host._runners[KEY], "killed")
+        host._record_end(KEY, host._runners[KEY], "killed")
     else:
         host.stop_all()
     assert (host._cancelled._stages, host._cancelled._evictions) == (set(), {})

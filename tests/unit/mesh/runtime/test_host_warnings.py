@@ -42,7 +42,7 @@ class Actors:
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[RayStageHost]:
     monkeypatch.setattr(module, "NodeGuards", Guards)
-    monkeypatch.setattr(module, "StandingActors", Actors)
+    monkeypatch.setattr(module, "DetachedActors", Actors)
     made = RayStageHost(
         mesh=MeshId("east"),
         address=ADDRESS,
@@ -93,9 +93,9 @@ def test_a_connection_that_was_not_answered_in_time_is_tried_once_more(
     """The network may have lost the one packet of it, and TCP sends it again after a second."""
     answers: list[Exception | None] = [*[TimeoutError("timed out")] * lost, None]
 
-    def knock(_address: str, _limit_s: float) -> None:
+    def can_connect(_address: str, _limit_s: float) -> None:
         if (answer := answers.pop(0)) is not None:
             raise answer
 
-    monkeypatch.setattr(module, "knock", knock)
+    monkeypatch.setattr(module, "knock", can_connect)
     assert host.is_ready() is is_ready

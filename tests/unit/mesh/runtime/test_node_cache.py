@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from mesh.runtime.known_nodes import REMEDY, SILENT, KnownNodes
+from mesh.runtime.node_cache import REMEDY, SILENT, NodeCache
 
 PATIENCE_S = 30.0
 
@@ -36,7 +36,7 @@ def control() -> Control:
 
 
 def test_a_silent_control_service_holds_nobody_and_is_asked_once(control: Control) -> None:
-    known = KnownNodes(control)
+    known = NodeCache(control)
     control.nodes = ["a"]
     assert known.look(0.0) is None
     assert control.was_asked.wait(PATIENCE_S)
@@ -47,7 +47,7 @@ def test_a_silent_control_service_holds_nobody_and_is_asked_once(control: Contro
 
 
 def test_while_it_is_silent_those_that_were_known_are_told(control: Control) -> None:
-    known = KnownNodes(control)
+    known = NodeCache(control)
     control.nodes = ["a", "b"]
     control.speaks.set()
     assert known.look(PATIENCE_S) == [{"NodeID": "a"}]
@@ -58,14 +58,14 @@ def test_while_it_is_silent_those_that_were_known_are_told(control: Control) -> 
 
 
 def test_after_an_error_it_is_asked_again(control: Control) -> None:
-    known = KnownNodes(control)
+    known = NodeCache(control)
     control.nodes = ["a", RuntimeError("away"), "c"]
     control.speaks.set()
     assert [known.look(PATIENCE_S) for _ in range(3)] == [[{"NodeID": "a"}], [{"NodeID": "a"}], [{"NodeID": "c"}]]
 
 
 def test_each_way_of_silence_is_logged_with_what_to_look_at(control: Control) -> None:
-    known = KnownNodes(control)
+    known = NodeCache(control)
     control.nodes = [RuntimeError("away")]
     with capture_logs() as logged:
         known.look(0.0)

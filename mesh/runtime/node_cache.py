@@ -24,7 +24,7 @@ def _of_ray() -> Nodes:
     return nodes
 
 
-class KnownNodes:
+class NodeCache:
     """What `ray.nodes()` says. It has no time limit, and a control service that is away may hold it for minutes, so a thread asks it.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 
-def knock(address: str, limit_s: float) -> None:
+def can_connect(address: str, limit_s: float) -> None:
     """Connect to `HOST:PORT`, and hang up. A service that is busy, or frozen, is reached: the kernel answers in its place.
 
     Raises:

@@ -16,9 +16,9 @@ from ray.util.placement_group import placement_group_table
 from mesh.ids import MeshId, RunId, StageId, TenantPath
 from mesh.messages import STAGE_MESSAGE, StageEnded
 from mesh.resources import NOTHING, ResourceSet
-from mesh.runtime import standing_actors
-from mesh.runtime.runner import Roll
-from mesh.runtime.standing_actors import FoundActors, StandingActors, standing_name
+from mesh.runtime import detached_actors
+from mesh.runtime.detached_actors import DetachedActors, FoundActors, detached_name
+from mesh.runtime.runner import Inventory
 from mesh.runtime.watch_folder import watch_folder
 from mesh.stages import StageSpec, TaskSpec
 from mesh.wire import decode, encode
@@ -33,9 +33,9 @@ TENANT = TenantPath("acme")
 
 
 @pytest.fixture
-def actors(ray_driver: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandingActors]:
-    monkeypatch.setattr(standing_actors, "ANSWER_S", ANSWER_S)
-    actors = StandingActors(MeshId("standing"), {"zone": "east"})
+def actors(ray_driver: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[DetachedActors]:
+    monkeypatch.setattr(detached_actors, "ANSWER_S", ANSWER_S)
+    actors = DetachedActors(MeshId("standing"), {"zone": "east"})
     yield actors
     actors.end_all()
     eventually(lambda: actors.find() is None and not names())
@@ -45,7 +45,7 @@ def names() -> list[str]:
     return [name for name in ray.util.list_named_actors() if name.startswith("mesh/standing/")]
 
 
-def found(actors: StandingActors) -> FoundActors:
+def found(actors: DetachedActors) -> FoundActors:
     there = actors.find()
     assert there is not None
     return there
@@ -58,7 +58,7 @@ def state_of(group: Any) -> str:
 def has_died(runner: Any) -> bool:
     """Does Ray say so? It takes a moment to know, and calls until then are answered, or find nobody."""
     try:
-        ray.get(runner.roll.remote())
+        ray.get(runner.inventory.remote())
     except RayActorError as error:
         return isinstance(error, ActorDiedError)
     return False
@@ -81,7 +81,7 @@ def hear_the_end(runner: Any, listener: int) -> list[Any]:
     return heard
 
 
-def test_the_groups_of_a_keeper_go_with_it(actors: StandingActors) -> None:
+def test_the_groups_of_a_keeper_go_with_it(actors: DetachedActors) -> None:
     keeper = actors.new_keeper(1, 1)
     taken, kept = (ray.get(keeper.take.remote(HALF, slots)) for slots in (1, 2))
     ray.get(keeper.give_back.remote(kept, True))
@@ -90,7 +90,7 @@ def test_the_groups_of_a_keeper_go_with_it(actors: StandingActors) -> None:
     eventually(lambda: (state_of(taken), state_of(kept)) == ("REMOVED", "REMOVED"))
 
 
-def test_a_keeper_removes_what_nobody_gave_back(actors: StandingActors) -> None:
+def test_a_keeper_removes_what_nobody_gave_back(actors: DetachedActors) -> None:
     keeper = actors.new_keeper(1, 1)
     one, two = (ray.get(keeper.take.remote(HALF, 1)) for _ in range(2))
     ray.get(keeper.keep_only.remote(frozenset({one.id.hex()})))
@@ -98,7 +98,7 @@ def test_a_keeper_removes_what_nobody_gave_back(actors: StandingActors) -> None:
 
 
 def test_what_is_found_tells_its_session_its_stages_and_what_nobody_has_confirmed(
-    actors: StandingActors, tmp_path: Path, task: Callable[..., TaskSpec]
+    actors: DetachedActors, tmp_path: Path, task: Callable[..., TaskSpec]
 ) -> None:
     actors.new_keeper(5, 3)
     runner, _ = actors.new_runner({}, ""), actors.new_runner({}, "")
@@ -106,20 +106,20 @@ def test_what_is_found_tells_its_session_its_stages_and_what_nobody_has_confirme
     first = hear_the_end(runner, listener=5)
     there = found(actors)
     assert (there.incarnation, there.since) == (5, 3)
-    rolls = {roll.tenant: (actor, roll) for actor, roll in there.runners}
+    rolls = {inventory.tenant: (actor, inventory) for actor, inventory in there.runners}
     assert rolls.keys() == {TENANT, ""}
-    again, roll = rolls[TENANT]
-    assert isinstance(roll, Roll)
-    assert (roll.holder, [(held.stage, held.note, held.group) for held in roll.stages]) == (7, [(stage, b"noted", None)])
+    again, inventory = rolls[TENANT]
+    assert isinstance(inventory, Inventory)
+    assert (inventory.holder, [(held.stage, held.note, held.group) for held in inventory.stages]) == (7, [(stage, b"noted", None)])
     assert hear_the_end(again, listener=6) == first
     ray.get(again.next_batch.remote(0.0, 6, {stage: first[-1][1]}))
-    assert ray.get(again.roll.remote()).stages == ()
+    assert ray.get(again.inventory.remote()).stages == ()
 
 
-def test_a_dead_runner_is_left_out_and_two_keepers_are_nothing_to_go_on_with(actors: StandingActors) -> None:
+def test_a_dead_runner_is_left_out_and_two_keepers_are_nothing_to_go_on_with(actors: DetachedActors) -> None:
     actors.new_keeper(1, 1)
     alive, dead = actors.new_runner({}, ""), actors.new_runner({}, "")
-    ray.get([runner.roll.remote() for runner in (alive, dead)])
+    ray.get([runner.inventory.remote() for runner in (alive, dead)])
     ray.kill(dead)
     eventually(lambda: has_died(dead))
     assert len(found(actors).runners) == 1
@@ -127,8 +127,8 @@ def test_a_dead_runner_is_left_out_and_two_keepers_are_nothing_to_go_on_with(act
     assert actors.find() is None
 
 
-def test_only_the_actors_of_the_mesh_itself_are_found_and_ended(actors: StandingActors) -> None:
-    others = StandingActors(MeshId("standing-too"), {"zone": "east"})
+def test_only_the_actors_of_the_mesh_itself_are_found_and_ended(actors: DetachedActors) -> None:
+    others = DetachedActors(MeshId("standing-too"), {"zone": "east"})
     others.new_keeper(1, 1)
     assert actors.find() is None
     actors.end_all()
@@ -137,8 +137,8 @@ def test_only_the_actors_of_the_mesh_itself_are_found_and_ended(actors: Standing
     eventually(lambda: others.find() is None)
 
 
-def test_a_mesh_of_another_federation_with_the_same_name_is_left_alone(actors: StandingActors) -> None:
-    ours, theirs = (StandingActors(standing_name(ledger, MeshId("standing")), {"zone": "east"}) for ledger in ("one", "two"))
+def test_a_mesh_of_another_federation_with_the_same_name_is_left_alone(actors: DetachedActors) -> None:
+    ours, theirs = (DetachedActors(detached_name(ledger, MeshId("standing")), {"zone": "east"}) for ledger in ("one", "two"))
     ours.new_keeper(1, 1)
     theirs.new_keeper(2, 2)
     assert (found(ours).incarnation, found(theirs).incarnation) == (1, 2)
@@ -146,6 +146,6 @@ def test_a_mesh_of_another_federation_with_the_same_name_is_left_alone(actors: S
     ours.end_all()
     eventually(lambda: ours.find() is None)
     assert found(theirs).incarnation == 2
-    assert watch_folder(standing_name("one", MeshId("standing"))) != watch_folder(standing_name("two", MeshId("standing")))
+    assert watch_folder(detached_name("one", MeshId("standing"))) != watch_folder(detached_name("two", MeshId("standing")))
     theirs.end_all()
     eventually(lambda: theirs.find() is None)

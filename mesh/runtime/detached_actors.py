@@ -16,7 +16,7 @@ from ray.exceptions import ActorDiedError, GetTimeoutError, RayError
 
 from mesh.ids import MeshId
 from mesh.runtime.group_keeper import GroupKeeper
-from mesh.runtime.runner import Roll, StageRunner
+from mesh.runtime.runner import Inventory, StageRunner
 
 log = structlog.get_logger(__name__)
 
@@ -25,7 +25,7 @@ ANSWER_S = 10.0
 _KEEPER, _RUNNER = "keeper", "runner"
 
 
-def standing_name(ledger: str, mesh: MeshId) -> MeshId:
+def detached_name(ledger: str, mesh: MeshId) -> MeshId:
     """What a mesh is called on its Ray cluster, where meshes of several federations may live, and two may have one name.
 
     Args:
@@ -41,14 +41,14 @@ class FoundActors:
     keeper: Any
     incarnation: int
     since: int
-    runners: tuple[tuple[Any, Roll], ...]
+    runners: tuple[tuple[Any, Inventory], ...]
 
 
-class StandingActors:
+class DetachedActors:
     """One mesh's actors in the namespace of the calling driver. Safe to use from several threads.
 
     Args:
-        mesh: Its `standing_name`.
+        mesh: Its `detached_name`.
         node_labels: Labels of the nodes that the mesh may use; empty: all of the cluster.
     """
 
@@ -89,14 +89,17 @@ class StandingActors:
             return None
         try:
             incarnation, since = ray.get(keepers[0].session.remote(), timeout=ANSWER_S)
-            questions = [(runner, runner.roll.remote()) for runner in runners]
+            questions = [(runner, runner.inventory.remote()) for runner in runners]
             ray.wait([question for _, question in questions], num_returns=len(questions), timeout=ANSWER_S) if questions else None
-            rolls = [(runner, _roll_in(question)) for runner, question in questions]
+            rolls = [(runner, _inventory_in(question)) for runner, question in questions]
         except (RayError, GetTimeoutError) as silent:
             log.warning("what an earlier process has left does not answer", mesh=self._mesh, error=str(silent))
             return None
         return FoundActors(
-            keeper=keepers[0], incarnation=incarnation, since=since, runners=tuple((runner, roll) for runner, roll in rolls if roll)
+            keeper=keepers[0],
+            incarnation=incarnation,
+            since=since,
+            runners=tuple((runner, inventory) for runner, inventory in rolls if inventory),
         )
 
     def end(self, actor: Any) -> None:
@@ -126,10 +129,10 @@ class StandingActors:
         return found
 
 
-def _roll_in(question: Any) -> Roll | None:
+def _inventory_in(question: Any) -> Inventory | None:
     """None: the runner is dead, and with it all that it had."""
     try:
-        roll: Roll = ray.get(question, timeout=1)
+        inventory: Inventory = ray.get(question, timeout=1)
     except ActorDiedError:
         return None
-    return roll
+    return inventory
