@@ -183,8 +183,8 @@ class _Core:
         return len(starts)
 
 
-def _shape(chance: random.Random) -> ResourceSet:
-    cpu, gpu, gib = chance.choice((0.5, 1, 2, 3, 4, 6, 8)), chance.choice((0, 0, 0, 1, 2)), chance.choice((1, 2, 4, 8))
+def _shape(random_stream: random.Random) -> ResourceSet:
+    cpu, gpu, gib = random_stream.choice((0.5, 1, 2, 3, 4, 6, 8)), random_stream.choice((0, 0, 0, 1, 2)), random_stream.choice((1, 2, 4, 8))
     return ResourceSet.of({"cpu": cpu, "gpu": gpu, "memory": f"{gib}GiB"})
 
 

@@ -151,16 +151,16 @@ def _arrival(number: int, arrival: Arrival) -> SimulatedArrival:
 
 def trace(seed: int, arrivals: int) -> Iterator[Arrival]:
     """Yield demands in order of arrival."""
-    chance = random.Random(seed)  # noqa: S311  the same
+    random_stream = random.Random(seed)  # noqa: S311  the same
     weights = [often for _, often, _ in SHAPES]
     carried = [sum(count * node[place] for count, node in NODES) for place in range(3)]
     wanted = [sum(often * shape[place] * lasts for shape, often, lasts in SHAPES) for place in range(3)]
     per_min = LOAD / max(want / carry for want, carry in zip(wanted, carried, strict=True))
     at_min = 0.0
     for _ in range(arrivals):
-        at_min += chance.expovariate(per_min)
-        shape = chance.choices(range(len(SHAPES)), weights)[0]
-        yield Arrival(at_min, shape, SHAPES[shape][2] * chance.lognormvariate(-0.5, 1.0))  # The factor has mean 1.
+        at_min += random_stream.expovariate(per_min)
+        shape = random_stream.choices(range(len(SHAPES)), weights)[0]
+        yield Arrival(at_min, shape, SHAPES[shape][2] * random_stream.lognormvariate(-0.5, 1.0))  # The factor has mean 1.
 
 
 def _amounts(cpu: float, gpu: float, gib: float) -> ResourceSet:

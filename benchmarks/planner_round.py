@@ -109,15 +109,15 @@ def as_json(found: list[Found]) -> dict[str, Any]:
 
 
 def _measure(tenants: int, active: int, turns: int, base: Found | None) -> Found:
-    chance = random.Random(1)  # noqa: S311  a world, no secret
-    nodes = list(_nodes(chance, tenants))
+    random_stream = random.Random(1)  # noqa: S311  a world, no secret
+    nodes = list(_nodes(random_stream, tenants))
     begun = time.perf_counter()
     forest = QuotaForest(nodes)
     build_ms = (time.perf_counter() - begun) * 1000
     teams = [TenantPath(forest.names[node]) for node in forest.queues]
-    asking = chance.sample(teams, active)
-    holdings = [_holding(chance, team, number) for number, team in enumerate(asking)]
-    demands = [_demand(chance, team, number) for number, team in enumerate(asking)]
+    asking = random_stream.sample(teams, active)
+    holdings = [_holding(random_stream, team, number) for number, team in enumerate(asking)]
+    demands = [_demand(random_stream, team, number) for number, team in enumerate(asking)]
     rounds = [_timed(forest, holdings, demands) for _ in range(turns)]
     round_ms, cpu_ms = (statistics.median(ms) for ms in zip(*((wall, cpu) for wall, cpu, _ in rounds), strict=True))
     answer = rounds[0][2]
@@ -180,29 +180,29 @@ class Clocked:
             yield clocked
 
 
-def _nodes(chance: random.Random, tenants: int) -> list[ForestNode]:
+def _nodes(random_stream: random.Random, tenants: int) -> list[ForestNode]:
     nodes = [ForestNode(name="company")]
     for group in range(tenants // TEAMS_A_GROUP):
         nodes.append(ForestNode(name=f"company/{group}", parent="company"))
         for team in range(TEAMS_A_GROUP):
             quotas = {
-                (flavor, name): Quota(nominal=chance.choice((0, 2, 4)), borrowing_limit=chance.choice((None, None, 8)))
+                (flavor, name): Quota(nominal=random_stream.choice((0, 2, 4)), borrowing_limit=random_stream.choice((None, None, 8)))
                 for flavor in FLAVORS
                 for name in _SLOT
             }
-            weight = Fraction(chance.choice((1, 2)))
+            weight = Fraction(random_stream.choice((1, 2)))
             nodes.append(ForestNode(name=f"company/{group}/{team}", parent=f"company/{group}", quotas=quotas, is_queue=True, weight=weight))
     return nodes
 
 
-def _holding(chance: random.Random, team: TenantPath, number: int) -> Holding:
-    slots = chance.randint(1, 10)
+def _holding(random_stream: random.Random, team: TenantPath, number: int) -> Holding:
+    slots = random_stream.randint(1, 10)
     target = {name: units * slots for name, units in _SLOT.items()}
-    mesh, flavor = MeshId(f"mesh-{chance.randrange(MESHES)}"), chance.choice(FLAVORS)
-    return Holding(mesh=mesh, tenant=team, flavor=flavor, target=target, token=number + 1, priority=chance.randrange(4))
+    mesh, flavor = MeshId(f"mesh-{random_stream.randrange(MESHES)}"), random_stream.choice(FLAVORS)
+    return Holding(mesh=mesh, tenant=team, flavor=flavor, target=target, token=number + 1, priority=random_stream.randrange(4))
 
 
-def _demand(chance: random.Random, team: TenantPath, number: int) -> PlannerDemand:
-    mesh, flavor = MeshId(f"mesh-{chance.randrange(MESHES)}"), chance.choice(FLAVORS)
-    slots, priority = chance.randint(1, 10), chance.randrange(4)
+def _demand(random_stream: random.Random, team: TenantPath, number: int) -> PlannerDemand:
+    mesh, flavor = MeshId(f"mesh-{random_stream.randrange(MESHES)}"), random_stream.choice(FLAVORS)
+    slots, priority = random_stream.randint(1, 10), random_stream.randrange(4)
     return PlannerDemand(mesh=mesh, tenant=team, flavor=flavor, slot=_SLOT, slots=slots, priority=priority, since_ms=number)

@@ -52,11 +52,11 @@ class _Graph:
     """Run without placed nodes; inputs are drawn from the nodes before."""
 
     def __init__(self, nodes: int, kinds: int, inputs: int) -> None:
-        chance = random.Random(1)  # noqa: S311  a graph, no secret
+        random_stream = random.Random(1)  # noqa: S311  a graph, no secret
         self.plans: dict[NodeId, NodePlan] = {}
-        self._sizes: Mapping[NodeId, int] = {NodeId(f"n{number}"): chance.randint(1, 10**9) for number in range(nodes)}
+        self._sizes: Mapping[NodeId, int] = {NodeId(f"n{number}"): random_stream.randint(1, 10**9) for number in range(nodes)}
         for number, node in enumerate(self._sizes):
-            before = tuple(dict.fromkeys(NodeId(f"n{chance.randrange(number)}") for _ in range(inputs if number else 0)))
+            before = tuple(dict.fromkeys(NodeId(f"n{random_stream.randrange(number)}") for _ in range(inputs if number else 0)))
             slot = ResourceSet.of({"cpu": 1 + number % kinds % 8})
             labels = {"zone": f"!z{number % kinds % 10}"}
             self.plans[node] = NodePlan(node=node, function="call:m:f", inputs=before, resources=slot, labels=labels)
@@ -118,11 +118,11 @@ def _measure(turns: int, snapshot: FederationSnapshot, graph: _Graph, kinds: int
 
 
 def _snapshot(meshes: int) -> FederationSnapshot:
-    chance = random.Random(2)  # noqa: S311  the same
+    random_stream = random.Random(2)  # noqa: S311  the same
     tree = TenantTree([Tenant(path=_TENANT, parent=None, quotas={(_FLAVOR, "cpu"): Quota(nominal=10**9)})])
     views = []
     for number in range(meshes):
-        capacity, used = ResourceSet.of({"cpu": 64}), ResourceSet.of({"cpu": chance.randint(0, 64)})
+        capacity, used = ResourceSet.of({"cpu": 64}), ResourceSet.of({"cpu": random_stream.randint(0, 64)})
         pool = PoolRecord(pool=PoolName("general"), flavor=_FLAVOR, capacity=capacity, used=used)
         record = MeshRecord(mesh=MeshId(f"m{number:03}"), labels={"zone": f"z{number % 10}"}, pools=(pool,), cluster="c")
         views.append(
@@ -131,9 +131,9 @@ def _snapshot(meshes: int) -> FederationSnapshot:
                 incarnation=1,
                 alive=True,
                 heartbeat_age_ms=0,
-                waiting=chance.randint(0, 9),
-                claimed=chance.randint(0, 9),
-                condition=MeshCondition(pace=Pace(run_ms=chance.randint(10, 9_000))),
+                waiting=random_stream.randint(0, 9),
+                claimed=random_stream.randint(0, 9),
+                condition=MeshCondition(pace=Pace(run_ms=random_stream.randint(10, 9_000))),
             )
         )
     return FederationSnapshot(at_ms=1, tree=tree, meshes=tuple(views))

@@ -33,7 +33,7 @@ And run:
 What all share:
 
     ids                  names of things, each a type of its own        clock                 time, passed in
-    chance               a stream of numbers that its seed gives again  reasons               every named cause of waiting or refusal
+    random_stream        a stream of numbers that its seed gives again  reasons               every named cause of waiting or refusal
     errors               what can break, as one tree                    wire                  frozen values to JSON bytes and back, strictly
     counting             `1 slot`, `2 slots`                            simulated_host        a stage host without Ray, in virtual time
     printable            what names may not hold, and texts show escaped

@@ -100,7 +100,7 @@ class MeshWorld:
         self.watch: Callable[[MeshWorld], None] = _look_away  #: Called after each step.
         self._nodes = {node.node: node for node in nodes}
         self._faults = faults or MeshFaults()
-        self._chance = random.Random(seed)  # noqa: S311  a world that its seed gives again
+        self._random_stream = random.Random(seed)  # noqa: S311  a world that its seed gives again
         self._checked = checked
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._order = count()
@@ -134,13 +134,13 @@ class MeshWorld:
         self._send(events.TaskSubmitted(at_ms=self.now_ms, request=arrival.request))
 
     def _tick(self) -> None:
-        if self._running and self._chance.random() < self._faults.lose_agent:
-            task = self._chance.choice(sorted(self._running))
+        if self._running and self._random_stream.random() < self._faults.lose_agent:
+            task = self._random_stream.choice(sorted(self._running))
             attempt = self._running[task].attempt
             self._stop_running(task, keeps=False)
             self._send(events.AgentLost(at_ms=self.now_ms, task=task, attempt=attempt, detail="killed by the world"))
-        if len(self._nodes) > 1 and self._chance.random() < self._faults.lose_node:
-            self._lose_node(self._chance.choice(sorted(node for node in self._nodes if node in self.scheduler.state.table)))
+        if len(self._nodes) > 1 and self._random_stream.random() < self._faults.lose_node:
+            self._lose_node(self._random_stream.choice(sorted(node for node in self._nodes if node in self.scheduler.state.table)))
         self._send(events.Ticked(at_ms=self.now_ms))
         if not self.is_over:
             self._at(self.now_ms + TICK_MS, self._tick)
@@ -174,7 +174,7 @@ class MeshWorld:
     # -- orders --------------------------------------------------------------------------------------------------------
 
     def _send(self, *happened: events.Event) -> None:
-        if happened and self._chance.random() < self._faults.answer_twice:
+        if happened and self._random_stream.random() < self._faults.answer_twice:
             self._at(self.now_ms + 1, lambda: self._send_again(*happened))
         self._send_again(*happened)
 
@@ -205,7 +205,7 @@ class MeshWorld:
             self.first_bound_ms.setdefault(task, self.now_ms)
 
     def _make_group(self, order: CreateGroup) -> None:
-        if self._chance.random() < self._faults.fail_group:
+        if self._random_stream.random() < self._faults.fail_group:
             self._send(events.GroupFailed(at_ms=self.now_ms, group=order.group, detail="the simulation refuses the group"))
         else:
             self._send(events.GroupReady(at_ms=self.now_ms, group=order.group, nodes=order.nodes))
@@ -213,7 +213,7 @@ class MeshWorld:
     def _start(self, order: StartTask) -> None:
         record = self.scheduler.state.records.get(order.task)
         is_wanted = record is not None and record.attempt == order.attempt and record.node == order.node
-        if not is_wanted or self._chance.random() < self._faults.refuse_start:
+        if not is_wanted or self._random_stream.random() < self._faults.refuse_start:
             refusal = events.TaskRefused(
                 at_ms=self.now_ms,
                 task=order.task,
@@ -237,7 +237,7 @@ class MeshWorld:
 
     def _answer(self, step: Callable[[], None]) -> None:
         """Deliver the event of an order after a random delay."""
-        self._at(self.now_ms + self._chance.randint(0, self._faults.answer_ms_max), step)
+        self._at(self.now_ms + self._random_stream.randint(0, self._faults.answer_ms_max), step)
 
     def _at(self, at_ms: int, step: Callable[[], None]) -> None:
         heapq.heappush(self._heap, (at_ms, next(self._order), step))

@@ -82,7 +82,7 @@ class World:
     clock: ManualClock = field(default_factory=lambda: ManualClock(1_700_000_000_000))
     ended: list[RunRecord] = field(default_factory=list)
 
-    chance: random.Random = field(init=False)
+    random_stream: random.Random = field(init=False)
     store: MemoryStore = field(init=False)
     registry: MemoryRegistry = field(init=False)
     tenant_policies: MemoryTenantPolicies = field(init=False)
@@ -94,7 +94,7 @@ class World:
     _ticked_ms: int = 0
 
     def __post_init__(self) -> None:
-        self.chance = random.Random(self.seed)  # noqa: S311  a simulation has to be repeatable, not secret
+        self.random_stream = random.Random(self.seed)  # noqa: S311  a simulation has to be repeatable, not secret
         self.store = MemoryStore(clock=self.clock, ttl_ms=LEASE_TTL_MS, grace_ms=GRACE_MS)
         self.store.configure(self.tree)
         self.registry = MemoryRegistry()
@@ -133,10 +133,10 @@ class World:
 
     def step(self) -> None:
         """Advance time a little and let every live process work."""
-        self.clock.advance(self.chance.randint(1, STEP_MS_MAX))
+        self.clock.advance(self.random_stream.randint(1, STEP_MS_MAX))
         self._break_something()
         order = list(self.meshes.values())
-        self.chance.shuffle(order)
+        self.random_stream.shuffle(order)
         for mesh in order:
             if self.clock.now_ms >= mesh.resumes_ms:
                 self._work(mesh)
@@ -158,7 +158,7 @@ class World:
         mesh.host.advance()
         mesh.cursor, notifications = self.store.notifications(mesh.record.mesh, mesh.cursor, 0)
         deliveries = [partial(mesh.child.take_report, report) for report in reports]
-        place = self.chance.randint(0, len(deliveries))  # Reports stay in order; notifications arrive anywhere between them.
+        place = self.random_stream.randint(0, len(deliveries))  # Reports stay in order; notifications arrive anywhere between them.
         for deliver in (*deliveries[:place], partial(mesh.child.take_notifications, notifications), *deliveries[place:]):
             deliver()
         if mesh.child.due_in_ms() == 0:
@@ -186,25 +186,25 @@ class World:
 
     def _break_something(self) -> None:
         for mesh in self.meshes.values():
-            if self.faults.budget > 0 and mesh.child is not None and self.chance.random() < self.faults.kill:
+            if self.faults.budget > 0 and mesh.child is not None and self.random_stream.random() < self.faults.kill:
                 self.faults.budget -= 1
                 mesh.child, mesh.host = None, None
-                mesh.resumes_ms = self.clock.now_ms + self.chance.randint(0, 4 * LEASE_TTL_MS)
+                mesh.resumes_ms = self.clock.now_ms + self.random_stream.randint(0, 4 * LEASE_TTL_MS)
             elif (
                 self.faults.budget > 0
                 and mesh.child is not None
                 and self.faults.kill_process
-                and self.chance.random() < self.faults.kill_process
+                and self.random_stream.random() < self.faults.kill_process
             ):
                 self.faults.budget -= 1
                 mesh.child = None
-                mesh.resumes_ms = self.clock.now_ms + self.chance.randint(0, LEASE_TTL_MS)
-            elif self.faults.budget > 0 and self.chance.random() < self.faults.pause:
+                mesh.resumes_ms = self.clock.now_ms + self.random_stream.randint(0, LEASE_TTL_MS)
+            elif self.faults.budget > 0 and self.random_stream.random() < self.faults.pause:
                 self.faults.budget -= 1
-                mesh.resumes_ms = self.clock.now_ms + self.chance.randint(0, 4 * LEASE_TTL_MS)
-        if self.chance.random() < self.faults.coordinator_crash:
+                mesh.resumes_ms = self.clock.now_ms + self.random_stream.randint(0, 4 * LEASE_TTL_MS)
+        if self.random_stream.random() < self.faults.coordinator_crash:
             self._roots = [self._new_root()]
-        if len(self._roots) == 1 and self.chance.random() < self.faults.second_coordinator:
+        if len(self._roots) == 1 and self.random_stream.random() < self.faults.second_coordinator:
             self._roots.append(self._new_root())
-        if self.faults.ledger_restart and self.chance.random() < self.faults.ledger_restart:
+        if self.faults.ledger_restart and self.random_stream.random() < self.faults.ledger_restart:
             self.store.restart()

@@ -61,9 +61,9 @@ class Rollout:
     def answer(self, step: int) -> Samples:
         """samples[batch][2]. The chance of a step hangs on its number, so that a step that is repeated gives the same."""
         time.sleep(SLEEP_S)
-        chance = np.random.default_rng((self.seed, step))
-        prompts = chance.integers(PROMPTS, size=self.batch)
-        answers = [chance.choice(ANSWERS, p=self.chances[prompt]) for prompt in prompts]
+        random_stream = np.random.default_rng((self.seed, step))
+        prompts = random_stream.integers(PROMPTS, size=self.batch)
+        answers = [random_stream.choice(ANSWERS, p=self.chances[prompt]) for prompt in prompts]
         return np.stack([prompts, np.array(answers)], axis=1)
 
 

@@ -51,7 +51,7 @@ def _on_node(state: MeshState, record: TaskRecord, bucket: Bucket, pool: Pool, a
     refusal = _short_of_quota(pool, bucket.amounts)
     if refusal is not None:
         return refusal
-    row = at[0] if at and _have_room(state, bucket, at) else bucket.candidates.pick(state.chance.draw)
+    row = at[0] if at and _have_room(state, bucket, at) else bucket.candidates.pick(state.random_stream.draw)
     if row is None:
         _preempt_on_nodes(state, bucket)
         return _no_node(state, bucket)
@@ -159,7 +159,7 @@ def rows_for(state: MeshState, bucket: Bucket) -> tuple[int, ...] | None:
     """Return a row for each bundle of the shape, free now; None when a greedy search finds none."""
     shape = bucket.key.shape
     if len(shape.bundles) == 1:
-        row = bucket.candidates.pick(state.chance.draw)
+        row = bucket.candidates.pick(state.random_stream.draw)
         return None if row is None else (row,)
     rows: list[int] = []
     try:
@@ -176,7 +176,7 @@ def rows_for(state: MeshState, bucket: Bucket) -> tuple[int, ...] | None:
 
 
 def _row_for(state: MeshState, bucket: Bucket, bundle: int, rows: list[int]) -> int | None:
-    candidates, draw, strategy = state.candidates_of(bucket.key, bundle=bundle), state.chance.draw, bucket.key.shape.strategy
+    candidates, draw, strategy = state.candidates_of(bucket.key, bundle=bundle), state.random_stream.draw, bucket.key.shape.strategy
     if strategy == "STRICT_PACK":
         return candidates.pick(draw, only=rows) if rows else _row_for_all(state, bucket)
     if strategy == "STRICT_SPREAD":
@@ -189,7 +189,7 @@ def _row_for(state: MeshState, bucket: Bucket, bundle: int, rows: list[int]) -> 
 def _row_for_all(state: MeshState, bucket: Bucket) -> int | None:
     """Return a row for a shape whose bundles must share one node."""
     whole = replace(bucket.key, shape=GroupShape((bucket.key.shape.amounts,)))
-    return state.candidates_of(whole).pick(state.chance.draw)
+    return state.candidates_of(whole).pick(state.random_stream.draw)
 
 
 def _short_of_quota(pool: Pool, amounts: ResourceSet) -> Refusal | None:

@@ -169,7 +169,7 @@ def _row_kept(state: MeshState, bucket: Bucket, reservation: NodeReservation) ->
     for row in dict.fromkeys(table.row(node) for node, _ in reservation.rows if node in table):
         if row in feasible and (_open_room(state, reservation, row) >= vector)[vector > 0].all():
             return row
-    return bucket.candidates.pick(state.chance.draw) if short else None
+    return bucket.candidates.pick(state.random_stream.draw) if short else None
 
 
 def _ends_before(state: MeshState, record: TaskRecord, reservation: NodeReservation) -> bool:

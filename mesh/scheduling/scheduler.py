@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from mesh.chance import Chance
 from mesh.errors import MeshError
 from mesh.policies.catalogue import BUILT_INS, Catalogue
+from mesh.random_stream import RandomStream
 from mesh.reasons import Reason
 from mesh.scheduling import events as happened
 from mesh.scheduling import snapshot
@@ -59,7 +59,7 @@ class MeshScheduler:
     def __init__(
         self, settings: SchedulerSettings | None = None, *, seed: int = 0, catalogue: Catalogue = BUILT_INS, scorer: Scorer = score
     ) -> None:
-        self.state = MeshState(settings or SchedulerSettings(), Chance(seed), catalogue, scorer)
+        self.state = MeshState(settings or SchedulerSettings(), RandomStream(seed), catalogue, scorer)
 
     def to_snapshot(self) -> object:
         """Return the whole state as plain JSON values. Call between two calls of `handle`.

@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from mesh.chance import Chance
 from mesh.ids import AgentId, GroupId, LabelName, NodeName, PoolName, TaskId
 from mesh.policies.catalogue import Catalogue
 from mesh.pools import PoolSpec
+from mesh.random_stream import RandomStream
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.scheduling.groups import GroupRecord, GroupState, Layer
@@ -114,7 +114,7 @@ class MeshSnapshot:
     """The whole state."""
 
     settings: SchedulerSettings
-    chance: int
+    random_stream: int
     version: int
     now_ms: int
     arrivals: int
@@ -137,7 +137,7 @@ def take(state: MeshState) -> MeshSnapshot:
     table = state.table
     return MeshSnapshot(
         settings=state.settings,
-        chance=state.chance.position,
+        random_stream=state.random_stream.position,
         version=state.version,
         now_ms=state.now_ms,
         arrivals=state.arrivals,
@@ -170,7 +170,7 @@ def take(state: MeshState) -> MeshSnapshot:
 
 def restore(kept: MeshSnapshot, catalogue: Catalogue, scorer: Scorer) -> MeshState:
     """Return a state that continues from the snapshot."""
-    state = MeshState(kept.settings, Chance(kept.chance), catalogue, scorer)
+    state = MeshState(kept.settings, RandomStream(kept.random_stream), catalogue, scorer)
     state.version, state.now_ms, state.arrivals, state.groups_made = kept.version, kept.now_ms, kept.arrivals, kept.groups_made
     state.labels = dict(kept.labels)
     state.queues.configure(None, state.label_settings_of_others())

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Hashable
 from dataclasses import replace
 
-from mesh.chance import Chance
 from mesh.ids import AgentId, GroupId, JobId, LabelName, NodeName, PoolName, TaskId
 from mesh.nodes import NodeTable
 from mesh.policies.catalogue import Catalogue, chosen
@@ -18,6 +17,7 @@ from mesh.policies.census import Census
 from mesh.policies.fragmentation import CommonShapes
 from mesh.policies.policy import NodeDemand
 from mesh.pools import PoolLedger, PoolSpec
+from mesh.random_stream import RandomStream
 from mesh.reasons import Reason
 from mesh.resources import NOTHING, ResourceSet
 from mesh.scheduling.candidates import Candidates
@@ -53,9 +53,9 @@ class MeshState:
     `queues` exactly when it is PLACEABLE; it holds quota exactly from READY or SWAP until it has stopped.
     """
 
-    def __init__(self, settings: SchedulerSettings, chance: Chance, catalogue: Catalogue, scorer: Scorer) -> None:
+    def __init__(self, settings: SchedulerSettings, random_stream: RandomStream, catalogue: Catalogue, scorer: Scorer) -> None:
         self.settings = settings
-        self.chance = chance
+        self.random_stream = random_stream
         self.catalogue = catalogue
         self.scorer = scorer  #: Scores candidates for preemption.
         self.version = 0  #: Number of calls of `handle`.

@@ -168,18 +168,18 @@ def test_fault_18_a_run_that_was_accepted_is_lost_with_the_end_of_the_file(serve
 
 @pytest.mark.slow
 def test_fault_18_the_file_is_cut_at_random_places(server: Server, tmp_path: Path, row: Row) -> None:
-    chance = random.Random(18)
+    random_stream = random.Random(18)
     ledger = ledger_of(server.url)
     ledger.configure(tree_of(lab=4))
     server.client.hset(Keys().meta, "learn", "0")
     hands = [ManualMesh(ledger, record_of(name, 4)) for name in ("west", "east")]
     from_bytes = server.log_file().stat().st_size
     for _ in range(60):
-        hand = chance.choice(hands)
-        if chance.random() < 0.6:
-            hand.acquire(LAB, FLAVOR, SLOT, chance.randint(1, 3))
+        hand = random_stream.choice(hands)
+        if random_stream.random() < 0.6:
+            hand.acquire(LAB, FLAVOR, SLOT, random_stream.randint(1, 3))
         elif hand.lease(LAB, FLAVOR).held:
-            hand.release(LAB, FLAVOR, SLOT if chance.random() < 0.5 else NOTHING)
+            hand.release(LAB, FLAVOR, SLOT if random_stream.random() < 0.5 else NOTHING)
     for hand in hands:
         hand.release(LAB, FLAVOR)
     late_bytes = server.log_file().stat().st_size
@@ -191,9 +191,9 @@ def test_fault_18_the_file_is_cut_at_random_places(server: Server, tmp_path: Pat
     whole = server.kept_copy(tmp_path / "whole")
     for number in range(CUTS):
         server.restore(whole)
-        server.cut(chance.randint(late_bytes if number % 2 else from_bytes, to_bytes))
+        server.cut(random_stream.randint(late_bytes if number % 2 else from_bytes, to_bytes))
         server.start()
-        for hand, lease in chance.sample(list(zip(hands, held, strict=True)), len(hands)):
+        for hand, lease in random_stream.sample(list(zip(hands, held, strict=True)), len(hands)):
             hand.leases = {(LAB, FLAVOR): lease} if lease.held else {}
             hand.number = 10_000  # Whatever the ledger remembers, these beats come later.
             hand.claim_all()

@@ -127,11 +127,11 @@ def test_going_there_and_back_along_a_dimension_leads_home(dimensions, by, data)
     st.integers(0, 20),
     st.randoms(use_true_random=False),
 )
-def test_least_busy_and_priority_choose_nobody_while_a_better_one_is_there(rows, turn, chance):
+def test_least_busy_and_priority_choose_nobody_while_a_better_one_is_there(rows, turn, random_stream):
     loads = [Load(in_flight=sent, elsewhere=others, priority=priority) for sent, others, priority in rows]
-    chosen = loads[STRATEGIES["least_busy"](loads, turn, chance.randrange)]
+    chosen = loads[STRATEGIES["least_busy"](loads, turn, random_stream.randrange)]
     assert chosen.waiting == min(load.waiting for load in loads)
-    chosen = loads[STRATEGIES["priority"](loads, turn, chance.randrange)]
+    chosen = loads[STRATEGIES["priority"](loads, turn, random_stream.randrange)]
     best = [load for load in loads if load.priority == max(load.priority for load in loads)]
     assert chosen.waiting == min(load.waiting for load in best)
     assert chosen in best

@@ -43,18 +43,18 @@ def requests(case: Case) -> Iterator[dict[str, int]]:
         yield from (one["requests"] for one in work.get("pod_sets", ()))
 
 
-def shuffled(case: Case, chance: Random) -> None:
+def shuffled(case: Case, random_stream: Random) -> None:
     """In which order things are declared says nothing."""
     lists = [case["cohorts"], case["queues"], case["admitted"], *(node["quotas"] for node in nodes(case))]
     for listed in [*lists, case["incoming"]] if case["kind"] == "admit" else lists:
-        chance.shuffle(listed)
+        random_stream.shuffle(listed)
 
 
-def renamed(case: Case, chance: Random) -> None:
+def renamed(case: Case, random_stream: Random) -> None:
     """Other names of nodes, in another order of the alphabet."""
 
     def names(listed: list[Case], notification: str) -> dict[str, str]:
-        numbers = chance.sample(range(len(listed)), len(listed))
+        numbers = random_stream.sample(range(len(listed)), len(listed))
         return {node["name"]: f"{notification}{number}" for node, number in zip(listed, numbers, strict=True)}
 
     cohorts, queues = names(case["cohorts"], "x"), names(case["queues"], "y")
@@ -74,9 +74,9 @@ def renamed(case: Case, chance: Random) -> None:
         case["expect"] = {key(name): value for name, value in case["expect"].items()}
 
 
-def scaled(case: Case, chance: Random) -> None:
+def scaled(case: Case, random_stream: Random) -> None:
     """Other units; pods are counted, and stay."""
-    factor = chance.choice([2, 7, 1000])
+    factor = random_stream.choice([2, 7, 1000])
     for quota in (quota for node in nodes(case) for quota in node["quotas"] if quota["resource"] != "pods"):
         for name in ("nominal", "borrowing_limit", "lending_limit"):
             quota[name] = None if quota[name] is None else quota[name] * factor
@@ -88,16 +88,16 @@ def scaled(case: Case, chance: Random) -> None:
                 inner.update({name: value * factor for name, value in inner.items() if isinstance(value, int)})
 
 
-def earlier(case: Case, chance: Random) -> None:
+def earlier(case: Case, random_stream: Random) -> None:
     """All happened longer ago."""
-    ago = chance.choice([1, 500, 1e6])
+    ago = random_stream.choice([1, 500, 1e6])
     for work in works(case):
         work.update({name: work[name] - ago for name in ("created", "reserved_at") if name in work})
 
 
-def with_a_cohort_above(case: Case, chance: Random) -> None:
+def with_a_cohort_above(case: Case, random_stream: Random) -> None:
     """The top of the tree is not the top, and has no siblings. A top has no share and lets through what is oversubscribed."""
-    del chance
+    del random_stream
     if case["kind"] in ("share", "admit"):
         return
     for cohort in [cohort for cohort in case["cohorts"] if cohort["parent"] is None]:
@@ -105,36 +105,42 @@ def with_a_cohort_above(case: Case, chance: Random) -> None:
         case["cohorts"].append({"name": cohort["parent"], "parent": None, "weight": 1, "quotas": []})
 
 
-def with_a_cohort_between(case: Case, chance: Random) -> None:
+def with_a_cohort_between(case: Case, random_stream: Random) -> None:
     """Some queues have a cohort of their own, of their weight, that holds nothing. Its own share is asked for by nobody."""
     if case["kind"] == "share":
         return
-    for queue in (queue for queue in case["queues"] if queue["cohort"] is not None and chance.random() < 0.7):
+    for queue in (queue for queue in case["queues"] if queue["cohort"] is not None and random_stream.random() < 0.7):
         own = f"of {queue['name']}"
         case["cohorts"].append({"name": own, "parent": queue["cohort"], "weight": queue["weight"], "quotas": []})
         queue["cohort"] = own
 
 
-def with_a_tree_beside(case: Case, chance: Random) -> None:
+def with_a_tree_beside(case: Case, random_stream: Random) -> None:
     """Strangers with work of theirs; only whom one would ask first, of all, is then another question."""
     if not case["queues"]:
         return
-    quota = {"flavor": "default", "resource": "cpu", "nominal": chance.randint(0, 9_000), "borrowing_limit": None, "lending_limit": None}
+    quota = {
+        "flavor": "default",
+        "resource": "cpu",
+        "nominal": random_stream.randint(0, 9_000),
+        "borrowing_limit": None,
+        "lending_limit": None,
+    }
     case["cohorts"].append({"name": "strangers", "parent": None, "weight": 1, "quotas": [quota]})
     like = copy.deepcopy(case["queues"][0])
     case["queues"].append({**like, "name": "stranger", "cohort": "strangers", "weight": 1, "quotas": [quota]})
     work = {"name": "strange", "queue": "stranger", "priority": -9, "created": 0, "reserved_at": 999}
-    case["admitted"].append({**work, "requests": {"default": {"cpu": chance.randint(0, 9_000)}}})
+    case["admitted"].append({**work, "requests": {"default": {"cpu": random_stream.randint(0, 9_000)}}})
     case["expect"].pop("candidate_order", None)
 
 
-def with_what_nobody_wants(case: Case, chance: Random) -> None:
+def with_what_nobody_wants(case: Case, random_stream: Random) -> None:
     """A resource more that all have and nobody asks for. What a cohort could lend is then more."""
     if any("lendable" in metric_values for metric_values in case["expect"].values() if isinstance(metric_values, dict)):
         return
     for node in nodes(case):
-        limits = {"borrowing_limit": chance.choice([None, 1]), "lending_limit": chance.choice([None, 1])}
-        node["quotas"].append({"flavor": "default", "resource": "idle", "nominal": chance.randint(0, 5), **limits})
+        limits = {"borrowing_limit": random_stream.choice([None, 1]), "lending_limit": random_stream.choice([None, 1])}
+        node["quotas"].append({"flavor": "default", "resource": "idle", "nominal": random_stream.randint(0, 5), **limits})
 
 
 def answered(case: Case, rules: Any) -> Case:
@@ -171,19 +177,19 @@ def test_what_changes_nothing_in_a_case_changes_nothing_in_what_comes_of_it(
     assert verdict.passed, f"expected {json.dumps(verdict.expected)}, got {json.dumps(verdict.got)}"
 
 
-def flawed(value: Any, chance: Random) -> Any:
+def flawed(value: Any, random_stream: Random) -> Any:
     """The value with one thing in it changed, dropped, doubled or added, wherever chance leads."""
-    inside = value if isinstance(value, (dict, list)) and value and chance.random() < 0.8 else None
+    inside = value if isinstance(value, (dict, list)) and value and random_stream.random() < 0.8 else None
     if isinstance(inside, dict):
-        key = chance.choice(sorted(inside))
+        key = random_stream.choice(sorted(inside))
         kept = {name: one for name, one in inside.items() if name != key}
-        return kept if chance.random() < 0.3 and kept else {**kept, key: flawed(inside[key], chance)}
+        return kept if random_stream.random() < 0.3 and kept else {**kept, key: flawed(inside[key], random_stream)}
     if isinstance(inside, list):
-        place = chance.randrange(len(inside))
-        changed = chance.choice([[], [flawed(inside[place], chance)], [inside[place]] * 2])
+        place = random_stream.randrange(len(inside))
+        changed = random_stream.choice([[], [flawed(inside[place], random_stream)], [inside[place]] * 2])
         return [*inside[:place], *changed, *inside[place + 1 :]]
     others: list[Any] = [None, True, 0, 1, 1.0, "1", [], {}, [value]]
-    return chance.choice([one for one in others if json.dumps(one) != json.dumps(value)])
+    return random_stream.choice([one for one in others if json.dumps(one) != json.dumps(value)])
 
 
 @settings(max_examples=300)

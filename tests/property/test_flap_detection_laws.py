@@ -87,10 +87,10 @@ def test_a_probation_once_told_never_gets_shorter(history):
 
 @settings(max_examples=60)
 @given(looks, st.randoms(use_true_random=False))
-def test_the_order_of_meshes_changes_nothing_and_a_second_look_at_once_adds_nothing(history, chance):
+def test_the_order_of_meshes_changes_nothing_and_a_second_look_at_once_adds_nothing(history, random_stream):
     for now_ms, after_ms, before, seen, after in played(history):
         shuffled = list(seen.items())
-        chance.shuffle(shuffled)
+        random_stream.shuffle(shuffled)
         watched_ms = now_ms - after_ms
         assert watch(before, dict(shuffled), now_ms=now_ms, watched_ms=watched_ms, rules=RULES) == after
         assert changed(after, watch(after, seen, now_ms=now_ms, watched_ms=now_ms, rules=RULES)) == {}

@@ -41,101 +41,109 @@ def chance_of(seed: int) -> Random:
 chances = st.builds(chance_of, st.integers(0, 2**32))
 
 
-def any_quota(chance: Random) -> Quota:
+def any_quota(random_stream: Random) -> Quota:
     """Any limits, small ones."""
 
     def limit() -> int | None:
-        return chance.choice([None, chance.randint(0, 12)])
+        return random_stream.choice([None, random_stream.randint(0, 12)])
 
-    return Quota(nominal=chance.randint(0, 12), borrowing_limit=limit(), lending_limit=limit())
+    return Quota(nominal=random_stream.randint(0, 12), borrowing_limit=limit(), lending_limit=limit())
 
 
-def any_forest(chance: Random) -> QuotaForest:
+def any_forest(random_stream: Random) -> QuotaForest:
     """Up to four cohorts under each other or side by side, up to six queues in them or alone."""
     nodes: list[ForestNode] = []
-    for number in range(chance.randint(1, 4)):
-        parent = chance.choice([None, *(node.name for node in nodes)])
-        quotas = {key: any_quota(chance) for key in KEYS if chance.random() < 0.5}
+    for number in range(random_stream.randint(1, 4)):
+        parent = random_stream.choice([None, *(node.name for node in nodes)])
+        quotas = {key: any_quota(random_stream) for key in KEYS if random_stream.random() < 0.5}
         nodes.append(ForestNode(name=f"c{number}", parent=parent, quotas=quotas))
     cohorts = [node.name for node in nodes]
-    for number in range(chance.randint(1, 6)):
-        quotas = {key: any_quota(chance) if chance.random() < 0.6 else Quota() for key in KEYS}
-        weight = chance.choice([Fraction(0), Fraction(1), Fraction(1, 2), Fraction(3)])
-        nodes.append(ForestNode(name=f"q{number}", parent=chance.choice([None, *cohorts]), quotas=quotas, weight=weight, is_queue=True))
+    for number in range(random_stream.randint(1, 6)):
+        quotas = {key: any_quota(random_stream) if random_stream.random() < 0.6 else Quota() for key in KEYS}
+        weight = random_stream.choice([Fraction(0), Fraction(1), Fraction(1, 2), Fraction(3)])
+        nodes.append(
+            ForestNode(name=f"q{number}", parent=random_stream.choice([None, *cohorts]), quotas=quotas, weight=weight, is_queue=True)
+        )
     return QuotaForest(nodes)
 
 
-def any_use(chance: Random) -> tuple[QuotaForest, QuotaLedger, list]:
+def any_use(random_stream: Random) -> tuple[QuotaForest, QuotaLedger, list]:
     """A forest, charges that came and went, and the ledger that counted them."""
-    forest = any_forest(chance)
-    ledger = QuotaLedger(forest, keeps_local=chance.random() < 0.5)
+    forest = any_forest(random_stream)
+    ledger = QuotaLedger(forest, keeps_local=random_stream.random() < 0.5)
     charges: list = []
-    for _ in range(chance.randint(0, 20)):
-        if charges and chance.random() < 0.4:
-            ledger.discharge(*charges.pop(chance.randrange(len(charges))))
+    for _ in range(random_stream.randint(0, 20)):
+        if charges and random_stream.random() < 0.4:
+            ledger.discharge(*charges.pop(random_stream.randrange(len(charges))))
             continue
-        charge = chance.choice(forest.queues), {chance.choice(KEYS): chance.randint(0, 15), chance.choice(KEYS): chance.randint(0, 15)}
+        charge = (
+            random_stream.choice(forest.queues),
+            {random_stream.choice(KEYS): random_stream.randint(0, 15), random_stream.choice(KEYS): random_stream.randint(0, 15)},
+        )
         charges.append(charge)
         ledger.charge(*charge)
     return forest, ledger, charges
 
 
-def any_world(chance: Random) -> tuple[QuotaScheduler, list[Workload]]:
+def any_world(random_stream: Random) -> tuple[QuotaScheduler, list[Workload]]:
     """A scheduler with any queues and rules, and work to submit to it."""
-    forest = any_forest(chance)
+    forest = any_forest(random_stream)
     settings = {
         queue: QueueSettings(
             policies=Policies(
-                within_queue=chance.choice([Policy.NEVER, Policy.LOWER_PRIORITY, Policy.LOWER_OR_NEWER]),
-                reclaim=chance.choice([Policy.NEVER, Policy.LOWER_PRIORITY, Policy.ANY]),
-                borrow=chance.choice([Policy.NEVER, Policy.LOWER_PRIORITY]),
-                borrow_priority_max=chance.choice([None, 0, 1]),
+                within_queue=random_stream.choice([Policy.NEVER, Policy.LOWER_PRIORITY, Policy.LOWER_OR_NEWER]),
+                reclaim=random_stream.choice([Policy.NEVER, Policy.LOWER_PRIORITY, Policy.ANY]),
+                borrow=random_stream.choice([Policy.NEVER, Policy.LOWER_PRIORITY]),
+                borrow_priority_max=random_stream.choice([None, 0, 1]),
             ),
             groups=GROUPS,
-            is_strict=chance.random() < 0.3,
-            running_max=chance.choice([None, None, 1, 3]),
-            max_wait_ms=chance.choice([None, None, 30]),
+            is_strict=random_stream.random() < 0.3,
+            running_max=random_stream.choice([None, None, 1, 3]),
+            max_wait_ms=random_stream.choice([None, None, 30]),
         )
         for queue in forest.queues
     }
     rules = replace(
-        MESH, fair_sharing=chance.random() < 0.5, min_run_ms=chance.choice([0, 20]), reservation_timeout_ms=chance.choice([0, 30, 10_000])
+        MESH,
+        fair_sharing=random_stream.random() < 0.5,
+        min_run_ms=random_stream.choice([0, 20]),
+        reservation_timeout_ms=random_stream.choice([0, 30, 10_000]),
     )
-    works = [any_work(chance, forest, f"w{number}") for number in range(chance.randint(1, 12))]
+    works = [any_work(random_stream, forest, f"w{number}") for number in range(random_stream.randint(1, 12))]
     return QuotaScheduler(forest, settings, rules), works
 
 
-def any_work(chance: Random, forest: QuotaForest, name: str) -> Workload:
-    amounts = {resource: chance.randint(0, 4) for resource in chance.choice([("gpu",), ("cpu",), ("gpu", "cpu")])}
-    one = ReplicaSet(name="main", count=chance.randint(1, 3), count_min=chance.choice([None, 1]), amounts=amounts)
+def any_work(random_stream: Random, forest: QuotaForest, name: str) -> Workload:
+    amounts = {resource: random_stream.randint(0, 4) for resource in random_stream.choice([("gpu",), ("cpu",), ("gpu", "cpu")])}
+    one = ReplicaSet(name="main", count=random_stream.randint(1, 3), count_min=random_stream.choice([None, 1]), amounts=amounts)
     return Workload(
         workload=name,
-        queue=forest.names[chance.choice(forest.queues)],
-        created_ms=chance.randint(0, 5),
-        priority=chance.randint(0, 2),
+        queue=forest.names[random_stream.choice(forest.queues)],
+        created_ms=random_stream.randint(0, 5),
+        priority=random_stream.randint(0, 2),
         replica_sets=(one,),
-        expected_run_ms=chance.choice([None, 5, 50]),
+        expected_run_ms=random_stream.choice([None, 5, 50]),
     )
 
 
-def busy_world(chance: Random) -> tuple[QuotaScheduler, list[list[Workload]]]:
+def busy_world(random_stream: Random) -> tuple[QuotaScheduler, list[list[Workload]]]:
     """A small tree in which nearly everybody may take from everybody, and waves of work that wants all of it."""
-    nodes = [ForestNode(name="c0", quotas={RED: Quota(nominal=chance.randint(0, 3))})]
-    if chance.random() < 0.5:
-        nodes.append(ForestNode(name="c1", parent="c0", quotas={RED: Quota(nominal=chance.randint(0, 3))}))
+    nodes = [ForestNode(name="c0", quotas={RED: Quota(nominal=random_stream.randint(0, 3))})]
+    if random_stream.random() < 0.5:
+        nodes.append(ForestNode(name="c1", parent="c0", quotas={RED: Quota(nominal=random_stream.randint(0, 3))}))
     cohorts = [node.name for node in nodes]
-    for number in range(chance.randint(2, 4)):
-        quotas = {RED: Quota(nominal=chance.randint(0, 5)), BLUE: Quota(nominal=chance.choice([0, 0, 2]))}
-        weight = chance.choice([Fraction(1), Fraction(1), Fraction(2), Fraction(0)])
-        nodes.append(ForestNode(name=f"q{number}", parent=chance.choice(cohorts), quotas=quotas, weight=weight, is_queue=True))
+    for number in range(random_stream.randint(2, 4)):
+        quotas = {RED: Quota(nominal=random_stream.randint(0, 5)), BLUE: Quota(nominal=random_stream.choice([0, 0, 2]))}
+        weight = random_stream.choice([Fraction(1), Fraction(1), Fraction(2), Fraction(0)])
+        nodes.append(ForestNode(name=f"q{number}", parent=random_stream.choice(cohorts), quotas=quotas, weight=weight, is_queue=True))
     forest = QuotaForest(nodes)
-    groups = (ResourceGroup(resources=("gpu",), flavors=chance.choice([("red",), ("red", "blue")])),)
+    groups = (ResourceGroup(resources=("gpu",), flavors=random_stream.choice([("red",), ("red", "blue")])),)
     settings = {
         queue: QueueSettings(
             policies=Policies(
-                within_queue=chance.choice([Policy.LOWER_PRIORITY, Policy.LOWER_OR_NEWER]),
-                reclaim=chance.choice([Policy.LOWER_PRIORITY, Policy.ANY]),
-                borrow=chance.choice([Policy.NEVER, Policy.LOWER_PRIORITY]),
+                within_queue=random_stream.choice([Policy.LOWER_PRIORITY, Policy.LOWER_OR_NEWER]),
+                reclaim=random_stream.choice([Policy.LOWER_PRIORITY, Policy.ANY]),
+                borrow=random_stream.choice([Policy.NEVER, Policy.LOWER_PRIORITY]),
             ),
             groups=groups,
         )
@@ -144,41 +152,43 @@ def busy_world(chance: Random) -> tuple[QuotaScheduler, list[list[Workload]]]:
     works = [
         Workload(
             workload=f"w{number}",
-            queue=forest.names[chance.choice(forest.queues)],
+            queue=forest.names[random_stream.choice(forest.queues)],
             created_ms=number,
-            priority=chance.randint(0, 3),
-            replica_sets=(ReplicaSet(name="main", count=1, amounts={"gpu": chance.randint(1, 5)}),),
+            priority=random_stream.randint(0, 3),
+            replica_sets=(ReplicaSet(name="main", count=1, amounts={"gpu": random_stream.randint(1, 5)}),),
         )
-        for number in range(chance.randint(4, 12))
+        for number in range(random_stream.randint(4, 12))
     ]
-    size = chance.randint(1, 4)
-    rules = replace(MESH, fair_sharing=chance.random() < 0.5, min_run_ms=chance.choice([0, 20]), reservation_timeout_ms=10_000)
+    size = random_stream.randint(1, 4)
+    rules = replace(
+        MESH, fair_sharing=random_stream.random() < 0.5, min_run_ms=random_stream.choice([0, 20]), reservation_timeout_ms=10_000
+    )
     return QuotaScheduler(forest, settings, rules), [works[at : at + size] for at in range(0, len(works), size)]
 
 
-def reclaiming_world(chance: Random) -> tuple[QuotaScheduler, list[list[Workload]]]:
+def reclaiming_world(random_stream: Random) -> tuple[QuotaScheduler, list[list[Workload]]]:
     """Large borrowers, owners who take a part of theirs back, and small work that would fit only where a borrower has left."""
     nodes = [ForestNode(name="c0"), ForestNode(name="c1", parent="c0")]
-    for number in range(chance.randint(3, 5)):
-        borrowing = chance.choice([None, None, chance.randint(2, 12)])
-        quota = Quota(nominal=chance.randint(0, 6), borrowing_limit=borrowing, lending_limit=chance.choice([None, None, 2]))
-        nodes.append(ForestNode(name=f"q{number}", parent=chance.choice(["c0", "c0", "c1"]), quotas={RED: quota}, is_queue=True))
+    for number in range(random_stream.randint(3, 5)):
+        borrowing = random_stream.choice([None, None, random_stream.randint(2, 12)])
+        quota = Quota(nominal=random_stream.randint(0, 6), borrowing_limit=borrowing, lending_limit=random_stream.choice([None, None, 2]))
+        nodes.append(ForestNode(name=f"q{number}", parent=random_stream.choice(["c0", "c0", "c1"]), quotas={RED: quota}, is_queue=True))
     nodes.append(ForestNode(name="borrower", parent="c0", quotas={RED: Quota()}, is_queue=True))
     forest = QuotaForest(nodes)
     groups = (ResourceGroup(resources=("gpu",), flavors=("red",)),)
     policies = Policies(within_queue=Policy.LOWER_PRIORITY, reclaim=Policy.ANY)
-    rules = replace(MESH, fair_sharing=chance.random() < 0.5, min_run_ms=0, reservation_timeout_ms=chance.choice([0, 10_000]))
+    rules = replace(MESH, fair_sharing=random_stream.random() < 0.5, min_run_ms=0, reservation_timeout_ms=random_stream.choice([0, 10_000]))
     queues = [forest.names[queue] for queue in forest.queues]
     most = max(1, sum(node.quotas[RED].nominal for node in nodes if node.is_queue))
-    waves = [[("borrower", chance.randint(most // 2, most))]]
-    waves += [[(chance.choice(queues), chance.choice([1, 1, 2, 3, 6])) for _ in range(4)] for _ in range(4)]
+    waves = [[("borrower", random_stream.randint(most // 2, most))]]
+    waves += [[(random_stream.choice(queues), random_stream.choice([1, 1, 2, 3, 6])) for _ in range(4)] for _ in range(4)]
     works = [
         [
             Workload(
                 workload=f"w{wave}-{place}",
                 queue=queue,
                 created_ms=wave,
-                priority=chance.randint(0, 3),
+                priority=random_stream.randint(0, 3),
                 replica_sets=(ReplicaSet(name="main", count=1, amounts={"gpu": units}),),
             )
             for place, (queue, units) in enumerate(listed)
@@ -310,10 +320,10 @@ def test_a_share_never_falls_when_more_is_used_and_never_rises_when_less_is(case
 
 
 @given(scheduled, chances)
-def test_nothing_is_granted_beyond_any_limit_whatever_comes_and_goes(case, chance):
+def test_nothing_is_granted_beyond_any_limit_whatever_comes_and_goes(case, random_stream):
     scheduler, works = case
     for now_ms in range(0, 120, 10):
-        if works and chance.random() < 0.5:
+        if works and random_stream.random() < 0.5:
             scheduler.submit(works.pop())
         for decision in scheduler.round(now_ms):
             if isinstance(decision, Admit):
@@ -321,11 +331,11 @@ def test_nothing_is_granted_beyond_any_limit_whatever_comes_and_goes(case, chanc
         books_agree(scheduler)
         assert not any(deficits(scheduler).values())
         for name in leaving(scheduler):
-            if chance.random() < 0.5:
+            if random_stream.random() < 0.5:
                 scheduler.stopped(name, now_ms)
         running = sorted(name for several in scheduler.snapshot.running.values() for name in several)
-        if running and chance.random() < 0.5:
-            scheduler.end(chance.choice(running), now_ms)
+        if running and random_stream.random() < 0.5:
+            scheduler.end(random_stream.choice(running), now_ms)
         books_agree(scheduler)
 
 
@@ -368,7 +378,7 @@ def test_nothing_is_granted_beyond_any_limit_while_work_gives_way(case):
 
 
 @given(st.one_of(reclaiming, busy), chances)
-def test_at_no_step_does_more_run_than_any_limit_allows_those_who_give_way_included(case, chance):
+def test_at_no_step_does_more_run_than_any_limit_allows_those_who_give_way_included(case, random_stream):
     scheduler, waves = case
     for number in range(len(waves) + 6):
         for work in waves[number] if number < len(waves) else ():
@@ -376,7 +386,7 @@ def test_at_no_step_does_more_run_than_any_limit_allows_those_who_give_way_inclu
         scheduler.round(number * 25)
         assert not any(deficits(scheduler).values())
         for name in leaving(scheduler):
-            if chance.random() < 0.5:
+            if random_stream.random() < 0.5:
                 scheduler.stopped(name, number * 25 + 1)
                 assert not any(deficits(scheduler).values())
 
@@ -412,7 +422,7 @@ def test_an_explanation_changes_nothing_and_every_wait_has_a_reason(case):
 
 
 @given(scheduled, chances)
-def test_after_a_cut_what_is_beyond_the_limits_only_falls(case, chance):
+def test_after_a_cut_what_is_beyond_the_limits_only_falls(case, random_stream):
     scheduler, works = case
     for work in works:
         scheduler.submit(work)
@@ -421,13 +431,13 @@ def test_after_a_cut_what_is_beyond_the_limits_only_falls(case, chance):
         ForestNode(
             name=name,
             parent=None if scheduler.forest.parents[node] < 0 else scheduler.forest.names[scheduler.forest.parents[node]],
-            quotas={key: Quota(nominal=chance.randint(0, 4)) for key in KEYS},
+            quotas={key: Quota(nominal=random_stream.randint(0, 4)) for key in KEYS},
             is_queue=node in scheduler.forest.queues,
         )
         for node, name in enumerate(scheduler.forest.names)
     ]
     settings = {
-        node: replace(scheduler.settings[node], on_quota_reduction=chance.choice(list(OnQuotaReduction)))
+        node: replace(scheduler.settings[node], on_quota_reduction=random_stream.choice(list(OnQuotaReduction)))
         for node in scheduler.forest.queues
     }
     decided = scheduler.reshape(QuotaForest(nodes), settings, 1)
@@ -465,11 +475,11 @@ def contest(snapshot: QuotaSnapshot, node: int, heads: dict[int, Nomination]) ->
 
 
 @given(scheduled, chances)
-def test_the_order_by_shares_is_that_of_contests_held_anew_for_each_turn(case, chance):
+def test_the_order_by_shares_is_that_of_contests_held_anew_for_each_turn(case, random_stream):
     scheduler, works = case
     snapshot = scheduler.snapshot
     for queue in scheduler.forest.queues:
-        snapshot.charge(queue, {chance.choice(KEYS): chance.randint(0, 6)})
+        snapshot.charge(queue, {random_stream.choice(KEYS): random_stream.randint(0, 6)})
     heads = {scheduler.forest.index[work.queue]: nominate(snapshot, work) for work in works}
     order = FairOrder(snapshot, heads.values(), PastUse(half_life_ms=0))
     roots = sorted((node for node, parent in enumerate(scheduler.forest.parents) if parent < 0), key=scheduler.forest.names.__getitem__)
@@ -478,7 +488,7 @@ def test_the_order_by_shares_is_that_of_contests_held_anew_for_each_turn(case, c
             assert next(order) == expected
             queue = scheduler.forest.index[expected.workload.queue]
             del heads[queue]
-            if chance.random() < 0.6:
+            if random_stream.random() < 0.6:
                 snapshot.charge(queue, expected.assignment.amounts)
     assert next(order, None) is None
 

@@ -232,28 +232,28 @@ class PlainReclaiming:
         return next(some for some in halved if not some or sibling is None or share <= self.shares(sibling, self.lost(lease, some)))
 
 
-def world(chance: random.Random) -> dict[str, object]:
+def world(random_stream: random.Random) -> dict[str, object]:
     """A tree of up to four levels, leases and wants at most of its leaves, and rules."""
 
     def limit() -> int | None:
-        return chance.choice((None, None, 0, 1, 2, 4, 6))
+        return random_stream.choice((None, None, 0, 1, 2, 4, 6))
 
     def quotas() -> dict[FlavorResource, Quota]:
         return {
-            (flavor, name): Quota(nominal=chance.randint(0, 5), borrowing_limit=limit(), lending_limit=limit())
+            (flavor, name): Quota(nominal=random_stream.randint(0, 5), borrowing_limit=limit(), lending_limit=limit())
             for flavor in FLAVORS
             for name in RESOURCES
         }
 
     def slot() -> dict[str, int]:
-        return chance.choice(({"cpu": 1, "gpu": 1}, {"cpu": 2, "gpu": 1}, {"cpu": 0, "gpu": 2}, {"gpu": 1}))
+        return random_stream.choice(({"cpu": 1, "gpu": 1}, {"cpu": 2, "gpu": 1}, {"cpu": 0, "gpu": 2}, {"gpu": 1}))
 
     nodes = [ForestNode(name="r", quotas={key: Quota(nominal=quota.nominal) for key, quota in quotas().items()})]
     parents = ["r"]
     for parent in parents:  # It grows while it is read.
-        for number in range(chance.randint(1, 3)):
-            is_queue = len(parent) >= chance.choice((1, 2, 3))
-            weight = Fraction(chance.choice((0, 1, 1, 2, 3)), chance.choice((1, 1, 2)))
+        for number in range(random_stream.randint(1, 3)):
+            is_queue = len(parent) >= random_stream.choice((1, 2, 3))
+            weight = Fraction(random_stream.choice((0, 1, 1, 2, 3)), random_stream.choice((1, 1, 2)))
             nodes.append(ForestNode(name=f"{parent}{number}", parent=parent, quotas=quotas(), weight=weight, is_queue=is_queue))
             if not is_queue:
                 parents.append(f"{parent}{number}")
@@ -265,14 +265,14 @@ def world(chance: random.Random) -> dict[str, object]:
             tenant=team,
             flavor=flavor,
             target={name: units * size for name, units in grain.items()},
-            token=chance.randint(1, 99),
-            priority=chance.randint(0, 2),
-            since_ms=chance.choice((0, 0, 7, NOW_MS - 10)),
-            saved_ms=chance.choice((None, 3_000)),
+            token=random_stream.randint(1, 99),
+            priority=random_stream.randint(0, 2),
+            since_ms=random_stream.choice((0, 0, 7, NOW_MS - 10)),
+            saved_ms=random_stream.choice((None, 3_000)),
         )
         for mesh, team, flavor in places
-        if chance.random() < 0.5
-        for grain, size in [(slot(), chance.randint(1, 5))]
+        if random_stream.random() < 0.5
+        for grain, size in [(slot(), random_stream.randint(1, 5))]
     ]
     demands = [
         PlannerDemand(
@@ -280,37 +280,37 @@ def world(chance: random.Random) -> dict[str, object]:
             tenant=team,
             flavor=flavor,
             slot=slot(),
-            slots=chance.randint(1, 6),
-            slots_min=chance.choice((1, 1, 2, 4)),
-            priority=chance.randint(0, 2),
-            since_ms=chance.randint(0, 3),
-            is_crowded=chance.random() < 0.2,
-            free={name: chance.randint(0, 2) for name in RESOURCES},
+            slots=random_stream.randint(1, 6),
+            slots_min=random_stream.choice((1, 1, 2, 4)),
+            priority=random_stream.randint(0, 2),
+            since_ms=random_stream.randint(0, 3),
+            is_crowded=random_stream.random() < 0.2,
+            free={name: random_stream.randint(0, 2) for name in RESOURCES},
         )
         for mesh, team, flavor in places
-        if chance.random() < 0.5
+        if random_stream.random() < 0.5
     ]
     tenant_policies = {
         team: QueueSettings(
-            stop=chance.choice((Stop.NONE, Stop.NONE, Stop.DRAIN)),
-            on_quota_reduction=chance.choice(list(OnQuotaReduction)),
+            stop=random_stream.choice((Stop.NONE, Stop.NONE, Stop.DRAIN)),
+            on_quota_reduction=random_stream.choice(list(OnQuotaReduction)),
             max_wait_ms=1_000,
-            min_run_ms=chance.choice((None, None, 0, NOW_MS)),
+            min_run_ms=random_stream.choice((None, None, 0, NOW_MS)),
             policies=Policies(
-                within_queue=chance.choice((PreemptionMode.NEVER, PreemptionMode.LOWER_PRIORITY)),
-                reclaim=chance.choice((PreemptionMode.NEVER, PreemptionMode.LOWER_PRIORITY, PreemptionMode.ANY, PreemptionMode.ANY)),
-                borrow=chance.choice((PreemptionMode.NEVER, PreemptionMode.LOWER_PRIORITY)),
-                borrow_priority_max=chance.choice((0, 1)),
+                within_queue=random_stream.choice((PreemptionMode.NEVER, PreemptionMode.LOWER_PRIORITY)),
+                reclaim=random_stream.choice((PreemptionMode.NEVER, PreemptionMode.LOWER_PRIORITY, PreemptionMode.ANY, PreemptionMode.ANY)),
+                borrow=random_stream.choice((PreemptionMode.NEVER, PreemptionMode.LOWER_PRIORITY)),
+                borrow_priority_max=random_stream.choice((0, 1)),
             ),
         )
         for team in teams
-        if chance.random() < 0.4
+        if random_stream.random() < 0.4
     }
     rules = Rules(
-        fair_sharing=chance.random() < 0.6,
-        keeps_local=chance.random() < 0.8,
-        weighs_lost_work=chance.random() < 0.7,
-        min_run_ms=chance.choice((0, 1_000)),
+        fair_sharing=random_stream.random() < 0.6,
+        keeps_local=random_stream.random() < 0.8,
+        weighs_lost_work=random_stream.random() < 0.7,
+        min_run_ms=random_stream.choice((0, 1_000)),
     )
     return {"forest": QuotaForest(nodes), "holdings": holdings, "demands": demands, "rules": rules, "settings": tenant_policies}
 
@@ -321,10 +321,10 @@ def said(answer: Plan) -> list[list[str]]:
     return [sorted(map(repr, part)) for part in (answer.lowered, answer.raised, unmet)]
 
 
-@given(chance=st.randoms(use_true_random=False))
+@given(random_stream=st.randoms(use_true_random=False))
 @settings(max_examples=150)
-def test_a_plan_is_the_same_as_by_a_plain_reading_of_the_rules(chance: random.Random):
-    case = world(chance)
+def test_a_plan_is_the_same_as_by_a_plain_reading_of_the_rules(random_stream: random.Random):
+    case = world(random_stream)
     answer = planner.plan(**case, now_ms=NOW_MS)  # type: ignore[arg-type]
     with pytest.MonkeyPatch.context() as plain:
         plain.setattr(planner, "Reclaiming", PlainReclaiming)

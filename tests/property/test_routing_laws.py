@@ -260,9 +260,9 @@ def test_with_one_flavor_the_search_changes_nothing(demand, snapshot, settings):
 
 
 @given(demands, snapshots(), plans, st.randoms(use_true_random=False))
-def test_the_answer_does_not_depend_on_the_order_in_which_meshes_are_listed(demand, snapshot, planned, chance):
+def test_the_answer_does_not_depend_on_the_order_in_which_meshes_are_listed(demand, snapshot, planned, random_stream):
     shuffled = list(snapshot.meshes)
-    chance.shuffle(shuffled)
+    random_stream.shuffle(shuffled)
     other = FederationSnapshot(at_ms=NOW_MS, tree=snapshot.tree, usage=snapshot.usage, meshes=tuple(shuffled))
     assert route(demand, snapshot, planned) == route(demand, other, dict(reversed(planned.items())))
 

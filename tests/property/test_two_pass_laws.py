@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mesh.chance import Chance
 from mesh.errors import LedgerError
 from mesh.ids import NodeName, PoolName, TaskId
 from mesh.nodes import NodeTable
+from mesh.random_stream import RandomStream
 from mesh.resources import ResourceSet
 from mesh.scheduling.feasibility import NodeFit, available_rows, explain, feasible_rows
 from mesh.scheduling.tasks import TaskRequest
@@ -43,7 +43,7 @@ def tasks_of(written: list[tuple[ResourceSet, dict[str, str]]], prefix: str = "t
 @given(nodes, demands, st.integers(0, 2**32))
 def test_every_task_is_placed_waiting_or_infeasible_and_every_load_is_charged(written, demand, seed):
     table, tasks = table_of(written), tasks_of(demand)
-    placed = schedule(tasks, table, Chance(seed).draw)
+    placed = schedule(tasks, table, RandomStream(seed).draw)
     assert {*placed.nodes, *placed.infeasible} == {task.task for task in tasks}
     assert placed.waiting <= placed.nodes.keys()
     for node in (name for name in table.names if name is not None):
@@ -61,7 +61,7 @@ def test_every_task_is_placed_waiting_or_infeasible_and_every_load_is_charged(wr
 @given(nodes, demands, st.integers(0, 2**32))
 def test_the_same_chance_gives_the_same_places(written, demand, seed):
     tasks = tasks_of(demand)
-    assert schedule(tasks, table_of(written), Chance(seed).draw) == schedule(tasks, table_of(written), Chance(seed).draw)
+    assert schedule(tasks, table_of(written), RandomStream(seed).draw) == schedule(tasks, table_of(written), RandomStream(seed).draw)
 
 
 @sixty

@@ -219,20 +219,20 @@ def until(through: World, holds: Callable[[FederationSnapshot], bool]) -> int:
 @pytest.mark.seeds(12)
 def test_three_tenants_contend_and_all_end(seed: int) -> None:
     through = world(seed, Faults(kill=0.002, kill_process=0.004, pause=0.002, coordinator_crash=0.02, second_coordinator=0.05, budget=3))
-    chance = random.Random(f"contend {seed}")
+    random_stream = random.Random(f"contend {seed}")
     specs = [
         fan(
             f"run{number}",
-            chance.choice((OWNER, GUEST, OTHER)),
-            chance.randint(2, 8),
-            *chance.choice(((), ("east",), ("west",), ("east", "west"))),
+            random_stream.choice((OWNER, GUEST, OTHER)),
+            random_stream.randint(2, 8),
+            *random_stream.choice(((), ("east",), ("west",), ("east", "west"))),
         )
         for number in range(6)
     ]
     runs = []
     for spec in specs:
         runs.append(submit(through, spec))
-        for _ in range(chance.randint(0, 30)):
+        for _ in range(random_stream.randint(0, 30)):
             step(through)
     records = run_all(through, runs)
     for spec, run in zip(specs, runs, strict=True):

@@ -34,19 +34,19 @@ def world_of(seed: int, faults: MeshFaults) -> MeshWorld:
 
 
 def arrivals_of(seed: int, count: int) -> list[Arrival]:
-    chance = random.Random(seed)
+    random_stream = random.Random(seed)
     return [
         Arrival(
-            at_ms=chance.randint(0, 60_000),
-            work_ms=chance.choice([100, 2_000, 15_000]),
+            at_ms=random_stream.randint(0, 60_000),
+            work_ms=random_stream.choice([100, 2_000, 15_000]),
             keeps_every_ms=1_000,
             request=TaskRequest(
                 task=TaskId(f"t{index}"),
-                pool=PoolName(chance.choice(["groups", "plain"])),
-                resources=cpus(chance.choice([0.5, 1, 2, 4])),
-                label=LabelName(chance.choice(["", "tier:gold"])),
-                priority=chance.choice([1.0, 5.0, 9.0]),
-                selector={"zone": "a"} if chance.random() < 0.2 else {},
+                pool=PoolName(random_stream.choice(["groups", "plain"])),
+                resources=cpus(random_stream.choice([0.5, 1, 2, 4])),
+                label=LabelName(random_stream.choice(["", "tier:gold"])),
+                priority=random_stream.choice([1.0, 5.0, 9.0]),
+                selector={"zone": "a"} if random_stream.random() < 0.2 else {},
                 max_restarts=-1,
             ),
         )
@@ -56,10 +56,10 @@ def arrivals_of(seed: int, count: int) -> list[Arrival]:
 
 def gangs_of(seed: int, count: int) -> list[Arrival]:
     """Urgent gangs of three, and tasks of two bundles, among small ones."""
-    chance = random.Random(seed)
+    random_stream = random.Random(seed)
     arrivals = []
     for index in range(count):
-        at_ms, wide = chance.randint(0, 60_000), chance.random() < 0.5
+        at_ms, wide = random_stream.randint(0, 60_000), random_stream.random() < 0.5
         arrivals += [
             Arrival(
                 at_ms=at_ms,
@@ -70,7 +70,7 @@ def gangs_of(seed: int, count: int) -> list[Arrival]:
                     pool=PoolName("plain"),
                     resources=cpus(2),
                     bundles=(cpus(2), cpus(1)) if wide else (),
-                    strategy=chance.choice(["SPREAD", "STRICT_PACK", "STRICT_SPREAD"]),
+                    strategy=random_stream.choice(["SPREAD", "STRICT_PACK", "STRICT_SPREAD"]),
                     priority=9.0,
                     max_restarts=-1,
                     gang="" if wide else f"gang{index}",

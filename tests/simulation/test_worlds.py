@@ -42,18 +42,18 @@ def mesh(name: str, cpus: int = 2, **labels: str) -> MeshRecord:
 
 def graph(seed: int, *, nodes: int = 30, pinned: float = 0.3) -> dict[str, object]:
     """A random graph; some of its nodes ask for a zone."""
-    chance = random.Random(f"graph {seed}")
+    random_stream = random.Random(f"graph {seed}")
     spec: dict[str, dict[str, object]] = {}
     for number in range(nodes):
         earlier = [f"n{other}" for other in range(number)]
-        needs = sorted(chance.sample(earlier, min(len(earlier), chance.randint(0, 3))), key=lambda name: int(name[1:]))
+        needs = sorted(random_stream.sample(earlier, min(len(earlier), random_stream.randint(0, 3))), key=lambda name: int(name[1:]))
         options: dict[str, object] = {"num_cpus": 1}
-        if chance.random() < pinned:
-            options["labels"] = {"zone": chance.choice(["east", "west"])}
+        if random_stream.random() < pinned:
+            options["labels"] = {"zone": random_stream.choice(["east", "west"])}
         spec[f"n{number}"] = {"call": "work:do", "args": [{"$ref": need} for need in needs], "options": options}
         order_only = [name for name in earlier if name not in needs]
-        if order_only and chance.random() < 0.2:
-            spec[f"n{number}"]["after"] = [chance.choice(order_only)]
+        if order_only and random_stream.random() < 0.2:
+            spec[f"n{number}"]["after"] = [random_stream.choice(order_only)]
     read = {ref["$ref"] for node in spec.values() for ref in node["args"]}  # type: ignore[attr-defined]
     return {
         "spec": "dag/1",
@@ -205,7 +205,7 @@ def test_a_cancelled_run_stops_wherever_it_stands(seed: int) -> None:
     spec = graph(seed)
     world = World(seed, tree(), (mesh("east"), mesh("west")), Faults(kill=0.005, budget=1))
     run = submit(world, spec).run
-    for _ in range(world.chance.randint(0, 60)):
+    for _ in range(world.random_stream.randint(0, 60)):
         world.step()
     world.runs.request_cancel(run, "changed my mind")
     record = run_to_the_end(world, run)

@@ -18,7 +18,6 @@ from typing import Any
 
 import structlog
 
-from mesh.chance import Chance
 from mesh.ids import JobId, NodeName, PoolName, TaskId
 from mesh.jobs.decisions import JobDecision, RefuseJob, ReportJob, StartMember, StopMember
 from mesh.jobs.events import (
@@ -40,6 +39,7 @@ from mesh.jobs.spec import JobSpec
 from mesh.jobs.states import MemberState
 from mesh.jobs.views import JobView, view_of
 from mesh.policies.policy import Policy
+from mesh.random_stream import RandomStream
 from mesh.reasons import Reason
 from mesh.runtime.supervision.control_loop import ControlLoop
 from mesh.runtime.supervision.job_rounds import JobRounds
@@ -97,7 +97,7 @@ class JobReconciler:
         self._loop = loop
         self._payloads = payloads
         self._settings = settings
-        self._rounds = JobRounds(loop, policy_of, Chance(seed), may_grow=settings.may_grow)
+        self._rounds = JobRounds(loop, policy_of, RandomStream(seed), may_grow=settings.may_grow)
         self._changed: dict[TaskId, None] = {}  #: Tasks of members to reconcile, oldest first.
         self._gone: list[NodeName] = []
         self._needs_round = True

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from mesh.chance import Chance
 from mesh.jobs.events import MembersAllocated
 from mesh.jobs.members import member_task
 from mesh.jobs.room import PoolRoom
@@ -13,6 +12,7 @@ from mesh.jobs.scheduler import allocate
 from mesh.jobs.snapshots import Allocation, JobSnapshot
 from mesh.jobs.states import ScheduleState
 from mesh.policies.policy import Policy
+from mesh.random_stream import RandomStream
 from mesh.runtime.supervision.control_loop import ControlLoop
 from mesh.scheduling.records import JobReservation
 
@@ -25,10 +25,10 @@ class JobRounds:
         may_grow: Whether nodes may be added (`JobSettings.may_grow`).
     """
 
-    def __init__(self, loop: ControlLoop, policy_of: Callable[[str], Policy], chance: Chance, *, may_grow: bool) -> None:
+    def __init__(self, loop: ControlLoop, policy_of: Callable[[str], Policy], random_stream: RandomStream, *, may_grow: bool) -> None:
         self._loop = loop
         self._policy_of = policy_of
-        self._chance = chance
+        self._random_stream = random_stream
         self._may_grow = may_grow
         self.last_ms = 0  #: Time of the last round, on the mesh's clock.
 
@@ -48,7 +48,7 @@ class JobRounds:
         found = allocate(
             [_without_reserved(snapshot, state.job_reservations.get(snapshot.spec.job)) for snapshot in self._loop.jobs.snapshot()],
             state.table,
-            draw=self._chance.draw,
+            draw=self._random_stream.draw,
             policy_of=self._policy_of,
             pools=pools,
             may_grow=self._may_grow,

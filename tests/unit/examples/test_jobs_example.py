@@ -33,14 +33,14 @@ def actor(spec, index, address, monkeypatch):
 class Together:
     """Chance that begins when both actors play: however late one starts, the learner has not ended by then."""
 
-    def __init__(self, chance, both_play):
-        self._chance, self._both_play = chance, both_play
+    def __init__(self, random_stream, both_play):
+        self._random_stream, self._both_play = random_stream, both_play
 
     def random(self):
         if self._both_play is not None:
             self._both_play.wait()
             self._both_play = None
-        return self._chance.random()
+        return self._random_stream.random()
 
 
 def test_the_job_says_what_its_comments_say(spec):

@@ -17,26 +17,29 @@ from federation.tenants import Quota
 KEYS = (("a100", "cpu"), ("a100", "gpu"), ("t4", "gpu"))
 
 
-def siblings(chance: random.Random) -> QuotaForest:
+def siblings(random_stream: random.Random) -> QuotaForest:
     """Teams under one root, some of which declare only a part."""
-    nodes = [ForestNode(name="r", quotas={key: Quota(nominal=chance.choice((0, 3, 7, 10**15))) for key in KEYS})]
-    for number in range(chance.randint(2, 5)):
-        quotas = {key: Quota(nominal=chance.randint(0, 3)) for key in KEYS if chance.random() < 0.8}
-        weight = Fraction(chance.randint(0, 4), chance.randint(1, 3))
+    nodes = [ForestNode(name="r", quotas={key: Quota(nominal=random_stream.choice((0, 3, 7, 10**15))) for key in KEYS})]
+    for number in range(random_stream.randint(2, 5)):
+        quotas = {key: Quota(nominal=random_stream.randint(0, 3)) for key in KEYS if random_stream.random() < 0.8}
+        weight = Fraction(random_stream.randint(0, 4), random_stream.randint(1, 3))
         nodes.append(ForestNode(name=f"t{number}", parent="r", quotas=quotas, weight=weight, is_queue=True))
     return QuotaForest(nodes)
 
 
-@given(chance=st.randoms(use_true_random=False))
+@given(random_stream=st.randoms(use_true_random=False))
 @settings(max_examples=150)
-def test_ranks_order_siblings_as_their_exact_shares_do(chance: random.Random):
-    forest = siblings(chance)
+def test_ranks_order_siblings_as_their_exact_shares_do(random_stream: random.Random):
+    forest = siblings(random_stream)
     ledger = QuotaLedger(forest, keeps_local=True)
     ranks = ShareRanks(ledger)
     for _ in range(4):
         for team in forest.queues:
-            ledger.charge(team, {key: chance.randint(0, 6) for key in KEYS})
-        flavor, units = chance.choice(("a100", "t4")), {name: chance.randint(-5, 5) for name in chance.choice((("cpu", "gpu"), ("gpu",)))}
+            ledger.charge(team, {key: random_stream.randint(0, 6) for key in KEYS})
+        flavor, units = (
+            random_stream.choice(("a100", "t4")),
+            {name: random_stream.randint(-5, 5) for name in random_stream.choice((("cpu", "gpu"), ("gpu",)))},
+        )
         extra = {(flavor, name): by for name, by in units.items()}
         found = [(ranks.rank(team), dominant_share(ledger, team).key) for team in forest.queues]
         found += [(ranks.rank_with(team, flavor, units), dominant_share(ledger, team, extra).key) for team in forest.queues]

@@ -29,8 +29,8 @@ def chosen(name: str, wanted: NodeDemand, nodes: NodeScoringView, draw: Draw = f
 
 
 def reached(name: str, wanted: NodeDemand, nodes: NodeScoringView) -> set[int | None]:
-    chance = random.Random(7)
-    return {chosen(name, wanted, nodes, chance.randrange) for _ in range(100)}
+    random_stream = random.Random(7)
+    return {chosen(name, wanted, nodes, random_stream.randrange) for _ in range(100)}
 
 
 # -- Ray's own ---------------------------------------------------------------------------------------------------------
@@ -299,10 +299,13 @@ def test_s11_without_known_shapes_a_whole_node_is_broken_into_last():
     "common", [None, CommonShapes.of([[20_000, 0, 0], [10_000, 10_000, 2**30]])], ids=["nothing known", "shapes known"]
 )
 def test_s11_each_term_is_from_0_to_1(common: CommonShapes | None):
-    chance = random.Random(11)
+    random_stream = random.Random(11)
     for _ in range(200):
-        rows = [node(cpu=(cpu := chance.randrange(9), 8), gpu=(gpu := chance.randrange(5), 4), busy=chance.randrange(30)) for _ in range(5)]
-        wanted = demand(cpu=min(cpu, chance.randrange(9)), gpu=min(gpu, chance.randrange(5)), common=common)
+        rows = [
+            node(cpu=(cpu := random_stream.randrange(9), 8), gpu=(gpu := random_stream.randrange(5), 4), busy=random_stream.randrange(30))
+            for _ in range(5)
+        ]
+        wanted = demand(cpu=min(cpu, random_stream.randrange(9)), gpu=min(gpu, random_stream.randrange(5)), common=common)
         nodes = view(*rows)
         fits = (nodes.free >= wanted.wanted).all(axis=1)
         for term in (weighted.availability(wanted, nodes), weighted.added_fragmentation(wanted, nodes), weighted.contention(nodes)):

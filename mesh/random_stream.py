@@ -5,7 +5,7 @@ from __future__ import annotations
 _MASK = (1 << 64) - 1
 
 
-class Chance:
+class RandomStream:
     """SplitMix64 (Steele, Lea, Flood 2014): one integer of state, so a snapshot can hold it."""
 
     __slots__ = ("position",)
