@@ -23,7 +23,7 @@ Around it:
 
     coordinator   the loop between machines, routing and queue        planning     which mesh each node goes to, near its inputs
     starting      which run may send stages now                       sending      a stage as its mesh gets it
-    rehearsal     where a run would go, asked without a store         backlog      how much may be accepted and not be done
+    dry_run       where a run would go, asked without a store         backlog      how much may be accepted and not be done
     dead_letters  what failed for good, kept for an operator          requeueing   a dead letter, run again as a new run
 
     runs          a run as it is kept, and the port of its store      store        runs on Redis and in memory; the Python client

@@ -1,7 +1,7 @@
 """The run machine: events in, decisions out; the only writer of a run.
 
 A node moves along `NODE_TRANSITIONS` within an attempt. Nodes without a stage are *unplaced*: routing gives them a mesh,
-`split` makes stages of them (`dag.steps.placing`), and a stage is sent as soon as it can start (`dag.steps.departures`).
+`split` makes stages of them (`dag.steps.placing`), and a stage is sent as soon as it can start (`dag.steps.stage_dispatch`).
 
 What is lost is computed again. `Recalls.restart` gives a node a new attempt and takes back, over the border of every stage that
 was sent, the nodes that wait for it: a stage drops them when it is told that the input will not come (`DeliverInput` of
@@ -23,15 +23,15 @@ from dag.retrying import RETRY_RULES, RetryRules
 from dag.runs import NodeRecord, RunChange, RunRecord, StageRecord
 from dag.states import RUN_ENDS, RunState
 from dag.steps.attempts import Attempts
+from dag.steps.completion import Completion
 from dag.steps.deliveries import Deliveries
-from dag.steps.departures import Departures
-from dag.steps.endings import Endings
 from dag.steps.losses import Losses
-from dag.steps.moves import Moves
 from dag.steps.placing import Placing
 from dag.steps.recalls import Recalls
 from dag.steps.reports import Reports
-from dag.steps.standing import NOT_BEGUN, Standing
+from dag.steps.run_status import NOT_BEGUN, RunStatus
+from dag.steps.stage_dispatch import StageDispatch
+from dag.steps.state_writer import StateWriter
 from dag.steps.withdrawals import Withdrawals
 from mesh.ids import MeshId, NodeId
 from mesh.messages import StageMessage
@@ -67,17 +67,17 @@ class RunMachine:
         self.plans = plans
         for node in plans:
             record.nodes.setdefault(node, NodeRecord(node=node))
-        self._moves = moves = Moves(record)
-        self._standing = standing = Standing(record, plans, moves, on_error)
-        deliveries = Deliveries(moves)
-        self._recalls = recalls = Recalls(standing, moves, deliveries)
-        self._endings = endings = Endings(standing, moves, deliveries)
-        attempts = Attempts(standing, moves, recalls, endings, retrying)
-        losses = Losses(standing, moves, deliveries, endings, attempts)
-        self._withdrawals = Withdrawals(standing, moves, recalls, endings)
-        self._placing = Placing(standing, moves)
-        self._departures = Departures(standing, moves, deliveries, losses, runtime_env=runtime_env, deadline_ms=stage_deadline_ms)
-        self._reports = Reports(standing, moves, deliveries, recalls, endings, attempts, losses)
+        self._writer = writer = StateWriter(record)
+        self._run_status = run_status = RunStatus(record, plans, writer, on_error)
+        deliveries = Deliveries(writer)
+        self._recalls = recalls = Recalls(run_status, writer, deliveries)
+        self._completion = completion = Completion(run_status, writer, deliveries)
+        attempts = Attempts(run_status, writer, recalls, completion, retrying)
+        losses = Losses(run_status, writer, deliveries, completion, attempts)
+        self._withdrawals = Withdrawals(run_status, writer, recalls, completion)
+        self._placing = Placing(run_status, writer)
+        self._dispatch = StageDispatch(run_status, writer, deliveries, losses, runtime_env=runtime_env, deadline_ms=stage_deadline_ms)
+        self._reports = Reports(run_status, writer, deliveries, recalls, completion, attempts, losses)
         self._allowed = _ANY_NUMBER  #: In the present step.
 
     # -- events in, decisions out --------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ class RunMachine:
         Raises:
             IllegalTransition: No row in the tables of `dag.states`; a defect of the machine, not of the input.
         """
-        self._moves.begin(now_ms)
+        self._writer.begin(now_ms)
         self._allowed = _ANY_NUMBER
         for event in events:
             if self.record.state in RUN_ENDS:
@@ -101,16 +101,16 @@ class RunMachine:
             self._take(event)
         if self.record.state not in RUN_ENDS:
             self._recalls.close_gaps()
-            self._departures.send_what_can_start(self._allowed)
-            self._endings.finish_if_done()
+            self._dispatch.send_what_can_start(self._allowed)
+            self._completion.finish_if_done()
         self._report_wait()
-        return self._moves.change()
+        return self._writer.change()
 
     def _take(self, event: RunInput) -> None:
         if isinstance(event, NodesPlaced):
             self._placing.place(event)
         elif isinstance(event, CancelRequested):
-            self._endings.cancel(event.detail)
+            self._completion.cancel(event.detail)
         elif isinstance(event, MeshGone):
             self._withdrawals.lose_mesh(event.mesh, event.reason)
         elif isinstance(event, MeshClosed):
@@ -127,7 +127,7 @@ class RunMachine:
         """While the run goes on, its own reason is that of its first blocked node or waiting stage: what `runs` shows in one line."""
         if self.record.state is not RunState.RUNNING:
             return
-        waiting: list[NodeRecord | StageRecord] = [self.record.nodes[node] for node in sorted(self._moves.blocked)]
+        waiting: list[NodeRecord | StageRecord] = [self.record.nodes[node] for node in sorted(self._writer.blocked)]
         waiting += [stage for stage in self.record.stages.values() if stage.state in NOT_BEGUN and stage.detail]
         self.record.reason, self.record.detail = (waiting[0].reason, waiting[0].detail) if waiting else (None, "")
 
@@ -151,7 +151,7 @@ class RunMachine:
 
     def value_at(self, node: NodeId) -> MeshId | None:
         """The mesh that a node's value cannot leave, because it was sent there without being stored; None: it is free."""
-        return self._standing.value_at(node)
+        return self._run_status.value_at(node)
 
     def size_of(self, node: NodeId) -> int | None:
         """How many bytes the node's value has; None: it is not computed yet, or was never stored."""

@@ -10,10 +10,10 @@ from dag.compiling import NodePlan
 from dag.retrying import RetryRules
 from dag.runs import NodeRecord
 from dag.states import RunState
-from dag.steps.endings import Endings
-from dag.steps.moves import PREEMPTED_COUNT, Moves
+from dag.steps.completion import Completion
 from dag.steps.recalls import Recalls
-from dag.steps.standing import Standing
+from dag.steps.run_status import RunStatus
+from dag.steps.state_writer import PREEMPTED_COUNT, StateWriter
 from mesh.counting import counted, times
 from mesh.messages import Failure
 from mesh.reasons import Reason
@@ -22,38 +22,38 @@ from mesh.reasons import Reason
 class Attempts:
     """How often, and how soon, a node is tried again."""
 
-    def __init__(self, standing: Standing, moves: Moves, recalls: Recalls, endings: Endings, rules: RetryRules) -> None:
-        self._standing = standing
-        self._record = standing.record
-        self._moves = moves
+    def __init__(self, run_status: RunStatus, writer: StateWriter, recalls: Recalls, completion: Completion, rules: RetryRules) -> None:
+        self._run_status = run_status
+        self._record = run_status.record
+        self._writer = writer
         self._recalls = recalls
-        self._endings = endings
+        self._completion = completion
         self._rules = rules
 
     def fail(self, node: NodeRecord, failure: Failure) -> None:
         """The mesh says that the attempt has failed."""
         node.failure = failure
         is_of_the_end = self._record.state is RunState.CANCELLING or failure.reason is Reason.CANCELLED_BY_USER
-        if is_of_the_end and self._endings.drop_if_stopping([node]):
+        if is_of_the_end and self._completion.drop_if_stopping([node]):
             return
-        if self._standing.is_stopping():
-            self._endings.fail_for_good(node, failure)
+        if self._run_status.is_stopping():
+            self._completion.fail_for_good(node, failure)
         elif failure.reason is Reason.WORKER_LOST:
             self.lose_worker(node, failure.message)
         elif failure.reason is Reason.VALUE_LOST:
             self.lose(node, failure.reason, failure.message)
-        elif node.retries_used < self._standing.plans[node.node].retries and _is_retried(self._standing.plans[node.node], failure):
+        elif node.retries_used < self._run_status.plans[node.node].retries and _is_retried(self._run_status.plans[node.node], failure):
             node.retries_used += 1
             self._retry(node, failure.reason, failure.message)
         else:
-            self._endings.fail_for_good(node, failure)
+            self._completion.fail_for_good(node, failure)
 
     def lose_worker(self, node: NodeRecord, detail: str) -> None:
         """A worker died under the node: again after a while, until it is plain that the node does it."""
         node.kills += 1
         if node.kills >= self._rules.kills_max:
             words = f"{counted(node.kills, 'worker')} died under it; last: {detail}"
-            self._endings.fail_for_good(node, Failure(reason=Reason.POISON_TASK, type_name="schedulemesh.Poison", message=words))
+            self._completion.fail_for_good(node, Failure(reason=Reason.POISON_TASK, type_name="schedulemesh.Poison", message=words))
         else:
             self._retry(node, Reason.WORKER_LOST, detail)
 
@@ -63,14 +63,14 @@ class Attempts:
         (self._retry if waits else self._recalls.restart)(node, reason, detail)
         if node.losses > self._rules.losses_max:
             words = f"lost {times(node.losses)} with the mesh or worker that ran it; last: {detail}"
-            self._endings.fail_for_good(node, Failure(reason=reason, type_name="schedulemesh.WorkLost", message=words))
+            self._completion.fail_for_good(node, Failure(reason=reason, type_name="schedulemesh.WorkLost", message=words))
 
     def _retry(self, node: NodeRecord, reason: Reason, detail: str) -> None:
         """A new attempt, after a wait that grows with each failure."""
         failures = node.retries_used + node.kills + node.losses
         wait_ms = self._rules.wait_after_ms(f"{self._record.run}:{node.node}", max(1, failures))
         self._recalls.restart(node, reason, f"{detail} (again in {wait_ms / 1000:.1f} s)" if wait_ms else detail)
-        node.not_before_ms = self._moves.now_ms + wait_ms
+        node.not_before_ms = self._writer.now_ms + wait_ms
 
 
 def _is_retried(plan: NodePlan, failure: Failure) -> bool:

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dag.runs import NodeRecord, StageRecord
 from dag.states import NodeState
 from dag.steps.attempts import Attempts
+from dag.steps.completion import Completion
 from dag.steps.deliveries import Deliveries
-from dag.steps.endings import Endings
-from dag.steps.moves import PREEMPTED_COUNT, Moves
-from dag.steps.standing import Standing
+from dag.steps.run_status import RunStatus
+from dag.steps.state_writer import PREEMPTED_COUNT, StateWriter
 from mesh.ids import NodeId
 from mesh.reasons import Reason
 
@@ -18,25 +18,27 @@ from mesh.reasons import Reason
 class Losses:
     """Lost stages, lost inputs, lost values."""
 
-    def __init__(self, standing: Standing, moves: Moves, deliveries: Deliveries, endings: Endings, attempts: Attempts) -> None:
-        self._standing = standing
-        self._record = standing.record
-        self._moves = moves
+    def __init__(
+        self, run_status: RunStatus, writer: StateWriter, deliveries: Deliveries, completion: Completion, attempts: Attempts
+    ) -> None:
+        self._run_status = run_status
+        self._record = run_status.record
+        self._writer = writer
         self._deliveries = deliveries
-        self._endings = endings
+        self._completion = completion
         self._attempts = attempts
 
     def lose_stage(self, stage: StageRecord, reason: Reason) -> None:
         """The stage's runner is gone, with what it ran and with the values that it held."""
-        self._moves.cut_stage(stage, reason)
-        left = self._standing.left(stage)
-        if self._endings.drop_if_stopping(left):
+        self._writer.cut_stage(stage, reason)
+        left = self._run_status.left(stage)
+        if self._completion.drop_if_stopping(left):
             return
         held = [kept.node for kept in self._record.nodes.values() if _is_held_by(kept, stage)]
         for node in left:
-            if self._standing.is_left(stage, node.node):  # A recall above it may have dealt with it.
+            if self._run_status.is_left(stage, node.node):  # A recall above it may have dealt with it.
                 self._lose_with_stage(node, stage, reason)
-            if self._endings.drop_if_stopping([other for other in left if self._standing.is_left(stage, other.node)]):
+            if self._completion.drop_if_stopping([other for other in left if self._run_status.is_left(stage, other.node)]):
                 return  # This one was lost too often, and the run stops at it.
         self.lose_values(held)
 
@@ -61,22 +63,22 @@ class Losses:
             self._deliveries.deliver(stage, kept)
             return
         if kept.stored is not None:
-            if not any(self._standing.is_left(stage, reader) for reader in self._standing.edges.readers[node]):
+            if not any(self._run_status.is_left(stage, reader) for reader in self._run_status.edges.readers[node]):
                 return  # Whoever read it there was taken back: this is about an earlier attempt's value.
             kept.stored = None
-            self._moves.touch(kept)
+            self._writer.touch(kept)
         self.lose_values([node])
 
     def lose_values(self, nodes: Iterable[NodeId]) -> None:
         """These finished values are gone; compute again those that somebody still has to read, and what that takes."""
         pending = list(nodes)
-        while pending and not self._standing.is_winding_down():
+        while pending and not self._run_status.is_winding_down():
             kept = self._record.nodes[pending.pop()]
-            if not self._standing.has_succeeded(kept.node) or kept.stored is not None or not self._standing.is_needed(kept.node):
+            if not self._run_status.has_succeeded(kept.node) or kept.stored is not None or not self._run_status.is_needed(kept.node):
                 continue
             holder = (kept.mesh, kept.incarnation)
             self._attempts.lose(kept, Reason.VALUE_LOST, f"the value went with a runner of mesh {kept.mesh}")
-            needed = (self._record.nodes[need] for need in self._standing.plans[kept.node].inputs)
+            needed = (self._record.nodes[need] for need in self._run_status.plans[kept.node].inputs)
             pending.extend(need.node for need in needed if need.stored is None and (need.mesh, need.incarnation) == holder)
 
 

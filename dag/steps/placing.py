@@ -8,8 +8,8 @@ from dag.events import Blockage, NodesPlaced
 from dag.runs import StageRecord
 from dag.stages import StagePlan, split
 from dag.states import NodeState, RunState, StageState
-from dag.steps.moves import Moves
-from dag.steps.standing import Standing
+from dag.steps.run_status import RunStatus
+from dag.steps.state_writer import StateWriter
 from federation.quota.starts import SHUT
 from mesh.ids import NodeId, StageId
 
@@ -17,32 +17,32 @@ from mesh.ids import NodeId, StageId
 class Placing:
     """Nodes without a stage, and the stages that are made of them."""
 
-    def __init__(self, standing: Standing, moves: Moves) -> None:
-        self._standing = standing
-        self._record = standing.record
-        self._moves = moves
+    def __init__(self, run_status: RunStatus, writer: StateWriter) -> None:
+        self._run_status = run_status
+        self._record = run_status.record
+        self._writer = writer
 
     def unplaced(self, now_ms: int) -> tuple[NodeId, ...]:
         """See `dag.machine.RunMachine.unplaced`."""
-        if self._record.state not in (RunState.PENDING, RunState.RUNNING) or self._standing.is_stopping():
+        if self._record.state not in (RunState.PENDING, RunState.RUNNING) or self._run_status.is_stopping():
             return ()
         waiting = (NodeState.WAITING, NodeState.BLOCKED)
-        found = [node for node in self._standing.plans if (kept := self._record.nodes[node]).stage is None and kept.state in waiting]
+        found = [node for node in self._run_status.plans if (kept := self._record.nodes[node]).stage is None and kept.state in waiting]
         held = {node for node in found if self._record.nodes[node].not_before_ms > now_ms}
         if held:
             for node in found:
-                if not held.isdisjoint(self._standing.edges.needs[node]):
+                if not held.isdisjoint(self._run_status.edges.needs[node]):
                     held.add(node)
         return tuple(node for node in found if node not in held)
 
     def place(self, event: NodesPlaced) -> None:
         """Take the answers of routing in."""
         if self._record.state is RunState.PENDING:
-            self._moves.run(RunState.RUNNING)
+            self._writer.run(RunState.RUNNING)
         self._block(event.blockages)
         placed = {node: where.mesh for node, where in event.placements.items()}
-        order = [node for node in self._standing.plans if node in placed]
-        edges = [(need, node) for node in order for need in self._standing.edges.needs[node] if need in placed]
+        order = [node for node in self._run_status.plans if node in placed]
+        edges = [(need, node) for node in order for need in self._run_status.edges.needs[node] if need in placed]
         free = self._free_names()
         for plan in split(order, edges, placed):
             name = next(free, None) or StageId(f"{self._record.run}.{len(self._record.stages) + 1}")
@@ -51,10 +51,10 @@ class Placing:
     def _block(self, blockages: Mapping[NodeId, Blockage]) -> None:
         for node, blockage in blockages.items():
             kept = self._record.nodes[node]
-            kept.waits_since_ms = 0 if blockage.reason in SHUT else kept.waits_since_ms or self._moves.now_ms
+            kept.waits_since_ms = 0 if blockage.reason in SHUT else kept.waits_since_ms or self._writer.now_ms
             if (kept.state, kept.reason, kept.detail) != (NodeState.BLOCKED, blockage.reason, blockage.detail):
                 kept.reason, kept.detail = blockage.reason, blockage.detail
-                self._moves.node(kept, NodeState.BLOCKED, blockage.reason, blockage.detail)
+                self._writer.node(kept, NodeState.BLOCKED, blockage.reason, blockage.detail)
 
     def _free_names(self) -> Iterator[StageId]:
         """Names of stages that were dissolved before anybody heard of them: each retry dissolves all that was planned, so a run would
@@ -71,10 +71,10 @@ class Placing:
         why_here = event.placements[plan.nodes[0]].why
         stage = StageRecord(stage=name, mesh=plan.mesh, level=plan.level, nodes=plan.nodes, width=plan.width, why_here=why_here)
         self._record.stages[name] = stage
-        self._moves.note_stage(stage, None, None, why_here)
+        self._writer.note_stage(stage, None, None, why_here)
         for node in plan.nodes:
             kept = self._record.nodes[node]
             kept.stage, kept.mesh, kept.detail, kept.reason = name, plan.mesh, event.placements[node].why, None
             if kept.state is NodeState.BLOCKED:
-                self._moves.node(kept, NodeState.WAITING)
-            self._moves.touch(kept)
+                self._writer.node(kept, NodeState.WAITING)
+            self._writer.touch(kept)

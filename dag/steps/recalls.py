@@ -5,8 +5,8 @@ from __future__ import annotations
 from dag.runs import NodeRecord, StageRecord
 from dag.states import NODE_ENDS, NodeState, StageState
 from dag.steps.deliveries import Deliveries
-from dag.steps.moves import Moves
-from dag.steps.standing import Standing
+from dag.steps.run_status import RunStatus
+from dag.steps.state_writer import StateWriter
 from mesh.ids import NodeId, StageId
 from mesh.reasons import Reason
 
@@ -14,10 +14,10 @@ from mesh.reasons import Reason
 class Recalls:
     """What was placed, and has to be placed again."""
 
-    def __init__(self, standing: Standing, moves: Moves, deliveries: Deliveries) -> None:
-        self._standing = standing
-        self._record = standing.record
-        self._moves = moves
+    def __init__(self, run_status: RunStatus, writer: StateWriter, deliveries: Deliveries) -> None:
+        self._run_status = run_status
+        self._record = run_status.record
+        self._writer = writer
         self._deliveries = deliveries
         self._has_gaps = False
 
@@ -25,7 +25,7 @@ class Recalls:
         """A new attempt, and back with everything that was sent to wait for this one."""
         before = node.state
         if before in NODE_ENDS:
-            self._moves.open += 1
+            self._writer.open += 1
         old_stage = node.stage
         self._take_back_readers(node.node, old_stage)
         node.attempt += 1
@@ -34,8 +34,8 @@ class Recalls:
         node.exported = False
         self._has_gaps = True
         node.reason, node.detail, node.started_ms, node.finished_ms = reason, detail, 0, 0
-        self._moves.touch(node)
-        self._moves.note(
+        self._writer.touch(node)
+        self._writer.note(
             "node", node=node, before=before.value, after=NodeState.WAITING.value, reason=reason, detail=detail, stage=old_stage
         )
 
@@ -44,12 +44,12 @@ class Recalls:
         pending = [(node, stage)]
         while pending:
             source, source_stage = pending.pop()
-            for follower in self._standing.edges.followers[source]:
+            for follower in self._run_status.edges.followers[source]:
                 kept = self._record.nodes[follower]
                 if kept.state is not NodeState.ASSIGNED or kept.stage is None:
                     continue  # Not sent: it simply waits for the new attempt. Running or over: it has what it needs.
                 if kept.stage != source_stage:
-                    if source not in self._standing.plans[follower].inputs:
+                    if source not in self._run_status.plans[follower].inputs:
                         continue  # It waited for the order only, and the order was kept.
                     self._deliveries.withhold(self._record.stages[kept.stage], source)
                 pending.append((follower, kept.stage))
@@ -65,12 +65,12 @@ class Recalls:
         if node.state is NodeState.RUNNING:
             node.state = NodeState.ASSIGNED
         if node.state is NodeState.ASSIGNED:
-            self._moves.node(node, NodeState.WAITING, Reason.WAITING_FOR_INPUTS)
+            self._writer.node(node, NodeState.WAITING, Reason.WAITING_FOR_INPUTS)
         if node.stage is not None and self._record.stages[node.stage].started_ms:
             node.waits_since_ms = 0  # Its wait was over when its mesh began with it.
         node.stage, node.mesh = None, None
         self._has_gaps = True
-        self._moves.touch(node)
+        self._writer.touch(node)
 
     def _may_have_begun(self, node: NodeRecord) -> bool:
         """Whether its mesh may run it, though it has not reported so: an attempt number names one execution.
@@ -84,7 +84,7 @@ class Recalls:
     def dissolve(self, stage: StageRecord) -> None:
         """End a stage that nobody has heard of."""
         nodes, stage.nodes = stage.nodes, ()
-        self._moves.stage(stage, StageState.ENDED)
+        self._writer.stage(stage, StageState.ENDED)
         for node in nodes:
             if self._record.nodes[node].state not in NODE_ENDS:
                 self.recall(self._record.nodes[node])

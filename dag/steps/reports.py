@@ -9,12 +9,12 @@ from __future__ import annotations
 from dag.runs import NodeRecord, StageRecord
 from dag.states import NODE_ENDS, STAGE_ENDS, NodeState, StageState
 from dag.steps.attempts import Attempts
+from dag.steps.completion import Completion
 from dag.steps.deliveries import Deliveries
-from dag.steps.endings import Endings
 from dag.steps.losses import Losses
-from dag.steps.moves import Moves
 from dag.steps.recalls import Recalls
-from dag.steps.standing import Standing
+from dag.steps.run_status import RunStatus
+from dag.steps.state_writer import StateWriter
 from mesh.counting import counted
 from mesh.messages import (
     InputLost,
@@ -36,20 +36,20 @@ class Reports:
 
     def __init__(
         self,
-        standing: Standing,
-        moves: Moves,
+        run_status: RunStatus,
+        writer: StateWriter,
         deliveries: Deliveries,
         recalls: Recalls,
-        endings: Endings,
+        completion: Completion,
         attempts: Attempts,
         losses: Losses,
     ) -> None:
-        self._standing = standing
-        self._record = standing.record
-        self._moves = moves
+        self._run_status = run_status
+        self._record = run_status.record
+        self._writer = writer
         self._deliveries = deliveries
         self._recalls = recalls
-        self._endings = endings
+        self._completion = completion
         self._attempts = attempts
         self._losses = losses
 
@@ -60,7 +60,7 @@ class Reports:
             return
         if isinstance(message, StageWaiting):
             stage.reason, stage.detail = message.reason, message.detail
-            self._moves.note_stage(stage, stage.state, message.reason, message.detail)
+            self._writer.note_stage(stage, stage.state, message.reason, message.detail)
         elif isinstance(message, StageStarted):
             self._start_stage(stage, message)
         elif isinstance(message, StageEnded):
@@ -75,14 +75,14 @@ class Reports:
                 self._take_node(node, message)
 
     def _take_node(self, node: NodeRecord, message: NodeStarted | NodeSucceeded | NodeFailed) -> None:
-        stage = self._standing.stage_of(node)
+        stage = self._run_status.stage_of(node)
         if stage.state is StageState.RUNNING and stage.reason is not None:  # It waited for Ray, which has room now.
             stage.reason, stage.detail = None, ""
-            self._moves.note_stage(stage, stage.state, None, "")
+            self._writer.note_stage(stage, stage.state, None, "")
         node.started_ms = message.started_ms
         if isinstance(message, NodeStarted):
             if node.state is NodeState.ASSIGNED:
-                self._moves.node(node, NodeState.RUNNING)
+                self._writer.node(node, NodeState.RUNNING)
         elif isinstance(message, NodeSucceeded):
             self._succeed(node, message)
         else:
@@ -93,10 +93,10 @@ class Reports:
         if stage.state is not StageState.QUEUED:
             return
         stage.incarnation, stage.cluster, stage.slots = message.incarnation, message.cluster, message.slots
-        stage.started_ms, stage.reason, stage.detail = self._moves.now_ms, None, ""
-        self._moves.stage(stage, StageState.RUNNING, None, f"{counted(message.slots, 'slot')} under lease token {message.token}")
+        stage.started_ms, stage.reason, stage.detail = self._writer.now_ms, None, ""
+        self._writer.stage(stage, StageState.RUNNING, None, f"{counted(message.slots, 'slot')} under lease token {message.token}")
         gone = []
-        for need in self._standing.external(stage):
+        for need in self._run_status.external(stage):
             kept = self._record.nodes[need]
             if kept.state is NodeState.SUCCEEDED and (kept.mesh, kept.incarnation) != (stage.mesh, stage.incarnation):
                 if kept.stored is not None:
@@ -106,15 +106,15 @@ class Reports:
         self._losses.lose_values(gone)
 
     def _succeed(self, node: NodeRecord, message: NodeSucceeded) -> None:
-        stage = self._standing.stage_of(node)
+        stage = self._run_status.stage_of(node)
         node.finished_ms, node.stored, node.incarnation = message.finished_ms, message.stored, stage.incarnation
-        self._moves.node(node, NodeState.SUCCEEDED, detail=message.worker)
-        for follower in self._standing.edges.followers[node.node]:  # What waited while this one ran could not have started before.
+        self._writer.node(node, NodeState.SUCCEEDED, detail=message.worker)
+        for follower in self._run_status.edges.followers[node.node]:  # What waited while this one ran could not have started before.
             kept = self._record.nodes[follower]
             if kept.waits_since_ms and kept.state in _NOT_STARTED:
-                kept.waits_since_ms = self._moves.now_ms
-                self._moves.touch(kept)
-        for reader_stage in self._standing.waiting_stages(node.node):
+                kept.waits_since_ms = self._writer.now_ms
+                self._writer.touch(kept)
+        for reader_stage in self._run_status.waiting_stages(node.node):
             if reader_stage.stage == stage.stage or (reader_stage.mesh, reader_stage.incarnation) == (stage.mesh, stage.incarnation):
                 continue
             if reader_stage.state is StageState.QUEUED and reader_stage.mesh == stage.mesh:
@@ -122,9 +122,9 @@ class Reports:
             self._losses.lose_input(reader_stage, node.node)
 
     def _end_stage(self, stage: StageRecord) -> None:
-        stage.ended_ms = self._moves.now_ms
-        self._moves.stage(stage, StageState.ENDED)
-        left = self._standing.left(stage)
-        if not self._endings.drop_if_stopping(left):
+        stage.ended_ms = self._writer.now_ms
+        self._writer.stage(stage, StageState.ENDED)
+        left = self._run_status.left(stage)
+        if not self._completion.drop_if_stopping(left):
             for node in left:  # The mesh dropped it: back to where it can be placed again.
                 self._recalls.recall(node)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dag.events import StartsAllowed
 from dag.runs import CancelStage, StageRecord
 from dag.states import NODE_ENDS, StageState
-from dag.steps.endings import Endings
-from dag.steps.moves import Moves
+from dag.steps.completion import Completion
 from dag.steps.recalls import Recalls
-from dag.steps.standing import NOT_BEGUN, Standing
+from dag.steps.run_status import NOT_BEGUN, RunStatus
+from dag.steps.state_writer import StateWriter
 from mesh.ids import MeshId, NodeId
 from mesh.messages import Failure
 from mesh.reasons import Reason
@@ -20,12 +20,12 @@ from mesh.reasons import Reason
 class Withdrawals:
     """What is taken back before its mesh begins with it."""
 
-    def __init__(self, standing: Standing, moves: Moves, recalls: Recalls, endings: Endings) -> None:
-        self._standing = standing
-        self._record = standing.record
-        self._moves = moves
+    def __init__(self, run_status: RunStatus, writer: StateWriter, recalls: Recalls, completion: Completion) -> None:
+        self._run_status = run_status
+        self._record = run_status.record
+        self._writer = writer
         self._recalls = recalls
-        self._endings = endings
+        self._completion = completion
 
     def lose_mesh(self, mesh: MeshId, reason: Reason) -> None:
         """What the mesh has not begun goes elsewhere. What it runs is lost only when its session is swept: it may yet come back."""
@@ -41,7 +41,7 @@ class Withdrawals:
 
     def keep_to(self, allowed: StartsAllowed) -> None:
         """What the tenant may not start now is placed when it may, on what the meshes are like then."""
-        if not allowed.is_shut or self._standing.is_winding_down():
+        if not allowed.is_shut or self._run_status.is_winding_down():
             return
         for stage in tuple(self._record.stages.values()):
             self._withdraw(stage, allowed.reason)
@@ -51,10 +51,10 @@ class Withdrawals:
         if stage.state is StageState.PLANNED:
             self._recalls.dissolve(stage)
         elif stage.state is StageState.QUEUED:
-            self._moves.decide(CancelStage(stage=stage.stage))
-            self._moves.cut_stage(stage, reason)
-            left = self._standing.left(stage)
-            if not self._endings.drop_if_stopping(left):
+            self._writer.decide(CancelStage(stage=stage.stage))
+            self._writer.cut_stage(stage, reason)
+            left = self._run_status.left(stage)
+            if not self._completion.drop_if_stopping(left):
                 for node in left:
                     self._recalls.recall(node)
 
@@ -65,15 +65,15 @@ class Withdrawals:
         queued = (node for stage in self._record.stages.values() if stage.state in NOT_BEGUN for node in stage.nodes)
         return tuple(
             node
-            for node in dict.fromkeys((*sorted(self._moves.blocked), *queued))
-            if (since_ms := self._record.nodes[node].waits_since_ms) and now_ms - since_ms > longest_ms and self._standing.is_ready(node)
+            for node in dict.fromkeys((*sorted(self._writer.blocked), *queued))
+            if (since_ms := self._record.nodes[node].waits_since_ms) and now_ms - since_ms > longest_ms and self._run_status.is_ready(node)
         )
 
     def refuse_overdue(self, longest_ms: int) -> None:
         """What has waited too long fails, once for all; what was sent with it and can go on without it is placed again."""
-        if self._standing.is_winding_down():
+        if self._run_status.is_winding_down():
             return
-        for node in self.overdue(longest_ms, self._moves.now_ms):
+        for node in self.overdue(longest_ms, self._writer.now_ms):
             kept = self._record.nodes[node]
             if kept.state in NODE_ENDS:
                 continue  # The one before it took it along.
@@ -81,9 +81,9 @@ class Withdrawals:
             stage = self._record.stages[kept.stage] if kept.stage is not None else None
             if stage is not None and stage.reason is not None:
                 why = f" (last: {stage.reason.value}{f', {stage.detail}' if stage.detail else ''})"
-            waited_s, longest_s = (self._moves.now_ms - kept.waits_since_ms) / 1000, longest_ms / 1000
+            waited_s, longest_s = (self._writer.now_ms - kept.waits_since_ms) / 1000, longest_ms / 1000
             words = f"waited {waited_s:.1f} s to start, and {self._record.tenant} waits {longest_s:g} s at most{why}"
             failure = Failure(reason=Reason.WAITED_TOO_LONG, type_name="schedulemesh.WaitedTooLong", message=words)
-            self._endings.fail_for_good(kept, failure)
-            if stage is not None and not self._standing.is_winding_down():
+            self._completion.fail_for_good(kept, failure)
+            if stage is not None and not self._run_status.is_winding_down():
                 self._withdraw(stage, Reason.WAITED_TOO_LONG)

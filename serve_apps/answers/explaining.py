@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import cache, partial
 
 from dag.compiling import tasks_of
+from dag.dry_run import dry_run
 from dag.errors import UnknownStage
-from dag.rehearsal import rehearse
 from dag.runs import NodeRecord, RunRecord, RunSummary, StageRecord
 from dag.sending import spec_of
 from dag.spec import digest, kept_form, load
@@ -146,11 +146,11 @@ def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView
     )
     ports.runs.check_room(record, spec.blob_bytes())
     tenant_policies = ports.tenant_policies.in_force()
-    rehearsal = rehearse(record, snapshot, ports.costs, tenant_policies.filed.settings_of(tenant))
+    dry_run_result = dry_run(record, snapshot, ports.costs, tenant_policies.filed.settings_of(tenant))
     forecasts = Forecasts(snapshot, tenant_policies, queues, ports.costs, ports.queue.ages(), cache(partial(_running_of, ports)))
     reported: list[Forecast] = []
     before: list[PendingStage] = []
-    for each in rehearsal.stages:
+    for each in dry_run_result.stages:
         pending = PendingStage(
             stage=f"{each.stage.stage} of a dry run",
             tenant=tenant,
@@ -164,7 +164,7 @@ def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView
         if each.goes_first:
             before.append(pending)
     allowed = _starts(ports, snapshot, tenant_policies, tenant).allowed(tenant, user, snapshot.at_ms)
-    return plan_view(record, rehearsal, reported, allowed, partial(reaches, principal), snapshot.at_ms)
+    return plan_view(record, dry_run_result, reported, allowed, partial(reaches, principal), snapshot.at_ms)
 
 
 def lease_history(

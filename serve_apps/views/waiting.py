@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dag.rehearsal import Rehearsal, RehearsedStage
+from dag.dry_run import DryRun, DryRunStage
 from dag.runs import NodeRecord, RunEvent, RunRecord, RunSummary, StageRecord
 from dag.states import NodeState, StageState
 from federation.dispatch import QueuedStage
@@ -164,13 +164,13 @@ def run_explanation(record: RunRecord, stages: list[StageExplanation], now_ms: i
 
 
 def plan_view(
-    record: RunRecord, rehearsal: Rehearsal, forecasts: Sequence[Forecast], allowed: Allowance, within: Within, now_ms: int
+    record: RunRecord, dry_run_result: DryRun, forecasts: Sequence[Forecast], allowed: Allowance, within: Within, now_ms: int
 ) -> PlanView:
     """Return the plan of a run, with one outlook per stage."""
     keeps_back = allowed.is_closed and allowed.gate is not None
     blocked = [
         NodeRecord(node=NodeId(node), state=NodeState.BLOCKED, reason=why.reason, detail=why.detail)
-        for node, why in rehearsal.blockages.items()
+        for node, why in dry_run_result.blockages.items()
     ]
     return PlanView(
         tenant=record.tenant,
@@ -178,7 +178,7 @@ def plan_view(
         at_ms=now_ms,
         reason=allowed.gate.reason.value if keeps_back and allowed.gate is not None else None,
         detail=allowed.detail if keeps_back else "",
-        stages=[_planned_view(stage, forecast, within) for stage, forecast in zip(rehearsal.stages, forecasts, strict=True)],
+        stages=[_planned_view(stage, forecast, within) for stage, forecast in zip(dry_run_result.stages, forecasts, strict=True)],
         blocked=blocked_of(blocked),
     )
 
@@ -200,7 +200,7 @@ def lease_event_view(lease_event: LeaseEvent) -> LeaseEventView:
     )
 
 
-def _planned_view(one: RehearsedStage, forecast: Forecast, within: Within) -> PlannedStageView:
+def _planned_view(one: DryRunStage, forecast: Forecast, within: Within) -> PlannedStageView:
     reason = Reason.WAITING_FOR_INPUTS if not one.goes_first else forecast.reason
     return PlannedStageView(
         stage=one.stage.stage,

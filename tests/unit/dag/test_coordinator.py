@@ -971,8 +971,8 @@ def test_a_hold_takes_back_what_was_sent_and_has_not_begun_and_leaves_what_runs(
     root.coordinator.tick()
     assert (root.waiting("east"), root.waiting("west")) == ([], [])
     assert (root.states("runs"), root.states("waits")) == ({"a": "ASSIGNED", "b": "BLOCKED"}, {"a": "BLOCKED"})
-    moves = [(event.after, event.reason) for event in root.runs.events("waits") if event.kind == "stage"]
-    assert moves[-1] == ("STOPPED", Reason.TENANT_SUSPENDED)
+    writer = [(event.after, event.reason) for event in root.runs.events("waits") if event.kind == "stage"]
+    assert writer[-1] == ("STOPPED", Reason.TENANT_SUSPENDED)
     assert root.record("waits").nodes["a"].losses == 0
     root.tenant_policies.release("acme")
     root.coordinator.tick()

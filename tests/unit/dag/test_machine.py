@@ -1284,17 +1284,17 @@ def test_every_row_of_the_tables_is_taken(kind, row, way):
 
 def _move_node(run, before, after):
     run.node("a").state = before
-    run.machine._moves.node(run.node("a"), after)
+    run.machine._writer.node(run.node("a"), after)
 
 
 def _move_stage(run, before, after):
     run.stage("a").state = before
-    run.machine._moves.stage(run.stage("a"), after)
+    run.machine._writer.stage(run.stage("a"), after)
 
 
 def _move_run(run, before, after):
     run.record.state = before
-    run.machine._moves.run(after)
+    run.machine._writer.run(after)
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,12 @@ from dag.sending import spec_of
 from dag.states import NODE_ENDS, NodeState, RunState, StageState
 from dag.steps.deliveries import Deliveries
 from dag.steps.losses import Losses
-from dag.steps.moves import Moves
-from dag.steps.standing import SENT, Standing
+from dag.steps.run_status import SENT, RunStatus
+from dag.steps.state_writer import StateWriter
 from mesh.reasons import Reason
 
 
-class Departures:
+class StageDispatch:
     """Stages on their way to their meshes.
 
     Args:
@@ -30,17 +30,17 @@ class Departures:
 
     def __init__(
         self,
-        standing: Standing,
-        moves: Moves,
+        run_status: RunStatus,
+        writer: StateWriter,
         deliveries: Deliveries,
         losses: Losses,
         *,
         runtime_env: dict[str, Any],
         deadline_ms: int | None,
     ) -> None:
-        self._standing = standing
-        self._record = standing.record
-        self._moves = moves
+        self._run_status = run_status
+        self._record = run_status.record
+        self._writer = writer
         self._deliveries = deliveries
         self._losses = losses
         self._runtime_env = runtime_env
@@ -48,14 +48,14 @@ class Departures:
 
     def send_what_can_start(self, allowed: StartsAllowed) -> None:
         """Send the stages that can start; what its tenant may not start now is kept back."""
-        if self._standing.is_winding_down() or self._record.state is not RunState.RUNNING:
+        if self._run_status.is_winding_down() or self._record.state is not RunState.RUNNING:
             return
         most, under_way = allowed.under_way_max, sum(stage.state in SENT for stage in self._record.stages.values())
         for stage in tuple(self._record.stages.values()):
             if stage.state is StageState.PLANNED:
                 self._drop_what_has_ended(stage)
             if stage.state is StageState.PLANNED:
-                out_of_reach = (need for need in self._standing.external(stage) if self._standing.is_out_of_reach(need, stage.mesh))
+                out_of_reach = (need for need in self._run_status.external(stage) if self._run_status.is_out_of_reach(need, stage.mesh))
                 self._losses.lose_values(out_of_reach)
                 if not self._may_go(stage):
                     continue
@@ -69,20 +69,20 @@ class Departures:
         """Nodes that were skipped while the stage waited are not sent; a stage without any others is over."""
         left = tuple(node for node in stage.nodes if self._record.nodes[node].state not in NODE_ENDS)
         if not left:
-            self._moves.stage(stage, StageState.ENDED)
+            self._writer.stage(stage, StageState.ENDED)
         elif len(left) < len(stage.nodes):
             stage.nodes = left
-            self._moves.touch_stage(stage)
+            self._writer.touch_stage(stage)
 
     def _may_go(self, stage: StageRecord) -> bool:
         inside = set(stage.nodes)
         some_node_can_start = False
         for node in stage.nodes:
-            inputs = self._standing.plans[node].inputs
-            late = [need for need in self._standing.edges.needs[node] if not self._standing.has_succeeded(need)]
+            inputs = self._run_status.plans[node].inputs
+            late = [need for need in self._run_status.edges.needs[node] if not self._run_status.has_succeeded(need)]
             some_node_can_start = some_node_can_start or not late
             for need in late:
-                if need not in inside and not (need in inputs and self._standing.will_come(need, stage.mesh)):
+                if need not in inside and not (need in inputs and self._run_status.will_come(need, stage.mesh)):
                     return False
         return some_node_can_start
 
@@ -92,25 +92,25 @@ class Departures:
         reported = allowed.reason, allowed.detail
         if (stage.reason, stage.detail) != reported:
             stage.reason, stage.detail = reported
-            self._moves.note_stage(stage, stage.state, *reported)
+            self._writer.note_stage(stage, stage.state, *reported)
 
     def _send(self, stage: StageRecord, allowed: StartsAllowed) -> None:
         for node in stage.nodes:
-            self._record.nodes[node].exported = self._standing.leaves(node, stage.mesh)
+            self._record.nodes[node].exported = self._run_status.leaves(node, stage.mesh)
         self._begin_to_wait(stage)
-        spec = spec_of(self._record, stage, self._standing.plans, self._runtime_env, self._deadline_ms, allowed.preemption)
-        stage.sent_ms, stage.reason, stage.detail = self._moves.now_ms, Reason.WAITING_IN_QUEUE, ""
-        self._moves.stage(stage, StageState.QUEUED)
+        spec = spec_of(self._record, stage, self._run_status.plans, self._runtime_env, self._deadline_ms, allowed.preemption)
+        stage.sent_ms, stage.reason, stage.detail = self._writer.now_ms, Reason.WAITING_IN_QUEUE, ""
+        self._writer.stage(stage, StageState.QUEUED)
         for node in stage.nodes:
-            self._moves.node(self._record.nodes[node], NodeState.ASSIGNED)
-        self._moves.decide(SendStage(mesh=stage.mesh, spec=spec))
-        for need in self._standing.external(stage):
-            if self._standing.has_succeeded(need) and self._record.nodes[need].mesh != stage.mesh:
+            self._writer.node(self._record.nodes[node], NodeState.ASSIGNED)
+        self._writer.decide(SendStage(mesh=stage.mesh, spec=spec))
+        for need in self._run_status.external(stage):
+            if self._run_status.has_succeeded(need) and self._record.nodes[need].mesh != stage.mesh:
                 self._deliveries.deliver(stage, self._record.nodes[need])
 
     def _begin_to_wait(self, stage: StageRecord) -> None:
         for node in stage.nodes:
             kept = self._record.nodes[node]
             if not kept.waits_since_ms:
-                kept.waits_since_ms = self._moves.now_ms
-                self._moves.touch(kept)
+                kept.waits_since_ms = self._writer.now_ms
+                self._writer.touch(kept)

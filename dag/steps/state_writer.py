@@ -26,7 +26,7 @@ _TAKEN_BACK = frozenset(
 )
 
 
-class Moves:
+class StateWriter:
     """What the run machine does to a record, gathered into one change per step."""
 
     def __init__(self, record: RunRecord) -> None:
@@ -59,7 +59,7 @@ class Moves:
         """Something has to be done."""
         self._decisions.append(decision)
 
-    def record_end(self, letter: DeadLetter) -> None:
+    def record_dead_letter(self, letter: DeadLetter) -> None:
         """A node has failed for good."""
         self._dead.append(letter)
 

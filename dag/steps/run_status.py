@@ -8,7 +8,7 @@ from dag.compiling import NodePlan
 from dag.runs import NodeRecord, RunRecord, StageRecord
 from dag.states import NODE_ENDS, NodeState, RunState, StageState
 from dag.steps.edges import Edges
-from dag.steps.moves import Moves
+from dag.steps.state_writer import StateWriter
 from mesh.errors import IllegalTransition
 from mesh.ids import MeshId, NodeId, StageId
 
@@ -18,7 +18,7 @@ NOT_BEGUN = (StageState.PLANNED, StageState.QUEUED)
 SENT = (StageState.QUEUED, StageState.RUNNING)
 
 
-class Standing:
+class RunStatus:
     """A run to be looked at.
 
     Args:
@@ -28,11 +28,11 @@ class Standing:
         on_error: See `dag.machine.RunMachine`.
     """
 
-    def __init__(self, record: RunRecord, plans: Mapping[NodeId, NodePlan], moves: Moves, on_error: str) -> None:
+    def __init__(self, record: RunRecord, plans: Mapping[NodeId, NodePlan], writer: StateWriter, on_error: str) -> None:
         self.record = record
         self.plans = plans
         self.edges = Edges(plans)
-        self._moves = moves
+        self._writer = writer
         self.fails_fast = on_error == "fail_fast"
 
     # -- of the run ----------------------------------------------------------------------------------------------------
@@ -43,7 +43,7 @@ class Standing:
 
     def is_stopping(self) -> bool:
         """It stops at a failure."""
-        return self.fails_fast and bool(self._moves.failures)
+        return self.fails_fast and bool(self._writer.failures)
 
     def failed(self) -> tuple[NodeId, ...]:
         """Nodes that failed for good."""

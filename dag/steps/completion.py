@@ -9,20 +9,20 @@ from dag.dead_letters import MESSAGE_CHARS_MAX, DeadLetter
 from dag.runs import CancelStage, ForgetRun, NodeRecord
 from dag.states import NODE_ENDS, NodeState, RunState, StageState
 from dag.steps.deliveries import Deliveries
-from dag.steps.moves import Moves
-from dag.steps.standing import SENT, Standing
+from dag.steps.run_status import SENT, RunStatus
+from dag.steps.state_writer import StateWriter
 from mesh.ids import NodeId
 from mesh.messages import Failure
 from mesh.reasons import Reason
 
 
-class Endings:
+class Completion:
     """Whatever of a run ends otherwise than by its node's success."""
 
-    def __init__(self, standing: Standing, moves: Moves, deliveries: Deliveries) -> None:
-        self._standing = standing
-        self._record = standing.record
-        self._moves = moves
+    def __init__(self, run_status: RunStatus, writer: StateWriter, deliveries: Deliveries) -> None:
+        self._run_status = run_status
+        self._record = run_status.record
+        self._writer = writer
         self._deliveries = deliveries
 
     def cancel(self, detail: str) -> None:
@@ -31,14 +31,14 @@ class Endings:
             return
         self._record.reason, self._record.detail = Reason.CANCELLED_BY_USER, detail
         if self._record.state is RunState.RUNNING:
-            self._moves.run(RunState.CANCELLING, Reason.CANCELLED_BY_USER, detail)
+            self._writer.run(RunState.CANCELLING, Reason.CANCELLED_BY_USER, detail)
         self._stop_stages()
         self._drop_unsent(NodeState.CANCELLED, Reason.CANCELLED_BY_USER, ())
 
     def fail_for_good(self, node: NodeRecord, failure: Failure) -> None:
         """The node is not tried again: a dead letter tells of it, and what depends on it is skipped."""
         node.failure = failure
-        self._moves.record_end(
+        self._writer.record_dead_letter(
             DeadLetter(
                 run=self._record.run,
                 node=node.node,
@@ -52,12 +52,12 @@ class Endings:
                 retries_used=node.retries_used,
                 losses=node.losses,
                 kills=node.kills,
-                at_ms=self._moves.now_ms,
+                at_ms=self._writer.now_ms,
             )
         )
-        self._moves.node(node, NodeState.FAILED, failure.reason, failure.message)
+        self._writer.node(node, NodeState.FAILED, failure.reason, failure.message)
         self._skip_readers(node)
-        if self._standing.fails_fast:
+        if self._run_status.fails_fast:
             self._stop_stages()
             self._drop_unsent(NodeState.SKIPPED, Reason.UPSTREAM_FAILED, (node.node,))
 
@@ -68,11 +68,11 @@ class Endings:
         while pending:
             source = pending.pop()
             source_stage = self._record.nodes[source].stage
-            for reader in self._standing.edges.followers[source]:
+            for reader in self._run_status.edges.followers[source]:
                 kept = self._record.nodes[reader]
                 if kept.state is NodeState.SKIPPED:
                     kept.roots = tuple(dict.fromkeys((*kept.roots, failed.node)))
-                    self._moves.touch(kept)
+                    self._writer.touch(kept)
                 elif kept.state not in NODE_ENDS:
                     if kept.stage is not None and kept.stage != source_stage and kept.state is NodeState.ASSIGNED:
                         self._deliveries.withhold(self._record.stages[kept.stage], source)
@@ -86,17 +86,17 @@ class Endings:
         if self._record.state is RunState.CANCELLING:
             self._drop(nodes, NodeState.CANCELLED, Reason.CANCELLED_BY_USER, ())
             return True
-        if self._standing.is_stopping():
-            self._drop(nodes, NodeState.SKIPPED, Reason.UPSTREAM_FAILED, self._standing.failed())
+        if self._run_status.is_stopping():
+            self._drop(nodes, NodeState.SKIPPED, Reason.UPSTREAM_FAILED, self._run_status.failed())
             return True
         return False
 
     def _stop_stages(self) -> None:
         for stage in self._record.stages.values():
             if stage.state in SENT:
-                self._moves.decide(CancelStage(stage=stage.stage))
+                self._writer.decide(CancelStage(stage=stage.stage))
             elif stage.state is StageState.PLANNED:
-                self._moves.stage(stage, StageState.ENDED)
+                self._writer.stage(stage, StageState.ENDED)
 
     def _drop_unsent(self, state: NodeState, reason: Reason, roots: tuple[NodeId, ...]) -> None:
         unsent = (NodeState.WAITING, NodeState.BLOCKED)
@@ -105,15 +105,15 @@ class Endings:
     def _drop(self, nodes: Iterable[NodeRecord], state: NodeState, reason: Reason, roots: tuple[NodeId, ...]) -> None:
         for node in nodes:
             node.roots = tuple(dict.fromkeys((*node.roots, *roots)))
-            self._moves.node(node, state, reason)
+            self._writer.node(node, state, reason)
 
     # -- of the run ----------------------------------------------------------------------------------------------------
 
     def finish_if_done(self) -> None:
         """End the run when no node needs anything and no mesh has anything of it."""
-        if self._moves.open or any(stage.state in SENT for stage in self._record.stages.values()):
+        if self._writer.open or any(stage.state in SENT for stage in self._record.stages.values()):
             return
-        failed = self._standing.failed()
+        failed = self._run_status.failed()
         if self._record.reason is Reason.CANCELLED_BY_USER:
             self._end_run(RunState.CANCELLED, Reason.CANCELLED_BY_USER, self._record.detail)
         elif failed:
@@ -126,19 +126,19 @@ class Endings:
     def _end_run(self, state: RunState, reason: Reason | None, detail: str) -> None:
         for stage in self._record.stages.values():
             if stage.state is StageState.PLANNED:
-                self._moves.stage(stage, StageState.ENDED)
-        plans = self._standing.plans
+                self._writer.stage(stage, StageState.ENDED)
+        plans = self._run_status.plans
         outputs = {node for node, plan in plans.items() if plan.is_output}
         stored = {node: kept.stored for node, kept in self._record.nodes.items() if kept.stored is not None}
         pickled = [kept.failure.pickled for kept in self._record.nodes.values() if kept.failure is not None]
         kept_values = [value for node, value in stored.items() if node in outputs] + [value for value in pickled if value is not None]
         code = blobs_named_in(plans.values()) if state is RunState.FAILED else frozenset()  # Its dead letters may run again.
-        self._moves.decide(
+        self._writer.decide(
             ForgetRun(
                 meshes=tuple(sorted({stage.mesh for stage in self._record.stages.values()})),
                 uris=tuple(sorted(value.uri for node, value in stored.items() if value.uri is not None and node not in outputs)),
                 keep=tuple(sorted({value.sha256 for value in kept_values} | code)),
             )
         )
-        self._record.reason, self._record.detail, self._record.ended_ms = reason, detail, self._moves.now_ms
-        self._moves.run(state, reason, detail)
+        self._record.reason, self._record.detail, self._record.ended_ms = reason, detail, self._writer.now_ms
+        self._writer.run(state, reason, detail)

@@ -2,7 +2,7 @@
 
 import json
 
-from dag.rehearsal import rehearse
+from dag.dry_run import dry_run
 from dag.runs import RunRecord
 from dag.spec import kept_form, parse
 from federation.estimates import CostRules
@@ -35,7 +35,7 @@ def mesh(name):
 
 
 def rehearsed(record):
-    return rehearse(record, FederationSnapshot(at_ms=5, tree=TREE, meshes=(mesh("east"), mesh("west"))), CostRules())
+    return dry_run(record, FederationSnapshot(at_ms=5, tree=TREE, meshes=(mesh("east"), mesh("west"))), CostRules())
 
 
 def test_the_stages_are_told_with_mesh_slot_priority_and_which_go_first():

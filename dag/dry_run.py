@@ -24,7 +24,7 @@ from mesh.resources import ResourceSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RehearsedStage:
+class DryRunStage:
     """A stage that the run would have."""
 
     stage: StageRecord
@@ -34,14 +34,14 @@ class RehearsedStage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rehearsal:
+class DryRun:
     """What would become of the run's nodes."""
 
-    stages: tuple[RehearsedStage, ...] = ()
+    stages: tuple[DryRunStage, ...] = ()
     blockages: Mapping[NodeId, Blockage] = field(default_factory=dict)
 
 
-def rehearse(record: RunRecord, snapshot: FederationSnapshot, rules: CostRules, settings: QueueSettings = NO_SETTINGS) -> Rehearsal:
+def dry_run(record: RunRecord, snapshot: FederationSnapshot, rules: CostRules, settings: QueueSettings = NO_SETTINGS) -> DryRun:
     """Place, split and send a run that nobody stores; `record` is used up.
 
     Args:
@@ -58,5 +58,5 @@ def rehearse(record: RunRecord, snapshot: FederationSnapshot, rules: CostRules, 
     for stage in record.stages.values():
         sent = spec_of(record, stage, plans, spec.code.runtime_env)
         goes_first = stage.state is StageState.QUEUED
-        stages.append(RehearsedStage(stage=stage, slot=ResourceSet(sent.slot), priority=sent.priority, goes_first=goes_first))
-    return Rehearsal(stages=tuple(stages), blockages=placed.blockages)
+        stages.append(DryRunStage(stage=stage, slot=ResourceSet(sent.slot), priority=sent.priority, goes_first=goes_first))
+    return DryRun(stages=tuple(stages), blockages=placed.blockages)
