@@ -24,9 +24,9 @@ from dag.store.client_access import Access
 from dag.store.remote import Client
 from federation.config.loading import FederationConfig
 from serve_apps.configuration.config_file import read_config
-from serve_apps.one_machine.stack import Stack
-from serve_apps.one_machine.stack_folder import StackFolder
 from serve_apps.processes.process import configure_logging
+from serve_apps.standalone.stack import Stack
+from serve_apps.standalone.stack_folder import StackFolder
 
 ROOT = Path(__file__).resolve().parents[1]
 TEMPLATE = Path(__file__).with_name("federation.yaml")

@@ -3,17 +3,17 @@
 A folder imports only folders below it in this list:
 
     cli             commands of the terminal
-    one_machine     a whole federation on one machine: what `up` starts, watches and stops
+    standalone      a whole federation on one machine: what `up` starts, watches and stops
     root            the root mesh on Ray Serve: the gateway and the coordinator
     routes          paths of `/v1`
-    answers         work of the routes without HTTP; the terminal uses some of it
+    services        work of the routes without HTTP; the terminal uses some of it
     link            `/v1/link`: calls of child meshes without a key to the store
     views           records and snapshots to HTTP shapes
     requests        checks and limits of every request: ports, keys, reach, limits, errors
     configuration   the federation file: reading it, comparing it with the running federation
     processes       parts of every process: settings, stores, connection to its Ray cluster
     telemetry       metrics, and traces of runs
-    looks           snapshots of the federation that concurrent requests share
+    snapshot_cache  snapshots of the federation that concurrent requests share
     schemas         shapes of HTTP bodies
 
 Modules started by name, above all folders but `cli`:

@@ -127,7 +127,7 @@ class GatewayWorld:
             ledger_id="ours",
             configured_meshes=self.configured_meshes,
             clock=self.clock,
-            looks_kept_ms=0,
+            snapshot_ttl_ms=0,
             durable=self.durable,
             durability=self.durability,
         )

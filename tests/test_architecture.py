@@ -41,8 +41,8 @@ DOOR_FOLDERS = ("mesh/runtime", "federation/store", "dag/store", "serve_apps")
 #: The rooms of `serve_apps`, lowest first; "" is the package's own folder.
 # fmt: off
 ROOMS = (
-    "schemas", "looks", "telemetry", "processes", "configuration", "requests", "views", "link", "answers", "routes", "root",
-    "one_machine", "", "cli",
+    "schemas", "snapshot_cache", "telemetry", "processes", "configuration", "requests", "views", "link", "services", "routes", "root",
+    "standalone", "", "cli",
 )
 # fmt: on
 

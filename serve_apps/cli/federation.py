@@ -13,17 +13,17 @@ import typer
 
 from federation.snapshot import FederationSnapshot
 from mesh.ids import MeshId
-from serve_apps.answers.draining import drain_mesh, undrain_mesh
 from serve_apps.cli.mesh_render import beside_the_table, meshes_table
 from serve_apps.cli.output import console_for, print_json
 from serve_apps.cli.render import tenants_table
 from serve_apps.cli.session import AddressOption, JsonOption, is_elsewhere, open_session, read_view
 from serve_apps.cli.state import STATE, StateOption, configured_meshes_of_stack, running_stores
-from serve_apps.looks.snapshots import only
-from serve_apps.one_machine.child_marks import living
-from serve_apps.one_machine.stack_folder import StackFolder
 from serve_apps.schemas.meshes import MeshesView
 from serve_apps.schemas.tenants import TenantsView
+from serve_apps.services.draining import drain_mesh, undrain_mesh
+from serve_apps.snapshot_cache.snapshots import only
+from serve_apps.standalone.child_marks import living
+from serve_apps.standalone.stack_folder import StackFolder
 from serve_apps.views.federation import meshes_view
 
 MeshArgument = Annotated[str, typer.Argument(help="The name of the mesh.", metavar="MESH")]

@@ -32,13 +32,13 @@ from serve_apps.cli.output import RoomyTable, Text, console_for, print_json
 from serve_apps.cli.session import JsonOption
 from serve_apps.cli.stack_log import FILE, StackLog, without_time
 from serve_apps.cli.state import STATE, ConfigOrDefault, StateOption, named_or_default, read_config_told, root_settings, running_stores
-from serve_apps.one_machine.stack import Stack
-from serve_apps.one_machine.stack_folder import StackFolder
-from serve_apps.one_machine.taken_at_start import refuse_another
 from serve_apps.processes.process import configure_logging, stop_on_signals
 from serve_apps.processes.stores import ANSWER_MS_MAX, VERB_FOLDERS
 from serve_apps.requests.access import EVERYBODY
 from serve_apps.requests.auth import id_of, issue, issue_for_mesh
+from serve_apps.standalone.stack import Stack
+from serve_apps.standalone.stack_folder import StackFolder
+from serve_apps.standalone.taken_at_start import refuse_another
 
 WATCH_S = 1.0
 UP_S_MAX = 240.0

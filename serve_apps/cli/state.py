@@ -13,9 +13,9 @@ from federation.configured_meshes import ConfiguredMeshes
 from mesh.errors import MeshError
 from serve_apps.cli.output import console_for
 from serve_apps.configuration.config_file import read_config
-from serve_apps.one_machine.stack_folder import StackFolder
 from serve_apps.processes.settings import RootSettings
 from serve_apps.processes.stores import Stores, open_stores
+from serve_apps.standalone.stack_folder import StackFolder
 
 STATE = Path(".schedulemesh")
 

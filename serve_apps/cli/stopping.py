@@ -13,11 +13,11 @@ import typer
 
 from federation.quota.policies import Stop
 from mesh.ids import TenantPath
-from serve_apps.answers.stopping import AT_THE_TERMINAL, resume_tenant, stop_tenant
 from serve_apps.cli.output import Text, console_for, print_json
 from serve_apps.cli.session import AddressOption, JsonOption, is_elsewhere, open_session, read_view
 from serve_apps.cli.state import STATE, StateOption, running_stores
 from serve_apps.schemas.stops import StopView
+from serve_apps.services.stopping import AT_THE_TERMINAL, resume_tenant, stop_tenant
 from serve_apps.views.federation import stop_view
 
 TenantArgument = Annotated[str, typer.Argument(help="Path of the tenant; the tenants below it are included.", metavar="TENANT")]

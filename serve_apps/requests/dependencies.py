@@ -22,11 +22,11 @@ from federation.registry import MeshRegistry
 from federation.snapshot import FederationSnapshot
 from federation.tenant_policies import TenantPolicyStore
 from mesh.clock import Clock
-from serve_apps.looks.shared_look import SharedLook
-from serve_apps.looks.snapshots import snapshot_now
-from serve_apps.looks.waits import Waits, queues_of, waits_in
 from serve_apps.requests.accepted_runs import KEPT_MS, AcceptedRuns
 from serve_apps.requests.front_desk import FrontDesk
+from serve_apps.snapshot_cache.shared_look import SingleFlight
+from serve_apps.snapshot_cache.snapshots import snapshot_now
+from serve_apps.snapshot_cache.waits import Waits, queues_of, waits_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,17 +54,17 @@ class Dependencies:
     clock: Clock
     durable: DurableStore
     durability: Durability = Durability.D0  #: Durability of submissions that name none.
-    looks_kept_ms: int = 250  #: Greatest age of a snapshot that is only displayed; concurrent requests share one.
+    snapshot_ttl_ms: int = 250  #: Greatest age of a snapshot that is only displayed; concurrent requests share one.
     retention_ms: int = KEPT_MS  #: How long ended runs are kept.
     close: Callable[[], Awaitable[None]] | None = None  #: Awaited when the application stops: closes what lives in its event loop.
     desk: FrontDesk = field(init=False, default_factory=FrontDesk)  #: Call limits.
-    shown: SharedLook[FederationSnapshot] = field(init=False)  #: Snapshot of the ledger for display.
-    waits: SharedLook[Waits] = field(init=False)  #: Why queued work waits, for display.
+    shown: SingleFlight[FederationSnapshot] = field(init=False)  #: Snapshot of the ledger for display.
+    waits: SingleFlight[Waits] = field(init=False)  #: Why queued work waits, for display.
     accepted: AcceptedRuns = field(init=False)  #: Runs accepted recently by this replica.
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shown", SharedLook(self._look, clock=self.clock, kept_ms=self.looks_kept_ms))
-        object.__setattr__(self, "waits", SharedLook(self._look_at_waits, clock=self.clock, kept_ms=self.looks_kept_ms))
+        object.__setattr__(self, "shown", SingleFlight(self._look, clock=self.clock, kept_ms=self.snapshot_ttl_ms))
+        object.__setattr__(self, "waits", SingleFlight(self._look_at_waits, clock=self.clock, kept_ms=self.snapshot_ttl_ms))
         accepted = AcceptedRuns(self.runs, epoch=self._epoch, clock=self.clock, kept_ms=self.retention_ms)
         object.__setattr__(self, "accepted", accepted)
 

@@ -15,7 +15,7 @@ from serve_apps.requests.limits import CallBudget
 #: Calls of a key per second, and the burst after a pause.
 CALLS_PER_S, CALLS_BURST = 200.0, 1_000
 #: The same for calls that read the whole ledger.
-LOOKS_PER_S, LOOKS_BURST = 20.0, 200
+SNAPSHOTS_PER_S, SNAPSHOTS_BURST = 20.0, 200
 #: Wrong keys per second from one address, and the burst.
 WRONG_PER_S, WRONG_BURST = 0.5, 20
 #: Most keys and addresses that are counted.
@@ -27,7 +27,7 @@ class FrontDesk:
 
     def __init__(self) -> None:
         self._calls = CallBudget(calls_per_s=CALLS_PER_S, burst=CALLS_BURST, keys_max=KEYS_MAX)
-        self._looks = CallBudget(calls_per_s=LOOKS_PER_S, burst=LOOKS_BURST, keys_max=KEYS_MAX)
+        self._looks = CallBudget(calls_per_s=SNAPSHOTS_PER_S, burst=SNAPSHOTS_BURST, keys_max=KEYS_MAX)
         self._wrong = CallBudget(calls_per_s=WRONG_PER_S, burst=WRONG_BURST, keys_max=ADDRESSES_MAX)
 
     def count_call(self, principal: Principal, now_ms: int) -> None:

@@ -24,7 +24,6 @@ from dag.errors import BacklogFull
 from federation.link import LINK_PATH
 from mesh.errors import MeshError
 from serve_apps.link import routes as link_routes
-from serve_apps.looks.shared_look import SharedLook
 from serve_apps.requests.accepted_runs import look_after
 from serve_apps.requests.access import Operating
 from serve_apps.requests.dependencies import Dependencies
@@ -35,6 +34,7 @@ from serve_apps.requests.limits import BodyLimit
 from serve_apps.requests.observing import Observed, log, request_id_of
 from serve_apps.routes import dead_letters, explanations, federation, runs
 from serve_apps.schemas.health import HealthView
+from serve_apps.snapshot_cache.shared_look import SingleFlight
 from serve_apps.telemetry.metrics import CONTENT_TYPE, GatewayMetrics, read_truth
 
 __all__ = ["Dependencies", "create_app"]
@@ -53,11 +53,11 @@ def create_app(dependencies: Dependencies) -> FastAPI:
     """Build the application on these ports. Nothing is opened or called before the first request."""
     app = FastAPI(title="ScheduleMesh", version="1", description=_DESCRIPTION, lifespan=_life)
     truth = partial(read_truth, dependencies.runs, dependencies.ledger, dependencies.queue)
-    shared = SharedLook(truth, clock=dependencies.clock, kept_ms=TRUTH_KEPT_MS)
+    shared = SingleFlight(truth, clock=dependencies.clock, kept_ms=TRUTH_KEPT_MS)
     metrics = GatewayMetrics(shared, replica=uuid.uuid4().hex[:8])
     app.state.dependencies = dependencies
     app.state.metrics = metrics
-    app.state.is_there = SharedLook(lambda: dependencies.keys.find(NO_KEY), clock=dependencies.clock, kept_ms=HEALTH_KEPT_MS)
+    app.state.is_there = SingleFlight(lambda: dependencies.keys.find(NO_KEY), clock=dependencies.clock, kept_ms=HEALTH_KEPT_MS)
     app.state.desk = link_routes.LinkDesk(dependencies.heartbeat_ms)
     for router in _ROUTERS:
         app.include_router(router, dependencies=[Depends(known_parameters)] if router in _OF_TENANTS else [])

@@ -9,8 +9,6 @@ from starlette.concurrency import run_in_threadpool
 
 from federation.quota.policies import Stop
 from mesh.ids import MeshId, TenantPath
-from serve_apps.answers.explaining import explain_queue, explain_run, explain_stage, lease_history, plan_run
-from serve_apps.answers.stopping import resume_tenant, stop_tenant
 from serve_apps.requests.access import Asking, looking, record_within
 from serve_apps.requests.dependencies import Ports
 from serve_apps.requests.described import refused
@@ -20,6 +18,8 @@ from serve_apps.schemas.history import HistoryView
 from serve_apps.schemas.plans import PlanView
 from serve_apps.schemas.queues import QueueView
 from serve_apps.schemas.stops import StopRequest, StopView
+from serve_apps.services.explaining import explain_queue, explain_run, explain_stage, lease_history, plan_run
+from serve_apps.services.stopping import resume_tenant, stop_tenant
 from serve_apps.views.federation import stop_view
 
 router = APIRouter(prefix="/v1", tags=["explaining"], dependencies=[Depends(looking)])

@@ -8,14 +8,14 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path
 
 from mesh.ids import MeshId
-from serve_apps.answers.draining import drain_mesh, undrain_mesh
-from serve_apps.looks.snapshots import only, snapshot_now
 from serve_apps.requests.access import Asking, Operating, looking, reaches
 from serve_apps.requests.dependencies import Ports
 from serve_apps.requests.described import refused
 from serve_apps.schemas.leases import LeasesView
 from serve_apps.schemas.meshes import DrainRequest, MeshesView
 from serve_apps.schemas.tenants import TenantsView
+from serve_apps.services.draining import drain_mesh, undrain_mesh
+from serve_apps.snapshot_cache.snapshots import only, snapshot_now
 from serve_apps.views.federation import leases_view, meshes_view, tenants_view
 
 MeshPath = Annotated[str, Path(description="Name of the mesh.", max_length=64)]

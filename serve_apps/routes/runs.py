@@ -24,12 +24,6 @@ from mesh.ids import RunId, TenantPath
 from mesh.printable import check_printable
 from mesh.runtime.exporting import belongs
 from mesh.values import Encoding
-from serve_apps.answers.event_stream import event_stream, wait_for_end
-from serve_apps.answers.result_values import open_value, read_small
-from serve_apps.answers.run_outputs import output_view, outputs_of, stored_of
-from serve_apps.answers.stopping import check_reach
-from serve_apps.answers.submission import Submission, accept
-from serve_apps.looks.waits import format_lines
 from serve_apps.requests.access import Asking, record_within, summary_within, tops
 from serve_apps.requests.auth import Principal
 from serve_apps.requests.dependencies import Dependencies, Ports
@@ -40,6 +34,12 @@ from serve_apps.schemas.events import EventsView
 from serve_apps.schemas.nodes import NodesView
 from serve_apps.schemas.results import NoResultView, ResultView
 from serve_apps.schemas.runs import CancelRequest, RunLine, RunsView, RunView, SubmittedView
+from serve_apps.services.event_stream import event_stream, wait_for_end
+from serve_apps.services.result_values import open_value, read_small
+from serve_apps.services.run_outputs import output_view, outputs_of, stored_of
+from serve_apps.services.stopping import check_reach
+from serve_apps.services.submission import Submission, accept
+from serve_apps.snapshot_cache.waits import format_lines
 from serve_apps.views.runs import event_view, failures_of, nodes_view, run_line, run_view, skipped_of
 
 #: Longest wait for `result` in one request; a client asks again.

@@ -11,10 +11,10 @@ from dag.runs import NodeRecord, RunEvent, RunRecord, RunSummary, StageRecord
 from dag.states import NodeState, StageState
 from mesh.ids import MeshId, NodeId
 from mesh.messages import Failure
-from serve_apps.looks.waits import Waits, is_cut_short_for, is_line_cut_short_for
 from serve_apps.schemas.events import EventView
 from serve_apps.schemas.nodes import NodesView, NodeView
 from serve_apps.schemas.runs import BlockedView, FailureView, MeshShare, RunLine, RunView, SkippedView, StageView
+from serve_apps.snapshot_cache.waits import Waits, is_cut_short_for, is_line_cut_short_for
 
 #: Most nodes in a list within the view of a run.
 LISTED_MAX = 1_000

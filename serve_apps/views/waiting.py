@@ -22,11 +22,11 @@ from federation.quota.starts import Allowance
 from mesh.ids import NodeId
 from mesh.reasons import Reason
 from mesh.resources import ResourceSet
-from serve_apps.looks.waits import detail_of, words_of
 from serve_apps.schemas.explanations import RunExplanation, StageExplanation
 from serve_apps.schemas.history import LeaseEventView
 from serve_apps.schemas.plans import PlannedStageView, PlanView
 from serve_apps.schemas.queues import ChangeView, KeptBackView, UnmetView, VictimView, WaitingView
+from serve_apps.snapshot_cache.waits import detail_of, words_of
 from serve_apps.views.federation import Within, quantities, quantity
 from serve_apps.views.runs import BLOCKED_NAMED, blocked_of, event_view
 

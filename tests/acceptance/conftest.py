@@ -18,9 +18,9 @@ from dag.spec import load
 from dag.store.client_access import Access
 from dag.store.remote import Client
 from federation.config.loading import load_config
-from serve_apps.one_machine.stack import Stack
-from serve_apps.one_machine.stack_folder import StackFolder
 from serve_apps.processes.stores import Stores
+from serve_apps.standalone.stack import Stack
+from serve_apps.standalone.stack_folder import StackFolder
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from dag.runs import RunEvent
 from dag.store.remote import Client, Run
 from dag.tasks import Node
 from federation.errors import StoreUnavailable
-from serve_apps.one_machine.stack import Stack
 from serve_apps.processes.stores import Stores
+from serve_apps.standalone.stack import Stack
 
 T = TypeVar("T")
 

@@ -20,8 +20,8 @@ from dag.store.client_access import Access
 from dag.store.remote import Client
 from federation.config.loading import load_config
 from mesh.reasons import Reason
-from serve_apps.one_machine.stack import Stack
-from serve_apps.one_machine.stack_folder import StackFolder
+from serve_apps.standalone.stack import Stack
+from serve_apps.standalone.stack_folder import StackFolder
 
 pytestmark = pytest.mark.ray
 

@@ -16,8 +16,8 @@ from federation_bed import CONFIG, LIMIT_S, eventually, submit, wait_for
 import dag
 from dag.states import RunState
 from dag.store.remote import Client, Run
-from serve_apps.one_machine.stack import Stack
 from serve_apps.processes.stores import Stores
+from serve_apps.standalone.stack import Stack
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("nothing_left")]
 

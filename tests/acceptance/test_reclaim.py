@@ -17,9 +17,9 @@ from federation.store.redis_key_ring import RedisKeyRing
 from mesh.clock import SystemClock
 from mesh.ids import TenantPath
 from mesh.reasons import Reason
-from serve_apps.one_machine.stack import Stack
 from serve_apps.processes.stores import Stores
 from serve_apps.requests.auth import issue
+from serve_apps.standalone.stack import Stack
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("nothing_left")]
 

@@ -19,9 +19,9 @@ from mesh.ids import MeshId
 from mesh.reasons import Reason
 from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.runtime.cluster.own_cluster import OwnCluster
-from serve_apps.one_machine.stack import Stack
-from serve_apps.one_machine.stack_folder import StackFolder
 from serve_apps.processes.stores import Stores
+from serve_apps.standalone.stack import Stack
+from serve_apps.standalone.stack_folder import StackFolder
 
 pytestmark = [pytest.mark.ray, pytest.mark.faults, pytest.mark.slow]
 

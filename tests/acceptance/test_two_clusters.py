@@ -18,11 +18,11 @@ from federation.config.loading import load_config, tenants_of
 from federation.store.redis_key_ring import RedisKeyRing
 from federation.tenants import TenantTree
 from mesh.reasons import Reason
-from serve_apps.one_machine.stack import Stack
 from serve_apps.processes.stores import Stores
 from serve_apps.requests.access import EVERYBODY
 from serve_apps.requests.auth import issue
 from serve_apps.schemas.runs import RunView
+from serve_apps.standalone.stack import Stack
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("nothing_left")]
 

@@ -19,10 +19,10 @@ from federation.store.redis_key_ring import RedisKeyRing
 from mesh.clock import SystemClock
 from mesh.ids import TenantPath
 from serve_apps.configuration.config_file import read_config
-from serve_apps.one_machine.stack import Stack
-from serve_apps.one_machine.stack_folder import StackFolder
 from serve_apps.processes.stores import open_stores
 from serve_apps.requests.auth import issue
+from serve_apps.standalone.stack import Stack
+from serve_apps.standalone.stack_folder import StackFolder
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.faults]
 

@@ -12,9 +12,9 @@ from mesh.runtime.cluster import own_cluster as clusters
 from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.runtime.cluster.cluster_token import MODE_VARIABLE
 from mesh.runtime.cluster.own_cluster import OwnCluster
-from serve_apps.one_machine.stack import Stack
-from serve_apps.one_machine.stack_folder import StackFolder
 from serve_apps.processes.ray_access import asks_for_token, entry_environment, open_words
+from serve_apps.standalone.stack import Stack
+from serve_apps.standalone.stack_folder import StackFolder
 
 pytestmark = pytest.mark.ray
 

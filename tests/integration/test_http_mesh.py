@@ -26,10 +26,10 @@ from federation.config.loading import load_config
 from federation.store.redis_key_ring import RedisKeyRing
 from mesh.ids import MeshId
 from mesh.runtime.cluster.cluster_token import token_environment
-from serve_apps.one_machine.stack import Stack
-from serve_apps.one_machine.stack_folder import StackFolder
 from serve_apps.processes.stores import Stores
 from serve_apps.requests.auth import issue_for_mesh
+from serve_apps.standalone.stack import Stack
+from serve_apps.standalone.stack_folder import StackFolder
 
 pytestmark = pytest.mark.ray
 

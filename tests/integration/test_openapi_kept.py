@@ -58,7 +58,7 @@ OPERATIONS = [
 def root() -> Iterator[tuple[str, dict[str, str]]]:
     """The address of a gateway, and a key of each kind; nobody uses up a budget."""
     with pytest.MonkeyPatch.context() as patch, running_redis() as client:
-        for name in ("CALLS_BURST", "LOOKS_BURST", "WRONG_BURST"):
+        for name in ("CALLS_BURST", "SNAPSHOTS_BURST", "WRONG_BURST"):
             patch.setattr(front_desk, name, 10**9)
         for name in ("CALLS_BURST", "NOTIFICATIONS_BURST", "HEARTBEATS_PER_ROUND"):
             patch.setattr(link_routes, name, 10**9)

@@ -24,7 +24,7 @@ from dag.store.client_access import Access
 from dag.store.remote import Client
 from mesh.runtime.cluster.node_logs import RAY_FOLDER
 from mesh.runtime.cluster.run_as import RunAs
-from serve_apps.one_machine.stack_folder import StackFolder
+from serve_apps.standalone.stack_folder import StackFolder
 
 pytestmark = [pytest.mark.ray, pytest.mark.faults, pytest.mark.slow]
 

@@ -18,7 +18,7 @@ from mesh.reasons import Reason
 from mesh.resources import ResourceSet
 from mesh.stages import StageSpec
 from serve_apps.gateway_fixtures import ACME, ADDRESS, EAST, RESEARCH, RIVAL, SALES, STANDARD, GatewayWorld, InProcess, spec_of
-from serve_apps.requests.front_desk import CALLS_BURST, LOOKS_BURST, WRONG_BURST
+from serve_apps.requests.front_desk import CALLS_BURST, SNAPSHOTS_BURST, WRONG_BURST
 from serve_apps.root.gateway import TRUTH_KEPT_MS, create_app
 
 ONE_CPU = ResourceSet.of({"cpu": 1})
@@ -156,7 +156,7 @@ def test_sums_of_the_ledger_that_are_not_those_of_its_leases_are_counted(world):
 
 def test_a_key_that_looks_too_often_is_told_when_to_look_again_and_keeps_its_other_calls(world):
     http = world.http(RESEARCH)
-    assert {http.get("/v1/leases").status_code for _ in range(LOOKS_BURST)} == {200}
+    assert {http.get("/v1/leases").status_code for _ in range(SNAPSHOTS_BURST)} == {200}
     refused = http.get("/v1/tenants")
     assert (refused.status_code, refused.json()["error"]["code"], refused.headers["Retry-After"]) == (429, "too_many_calls", "1")
     assert http.get("/v1/runs").status_code == 200
@@ -179,7 +179,7 @@ def test_wrong_keys_of_an_address_are_throttled_and_a_good_one_from_there_is_not
 
 
 def test_what_only_shows_the_ledger_shares_one_look_for_a_moment(world, monkeypatch):
-    app = create_app(replace(world.app.state.dependencies, looks_kept_ms=250))
+    app = create_app(replace(world.app.state.dependencies, snapshot_ttl_ms=250))
     http = httpx.Client(transport=InProcess(app), base_url=ADDRESS, headers=dict(world.http("*").headers))
     looks = counted(world.store, "snapshot", monkeypatch)
     for path in ("tenants", "leases", "meshes", "queues", "runs"):

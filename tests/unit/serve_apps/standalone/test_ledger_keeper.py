@@ -19,11 +19,11 @@ from federation.store.redis_key_ring import RedisKeyRing
 from federation.tenant_policies import PoliciesInForce, TenantStop
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import MeshId, TenantPath
-from serve_apps.one_machine.ledger_keeper import LedgerKeeper, known_ledger
-from serve_apps.one_machine.stack import Stack
-from serve_apps.one_machine.stack_folder import StackFolder
 from serve_apps.processes.stores import Stores, open_stores
 from serve_apps.requests.auth import Denial, Denied, Principal, authenticate, issue
+from serve_apps.standalone.ledger_keeper import LedgerKeeper, known_ledger
+from serve_apps.standalone.stack import Stack
+from serve_apps.standalone.stack_folder import StackFolder
 
 LAB, SHOP = TenantPath("lab"), TenantPath("shop")
 EAST, WEST = MeshId("east"), MeshId("west")
@@ -283,7 +283,7 @@ def test_a_start_that_was_cut_off_after_it_had_founded_the_ledger_finds_it_again
         raise KeyboardInterrupt
 
     with monkeypatch.context() as during:
-        during.setattr("serve_apps.one_machine.stack.keep_ledger", cut_off)
+        during.setattr("serve_apps.standalone.stack.keep_ledger", cut_off)
         with pytest.raises(KeyboardInterrupt):
             started_on(client, folder)
     founded = client.hget(Keys().meta, "uid").decode()

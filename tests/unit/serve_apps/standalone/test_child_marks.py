@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from serve_apps.one_machine.child_marks import living, note
-from serve_apps.one_machine.stack_folder import CHILDREN_FILE, StackFolder
+from serve_apps.standalone.child_marks import living, note
+from serve_apps.standalone.stack_folder import CHILDREN_FILE, StackFolder
 
 
 @pytest.fixture

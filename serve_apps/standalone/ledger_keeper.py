@@ -23,8 +23,8 @@ from federation.store.redis_scripts import redis_answers
 from federation.tenant_policies import PoliciesInForce
 from federation.tenants import TenantTree
 from mesh.ids import MeshId
-from serve_apps.one_machine.stack_folder import StackFolder
 from serve_apps.processes.stores import Stores
+from serve_apps.standalone.stack_folder import StackFolder
 
 log = structlog.get_logger(__name__)
 

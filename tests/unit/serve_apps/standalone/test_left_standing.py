@@ -7,7 +7,7 @@ from federation.quota.policies import Stop
 from federation.registry import MeshConditions
 from federation.tenant_policies import PoliciesInForce, TenantStop
 from mesh.ids import MeshId, TenantPath
-from serve_apps.one_machine.left_standing import left_standing
+from serve_apps.standalone.left_standing import left_standing
 
 
 def test_drained_meshes_and_stopped_tenants_are_told_with_what_ends_it() -> None:

@@ -11,7 +11,7 @@ from federation.mesh_conditions import Drain
 from federation.registry import MeshRegistry
 from federation.snapshot import FederationSnapshot
 from mesh.ids import MeshId
-from serve_apps.looks.snapshots import snapshot_now
+from serve_apps.snapshot_cache.snapshots import snapshot_now
 
 
 def drain_mesh(

@@ -8,8 +8,8 @@ import pytest
 
 from mesh.errors import RuntimeAdapterError
 from mesh.runtime.cluster.ports import promise_ports
-from serve_apps.one_machine import port_claim
-from serve_apps.one_machine.port_claim import PortClaim
+from serve_apps.standalone import port_claim
+from serve_apps.standalone.port_claim import PortClaim
 
 HERE = "127.0.0.1"
 

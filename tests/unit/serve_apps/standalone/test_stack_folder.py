@@ -6,7 +6,7 @@ import psutil
 import pytest
 
 from mesh.runtime.cluster.process import start_mark
-from serve_apps.one_machine.stack_folder import AlreadyRunning, StackFolder
+from serve_apps.standalone.stack_folder import AlreadyRunning, StackFolder
 
 
 def mode_of(path):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import psutil
 
 from mesh.runtime.cluster.process import start_mark
-from serve_apps.one_machine.stack_folder import CHILDREN_FILE, StackFolder
+from serve_apps.standalone.stack_folder import CHILDREN_FILE, StackFolder
 
 
 def note(folder: StackFolder, pids: Mapping[str, int]) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from federation.errors import StoreUnavailable
 from mesh.clock import ManualClock
-from serve_apps.looks.shared_look import SharedLook
+from serve_apps.snapshot_cache.shared_look import SingleFlight
 
 
 class Sight:
@@ -37,7 +37,7 @@ def sight() -> Sight:
 
 def test_a_look_is_shared_until_it_is_too_old(sight):
     clock = ManualClock(0)
-    look = SharedLook(sight, clock=clock, kept_ms=250)
+    look = SingleFlight(sight, clock=clock, kept_ms=250)
     assert [look(), look()] == [1, 1]
     clock.advance(249)
     assert look() == 1
@@ -46,12 +46,12 @@ def test_a_look_is_shared_until_it_is_too_old(sight):
 
 
 def test_nothing_is_kept_where_nothing_may_be(sight):
-    look = SharedLook(sight, clock=ManualClock(0), kept_ms=0)
+    look = SingleFlight(sight, clock=ManualClock(0), kept_ms=0)
     assert [look(), look()] == [1, 2]
 
 
 def test_an_error_is_not_kept(sight):
-    look = SharedLook(sight, clock=ManualClock(0), kept_ms=250)
+    look = SingleFlight(sight, clock=ManualClock(0), kept_ms=250)
     sight.is_gone = True
     for _ in range(2):
         with pytest.raises(StoreUnavailable):
@@ -77,7 +77,7 @@ class CountedLock:
 
 @pytest.mark.parametrize("is_gone", [False, True], ids=["a value", "an error"])
 def test_whoever_comes_during_a_look_waits_for_the_next_and_all_share_it(sight, is_gone):
-    look, lock = SharedLook(sight, clock=ManualClock(0), kept_ms=0), CountedLock()
+    look, lock = SingleFlight(sight, clock=ManualClock(0), kept_ms=0), CountedLock()
     look._lock = lock
     seen: list[int | str] = []
 

@@ -12,7 +12,7 @@ from mesh.errors import MeshError
 T = TypeVar("T")
 
 
-class SharedLook(Generic[T]):
+class SingleFlight(Generic[T]):
     """Shared result of a costly function; thread-safe.
 
     Calls run one at a time. A caller that waits for a call that began after it arrived gets that call's result or error. A caller that

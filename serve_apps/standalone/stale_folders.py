@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mesh.runtime.cluster.own_cluster import FOLDER_PREFIX
-from serve_apps.one_machine.stack_folder import StackFolder
+from serve_apps.standalone.stack_folder import StackFolder
 
 FILE = "clusters.json"
 

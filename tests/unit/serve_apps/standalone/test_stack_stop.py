@@ -13,9 +13,9 @@ from federation.config.loading import load_config
 from federation.errors import StoreUnavailable
 from mesh.runtime.cluster.cluster_token import write_token
 from mesh.runtime.cluster.own_cluster import OwnCluster
-from serve_apps.one_machine.managed import ManagedProcess
-from serve_apps.one_machine.stack import Stack
-from serve_apps.one_machine.stack_folder import StackFolder
+from serve_apps.standalone.managed import ManagedProcess
+from serve_apps.standalone.stack import Stack
+from serve_apps.standalone.stack_folder import StackFolder
 
 LIMIT_S = 60.0
 CONFIG = """

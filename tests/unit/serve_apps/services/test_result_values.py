@@ -9,9 +9,9 @@ from federation.store.memory import MemoryStore
 from mesh.clock import ManualClock
 from mesh.ids import RunId
 from mesh.values import Encoding, StoredValue
-from serve_apps.answers import result_values
-from serve_apps.answers.result_values import open_value, read_small
 from serve_apps.requests.errors import CorruptValue, ValueNotThere
+from serve_apps.services import result_values
+from serve_apps.services.result_values import open_value, read_small
 
 RUN = RunId("night")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from serve_apps.one_machine.stack_folder import StackFolder
-from serve_apps.one_machine.stale_folders import note, sweep
+from serve_apps.standalone.stack_folder import StackFolder
+from serve_apps.standalone.stale_folders import note, sweep
 
 
 def made(path: Path) -> Path:

@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 from mesh.errors import RuntimeAdapterError
-from serve_apps.one_machine.managed import LOG_LINES_SHOWN, ManagedProcess
+from serve_apps.standalone.managed import LOG_LINES_SHOWN, ManagedProcess
 
 READY_S = 60.0
 #: Sleeps until it is told to stop; prints what it is given first.

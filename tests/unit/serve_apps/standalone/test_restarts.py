@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from serve_apps.one_machine.restarts import PAUSE_S, STEADY_S, Restarts
+from serve_apps.standalone.restarts import PAUSE_S, STEADY_S, Restarts
 
 
 def die_and_start(restarts, now_s):

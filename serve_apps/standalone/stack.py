@@ -44,19 +44,19 @@ from mesh.runtime.cluster.cluster_token import token_environment
 from mesh.runtime.cluster.own_cluster import OwnCluster
 from mesh.runtime.cluster.process import start_mark
 from serve_apps.configuration.dispatch_rules import backlog_limits_of, retry_rules_of
-from serve_apps.one_machine import child_marks, stale_folders
-from serve_apps.one_machine.ledger_keeper import LedgerKeeper, keep_ledger, known_ledger, ledger_of
-from serve_apps.one_machine.left_standing import left_standing
-from serve_apps.one_machine.managed import ManagedProcess
-from serve_apps.one_machine.own_clusters import TOKENS, OwnClusters
-from serve_apps.one_machine.port_claim import PortClaim
-from serve_apps.one_machine.restarts import Restarts
-from serve_apps.one_machine.stack_folder import StackFolder
-from serve_apps.one_machine.taken_at_start import keep
 from serve_apps.processes.ray_access import check_answers, check_token_file, entry_environment, open_words
 from serve_apps.processes.settings import ChildSettings, LinkSettings, RootSettings, StoreSettings
 from serve_apps.processes.stores import Stores, open_stores
 from serve_apps.requests.auth import id_of, issue, issue_for_mesh
+from serve_apps.standalone import child_marks, stale_folders
+from serve_apps.standalone.ledger_keeper import LedgerKeeper, keep_ledger, known_ledger, ledger_of
+from serve_apps.standalone.left_standing import left_standing
+from serve_apps.standalone.managed import ManagedProcess
+from serve_apps.standalone.own_clusters import TOKENS, OwnClusters
+from serve_apps.standalone.port_claim import PortClaim
+from serve_apps.standalone.restarts import Restarts
+from serve_apps.standalone.stack_folder import StackFolder
+from serve_apps.standalone.taken_at_start import keep
 
 log = structlog.get_logger(__name__)
 

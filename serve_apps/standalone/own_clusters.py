@@ -13,11 +13,11 @@ from mesh.counting import counted
 from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.runtime.cluster.own_cluster import OwnCluster
 from mesh.runtime.cluster.run_as import RunAs
-from serve_apps.one_machine import stale_folders
-from serve_apps.one_machine.managed import LOOK_S
-from serve_apps.one_machine.stack_folder import StackFolder
-from serve_apps.one_machine.users import users_of
 from serve_apps.root.proxy_answers import VARIABLES
+from serve_apps.standalone import stale_folders
+from serve_apps.standalone.managed import LOOK_S
+from serve_apps.standalone.stack_folder import StackFolder
+from serve_apps.standalone.users import users_of
 
 #: Cores that a starting cluster keeps busy.
 CORES_A_START = 4

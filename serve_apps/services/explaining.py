@@ -26,10 +26,6 @@ from federation.tenants import TenantTree
 from mesh.ids import MeshId, NodeId, RunId, TenantPath
 from mesh.reasons import PASSING, Reason
 from mesh.resources import ResourceSet
-from serve_apps.answers.stopping import check_reach
-from serve_apps.answers.submission import check_against, read_spec, tenant_of, user_of
-from serve_apps.looks.snapshots import snapshot_now
-from serve_apps.looks.waits import QUEUE_DEPTH_MAX, Queues, queues_of
 from serve_apps.requests.access import EVERYBODY, reaches, tops
 from serve_apps.requests.auth import Principal
 from serve_apps.requests.dependencies import Dependencies
@@ -37,6 +33,10 @@ from serve_apps.schemas.explanations import RunExplanation, StageExplanation
 from serve_apps.schemas.history import HistoryView
 from serve_apps.schemas.plans import PlanView
 from serve_apps.schemas.queues import QueueView
+from serve_apps.services.stopping import check_reach
+from serve_apps.services.submission import check_against, read_spec, tenant_of, user_of
+from serve_apps.snapshot_cache.snapshots import snapshot_now
+from serve_apps.snapshot_cache.waits import QUEUE_DEPTH_MAX, Queues, queues_of
 from serve_apps.views.waiting import (
     Waiting,
     kept_back_views,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from federation.config.loading import FederationConfig
 from mesh.errors import MeshError
-from serve_apps.one_machine.stack_folder import StackFolder
+from serve_apps.standalone.stack_folder import StackFolder
 
 FILE = "federation.json"
 #: Sections that `apply` applies.
