@@ -12,7 +12,7 @@ from serve_apps.processes.process import configure_logging, report_ready, stop_o
 from serve_apps.processes.ray_entry import cluster_id, enter
 from serve_apps.processes.settings import RootSettings
 from serve_apps.root.deployments import root_applications, root_targets
-from serve_apps.root.proxy_answers import VARIABLES
+from serve_apps.root.proxy_responses import VARIABLES
 from serve_apps.root.serve import end_serve, start_serve
 
 

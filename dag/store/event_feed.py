@@ -13,7 +13,7 @@ from dag.store.redis_runs import Entries, events_of
 from federation.errors import StoreUnavailable
 from federation.store.keys import Keys
 from federation.store.redis_client import answer_s_max
-from federation.store.redis_scripts import redis_answers
+from federation.store.redis_scripts import redis_responses
 from mesh.ids import RunId
 
 P = ParamSpec("P")
@@ -81,20 +81,20 @@ class RedisEventFeed:
 
     async def _last(self, run: RunId) -> int:
         """The number of the last event; asked before the state is, so that the end cannot come in between unseen."""
-        with redis_answers("read the last event"):
+        with redis_responses("read the last event"):
             entries = cast(Entries, await self._client.xrevrange(self._keys.run_events(run), count=1))
         return int(entries[0][0].partition(b"-")[0]) if entries else 0
 
     async def _is_over(self, run: RunId) -> bool:
         """Whether the run has ended; asked before its events are read, so that none can come in between."""
-        with redis_answers("read a run"):
+        with redis_responses("read a run"):
             state = await cast(Awaitable[bytes | None], self._client.hget(self._keys.run(run), "state"))
         if state is None:
             raise UnknownRun(f"there is no run {run}")
         return RunState(state.decode()) in RUN_ENDS
 
     async def _events(self, run: RunId, after: int) -> tuple[RunEvent, ...]:
-        with redis_answers("read events"):
+        with redis_responses("read events"):
             entries = await self._client.xrange(self._keys.run_events(run), min=f"{after + 1}-0", count=_BATCH)
         return events_of(cast(Entries, entries))
 
@@ -102,7 +102,7 @@ class RedisEventFeed:
         """Until there may be an event. Its reply is not read: XREAD's has another shape in every protocol, XRANGE's has one."""
         timeout_s = answer_s_max(self._client)
         block_ms = _BLOCK_MS if timeout_s is None else max(1, min(_BLOCK_MS, int(timeout_s * 1000 * _SHARE_OF_TIMEOUT)))
-        with redis_answers("wait for events"):
+        with redis_responses("wait for events"):
             await self._client.xread({self._keys.run_events(run): f"{after}-0"}, count=1, block=block_ms)
 
     async def _patiently(self, read: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -28,7 +28,7 @@ from dag.store.rows import (
 )
 from federation.store.keys import Keys
 from federation.store.redis_client import home_of
-from federation.store.redis_scripts import Scripts, redis_answers
+from federation.store.redis_scripts import Scripts, redis_responses
 from mesh.errors import LedgerError
 from mesh.ids import RunId, TenantPath
 from mesh.wire import decode, encode
@@ -97,7 +97,7 @@ class RedisRunStore:
     def check_room(self, record: RunRecord, blobs: dict[str, bytes]) -> None:
         """See `RunStore.check_room`."""
         reach, server = reach_of(record.tenant), home_of(self._client, self._keys.meta)
-        with redis_answers("look for room"), self._client.pipeline(transaction=True) as reads:
+        with redis_responses("look for room"), self._client.pipeline(transaction=True) as reads:
             reads.exists(self._keys.run(record.run))
             for tenant in reach:
                 reads.hmget(self._keys.backlog(tenant), "runs", "bytes")
@@ -118,7 +118,7 @@ class RedisRunStore:
 
     def load(self, run: RunId) -> RunRecord | None:
         """See `RunStore.load`."""
-        with redis_answers("load a run"), self._client.pipeline(transaction=True) as reads:
+        with redis_responses("load a run"), self._client.pipeline(transaction=True) as reads:
             reads.hgetall(self._keys.run(run))
             reads.hvals(self._keys.run_nodes(run))
             reads.hvals(self._keys.run_stages(run))
@@ -151,7 +151,7 @@ class RedisRunStore:
 
     def summary(self, run: RunId) -> RunSummary | None:
         """See `RunStore.summary`."""
-        with redis_answers("read a run"):
+        with redis_responses("read a run"):
             values = cast(list[bytes | None], self._client.hmget(self._keys.run(run), list(SUMMARY_FIELDS)))
         return _summary(run, values)
 
@@ -159,7 +159,7 @@ class RedisRunStore:
         """See `RunStore.list`. A run that is retired while this reads is left out."""
         if limit <= 0:
             return ()
-        with redis_answers("list runs"):
+        with redis_responses("list runs"):
             names = cast(list[bytes], self._client.zrevrange(self._keys.runs_of(tenant), 0, limit - 1))
             runs = [RunId(name.decode()) for name in names]
             with self._client.pipeline(transaction=False) as reads:
@@ -171,7 +171,7 @@ class RedisRunStore:
 
     def active(self) -> tuple[RunId, ...]:
         """See `RunStore.active`; by id."""
-        with redis_answers("read active runs"):
+        with redis_responses("read active runs"):
             names = cast(set[bytes], self._client.smembers(self._keys.active_runs))
         return tuple(sorted(RunId(name.decode()) for name in names))
 
@@ -183,7 +183,7 @@ class RedisRunStore:
         """See `DeadLetters.dead`. A letter that is dropped while this reads is left out."""
         if limit <= 0:
             return ()
-        with redis_answers("list dead letters"):
+        with redis_responses("list dead letters"):
             names = cast(list[bytes], self._client.zrevrange(self._keys.dead, 0, limit - 1))
             with self._client.pipeline(transaction=False) as reads:
                 for run, node in (parted(name.decode()) for name in names):
@@ -194,7 +194,7 @@ class RedisRunStore:
     def dead_letter(self, letter: str) -> DeadLetter | None:
         """See `DeadLetters.dead_letter`."""
         run, node = parted(letter)
-        with redis_answers("read a dead letter"):
+        with redis_responses("read a dead letter"):
             row = cast(bytes | None, self._client.hget(self._keys.dead_of(run), node))
         return decode(DeadLetter, row) if row is not None else None
 
@@ -206,7 +206,7 @@ class RedisRunStore:
         """See `RunStore.events`."""
         if limit <= 0:
             return ()
-        with redis_answers("read events"):
+        with redis_responses("read events"):
             entries = cast(Entries, self._client.xrange(self._keys.run_events(run), min=f"{after + 1}-0", count=limit))
         return events_of(entries)
 
@@ -217,13 +217,13 @@ class RedisRunStore:
 
     def retire(self, before_ms: int, limit: int = 100) -> tuple[tuple[RunId, str], ...]:
         """See `RunStore.retire`. Each run goes in a script of its own, so that no other call waits for long."""
-        with redis_answers("find runs to retire"):
+        with redis_responses("find runs to retire"):
             names = cast(list[bytes], self._client.zrangebyscore(self._keys.ended_runs, "-inf", f"({before_ms}", start=0, num=limit))
         runs = [RunId(name.decode()) for name in names]
         return tuple((run, uri) for run in runs for uri in self._retire_one(run, before_ms))
 
     def _retire_one(self, run: RunId, before_ms: int) -> Iterable[str]:
-        with redis_answers("read a run to retire"):
+        with redis_responses("read a run to retire"):
             tenant = cast(bytes | None, self._client.hget(self._keys.run(run), "tenant"))
             uris = uris_of(cast(list[bytes], self._client.hvals(self._keys.run_nodes(run))))
         reach = reach_of(TenantPath(tenant.decode())) if tenant is not None else ()

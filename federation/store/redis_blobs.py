@@ -5,7 +5,7 @@ from typing import cast
 import redis
 
 from federation.store.keys import Keys
-from federation.store.redis_scripts import redis_answers
+from federation.store.redis_scripts import redis_responses
 from mesh.ids import RunId
 
 
@@ -22,19 +22,19 @@ class RedisBlobs:
         self._keys = keys
 
     def put(self, run: RunId, sha256: str, data: bytes) -> None:
-        with redis_answers("put a blob"):
+        with redis_responses("put a blob"):
             self._client.hsetnx(self._keys.blobs(run), sha256, cast(str, data))  # redis-py accepts bytes, but its types lack them
 
     def get(self, run: RunId, hashes: tuple[str, ...]) -> dict[str, bytes]:
         if not hashes:
             return {}
-        with redis_answers("get blobs"):
+        with redis_responses("get blobs"):
             found = cast(list[bytes | None], self._client.hmget(self._keys.blobs(run), list(hashes)))
         return {sha256: data for sha256, data in zip(hashes, found, strict=True) if data is not None}
 
     def keep_only(self, run: RunId, hashes: tuple[str, ...]) -> None:
         """Drop other blobs as `BlobStore.keep_only`. Blobs that are put between the read and the delete stay."""
-        with redis_answers("drop blobs"):
+        with redis_responses("drop blobs"):
             there = cast(list[bytes], self._client.hkeys(self._keys.blobs(run)))
             surplus = [name for name in there if name.decode() not in hashes]
             if surplus:

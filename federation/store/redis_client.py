@@ -21,7 +21,7 @@ from redis.sentinel import Sentinel
 
 from federation.errors import ConfigError
 from federation.redis_url import RedisForm, RedisUrl, read_redis_url
-from federation.store.redis_scripts import redis_answers
+from federation.store.redis_scripts import redis_responses
 
 
 def connect(url: str, *, timeout_ms: int = 2000) -> "redis.Redis":
@@ -47,7 +47,7 @@ def connect(url: str, *, timeout_ms: int = 2000) -> "redis.Redis":
         found: Any = Sentinel(list(many.hosts), sentinel_kwargs={**to_sentinels, "retry": Retry(NoBackoff(), 0)}, **options)  # type: ignore[no-untyped-call]
         return cast("redis.Redis", found.master_for(many.service, retry=Retry(NoBackoff(), 1)))
     nodes = [ClusterNode(*host) for host in many.hosts]  # type: ignore[no-untyped-call]
-    with redis_answers("look for the cluster"):
+    with redis_responses("look for the cluster"):
         return cast("redis.Redis", RedisCluster(startup_nodes=nodes, **options))
 
 
@@ -83,7 +83,7 @@ def home_of(client: "redis.Redis", key: str) -> "redis.Redis":
     """Return a client of the server that holds the key, for server commands. On a cluster: the node that is known to hold the key now."""
     if not isinstance(client, RedisCluster):
         return client
-    with redis_answers("look for the node"):
+    with redis_responses("look for the node"):
         return cast("redis.Redis", client.get_redis_connection(client.get_node_from_key(key)))
 
 

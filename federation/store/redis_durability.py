@@ -17,7 +17,7 @@ import redis.exceptions
 from federation.durability import Durability
 from federation.store.keys import Keys
 from federation.store.redis_client import home_of
-from federation.store.redis_scripts import redis_answers
+from federation.store.redis_scripts import redis_responses
 
 #: The first version of Redis with WAITAOF.
 _WAITAOF_SINCE = (7, 2)
@@ -70,7 +70,7 @@ class RedisDurability:
 
     def _synced(self, server: redis.Redis, target_update: Durability) -> Durability:
         """Write a key and wait until this server's disk has it, and for D2 a replica's disk as well."""
-        with redis_answers("wait for the disk"), server.pipeline(transaction=False) as calls:
+        with redis_responses("wait for the disk"), server.pipeline(transaction=False) as calls:
             calls.set(self._keys.touched, 1)
             calls.waitaof(1, int(target_update is Durability.D2), self._wait_ms)
             _, (own, of_replicas) = calls.execute()
@@ -82,7 +82,7 @@ class RedisDurability:
         """Write a key, which is on the disk when the server responds; for D2 wait until a replica has it."""
         if target_update is Durability.D2:
             return target_update if await_copy(server, self._keys, self._wait_ms) else Durability.D1
-        with redis_answers("wait for the disk"):
+        with redis_responses("wait for the disk"):
             server.set(self._keys.touched, 1)
         return target_update
 
@@ -90,7 +90,7 @@ class RedisDurability:
         settings = _settings(server)
         if settings.get("appendonly") != "yes":
             return _Means(syncs_always=False, can_wait=False, has_replica=False)
-        with redis_answers("look at the server"):
+        with redis_responses("look at the server"):
             response: dict[str, Any] = server.info("server")
             replication: dict[str, Any] = server.info("replication")
         major, minor, *_ = (int(part) for part in str(response["redis_version"]).split("."))
@@ -108,7 +108,7 @@ def await_copy(server: redis.Redis, keys: Keys, wait_ms: int) -> bool:
     Raises:
         StoreUnavailable: The server does not respond.
     """
-    with redis_answers("wait for a replica"), server.pipeline(transaction=False) as calls:
+    with redis_responses("wait for a replica"), server.pipeline(transaction=False) as calls:
         calls.set(keys.touched, 1)
         calls.wait(1, wait_ms)
         _, copies = calls.execute()
@@ -116,7 +116,7 @@ def await_copy(server: redis.Redis, keys: Keys, wait_ms: int) -> bool:
 
 
 def _settings(server: redis.Redis) -> dict[str, str]:
-    with redis_answers("look at the server"):
+    with redis_responses("look at the server"):
         try:
             response = server.config_get("append*")
         except redis.exceptions.NoPermissionError:

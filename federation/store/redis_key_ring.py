@@ -8,7 +8,7 @@ import redis
 from federation.api_keys import ApiKey, ApiKeyLine, lines_of
 from federation.store.change_counter import ChangeCounter
 from federation.store.keys import Keys
-from federation.store.redis_scripts import redis_answers
+from federation.store.redis_scripts import redis_responses
 from mesh.wire import decode, encode
 
 
@@ -29,11 +29,11 @@ class RedisKeyRing:
         self._given = ChangeCounter(client, keys)
 
     def add(self, key: ApiKey) -> bool:
-        with redis_answers("add an API key"):
+        with redis_responses("add an API key"):
             return bool(self._client.hsetnx(self._ring, key.key, cast(str, encode(key))))  # redis-py's types lack bytes
 
     def find(self, key: str) -> ApiKey | None:
-        with redis_answers("find an API key"):
+        with redis_responses("find an API key"):
             row = cast(bytes | None, self._client.hget(self._ring, key))
         return cast(ApiKey, decode(ApiKey, row)) if row is not None else None
 
@@ -41,11 +41,11 @@ class RedisKeyRing:
         found = self.find(key)
         if found is None:
             return False
-        with redis_answers("revoke an API key"):
+        with redis_responses("revoke an API key"):
             self._given.give(lambda calls: calls.hset(self._ring, key, encode(replace(found, revoked=True))))
         return True
 
     def list(self) -> tuple[ApiKeyLine, ...]:
-        with redis_answers("list API keys"):
+        with redis_responses("list API keys"):
             rows = cast(list[bytes], self._client.hvals(self._ring))
         return lines_of([decode(ApiKey, row) for row in rows])

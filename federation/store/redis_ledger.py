@@ -59,7 +59,7 @@ from federation.store.lease_rows import (
 )
 from federation.store.redis_client import home_of
 from federation.store.redis_durability import await_copy
-from federation.store.redis_scripts import Scripts, pairs, redis_answers
+from federation.store.redis_scripts import Scripts, pairs, redis_responses
 from federation.store.row_cache import RowCache
 from federation.store.session_calls import of_session, raise_named
 from federation.store.tree_cache import LOOKS_MAX, TreeCache, new_name, not_whole
@@ -278,7 +278,7 @@ class RedisLedger:
     # ---- reads
 
     def epoch(self) -> int:
-        with redis_answers("read the epoch"):
+        with redis_responses("read the epoch"):
             found = cast("bytes | None", self._client.hget(self._keys.meta, "epoch"))
         if found is None:
             raise LedgerUninitialised("the server holds no ledger")
@@ -320,7 +320,7 @@ class RedisLedger:
         found: list[LeaseEvent] = []
         before = "+"
         while len(found) < limit:
-            with redis_answers("read the log of leases"):
+            with redis_responses("read the log of leases"):
                 page = cast(list[tuple[bytes, dict[bytes, bytes]]], self._client.xrevrange(self._keys.lease_log, max=before, count=_PAGE))
             lease_events = (lease_event for entry, fields in page for lease_event in reversed(_lease_events(entry, fields)))
             found.extend(lease_event for lease_event in lease_events if _is_about(lease_event, mesh, tenants))

@@ -10,7 +10,7 @@ import redis
 from federation.quota.policies import TenantPolicies
 from federation.store.change_counter import ChangeCounter
 from federation.store.keys import Keys
-from federation.store.redis_scripts import redis_answers
+from federation.store.redis_scripts import redis_responses
 from federation.tenant_policies import PoliciesInForce, TenantStop
 from mesh.ids import TenantPath
 from mesh.wire import decode, encode
@@ -34,19 +34,19 @@ class RedisTenantPolicies:
         self._read: tuple[dict[bytes, bytes], PoliciesInForce] = ({}, PoliciesInForce())  #: Cache: rows are decoded only after a change.
 
     def publish(self, filed: TenantPolicies) -> None:
-        with redis_answers("publish tenant settings of the file"):
+        with redis_responses("publish tenant settings of the file"):
             self._given.give(lambda calls: calls.hset(self._tenant_policies, _FILED, encode(filed)))
 
     def stop(self, tenant: TenantPath, stopped: TenantStop) -> None:
-        with redis_answers("stop a tenant"):
+        with redis_responses("stop a tenant"):
             self._given.give(lambda calls: calls.hset(self._tenant_policies, _STOP + tenant.encode(), encode(stopped)))
 
     def release(self, tenant: TenantPath) -> bool:
-        with redis_answers("release a tenant"):
+        with redis_responses("release a tenant"):
             return bool(self._given.give(lambda calls: calls.hdel(self._tenant_policies, _STOP + tenant.encode())))
 
     def in_force(self) -> PoliciesInForce:
-        with redis_answers("read tenant settings"):
+        with redis_responses("read tenant settings"):
             rows = cast(dict[bytes, bytes], self._client.hgetall(self._tenant_policies))
         with self._lock:
             if rows != self._read[0]:

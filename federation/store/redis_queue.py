@@ -27,7 +27,7 @@ from federation.leases import Lease, Session
 from federation.store.inbox_entries import claim_status_of, closing_state, ended, head_of, refuse_foreign, refuse_many, waiting_for
 from federation.store.keys import Keys
 from federation.store.redis_client import answer_s_max
-from federation.store.redis_scripts import Scripts, pairs, redis_answers
+from federation.store.redis_scripts import Scripts, pairs, redis_responses
 from federation.store.report_parts import parts_of
 from federation.store.session_calls import of_session, raise_named
 from mesh.ids import MeshId, NodeId, RunId, StageId
@@ -117,7 +117,7 @@ class RedisStageQueue:
         self._scripts.call("deliver", stage, node, encode(value, StoredValue | None))
 
     def inputs_of(self, stage: StageId) -> dict[NodeId, StoredValue | None]:
-        with redis_answers("read inputs"):
+        with redis_responses("read inputs"):
             return _inputs(cast(dict[bytes, bytes], self._client.hgetall(self._keys.inputs(stage))))
 
     def cancel(self, stage: StageId) -> None:
@@ -156,7 +156,7 @@ class RedisStageQueue:
 
     def _named(self, family: str) -> list[str]:
         """Return the ids of a family's keys."""
-        with redis_answers("look for keys"):
+        with redis_responses("look for keys"):
             return [key.decode().removeprefix(family) for key in self._client.scan_iter(f"{family}*", count=1_000)]
 
     def forget(self, run: RunId, meshes: tuple[MeshId, ...]) -> None:
@@ -165,7 +165,7 @@ class RedisStageQueue:
     def notifications(self, mesh: MeshId, cursor: str, wait_ms: int) -> tuple[str, tuple[Notification, ...]]:
         stream = self._keys.notifications(mesh)
         if cursor == "":
-            with redis_answers("read mail"):
+            with redis_responses("read mail"):
                 last = cast(list[tuple[bytes, dict[bytes, bytes]]], self._client.xrevrange(stream, count=1))
             return (last[0][0].decode() if last else "0-0"), ()
         notifications = self._entries(stream, cursor, wait_ms, limit=None)
@@ -182,7 +182,7 @@ class RedisStageQueue:
 
     def acknowledge(self, entries: tuple[str, ...]) -> None:
         if entries:
-            with redis_answers("acknowledge"):
+            with redis_responses("acknowledge"):
                 self._client.xdel(self._keys.inbox, *entries)
 
     def _entries(self, stream: str, after: str, wait_ms: int, limit: int | None) -> list[tuple[str, dict[bytes, bytes]]]:
@@ -191,7 +191,7 @@ class RedisStageQueue:
         XREAD only shows that entries exist: its reply differs between protocols and versions of redis-py, while the reply of XRANGE does
         not.
         """
-        with redis_answers("read a stream"):
+        with redis_responses("read a stream"):
             found = self._client.xrange(stream, min=f"({after}", count=limit)
             if not found and wait_ms > 0 and self._client.xread({stream: after}, count=1, block=self._bounded(wait_ms)):
                 found = self._client.xrange(stream, min=f"({after}", count=limit)

@@ -12,7 +12,7 @@ from federation.mesh_conditions import NEWCOMER, Drain, MeshCondition
 from federation.registry import MeshConditions, RegistryNote
 from federation.store.change_counter import ChangeCounter
 from federation.store.keys import Keys
-from federation.store.redis_scripts import Scripts, redis_answers
+from federation.store.redis_scripts import Scripts, redis_responses
 from mesh.ids import MeshId
 from mesh.wire import decode, encode
 
@@ -36,15 +36,15 @@ class RedisRegistry:
         self._scripts = Scripts(client, (keys.registry, keys.meta))
 
     def drain(self, mesh: MeshId, drain: Drain) -> None:
-        with redis_answers("drain a mesh"):
+        with redis_responses("drain a mesh"):
             self._given.give(lambda calls: calls.hset(self._registry, f"drain|{mesh}", encode(drain)))
 
     def undrain(self, mesh: MeshId) -> bool:
-        with redis_answers("undrain a mesh"):
+        with redis_responses("undrain a mesh"):
             return bool(self._given.give(lambda calls: calls.hdel(self._registry, f"drain|{mesh}")))
 
     def conditions(self) -> MeshConditions:
-        with redis_answers("read the registry"):
+        with redis_responses("read the registry"):
             rows = cast(dict[bytes, bytes], self._client.hgetall(self._registry))
         found: dict[MeshId, dict[str, Any]] = {}
         for name, row in rows.items():

@@ -18,7 +18,7 @@ from federation.errors import ForeignLedger, LedgerMissing, LedgerUnsafe, Schema
 from federation.leases import LeaseTerms
 from federation.store.keys import SCHEMA, Keys
 from federation.store.redis_client import home_of
-from federation.store.redis_scripts import redis_answers, schema_words
+from federation.store.redis_scripts import redis_responses, schema_words
 
 #: Lag of a replica until the master notices: the master asks once a second, and then needs a moment.
 _NOTICE_MS = 2_000
@@ -58,7 +58,7 @@ def check_server(
         StoreUnavailable: The server does not respond.
     """
     check_schema(client, keys)
-    with redis_answers("look at the server"):
+    with redis_responses("look at the server"):
         present = cast("bytes | None", client.hget(keys.meta, "uid"))
     if uid is not None and present is not None and present.decode() != uid:
         raise ForeignLedger(f"the server holds the ledger {present.decode()}, not {uid} of this state folder; check the URL")
@@ -81,7 +81,7 @@ def check_schema(client: "redis.Redis", keys: Keys) -> None:
         SchemaMismatch: The message names both schema numbers and the remedy.
         StoreUnavailable: The server does not respond.
     """
-    with redis_answers("look at the server"):
+    with redis_responses("look at the server"):
         found = cast("bytes | None", client.hget(keys.meta, "schema"))
     if found is not None and found.decode() != str(SCHEMA):
         raise SchemaMismatch(schema_words(found.decode()))
@@ -89,7 +89,7 @@ def check_schema(client: "redis.Redis", keys: Keys) -> None:
 
 def read_settings(client: "redis.Redis", keys: Keys) -> ServerSettings:
     """Read the settings from the server. Raises StoreUnavailable, RuntimeAdapterError (the user may not read them)."""
-    with redis_answers("look at the server"):
+    with redis_responses("look at the server"):
         server = home_of(client, keys.meta)
         response = server.config_get("*")
         replication = server.info("replication")

@@ -65,7 +65,7 @@ _FUNCTIONS_SINCE = 7
 
 
 @contextmanager
-def redis_answers(what: str) -> Iterator[None]:
+def redis_responses(what: str) -> Iterator[None]:
     """Convert redis-py's errors to this project's.
 
     Raises:
@@ -226,7 +226,7 @@ class Scripts:
             LedgerUninitialised: The verb needs a ledger, and the server holds none.
             SchemaMismatch: Another version of this program has written the server's data.
         """
-        try:  # Not with `redis_answers`: a generator per call would be a tenth of the cost of a heartbeat.
+        try:  # Not with `redis_responses`: a generator per call would be a tenth of the cost of a heartbeat.
             if self._functions is None:
                 self._functions = has_functions_of(self._client)
             reply = self._call_function(verb, arguments) if self._functions else self._call_script(verb, arguments)
@@ -281,7 +281,7 @@ def load_scripts(client: "redis.Redis", packages: tuple[str, ...]) -> int:
     Raises:
         StoreUnavailable: Redis does not respond, or this user may not load them.
     """
-    with redis_answers("load the verbs"):
+    with redis_responses("load the verbs"):
         has_functions = has_functions_of(client)
         for package in packages:
             if has_functions:

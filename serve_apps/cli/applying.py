@@ -15,10 +15,10 @@ from mesh.counting import counted
 from serve_apps.cli.output import console_for, print_json
 from serve_apps.cli.session import JsonOption
 from serve_apps.cli.state import STATE, ConfigArgument, StateOption, read_config_told, running_stores
-from serve_apps.configuration.applied_changes import Changes, Difference, as_json, changes, refuse_crowding
-from serve_apps.standalone.client_default import gone_default, publish_default
+from serve_apps.configuration.config_diff import Changes, Difference, as_json, changes, refuse_crowding
+from serve_apps.standalone.default_tenant import gone_default, publish_default
 from serve_apps.standalone.stack_folder import StackFolder
-from serve_apps.standalone.taken_at_start import APPLIED, differing, refuse_another
+from serve_apps.standalone.startup_config import APPLIED, differing, refuse_another
 
 
 def register(app: typer.Typer) -> None:

@@ -22,7 +22,7 @@ from serve_apps.schemas.meshes import MeshesView
 from serve_apps.schemas.tenants import TenantsView
 from serve_apps.services.draining import drain_mesh, undrain_mesh
 from serve_apps.snapshot_cache.snapshots import only
-from serve_apps.standalone.child_marks import living
+from serve_apps.standalone.child_pids import living
 from serve_apps.standalone.stack_folder import StackFolder
 from serve_apps.views.federation import meshes_view
 

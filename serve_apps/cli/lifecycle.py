@@ -38,7 +38,7 @@ from serve_apps.requests.access import EVERYBODY
 from serve_apps.requests.auth import id_of, issue, issue_for_mesh
 from serve_apps.standalone.stack import Stack
 from serve_apps.standalone.stack_folder import StackFolder
-from serve_apps.standalone.taken_at_start import refuse_another
+from serve_apps.standalone.startup_config import refuse_another
 
 WATCH_S = 1.0
 UP_S_MAX = 240.0

@@ -1,5 +1,5 @@
 """The federation file: reading it, and comparing it with the running federation. `federation.config` validates it.
 
 config_file      reads the file               dispatch_rules  its `dispatch` section, for the graph layer
-applied_changes  what `apply` would change    file_words      rules and settings in the file's words
+config_diff      what `apply` would change    config_format   rules and settings in the file's words
 """

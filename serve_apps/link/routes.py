@@ -56,10 +56,10 @@ from serve_apps.link.proofs import believed, proof_of
 from serve_apps.requests.access import address_of, asking_mesh
 from serve_apps.requests.auth import MeshPrincipal
 from serve_apps.requests.dependencies import Dependencies, dependencies_of
-from serve_apps.requests.described import BYTES_KIND, MESH_KEY, OF_MESH_KEY, link_answer, link_operation, refused
 from serve_apps.requests.errors import BodyTooLarge, MalformedCall, NotAuthenticated, NotJson, TooManyCalls, UnknownBlob
 from serve_apps.requests.limits import CallBudget, RunBytes
-from serve_apps.requests.observing import log
+from serve_apps.requests.middleware import log
+from serve_apps.requests.openapi import BYTES_KIND, MESH_KEY, OF_MESH_KEY, link_answer, link_operation, refused
 
 T = TypeVar("T")
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -92,7 +92,7 @@ RunPath = Annotated[str, Path(description="Id of the run.", max_length=200)]
 router = APIRouter(prefix=LINK_PATH, tags=["link"])
 
 
-class LinkDesk:
+class LinkHandler:
     """Threads and budgets that the routes of one replica share.
 
     Args:
@@ -131,14 +131,14 @@ class LinkDesk:
         authorization, address = request.headers.get("authorization"), address_of(request)
         shown = _digest_of(authorization)
         now_ms = ports.clock.monotonic_ms()
-        is_suspect = shown not in self._good and ports.desk.is_suspect(address, now_ms)
+        is_suspect = shown not in self._good and ports.link_handler.is_suspect(address, now_ms)
         try:
             principal = await run_sync(
                 self._let_in, ports, authorization, budget, limiter=self._side_channel if is_suspect else self._client
             )
         except NotAuthenticated as denied:
             self._good.pop(shown, None)
-            ports.desk.refuse(address, denied, now_ms)
+            ports.link_handler.refuse(address, denied, now_ms)
         if len(self._good) >= GOOD_MAX:
             self._good.clear()
         self._good[shown] = principal
@@ -163,7 +163,7 @@ class LinkDesk:
             return asking_mesh(authorization, ports)
         except NotAuthenticated as denied:
             self._good.pop(_digest_of(authorization), None)
-            ports.desk.refuse(address_of(request), denied, ports.clock.monotonic_ms())
+            ports.link_handler.refuse(address_of(request), denied, ports.clock.monotonic_ms())
 
     def _let_in(self, ports: Dependencies, authorization: str | None, budget: Budget) -> MeshPrincipal:
         principal = asking_mesh(authorization, ports)
@@ -202,8 +202,8 @@ def _digest_of(authorization: str | None) -> bytes:
     return hashlib.sha256((authorization or "").encode()).digest()
 
 
-def _desk_of(request: Request) -> LinkDesk:
-    return cast(LinkDesk, request.app.state.desk)
+def _handler_of(request: Request) -> LinkHandler:
+    return cast(LinkHandler, request.app.state.link_handler)
 
 
 # -- verbs -------------------------------------------------------------------------------------------------------------
@@ -211,20 +211,20 @@ def _desk_of(request: Request) -> LinkDesk:
 
 def _endpoint_of(verb: Verb[Any, Any]) -> Endpoint:
     async def answer(request: Request) -> Response:
-        ports, desk = dependencies_of(request), _desk_of(request)
-        principal = None if desk.was_good(ports, request, verb.budget) else await desk.admit(ports, request, verb.budget)
+        ports, link_handler = dependencies_of(request), _handler_of(request)
+        principal = None if link_handler.was_good(ports, request, verb.budget) else await link_handler.admit(ports, request, verb.budget)
         _expect_json(request)
         body = await _body_of(request, CALL_BYTES_MAX)
         proof = request.headers.get(PROOF_HEADER, "")
 
         def work() -> tuple[Any, str | None]:
-            mesh = (principal or desk.look_again(ports, request)).mesh
+            mesh = (principal or link_handler.look_again(ports, request)).mesh
             asked = read_call(verb, body, mesh)
             return (asked, None) if verb is NOTIFICATIONS else _proven(ports, verb, asked, mesh, proof)
 
-        answered, response = await desk.do(Budget.CALL if verb is NOTIFICATIONS else verb.budget, work)
+        answered, response = await link_handler.do(Budget.CALL if verb is NOTIFICATIONS else verb.budget, work)
         if verb is NOTIFICATIONS:
-            answered = await _await_notifications(ports, desk, answered)
+            answered = await _await_notifications(ports, link_handler, answered)
         return Response(
             encode(answered, verb.answered), media_type="application/json", headers={PROOF_HEADER: response} if response else None
         )
@@ -284,13 +284,13 @@ def _inputs_of(ports: Dependencies, asked: InputsOf) -> dict[NodeId, StoredValue
     return ports.queue.inputs_of(asked.stage) if ports.queue.heads_of(asked.mesh, (asked.stage,)) else {}
 
 
-async def _await_notifications(ports: Dependencies, desk: LinkDesk, asked: AwaitNotifications) -> Any:
+async def _await_notifications(ports: Dependencies, link_handler: LinkHandler, asked: AwaitNotifications) -> Any:
     """Wait in a thread, or poll without one if all notification threads are in use."""
-    if desk.has_room(Budget.NOTIFICATIONS):
-        return await desk.do(Budget.NOTIFICATIONS, partial(ports.queue.notifications, asked.mesh, asked.cursor, asked.wait_ms))
+    if link_handler.has_room(Budget.NOTIFICATIONS):
+        return await link_handler.do(Budget.NOTIFICATIONS, partial(ports.queue.notifications, asked.mesh, asked.cursor, asked.wait_ms))
     until_ms = ports.clock.monotonic_ms() + asked.wait_ms
     while True:
-        cursor, notifications = await desk.do(Budget.CALL, partial(ports.queue.notifications, asked.mesh, asked.cursor, 0))
+        cursor, notifications = await link_handler.do(Budget.CALL, partial(ports.queue.notifications, asked.mesh, asked.cursor, 0))
         if notifications or asked.cursor == "" or ports.clock.monotonic_ms() >= until_ms:
             return cursor, notifications
         await asyncio.sleep(LOOK_S)
@@ -326,25 +326,25 @@ async def put_blob(run: RunPath, sha256: Sha256, request: Request) -> Response:
     """Store the bytes as long as the run is kept, if the mesh's session has claimed a stage of it. Other bytes are dropped, because the
     mesh's reports come too late to be used.
     """
-    ports, desk = dependencies_of(request), _desk_of(request)
-    principal = await desk.admit(ports, request, Budget.CALL)
+    ports, link_handler = dependencies_of(request), _handler_of(request)
+    principal = await link_handler.admit(ports, request, Budget.CALL)
     said = request.headers.get(SESSION_HEADER, "")
 
     def look() -> RunSummary | None:
         session = Session(mesh=principal.mesh, incarnation=int(said) if _INCARNATION.fullmatch(said) else 0, ttl_ms=0)
-        return ports.runs.summary(RunId(run)) if desk.may_put(ports, session, RunId(run)) else None
+        return ports.runs.summary(RunId(run)) if link_handler.may_put(ports, session, RunId(run)) else None
 
-    wanted = await desk.do(Budget.CALL, look)
+    wanted = await link_handler.do(Budget.CALL, look)
     data = await _body_of(request, BLOB_BYTES_MAX)
 
     def work() -> None:
         if hashlib.sha256(data).hexdigest() != sha256:
             raise MalformedCall(f"the bytes do not have the SHA-256 {sha256}")
         if wanted is not None:
-            desk.count(ports, wanted, len(data))
+            link_handler.count(ports, wanted, len(data))
             ports.blobs.put(RunId(run), sha256, data)
 
-    await desk.do(Budget.CALL, work)
+    await link_handler.do(Budget.CALL, work)
     return Response(b"null", media_type="application/json")
 
 
@@ -356,13 +356,13 @@ async def put_blob(run: RunPath, sha256: Sha256, request: Request) -> Response:
 )
 async def get_blob(run: RunPath, sha256: Sha256, request: Request) -> Response:
     """Return the bytes. Only the root gives out digests, and a digest cannot be guessed, so no further check is needed."""
-    ports, desk = dependencies_of(request), _desk_of(request)
-    await desk.admit(ports, request, Budget.CALL)
+    ports, link_handler = dependencies_of(request), _handler_of(request)
+    await link_handler.admit(ports, request, Budget.CALL)
 
     def work() -> bytes | None:
         return ports.blobs.get(RunId(run), (sha256,)).get(sha256)
 
-    data = await desk.do(Budget.CALL, work)
+    data = await link_handler.do(Budget.CALL, work)
     if data is None:
         raise UnknownBlob(f"run {run} has no such blob")
     return Response(data, media_type=BYTES_KIND)

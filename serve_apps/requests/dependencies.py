@@ -23,8 +23,8 @@ from federation.snapshot import FederationSnapshot
 from federation.tenant_policies import TenantPolicyStore
 from mesh.clock import Clock
 from serve_apps.requests.accepted_runs import KEPT_MS, AcceptedRuns
-from serve_apps.requests.front_desk import FrontDesk
-from serve_apps.snapshot_cache.shared_look import SingleFlight
+from serve_apps.requests.request_limiter import RequestLimiter
+from serve_apps.snapshot_cache.single_flight import SingleFlight
 from serve_apps.snapshot_cache.snapshots import snapshot_now
 from serve_apps.snapshot_cache.waits import Waits, queues_of, waits_in
 
@@ -57,7 +57,7 @@ class Dependencies:
     snapshot_ttl_ms: int = 250  #: Greatest age of a snapshot that is only displayed; concurrent requests share one.
     retention_ms: int = KEPT_MS  #: How long ended runs are kept.
     close: Callable[[], Awaitable[None]] | None = None  #: Awaited when the application stops: closes what lives in its event loop.
-    desk: FrontDesk = field(init=False, default_factory=FrontDesk)  #: Call limits.
+    link_handler: RequestLimiter = field(init=False, default_factory=RequestLimiter)  #: Call limits.
     shown: SingleFlight[FederationSnapshot] = field(init=False)  #: Snapshot of the ledger for display.
     waits: SingleFlight[Waits] = field(init=False)  #: Why queued work waits, for display.
     accepted: AcceptedRuns = field(init=False)  #: Runs accepted recently by this replica.

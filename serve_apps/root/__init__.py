@@ -3,5 +3,5 @@
 gateway        the HTTP application: all routes and middleware
 deployments    gateways and the coordinator as deployments, both stateless
 serve          Ray Serve on the root's cluster: start and shutdown
-proxy_answers  responses of Serve's proxy while no gateway runs
+proxy_responses  responses of Serve's proxy while no gateway runs
 """

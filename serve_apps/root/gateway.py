@@ -27,14 +27,14 @@ from serve_apps.link import routes as link_routes
 from serve_apps.requests.accepted_runs import look_after
 from serve_apps.requests.access import Operating
 from serve_apps.requests.dependencies import Dependencies
-from serve_apps.requests.described import allowed_methods, describe, refused
 from serve_apps.requests.errors import INTERNAL, OF_ROUTING, NotAuthenticated, TooManyCalls, body_of, meaning_of, problem_body
-from serve_apps.requests.known_parameters import known_parameters
 from serve_apps.requests.limits import BodyLimit
-from serve_apps.requests.observing import Observed, log, request_id_of
+from serve_apps.requests.middleware import ObservedRequests, log, request_id_of
+from serve_apps.requests.openapi import allowed_methods, describe, refused
+from serve_apps.requests.query_parameters import known_parameters
 from serve_apps.routes import dead_letters, explanations, federation, runs
 from serve_apps.schemas.health import HealthView
-from serve_apps.snapshot_cache.shared_look import SingleFlight
+from serve_apps.snapshot_cache.single_flight import SingleFlight
 from serve_apps.telemetry.metrics import CONTENT_TYPE, GatewayMetrics, read_truth
 
 __all__ = ["Dependencies", "create_app"]
@@ -58,7 +58,7 @@ def create_app(dependencies: Dependencies) -> FastAPI:
     app.state.dependencies = dependencies
     app.state.metrics = metrics
     app.state.is_there = SingleFlight(lambda: dependencies.keys.find(NO_KEY), clock=dependencies.clock, kept_ms=HEALTH_KEPT_MS)
-    app.state.desk = link_routes.LinkDesk(dependencies.heartbeat_ms)
+    app.state.link_handler = link_routes.LinkHandler(dependencies.heartbeat_ms)
     for router in _ROUTERS:
         app.include_router(router, dependencies=[Depends(known_parameters)] if router in _OF_TENANTS else [])
     describe(app, _ROUTERS)
@@ -66,7 +66,7 @@ def create_app(dependencies: Dependencies) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _parameters_response)
     app.add_exception_handler(HTTPException, _http_response)
     app.add_middleware(BodyLimit, limit_bytes=dependencies.body_limit_bytes, but_not=LINK_PATH)
-    app.add_middleware(Observed, metrics=metrics, clock=dependencies.clock)  # Added last, so it is the outermost.
+    app.add_middleware(ObservedRequests, metrics=metrics, clock=dependencies.clock)  # Added last, so it is the outermost.
     return app
 
 

@@ -10,7 +10,7 @@ from dag.errors import UnknownLetter
 from dag.requeueing import requeue
 from serve_apps.requests.access import Operating, looking
 from serve_apps.requests.dependencies import Ports
-from serve_apps.requests.described import refused
+from serve_apps.requests.openapi import refused
 from serve_apps.schemas.audits import AuditView
 from serve_apps.schemas.dead_letters import DroppedView, LettersView, LetterView, RequeuedView
 from serve_apps.views.dead_letters import audit_view, letter_view, letters_view

@@ -11,7 +11,7 @@ from federation.quota.policies import Stop
 from mesh.ids import MeshId, TenantPath
 from serve_apps.requests.access import Asking, looking, record_within
 from serve_apps.requests.dependencies import Ports
-from serve_apps.requests.described import refused
+from serve_apps.requests.openapi import refused
 from serve_apps.routes.runs import PAGE_MAX, SPEC_BODY, RunPath, expect_json
 from serve_apps.schemas.explanations import RunExplanation, StageExplanation
 from serve_apps.schemas.history import HistoryView

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Path
 from mesh.ids import MeshId
 from serve_apps.requests.access import Asking, Operating, looking, reaches
 from serve_apps.requests.dependencies import Ports
-from serve_apps.requests.described import refused
+from serve_apps.requests.openapi import refused
 from serve_apps.schemas.leases import LeasesView
 from serve_apps.schemas.meshes import DrainRequest, MeshesView
 from serve_apps.schemas.tenants import TenantsView

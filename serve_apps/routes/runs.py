@@ -27,9 +27,9 @@ from mesh.values import Encoding
 from serve_apps.requests.access import Asking, record_within, summary_within, tops
 from serve_apps.requests.auth import Principal
 from serve_apps.requests.dependencies import Dependencies, Ports
-from serve_apps.requests.described import refused
 from serve_apps.requests.errors import MalformedBody, NotJson, ValueNotThere, problem_body
-from serve_apps.requests.observing import request_id_of
+from serve_apps.requests.middleware import request_id_of
+from serve_apps.requests.openapi import refused
 from serve_apps.schemas.events import EventsView
 from serve_apps.schemas.nodes import NodesView
 from serve_apps.schemas.results import NoResultView, ResultView

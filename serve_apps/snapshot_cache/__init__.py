@@ -2,5 +2,5 @@
 
 snapshots    the ledger's snapshot and the registry's data of each mesh
 waits        why queued work waits
-shared_look  one read for all concurrent requests
+single_flight  one read for all concurrent requests
 """

@@ -2,12 +2,12 @@
 
     stack           all of it                                      managed         one process, ended by its id
     restarts        when a dead part is started again              port_claim      a port that no other stack chooses
-    ledger_keeper   the ledger's id and state over restarts        left_standing   drains and holds from before this start
+    ledger_identity  the ledger's id and state over restarts        active_stops    drains and holds from before this start
     own_clusters    the Ray clusters that the stack starts
 
 Kept in the state folder:
 
-    stack_folder    the folder: one owner at a time                taken_at_start  settings that `apply` cannot change
-    client_default  the default tenant of clients                  child_marks     processes of each mesh
+    stack_folder    the folder: one owner at a time                startup_config  settings that `apply` cannot change
+    default_tenant  the default tenant of clients                  child_pids      processes of each mesh
     stale_folders   folders of Ray clusters elsewhere              users           OS users of these clusters
 """

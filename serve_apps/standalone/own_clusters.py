@@ -13,7 +13,7 @@ from mesh.counting import counted
 from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.runtime.cluster.own_cluster import OwnCluster
 from mesh.runtime.cluster.run_as import RunAs
-from serve_apps.root.proxy_answers import VARIABLES
+from serve_apps.root.proxy_responses import VARIABLES
 from serve_apps.standalone import stale_folders
 from serve_apps.standalone.managed import LOOK_S
 from serve_apps.standalone.stack_folder import StackFolder

@@ -48,15 +48,15 @@ from serve_apps.processes.ray_access import check_answers, check_token_file, ent
 from serve_apps.processes.settings import ChildSettings, LinkSettings, RootSettings, StoreSettings
 from serve_apps.processes.stores import Stores, open_stores
 from serve_apps.requests.auth import id_of, issue, issue_for_mesh
-from serve_apps.standalone import child_marks, stale_folders
-from serve_apps.standalone.ledger_keeper import LedgerKeeper, keep_ledger, known_ledger, ledger_of
-from serve_apps.standalone.left_standing import left_standing
+from serve_apps.standalone import child_pids, stale_folders
+from serve_apps.standalone.active_stops import active_stops
+from serve_apps.standalone.ledger_identity import LedgerIdentity, keep_ledger, known_ledger, ledger_of
 from serve_apps.standalone.managed import ManagedProcess
 from serve_apps.standalone.own_clusters import TOKENS, OwnClusters
 from serve_apps.standalone.port_claim import PortClaim
 from serve_apps.standalone.restarts import Restarts
 from serve_apps.standalone.stack_folder import StackFolder
-from serve_apps.standalone.taken_at_start import keep
+from serve_apps.standalone.startup_config import keep
 
 log = structlog.get_logger(__name__)
 
@@ -90,7 +90,7 @@ class Stack:
         self._rebuild_ledger = rebuild_ledger
         self._ledger: str | None = None
         self._replicated = False
-        self._keeper: LedgerKeeper | None = None
+        self._keeper: LedgerIdentity | None = None
         self._config = config
         self._folder = folder
         self._notify = say
@@ -183,10 +183,10 @@ class Stack:
         stores.ledger.configure(TenantTree(tenants))
         keep_ledger(self._folder, self._ledger)
         stores.tenant_policies.publish(tenant_policies_of(self._config))
-        self._keeper = LedgerKeeper(stores, self._ledger)
+        self._keeper = LedgerIdentity(stores, self._ledger)
         self._keeper.look()
         self._say(f"ledger: {counted(len(tenants), 'tenant')}, {counted(len(self._config.flavors), 'flavor')}")
-        for words in left_standing(stores.registry.conditions(), stores.tenant_policies.in_force()):
+        for words in active_stops(stores.registry.conditions(), stores.tenant_policies.in_force()):
             self._say(words)
         return stores
 
@@ -314,7 +314,7 @@ class Stack:
             warm_runners=section.warm_runners,
         )
         self.children[mesh] = self._spawn(f"mesh-{mesh}", "serve_apps.child_process", settings, section.cluster)
-        child_marks.note(self._folder, {name: child.pid for name, child in self.children.items()})
+        child_pids.note(self._folder, {name: child.pid for name, child in self.children.items()})
 
     def _spawn(self, name: str, module: str, settings: RootSettings | ChildSettings, cluster: str) -> ManagedProcess:
         file = self._folder.path / "settings" / f"{name}.json"

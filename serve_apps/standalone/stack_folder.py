@@ -14,7 +14,7 @@ import psutil
 from mesh.errors import MeshError
 from mesh.runtime.cluster.process import start_mark
 
-#: File of `serve_apps.standalone.child_marks`.
+#: File of `serve_apps.standalone.child_pids`.
 CHILDREN_FILE = "children.json"
 
 

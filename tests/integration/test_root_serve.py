@@ -21,7 +21,7 @@ from mesh.runtime.cluster.own_cluster import OwnCluster
 from mesh.runtime.cluster.ports import promise_ports
 from serve_apps.processes.ray_entry import enter
 from serve_apps.root.deployments import root_applications
-from serve_apps.root.proxy_answers import VARIABLES
+from serve_apps.root.proxy_responses import VARIABLES
 from serve_apps.root.serve import end_serve, start_serve
 
 for pickling in (cloudpickle, ray.cloudpickle):  # Workers cannot import this file.

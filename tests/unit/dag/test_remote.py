@@ -17,7 +17,7 @@ from mesh.clock import ManualClock
 from mesh.errors import RuntimeAdapterError
 from mesh.values import Encoding
 from serve_apps.gateway_fixtures import ACME, ADDRESS, RESEARCH, RIVAL, GatewayWorld
-from serve_apps.root import proxy_answers
+from serve_apps.root import proxy_responses
 
 
 class BadRate(ValueError):
@@ -125,7 +125,7 @@ def test_a_request_that_was_lost_on_the_way_is_sent_again_with_the_same_id():
 
 def test_a_run_is_waited_for_while_the_proxy_has_no_root():
     no_route = httpx.Response(404, text="Path '/v1/runs/night/result' not found. Ping http://.../-/routes for available routes.")
-    no_gateway = httpx.Response(503, content=proxy_answers.BODY, headers={"Retry-After": "1", "Content-Type": "application/json"})
+    no_gateway = httpx.Response(503, content=proxy_responses.BODY, headers={"Retry-After": "1", "Content-Type": "application/json"})
     ended = httpx.Response(409, json={"state": "CANCELLED", "detail": "enough"})
     client, asked = answering(no_route, no_gateway, no_route, no_gateway, ended)
     with pytest.raises(RunCancelled, match="enough"):
@@ -145,7 +145,7 @@ def test_a_root_that_is_away_is_waited_for_until_the_deadline():
 @pytest.mark.parametrize("ask", [Run.wait, Run.result])
 @pytest.mark.parametrize("answer", ["nobody", "proxy", "busy"])
 def test_a_timeout_bounds_the_wait_for_a_root_that_is_away(ask, answer):
-    proxy = httpx.Response(503, content=proxy_answers.BODY, headers={"Content-Type": "application/json"})
+    proxy = httpx.Response(503, content=proxy_responses.BODY, headers={"Content-Type": "application/json"})
     away = {"nobody": httpx.ConnectError("refused"), "proxy": proxy, "busy": too_many()}[answer]
     client, _ = answering(line("RUNNING"), away, patience_s=3_600)
     run = client.run("night")

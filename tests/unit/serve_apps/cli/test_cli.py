@@ -31,9 +31,9 @@ from serve_apps.cli import applying, federation, lifecycle, runs, session, stopp
 from serve_apps.cli.app import run_command
 from serve_apps.configuration.config_file import read_config
 from serve_apps.gateway_fixtures import RESEARCH, SALES, STANDARD, GatewayWorld, spec_of
-from serve_apps.standalone.child_marks import note
+from serve_apps.standalone.child_pids import note
 from serve_apps.standalone.stack_folder import StackFolder
-from serve_apps.standalone.taken_at_start import keep
+from serve_apps.standalone.startup_config import keep
 
 SOURCE = """
 import dag

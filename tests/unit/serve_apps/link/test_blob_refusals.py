@@ -17,7 +17,7 @@ from federation.store.redis_key_ring import RedisKeyRing
 from serve_apps.gateway_fixtures import ADDRESS, EAST, NOW_MS, GatewayWorld, InProcess
 from serve_apps.link_fixtures import serving
 from serve_apps.requests.auth import id_of, issue_for_mesh
-from serve_apps.requests.slow_clients import TimelyBody
+from serve_apps.requests.request_timeouts import BodyTimeout
 from serve_apps.root.gateway import create_app
 
 NAME = hashlib.sha256(b"data").hexdigest()
@@ -58,7 +58,7 @@ def root(server) -> Root:
 
 def too_slow(root: Root, method: str) -> int:
     beginning = head(PATH, root.key).replace(b"POST", method.encode(), 1)
-    with serving(TimelyBody(create_app(root.ports), body_s=0.2)) as address, slow(address, beginning) as clients:
+    with serving(BodyTimeout(create_app(root.ports), body_s=0.2)) as address, slow(address, beginning) as clients:
         answers = closed_in_the_end(clients)
     (status,) = {answer.split(b" ", 2)[1] for answer in answers}
     assert len(answers) == CLIENTS

@@ -22,11 +22,11 @@ from mesh.stages import StageSpec
 from mesh.values import Encoding, StoredValue
 from mesh.wire import encode
 from serve_apps.gateway_fixtures import ADDRESS, NOW_MS, RESEARCH, STANDARD, GatewayWorld, InProcess, spec_of
-from serve_apps.link.routes import BEATS_PER_S_MIN, CALLS_BURST, LinkDesk
+from serve_apps.link.routes import BEATS_PER_S_MIN, CALLS_BURST, LinkHandler
 from serve_apps.link_fixtures import PATIENCE
 from serve_apps.requests.auth import issue_for_mesh
 from serve_apps.requests.errors import meaning_of
-from serve_apps.requests.front_desk import WRONG_BURST
+from serve_apps.requests.request_limiter import WRONG_BURST
 from serve_apps.root.gateway import create_app
 
 EAST, WEST = MeshId("east"), MeshId("west")
@@ -504,7 +504,7 @@ def test_letters_come_over_the_link(world):
 
 
 def test_with_every_thread_for_mail_at_work_letters_still_come(world, monkeypatch):
-    monkeypatch.setattr(LinkDesk, "has_room", lambda *_: False)
+    monkeypatch.setattr(LinkHandler, "has_room", lambda *_: False)
     stages = HttpStageQueue(link(world), EAST)
     cursor, _ = stages.notifications(EAST, "", 1_000)
     assert stages.notifications(EAST, cursor, 0) == (cursor, ())

@@ -14,13 +14,13 @@ from serve_apps.cli import session
 from serve_apps.cli.app import run_command
 from serve_apps.gateway_fixtures import RESEARCH, GatewayWorld, spec_of
 from serve_apps.requests.errors import INTERNAL, MEANINGS, OF_ROUTING
-from serve_apps.root import proxy_answers
+from serve_apps.root import proxy_responses
 
 HTTP_MD = Path(__file__).parents[4] / "docs" / "http.md"
 #: Of runs that ended without a result: told by the route itself.
 OF_RESULTS = {"run_failed": HTTPStatus.CONFLICT, "run_cancelled": HTTPStatus.CONFLICT}
 #: Where no gateway stands behind Serve's proxy.
-OF_THE_PROXY = {proxy_answers.CODE: HTTPStatus.SERVICE_UNAVAILABLE}
+OF_THE_PROXY = {proxy_responses.CODE: HTTPStatus.SERVICE_UNAVAILABLE}
 OPEN = {"/healthz"}
 WORLD = GatewayWorld()
 ROUTES = [

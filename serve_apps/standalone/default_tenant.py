@@ -11,7 +11,7 @@ from serve_apps.standalone.stack_folder import StackFolder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DefaultGone:
+class DefaultTenantRemoved:
     """Removal of the default tenant from the file."""
 
     before: TenantPath
@@ -29,16 +29,16 @@ class DefaultGone:
         )
 
 
-def gone_default(folder: StackFolder, config: FederationConfig) -> DefaultGone | None:
+def gone_default(folder: StackFolder, config: FederationConfig) -> DefaultTenantRemoved | None:
     """Return the change that a file makes to this stack's default tenant; None if the default stays, or none is published."""
     before = folder.read(CLIENT_FILE).get("tenant")
     if not before or any(tenant.path == before for tenant in tenants_of(config)):
         return None
     reach = TenantPath(str(before).partition("/")[0])  # The key covers the top of the path: see `Stack`.
-    return DefaultGone(before=TenantPath(str(before)), after=default_within(config, within=reach))
+    return DefaultTenantRemoved(before=TenantPath(str(before)), after=default_within(config, within=reach))
 
 
-def publish_default(folder: StackFolder, gone: DefaultGone) -> None:
+def publish_default(folder: StackFolder, gone: DefaultTenantRemoved) -> None:
     """Publish the new default tenant to clients."""
     if gone.after is not None:
         folder.write(CLIENT_FILE, {**folder.read(CLIENT_FILE), "tenant": gone.after})

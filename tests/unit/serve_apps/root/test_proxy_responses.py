@@ -12,8 +12,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 from uvicorn.importer import import_from_string
 
-from serve_apps.requests.slow_clients import TimelyBody, TimelyHeaders
-from serve_apps.root.proxy_answers import CODE, AbsentRoot, middlewares
+from serve_apps.requests.request_timeouts import BodyTimeout, HeaderTimeout
+from serve_apps.root.proxy_responses import CODE, AbsentRoot, middlewares
 from serve_apps.schemas.errors import ErrorBody
 
 
@@ -59,5 +59,5 @@ def test_the_answer_of_a_gateway_is_passed_on(answer: Response, path: str) -> No
 
 def test_serve_is_given_the_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uvicorn.config, "HTTP_PROTOCOLS", dict(uvicorn.config.HTTP_PROTOCOLS))
-    assert [layer.cls for layer in middlewares()] == [AbsentRoot, TimelyBody]
-    assert import_from_string(uvicorn.config.HTTP_PROTOCOLS["auto"]) is TimelyHeaders
+    assert [layer.cls for layer in middlewares()] == [AbsentRoot, BodyTimeout]
+    assert import_from_string(uvicorn.config.HTTP_PROTOCOLS["auto"]) is HeaderTimeout

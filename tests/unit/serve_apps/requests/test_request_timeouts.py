@@ -10,10 +10,10 @@ from slow_requests import CLIENTS, closed_in_the_end, head, slow
 
 from serve_apps.gateway_fixtures import EAST, NOW_MS, RESEARCH, GatewayWorld, spec_of
 from serve_apps.link_fixtures import serving
-from serve_apps.requests import slow_clients
+from serve_apps.requests import request_timeouts
 from serve_apps.requests.auth import issue, issue_for_mesh
 from serve_apps.requests.errors import OF_ROUTING
-from serve_apps.requests.slow_clients import TimelyBody, TimelyHeaders
+from serve_apps.requests.request_timeouts import BodyTimeout, HeaderTimeout
 from serve_apps.schemas.errors import ErrorBody
 
 
@@ -21,10 +21,10 @@ from serve_apps.schemas.errors import ErrorBody
 def served(monkeypatch):
     """A world, and the address of a server with its gateway that keeps the limits."""
     monkeypatch.setitem(uvicorn.config.HTTP_PROTOCOLS, "auto", uvicorn.config.HTTP_PROTOCOLS["auto"])
-    monkeypatch.setattr(TimelyHeaders, "headers_s", 1.0)
-    slow_clients.install()
+    monkeypatch.setattr(HeaderTimeout, "headers_s", 1.0)
+    request_timeouts.install()
     world = GatewayWorld()
-    with serving(TimelyBody(world.app, body_s=1.0)) as address:
+    with serving(BodyTimeout(world.app, body_s=1.0)) as address:
         yield world, address
 
 
@@ -63,8 +63,8 @@ def test_connections_without_a_key_are_closed(served):
 
 
 def test_the_refusal_has_the_code_of_the_table():
-    assert OF_ROUTING[HTTPStatus.REQUEST_TIMEOUT] == slow_clients.CODE
-    assert ErrorBody.model_validate_json(slow_clients.BODY).error.code == slow_clients.CODE
+    assert OF_ROUTING[HTTPStatus.REQUEST_TIMEOUT] == request_timeouts.CODE
+    assert ErrorBody.model_validate_json(request_timeouts.BODY).error.code == request_timeouts.CODE
 
 
 def test_a_stream_of_events_outlives_the_limits(served):

@@ -7,7 +7,7 @@ from federation.quota.policies import Stop
 from federation.registry import MeshConditions
 from federation.tenant_policies import PoliciesInForce, TenantStop
 from mesh.ids import MeshId, TenantPath
-from serve_apps.standalone.left_standing import left_standing
+from serve_apps.standalone.active_stops import active_stops
 
 
 def test_drained_meshes_and_stopped_tenants_are_told_with_what_ends_it() -> None:
@@ -17,7 +17,7 @@ def test_drained_meshes_and_stopped_tenants_are_told_with_what_ends_it() -> None
     tenant_policies = PoliciesInForce(
         stops={TenantPath("acme/ops"): TenantStop(reason="billing"), TenantPath("acme/b"): TenantStop(stop=Stop.DRAIN)}
     )
-    assert list(left_standing(conditions, tenant_policies)) == [
+    assert list(active_stops(conditions, tenant_policies)) == [
         "mesh west: still drained (new disks); `schedulemesh undrain west` ends the drain",
         "tenant acme/b: still drained; `schedulemesh resume acme/b` lets its work start",
         "tenant acme/ops: still held (billing); `schedulemesh resume acme/ops` lets its work start",
@@ -25,4 +25,4 @@ def test_drained_meshes_and_stopped_tenants_are_told_with_what_ends_it() -> None
 
 
 def test_nothing_is_told_where_nothing_was_ordered() -> None:
-    assert list(left_standing(MeshConditions(), PoliciesInForce())) == []
+    assert list(active_stops(MeshConditions(), PoliciesInForce())) == []

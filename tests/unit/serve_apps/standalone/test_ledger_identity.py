@@ -21,7 +21,7 @@ from federation.tenants import Quota, Tenant, TenantTree
 from mesh.ids import MeshId, TenantPath
 from serve_apps.processes.stores import Stores, open_stores
 from serve_apps.requests.auth import Denial, Denied, Principal, authenticate, issue
-from serve_apps.standalone.ledger_keeper import LedgerKeeper, known_ledger
+from serve_apps.standalone.ledger_identity import LedgerIdentity, known_ledger
 from serve_apps.standalone.stack import Stack
 from serve_apps.standalone.stack_folder import StackFolder
 
@@ -70,7 +70,7 @@ def test_an_emptied_server_is_told_again_what_it_was_told_and_learns_under_the_s
     ring = RedisKeyRing(stores.client, stores.keys)
     key = issue(ring, LAB, 0).split("_")[1]
     stores.tenant_policies.stop(LAB, TenantStop(stop=Stop.HOLD, reason="a look at it"))
-    keeper = LedgerKeeper(stores, "ours")
+    keeper = LedgerIdentity(stores, "ours")
     keeper.guard(key)
     assert keeper.look() is False
     tenant_policies = stores.tenant_policies.in_force()
@@ -87,7 +87,7 @@ def test_an_emptied_server_is_told_again_what_it_was_told_and_learns_under_the_s
 def test_after_an_old_copy_the_tree_is_the_one_that_was_applied_last(client: redis.Redis):
     stores = kept_stores(client)
     copy = copied(client, Keys())
-    keeper = LedgerKeeper(stores, "ours")
+    keeper = LedgerIdentity(stores, "ours")
     keeper.look()
     stores.ledger.configure(tree_with(3))  # By somebody else, as `schedulemesh apply` does.
     assert keeper.look() is False
@@ -101,7 +101,7 @@ def test_a_key_that_was_revoked_stays_revoked_after_a_loss(client: redis.Redis, 
     stores = kept_stores(client)
     ring = RedisKeyRing(stores.client, stores.keys)
     text, other = issue(ring, LAB, 0), issue(ring, LAB, 0)
-    keeper = LedgerKeeper(stores, "ours")
+    keeper = LedgerIdentity(stores, "ours")
     for each in (text, other):
         keeper.guard(each.split("_")[1])
     copy = copied(client, Keys())
@@ -120,7 +120,7 @@ def test_orders_and_revocations_stand_when_the_tree_was_not_touched_since_the_co
     ring = RedisKeyRing(stores.client, stores.keys)
     mine, others = issue(ring, LAB, 0), issue(ring, LAB, 0)
     stores.tenant_policies.stop(SHOP, TenantStop(stop=Stop.HOLD, reason="until noon"))
-    keeper = LedgerKeeper(stores, "ours")
+    keeper = LedgerIdentity(stores, "ours")
     keeper.guard(mine.split("_")[1])
     keeper.look()
     copy = copied(client, Keys())
@@ -141,7 +141,7 @@ def test_orders_and_revocations_stand_when_the_tree_was_not_touched_since_the_co
 def test_drains_of_meshes_stand_after_a_loss(client: redis.Redis, loss: str):
     stores = kept_stores(client)
     stores.registry.drain(WEST, Drain(reason="until noon"))
-    keeper = LedgerKeeper(stores, "ours")
+    keeper = LedgerIdentity(stores, "ours")
     keeper.look()
     copy = copied(client, Keys())
     stores.registry.drain(EAST, Drain(reason="new disks", by="ops", since_ms=7))
@@ -156,7 +156,7 @@ def test_drains_of_meshes_stand_after_a_loss(client: redis.Redis, loss: str):
 
 def test_what_was_told_again_half_way_is_told_again(client: redis.Redis):
     stores = kept_stores(client)
-    keeper = LedgerKeeper(stores, "ours")
+    keeper = LedgerIdentity(stores, "ours")
     keeper.look()
     copy = copied(client, Keys())
     for tenant in (LAB, SHOP):
@@ -202,7 +202,7 @@ class LosesAtOnce:
 def test_what_is_lost_while_the_ledger_is_looked_at_is_told_again_whole(client: redis.Redis):
     stores = kept_stores(client)
     stores.tenant_policies.stop(LAB, TenantStop(stop=Stop.HOLD, reason="a look at it"))
-    keeper = LedgerKeeper(stores, "ours")
+    keeper = LedgerIdentity(stores, "ours")
     keeper.look()
     tenant_policies = stores.tenant_policies.in_force()
     stores.ledger.configure(tree_with(2))
@@ -215,7 +215,7 @@ def test_what_is_lost_while_the_ledger_is_looked_at_is_told_again_whole(client: 
 
 
 def test_nothing_is_told_to_another_ledger(client: redis.Redis):
-    keeper = LedgerKeeper(kept_stores(client), "ours")
+    keeper = LedgerIdentity(kept_stores(client), "ours")
     keeper.look()
     client.flushall()
     client.hset(Keys().meta, mapping={"uid": "theirs", "version": 0})

@@ -15,7 +15,7 @@ from federation.tenants import SEPARATOR, FlavorResource, Quota, TenantTree
 from mesh.errors import MeshError
 from mesh.ids import TenantPath
 from mesh.resources import format_units
-from serve_apps.configuration.file_words import NOT_SET, UNSAID, format_rules, format_settings
+from serve_apps.configuration.config_format import NOT_SET, UNSAID, format_rules, format_settings
 
 #: Limits of a tenant, by their names in a file.
 LIMITS = ("nominal", "borrowing_limit", "lending_limit")

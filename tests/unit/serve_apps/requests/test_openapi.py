@@ -8,7 +8,7 @@ from fastapi.routing import APIRoute
 from federation.link import VERBS
 from serve_apps.gateway_fixtures import RESEARCH, GatewayWorld
 from serve_apps.requests.access import asking, looking, operating
-from serve_apps.requests.described import link_name, statuses_of
+from serve_apps.requests.openapi import link_name, statuses_of
 from serve_apps.root import gateway
 
 DESCRIBED = GatewayWorld().app.openapi()

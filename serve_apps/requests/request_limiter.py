@@ -22,7 +22,7 @@ WRONG_PER_S, WRONG_BURST = 0.5, 20
 KEYS_MAX, ADDRESSES_MAX = 16_384, 4_096
 
 
-class FrontDesk:
+class RequestLimiter:
     """Call counts of one replica; thread-safe. `now_ms` is on a monotonic clock."""
 
     def __init__(self) -> None:

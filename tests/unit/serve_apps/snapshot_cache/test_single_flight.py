@@ -6,7 +6,7 @@ import pytest
 
 from federation.errors import StoreUnavailable
 from mesh.clock import ManualClock
-from serve_apps.snapshot_cache.shared_look import SingleFlight
+from serve_apps.snapshot_cache.single_flight import SingleFlight
 
 
 class Sight:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from federation.quota.policies import QueueSettings, ResourceGroup, TenantPolicies
 from federation.store.memory import MemoryStore
 from mesh.clock import ManualClock
-from serve_apps.configuration.applied_changes import changes
+from serve_apps.configuration.config_diff import changes
 
 OLD_FIRST, NEW_FIRST = ("old", "new"), ("new", "old")
 

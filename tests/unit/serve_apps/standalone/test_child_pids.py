@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from serve_apps.standalone.child_marks import living, note
+from serve_apps.standalone.child_pids import living, note
 from serve_apps.standalone.stack_folder import CHILDREN_FILE, StackFolder
 
 

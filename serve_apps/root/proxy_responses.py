@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serve_apps.requests.slow_clients import install
+from serve_apps.requests.request_timeouts import install
 
 #: Environment of the workers of a cluster on which Serve is started.
-VARIABLES = {"RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "serve_apps.root.proxy_answers:middlewares"}
+VARIABLES = {"RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "serve_apps.root.proxy_responses:middlewares"}
 RETRY_AFTER_S = 1
 CODE = "root_away"
 BODY = json.dumps(

@@ -19,7 +19,7 @@ from federation.api_keys import ApiKey
 from federation.mesh_conditions import Drain
 from federation.store.change_counter import ChangeCounter
 from federation.store.redis_key_ring import RedisKeyRing
-from federation.store.redis_scripts import redis_answers
+from federation.store.redis_scripts import redis_responses
 from federation.tenant_policies import PoliciesInForce
 from federation.tenants import TenantTree
 from mesh.ids import MeshId
@@ -65,13 +65,13 @@ def keep_ledger(folder: StackFolder, uid: str) -> None:
 
 
 def _written(stores: Stores) -> _Written:
-    with redis_answers("look at the ledger"):
+    with redis_responses("look at the ledger"):
         uid, version = cast("list[bytes | None]", stores.client.hmget(stores.keys.meta, ["uid", "version"]))
         given = ChangeCounter(stores.client, stores.keys).count()
     return _Written(uid=uid.decode() if uid is not None else None, version=int(version or 0), given=given)
 
 
-class LedgerKeeper:
+class LedgerIdentity:
     """State given to the ledger by this stack, written again when the ledger returns empty or from an older copy.
 
     The version of the tenant tree and the count of orders show which is the case. Meshes return their leases themselves. Valid keys of
@@ -144,7 +144,7 @@ class LedgerKeeper:
         for key in (*self._keys.values(), *self._revoked.values()):
             if not ring.add(key) and key.revoked:  # An older copy may have the key from before it was revoked.
                 ring.revoke(key.key)
-        with redis_answers("count orders"):
+        with redis_responses("count orders"):
             ChangeCounter(self._stores.client, self._stores.keys).raise_to(self._known.given)
         self._stores.ledger.configure(tree)
         self._known, self._owes = _written(self._stores), False

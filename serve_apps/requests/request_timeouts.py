@@ -40,11 +40,11 @@ BODY = json.dumps(
 
 def install() -> list[Middleware]:
     """Make the servers of this process close slow connections; return the ASGI layers for their applications."""
-    uvicorn.config.HTTP_PROTOCOLS["auto"] = f"{__name__}:TimelyHeaders"
-    return [Middleware(TimelyBody)]
+    uvicorn.config.HTTP_PROTOCOLS["auto"] = f"{__name__}:HeaderTimeout"
+    return [Middleware(BodyTimeout)]
 
 
-class TimelyHeaders(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # which of two classes it is, is known at run time
+class HeaderTimeout(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # which of two classes it is, is known at run time
     """uvicorn's HTTP protocol, closing connections whose headers do not arrive in time."""
 
     headers_s = HEADERS_S
@@ -86,7 +86,7 @@ class TimelyHeaders(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # whic
             self.transport.close()
 
 
-class TimelyBody:
+class BodyTimeout:
     """ASGI layer that answers a body that is too slow with 408 and closes the connection.
 
     Args:

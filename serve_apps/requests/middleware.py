@@ -23,7 +23,7 @@ _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _NO_ROUTE = "(none)"
 
 
-class Observed:
+class ObservedRequests:
     """ASGI middleware: request ids, counts, durations, and a response for unexpected errors."""
 
     def __init__(self, app: ASGIApp, *, metrics: GatewayMetrics, clock: Clock) -> None:

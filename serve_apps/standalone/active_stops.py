@@ -9,7 +9,7 @@ from federation.registry import MeshConditions
 from federation.tenant_policies import PoliciesInForce
 
 
-def left_standing(conditions: MeshConditions, tenant_policies: PoliciesInForce) -> Iterator[str]:
+def active_stops(conditions: MeshConditions, tenant_policies: PoliciesInForce) -> Iterator[str]:
     """Yield one line per drain or hold, with its reason and the command that ends it."""
     for mesh, condition in sorted(conditions.meshes.items()):
         if condition.drain is not None:
