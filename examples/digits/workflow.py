@@ -84,7 +84,7 @@ def split(labelled: Labelled, test_share: float) -> dict[str, Labelled]:
     pixels, digits = labelled
     learn, test, learn_digits, test_digits = train_test_split(pixels, digits, test_size=test_share, stratify=digits, random_state=SEED)
     squares = learn.reshape(-1, SIDE, SIDE)
-    moved = [squares, *(np.inventory(squares, step, axis) for axis in (1, 2) for step in (-1, 1))]
+    moved = [squares, *(np.roll(squares, step, axis) for axis in (1, 2) for step in (-1, 1))]
     return {"learn": (np.concatenate(moved).reshape(-1, SIDE * SIDE), np.tile(learn_digits, len(moved))), "test": (test, test_digits)}
 
 

@@ -23,6 +23,9 @@ from serve_apps.views.federation import stop_view
 TenantArgument = Annotated[str, typer.Argument(help="Path of the tenant; the tenants below it are included.", metavar="TENANT")]
 ReasonOption = Annotated[str, typer.Option(help="Shown beside the tenant and to users whose work waits for it.")]
 
+#: Action in the URL that sets the stop.
+ACTIONS = {Stop.HOLD: "suspend", Stop.DRAIN: "drain"}
+
 
 def register(app: typer.Typer) -> None:
     app.command()(suspend)
@@ -70,7 +73,7 @@ def resume(tenant: TenantArgument, address: AddressOption = None, state: StateOp
 
 def _stop(tenant: str, stop: Stop, reason: str, address: str | None, state: Path) -> StopView:
     if is_elsewhere(address):
-        return _notify(f"/v1/tenants/{quote(tenant)}/{stop.value}", {"reason": reason}, address)
+        return _notify(f"/v1/tenants/{quote(tenant)}/{ACTIONS[stop]}", {"reason": reason}, address)
     stores = running_stores(state)
     tenant_policies = stop_tenant(stores.ledger, stores.tenant_policies, TenantPath(tenant), stop, reason=reason, principal=AT_THE_TERMINAL)
     return stop_view(TenantPath(tenant), tenant_policies)

@@ -107,7 +107,7 @@ def comparable(reply):
         return replace(reply, claim=replace(reply.claim, token=0, incarnation=0))
     if isinstance(reply, tuple):
         return tuple(map(comparable, reply))
-    if hasattr(reply, "told"):
+    if hasattr(reply, "response"):
         return (comparable(reply.response), getattr(reply, "answers", ()))
     if hasattr(reply, "others_wait"):
         leases = tuple((lease.tenant, lease.flavor, lease.held, lease.target, patience(lease)) for lease in reply.leases)

@@ -54,7 +54,7 @@ class ClusterWatch:
         seen = await asyncio.to_thread(look_at_nodes, self._selector)
         new_events = self.nodes.compare(seen, self._loop.clock.now_ms())
         if new_events:  # The watch has recorded these changes, so no event may get lost; node events go before losses on those nodes.
-            self._driver.new_events.send(*new_events)
+            self._driver.event_queue.send(*new_events)
         for gone in before - self.nodes.nodes:
             self._standbys.leave(gone)
         self._standbys.fill(self.nodes.nodes)

@@ -88,7 +88,7 @@ class Driver:
         self._payloads = payloads
         self._autoscaling = autoscaling
         self._settings = settings
-        self.new_events = EventRetryQueue(send)  #: Results of decisions, and changes that the watch has seen, in one order.
+        self.event_queue = EventRetryQueue(send)  #: Results of decisions, and changes that the watch has seen, in one order.
         self._now_ms = now_ms
         self._locks = KeyedLocks()  #: One lock per placement group, or per task without one.
         self._starting: dict[_Run, asyncio.Task[None]] = {}
@@ -130,10 +130,10 @@ class Driver:
         async with self._locks.lock(order.group):
             made = await self._groups.create(order.group, order.shape, order.nodes, self._settings.group_s_max)
             if isinstance(made, str):
-                self.new_events.send(GroupFailed(at_ms=self._now_ms(), group=order.group, detail=made))
+                self.event_queue.send(GroupFailed(at_ms=self._now_ms(), group=order.group, detail=made))
                 return
             self.stands(order, made)
-            self.new_events.send(GroupReady(at_ms=self._now_ms(), group=order.group, nodes=made))
+            self.event_queue.send(GroupReady(at_ms=self._now_ms(), group=order.group, nodes=made))
             if order.warm:
                 self._assignments.warm(order)
 
@@ -144,7 +144,7 @@ class Driver:
     async def _remove_group(self, order: RemoveGroup) -> None:
         async with self._locks.lock(order.group):
             await self._take_down(order.group)
-        self.new_events.send(GroupGone(at_ms=self._now_ms(), group=order.group))
+        self.event_queue.send(GroupGone(at_ms=self._now_ms(), group=order.group))
 
     async def _take_down(self, group: GroupId) -> None:
         self._assignments.leave(group)
@@ -171,7 +171,7 @@ class Driver:
             victims = [process for process in self._assignments.in_group(group) if process.task is not None]
             await self._take_down(group)
         lost: list[Event] = [self._lost(process, "its placement group is gone") for process in victims]
-        self.new_events.send(*reported, *lost, GroupGone(at_ms=self._now_ms(), group=group))
+        self.event_queue.send(*reported, *lost, GroupGone(at_ms=self._now_ms(), group=group))
 
     # -- starting ------------------------------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ class Driver:
 
     async def _host(self, order: StartTask) -> None:
         if self._payloads.is_call(order.task):  # The agent is up; the caller's handle makes the call itself.
-            self.new_events.send(TaskStarted(at_ms=self._now_ms(), task=order.task, attempt=order.attempt, agent=order.agent))
+            self.event_queue.send(TaskStarted(at_ms=self._now_ms(), task=order.task, attempt=order.attempt, agent=order.agent))
             return
         host_command = self._payloads.host_command(order)
         if host_command is None:
@@ -227,7 +227,7 @@ class Driver:
         if isinstance(answer, Hosted):
             self._payloads.keep_hosted(answer)
             at_ms = self._now_ms()
-            self.new_events.send(
+            self.event_queue.send(
                 TaskStarted(at_ms=at_ms, task=order.task, attempt=order.attempt, agent=order.agent, unrestored=answer.unrestored)
             )
             self.run_entry(order.task, process)
@@ -263,7 +263,7 @@ class Driver:
         self._assignments.forget(process)
         # Spawned before the event, so that this process gets the group's lock before the start of the group's next task.
         self._locks.spawn(self._let_go(process, ended.task, ended.attempt), f"let {ended.task} go")
-        self.new_events.send(TaskEnded(at_ms=self._now_ms(), task=ended.task, attempt=ended.attempt, error=ended.error))
+        self.event_queue.send(TaskEnded(at_ms=self._now_ms(), task=ended.task, attempt=ended.attempt, error=ended.error))
 
     async def _let_go(self, process: AgentProcess, task: TaskId, attempt: int) -> None:
         async with self._locks.lock(process.group or task):
@@ -283,7 +283,7 @@ class Driver:
         process = self.hosts.get(order.task)
         if process is None or process.attempt != order.attempt:  # This order does not concern another attempt.
             self._assignments.end_attempt(order.task, order.attempt)
-            self.new_events.send(TaskStopped(at_ms=self._now_ms(), task=order.task, attempt=order.attempt))
+            self.event_queue.send(TaskStopped(at_ms=self._now_ms(), task=order.task, attempt=order.attempt))
             return
         async with self._locks.lock(process.group or order.task):
             await self._stop_on(process, order)
@@ -308,13 +308,13 @@ class Driver:
         self._assignments.settle(process, may_stay=self._may_stay(process) and stopped is not None and stopped.reusable)
         lost_ms = stopped.lost_ms if stopped is not None else 0
         at_ms = self._now_ms()
-        self.new_events.send(TaskStopped(at_ms=at_ms, task=order.task, attempt=order.attempt, lost_ms=lost_ms, unkept=unkept))
+        self.event_queue.send(TaskStopped(at_ms=at_ms, task=order.task, attempt=order.attempt, lost_ms=lost_ms, unkept=unkept))
 
     async def _call_off(self, order: StopTask, starting: asyncio.Task[None]) -> None:
         self._unwanted.add((order.task, order.attempt))
         self._assignments.end_attempt(order.task, order.attempt)
         await asyncio.wait([starting])
-        self.new_events.send(TaskStopped(at_ms=self._now_ms(), task=order.task, attempt=order.attempt))
+        self.event_queue.send(TaskStopped(at_ms=self._now_ms(), task=order.task, attempt=order.attempt))
 
     async def _ask_to_stop(self, process: AgentProcess, order: StopCommand) -> Stopped | None:
         seconds = (order.grace_ms + order.preserve_ms_max) / 1000 + self._settings.margin_s
@@ -344,7 +344,7 @@ class Driver:
         """
         await self._look()
         if group is None or await self._groups.stands(group):
-            self.new_events.send(lost)
+            self.event_queue.send(lost)
         else:
             await self._clear_away(group, [lost])
 
@@ -363,7 +363,7 @@ class Driver:
 
     def _refuse(self, order: StartTask, reason: Reason, detail: str, *, final: bool = False) -> None:
         at_ms = self._now_ms()
-        self.new_events.send(TaskRefused(at_ms=at_ms, task=order.task, attempt=order.attempt, reason=reason, detail=detail, final=final))
+        self.event_queue.send(TaskRefused(at_ms=at_ms, task=order.task, attempt=order.attempt, reason=reason, detail=detail, final=final))
 
     def _refuse_as(self, order: StartTask, failed: Failed) -> None:
         ended = Ended(

@@ -147,7 +147,7 @@ class MeshTelemetry:
     def _targets(self, _: CallbackOptions) -> Iterator[Observation]:
         for one in self._judged:
             if one.standing is not TargetStatus.NO_TARGET:
-                labels = {"mesh": self._mesh, "figure": one.name, "of": one.tag}
+                labels = {"mesh": self._mesh, "metric": one.name, "of": one.tag}
                 yield Observation(int(one.standing is TargetStatus.MISSED), labels)
 
 

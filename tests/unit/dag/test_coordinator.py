@@ -108,7 +108,7 @@ class Root:
         pool = PoolRecord(pool="general", flavor=flavor, capacity=ResourceSet.of({"cpu": 4}))
         record = MeshRecord(mesh=mesh, labels={"zone": mesh}, pools=(pool,), cluster=f"c-{mesh}")
         self.sessions[mesh] = ManualMesh(self.store, record)
-        self.cursors[mesh], _ = self.store.mail(mesh, "", 0)
+        self.cursors[mesh], _ = self.store.notifications(mesh, "", 0)
 
     def submit(self, run="r", user="", **nodes):
         """Nodes by what they need: `submit(a="", b="a")`; `@zone` puts a node there."""
@@ -163,7 +163,7 @@ class Root:
         )
 
     def letters(self, mesh, kind):
-        self.cursors[mesh], letters = self.store.mail(mesh, self.cursors[mesh], 0)
+        self.cursors[mesh], letters = self.store.notifications(mesh, self.cursors[mesh], 0)
         return [letter.subject for letter in letters if letter.kind is kind]
 
     def claimed(self, mesh):

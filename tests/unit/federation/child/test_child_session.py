@@ -39,13 +39,13 @@ class Wanting:
 
     def __init__(self, *demands):
         self.accounting = LeaseAccounting()
-        self.demands = demands
+        self.open = demands
 
     def as_reported(self):
         return EAST
 
     def demands(self):
-        return self.demands
+        return self.open
 
     def lease_uses(self):
         return self.accounting.lease_uses(lambda _stage: 7)
@@ -62,7 +62,7 @@ def begun():
 
 
 def response(*demands, now_ms=0):
-    return tuple(one.response(now_ms) for one in demands)
+    return tuple(one.as_row(now_ms) for one in demands)
 
 
 def test_wants_are_told_once_with_how_long_they_have_waited_then():

@@ -86,7 +86,7 @@ def test_a_heartbeat_goes_before_the_rest_of_a_look_that_takes_long():
     assert {
         stage
         for stage in federation.child._child_state.admission.workloads
-        if federation.child._child_state.admission.workloads[stage].response
+        if federation.child._child_state.admission.workloads[stage].reported
     } >= {"t59"}
     assert federation.running() == {"s"}
 

@@ -55,7 +55,7 @@ def test_what_explain_promises_a_small_stage_beside_a_hopeless_one_comes_true():
     world.west.work()
     queues = {mesh: world.store.heads_of(mesh, world.store.queued(mesh)) for mesh in ("east", "west")}
     forecast = Forecasts(world.store.snapshot(), world.tenant_policies.in_force(), queues, COST_RULES, {}).of("small")
-    assert [(one.tenant, one.amounts["cpu"]) for one in forecast.is_preempted] == [("acme/borrower", 10_000)]
+    assert [(one.tenant, one.amounts["cpu"]) for one in forecast.victims] == [("acme/borrower", 10_000)]
     world.go(4_000)
     assert world.west.runs() == {"small"}
 

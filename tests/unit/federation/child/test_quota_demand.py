@@ -22,7 +22,7 @@ def demands(*response, cpus=4, reason=Reason.QUOTA_EXHAUSTED, rules=NEVER_PREEMP
     scheduler = StageAdmission((PoolSpec(pool="general", flavor="standard", capacity=cpu(cpus)),))
     for place, (name, slot, priority) in enumerate(response):
         own = tenant if isinstance(tenant, str) else tenant(place)
-        about = {"width": 1, "priority": priority, "yielding": rules, "since_ms": 1_000 * place}
+        about = {"width": 1, "priority": priority, "preemption": rules, "since_ms": 1_000 * place}
         pending = scheduler.handle(WorkloadOffered(workload=name, tenant=own, slot=cpu(slot), **about))
         for decision in pending:
             if isinstance(decision, AcquireLease):

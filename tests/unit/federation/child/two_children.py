@@ -84,7 +84,7 @@ class TwoChildren:
         amounts, rules = ResourceSet.of({"cpu": slot}), PreemptionPolicy(takes=False, min_run_ms=self.min_run_ms)
         for name in names:
             task = TaskSpec(node="a", attempt=1, function="call:m:f", inputs=(), resources=amounts)
-            about = {"width": width, "priority": priority, "yielding": rules}
+            about = {"width": width, "priority": priority, "preemption": rules}
             self.store.submit(mesh, StageSpec(stage=name, run="r", tenant=f"acme/{tenant}", tasks=(task,), slot=amounts, **about))
 
     def go(self, by_ms: int, *, plans: bool = True) -> None:

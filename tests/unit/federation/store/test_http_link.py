@@ -239,7 +239,7 @@ def test_a_link_that_was_closed_is_a_store_that_does_not_answer(link):
 def test_a_session_goes_without_what_its_join_was_told(link, roots):
     roots.answers[FIRST] = lambda _: httpx.Response(200, content=b"null")
     HttpLedger(link).leave(SESSION)
-    assert json.loads(roots.asked[0][1].content)["session"]["told"]["leases"] == []
+    assert json.loads(roots.asked[0][1].content)["session"]["response"]["leases"] == []
 
 
 def test_more_wants_than_a_heartbeat_tells_are_not_even_sent(link, roots):

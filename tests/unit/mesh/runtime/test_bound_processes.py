@@ -20,7 +20,7 @@ from mesh.runtime.cluster.process import bound_to_parent
 {before}
 waits = [sys.executable, "-c", "import os, signal; print(os.getpid(), flush=True); signal.pause()"]
 child = subprocess.Popen(bound_to_parent(waits), stdout=subprocess.PIPE, text=True, start_new_session=True)
-print(child.stdout.readline().strip(), {told}, flush=True)
+print(child.stdout.readline().strip(), {reported}, flush=True)
 sys.stdin.read(1)
 os._exit(0)
 """

@@ -97,5 +97,5 @@ def test_a_connection_that_was_not_answered_in_time_is_tried_once_more(
         if (answer := answers.pop(0)) is not None:
             raise answer
 
-    monkeypatch.setattr(module, "knock", can_connect)
+    monkeypatch.setattr(module, "can_connect", can_connect)
     assert host.is_ready() is is_ready

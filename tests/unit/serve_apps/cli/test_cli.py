@@ -88,14 +88,14 @@ def test_submit_of_a_json_file_takes_what_the_command_line_says_instead(world, t
 def test_submit_waits_and_prints_the_result(world, tmp_path, capsys, monkeypatch):
     file = tmp_path / "spec.json"
     file.write_text(json.dumps(spec_of("a", id="night")))
-    ask = runs.Session.view
+    ask = runs.CliSession.view
 
     def finish_first(self, kind, path, params=None):
         if world.record("night").state is RunState.PENDING:
             world.succeed("night", {"a": {"accuracy": 0.97}})
         return ask(self, kind, path, params)
 
-    monkeypatch.setattr(runs.Session, "view", finish_first)
+    monkeypatch.setattr(runs.CliSession, "view", finish_first)
     assert run_command(["submit", str(file)]) == 0
     reported = capsys.readouterr().out
     assert "SUCCEEDED" in reported
@@ -128,14 +128,14 @@ def test_a_failed_run_is_exit_code_one_with_the_users_traceback(world, capsys):
 def test_a_failed_submit_tells_its_failure_once(world, tmp_path, capsys, monkeypatch):
     file = tmp_path / "spec.json"
     file.write_text(json.dumps(spec_of("a", "b", id="night")))
-    ask = runs.Session.view
+    ask = runs.CliSession.view
 
     def fail_first(self, kind, path, params=None):
         if world.record("night").state is RunState.PENDING:
             world.fail("night", "a", ValueError("the cat is on the keyboard"), skipped=("b",))
         return ask(self, kind, path, params)
 
-    monkeypatch.setattr(runs.Session, "view", fail_first)
+    monkeypatch.setattr(runs.CliSession, "view", fail_first)
     assert run_command(["submit", str(file)]) == 1
     assert capsys.readouterr().out.count("the cat is on the keyboard") == 1
 
@@ -493,45 +493,45 @@ def test_a_run_is_submitted_for_a_user(world, tmp_path, capsys):
 
 
 def test_a_tenant_is_held_drained_and_released_over_http(world, capsys):
-    assert run_command(["hold", RESEARCH, "--reason", "the budget"]) == 0
+    assert run_command(["suspend", RESEARCH, "--reason", "the budget"]) == 0
     assert capsys.readouterr().out == "acme/research is on hold: no new work starts, running work continues\n"
     assert world.tenant_policies.in_force().stops[RESEARCH].reason == "the budget"
     assert run_command(["tenants"]) == 0
     assert "acme/research (hold)" in capsys.readouterr().out
     assert run_command(["drain-tenant", RESEARCH, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["stop"] == "drain"
-    assert run_command(["release", RESEARCH]) == 0
+    assert run_command(["resume", RESEARCH]) == 0
     assert capsys.readouterr().out == "work of acme/research starts again\n"
-    assert run_command(["release", RESEARCH]) == 0
+    assert run_command(["resume", RESEARCH]) == 0
     assert capsys.readouterr().out == "acme/research was not stopped by a command\n"
-    assert run_command(["hold", "acme/reserch"]) == 1
+    assert run_command(["suspend", "acme/reserch"]) == 1
     assert "did you mean acme/research?" in capsys.readouterr().err
-    assert run_command(["hold", "rival"]) == 1
+    assert run_command(["suspend", "rival"]) == 1
     assert "this API key covers no tenant" in capsys.readouterr().err
 
 
 def test_a_stop_that_is_repeated_without_a_reason_keeps_the_one_that_was_given(world, capsys):
-    for arguments in (["hold", RESEARCH, "--reason", "the budget"], ["hold", RESEARCH], ["drain-tenant", RESEARCH]):
+    for arguments in (["suspend", RESEARCH, "--reason", "the budget"], ["suspend", RESEARCH], ["drain-tenant", RESEARCH]):
         assert run_command(arguments) == 0
         assert world.tenant_policies.in_force().stops[RESEARCH].reason == "the budget"
-    assert run_command(["hold", RESEARCH, "--reason", "the audit"]) == 0
+    assert run_command(["suspend", RESEARCH, "--reason", "the audit"]) == 0
     assert world.tenant_policies.in_force().stops[RESEARCH].reason == "the audit"
 
 
 def test_a_release_says_what_the_file_still_stops(world, capsys):
     world.tenant_policies.publish(TenantPolicies(settings={RESEARCH: QueueSettings(stop=Stop.HOLD)}))
-    assert run_command(["release", RESEARCH]) == 0
+    assert run_command(["resume", RESEARCH]) == 0
     assert "the federation file still has `stop: hold` for it" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", ["hold", "drain-tenant", "release"])
+@pytest.mark.parametrize("command", ["suspend", "drain-tenant", "resume"])
 def test_whoever_runs_the_stack_stops_its_tenants_without_a_key(world, monkeypatch, capsys, command):
     monkeypatch.delenv("SCHEDULEMESH_ADDRESS")
     monkeypatch.setattr(stopping, "running_stores", lambda _: SimpleNamespace(ledger=world.store, tenant_policies=world.tenant_policies))
     world.tenant_policies.stop(RESEARCH, TenantStop())
     assert run_command([command, RESEARCH]) == 0
     stopped = world.tenant_policies.in_force().stops.get(RESEARCH)
-    assert (stopped.by if stopped is not None else None) == (None if command == "release" else "terminal")
+    assert (stopped.by if stopped is not None else None) == (None if command == "resume" else "terminal")
 
 
 @pytest.fixture

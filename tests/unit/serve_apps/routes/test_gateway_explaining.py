@@ -406,7 +406,7 @@ def test_a_hold_keeps_back_what_comes_after_it(world):
     assert get(world, "/v1/queues")["waiting"] == []
 
 
-@pytest.mark.parametrize("verb", ["hold", "drain", "release"])
+@pytest.mark.parametrize("verb", ["suspend", "drain", "resume"])
 def test_nobody_stops_what_the_key_does_not_reach_or_what_is_not_there(world, verb):
     for tenant in (RIVAL, "acme/nobody"):
         assert world.http(ACME).post(f"/v1/tenants/{tenant}/{verb}").status_code == 403
@@ -416,7 +416,7 @@ def test_nobody_stops_what_the_key_does_not_reach_or_what_is_not_there(world, ve
 
 def test_what_an_operator_has_stopped_no_tenant_takes_back(world):
     world.http("*").post(f"/v1/tenants/{SALES}/drain")
-    for verb in ("release", "hold"):
+    for verb in ("resume", "suspend"):
         answer = world.http(ACME).post(f"/v1/tenants/{SALES}/{verb}")
         assert (answer.status_code, "an operator has stopped" in answer.json()["error"]["message"]) == (403, True)
     assert world.tenant_policies.in_force().stops[SALES].stop is Stop.DRAIN

@@ -76,8 +76,8 @@ def test_what_is_not_known_is_no_series(telemetry: MeshTelemetry):
 def test_a_target_that_is_missed_can_alert(telemetry: MeshTelemetry):
     telemetry.show(FIGURES, check_targets(FIGURES, Targets()))
     missed = {name: value for name, value in scraped(telemetry).items() if name.startswith("schedulemesh_target_missed")}
-    assert missed['schedulemesh_target_missed{figure="schedule_latency_p95",mesh="east",of=""}'] == 1.0
-    assert missed['schedulemesh_target_missed{figure="queue_wait_time_p99",mesh="east",of="high"}'] == 0.0
+    assert missed['schedulemesh_target_missed{mesh="east",metric="schedule_latency_p95",of=""}'] == 1.0
+    assert missed['schedulemesh_target_missed{mesh="east",metric="queue_wait_time_p99",of="high"}'] == 0.0
     assert not any("preemption_count" in name for name in missed)
 
 
@@ -92,7 +92,7 @@ def test_s16_an_alarm_is_one_line_when_it_begins_and_one_when_it_is_over(telemet
             telemetry.show(FIGURES, anomalies=[Anomaly(times=times, **silent)])
         assert len(lines) == 1
         telemetry.show(FIGURES)
-    assert [(line["event"], line["log_level"], line["figure"], line["of"]) for line in lines] == [
+    assert [(line["event"], line["log_level"], line["metric"], line["of"]) for line in lines] == [
         ("alarm", "warning", "agent_heartbeat_gap", "a1"),
         ("alarm_over", "info", "agent_heartbeat_gap", "a1"),
     ]
