@@ -61,7 +61,7 @@ class Coordinator:
         clear: Removes every file of a run that has ended, except those at the addresses given.
         retention_ms: How long ended runs are kept.
         costs: What waiting and moving are reckoned with when a mesh is chosen.
-        steadiness: How long a mesh that was lost and came back is on probation.
+        flap_rules: How long a mesh that was lost and came back is on probation.
         retrying: How often and how soon what failed is tried again.
         roster: The meshes that the root's file names, so that work which waits for one that is not there is told so.
     """
@@ -81,7 +81,7 @@ class Coordinator:
         clear: Callable[[RunId, frozenset[str]], None],
         retention_ms: int,
         costs: CostRules = COST_RULES,
-        flap_history: FlapRules = FlapRules(),  # noqa: B008  frozen
+        flap_rules: FlapRules = FlapRules(),  # noqa: B008  frozen
         retrying: RetryRules = RETRY_RULES,
         configured_meshes: ConfiguredMeshes = NO_CONFIGURED_MESHES,
     ) -> None:
@@ -97,7 +97,7 @@ class Coordinator:
         self._clear = clear
         self._retention_ms = retention_ms
         self._costs = costs
-        self._flap_history = flap_history
+        self._flap_rules = flap_rules
         self._retrying = retrying
         self._configured_meshes = configured_meshes
         self._run_times_ms: defaultdict[MeshId, list[int]] = defaultdict(list)  #: Of stages that ended since the last look.
@@ -260,7 +260,7 @@ class Coordinator:
             conditions = self._registry.conditions()
             snapshot = self._ledger.snapshot()
             run_times_ms = {mesh: tuple(took) for mesh, took in self._run_times_ms.items()}
-            after, note = look(snapshot, conditions, run_times_ms, self._flap_history)
+            after, note = look(snapshot, conditions, run_times_ms, self._flap_rules)
             if note is None or self._registry.note(note, conditions.version):
                 self._run_times_ms.clear()
                 _report_returns(note, snapshot.at_ms)

@@ -310,7 +310,7 @@ CODES: dict[str, type[MeshError]] = {
     "lease_lost": LeaseLost,
     "epoch_changed": EpochChanged,
     "holdings_wanted": HoldingsRequired,
-    "stale_beat": StaleHeartbeat,
+    "stale_heartbeat": StaleHeartbeat,
     "stale_fence": StaleFence,
     "earlier_reports_lost": EarlierReportsLost,
     "ledger_learning": LedgerLearning,

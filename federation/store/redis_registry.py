@@ -58,6 +58,6 @@ class RedisRegistry:
         )
 
     def note(self, note: RegistryNote, version: int) -> bool:
-        rows = [(f"steadiness|{mesh}", encode(kept)) for mesh, kept in note.flap_history.items()]
+        rows = [(f"flap_history|{mesh}", encode(kept)) for mesh, kept in note.flap_history.items()]
         rows += [(f"pace|{mesh}", encode(pace)) for mesh, pace in note.paces.items()]
         return bool(self._scripts.call("note", version, note.watched_ms, *(part for row in rows for part in row)) == 1)

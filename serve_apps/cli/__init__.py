@@ -1,9 +1,10 @@
 """The `schedulemesh` command: one file per family of commands, imported when one of its commands is used.
 
     app         entry point, error handling and exit codes       commands        commands by file, lazy loading
-    lifecycle   `up`, `down`, `load-scripts`, `keys`, `demo`       demo            output of `demo`
+    lifecycle   `up`, `down`, `load-scripts`, `keys`, `demo`     demo            output of `demo`
     runs        `submit`, `runs`, `watch`, `result`, `cancel`    waiting         `queue`, `explain`, `leases`, `history`
-    federation  `tenants`, `meshes`, `drain`, `undrain`          stopping        `suspend`, `drain-tenant`, `resume`
+    federation  `tenants`, `meshes`                              stopping        `suspend`, `resume`
+    draining    `drain mesh`, `drain tenant`, `undrain`
     applying    `apply`                                          checking        `validate`
     dead        `dead`, `audit`                                  joining         `join`
     versions    `version`                                        __main__        `python -m serve_apps.cli`, the same

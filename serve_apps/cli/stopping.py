@@ -1,4 +1,4 @@
-"""Commands `suspend`, `drain-tenant` and `resume`: stop and restart the work of a tenant.
+"""Commands `suspend`, `drain tenant` and `resume`: stop and restart the work of a tenant.
 
 The owner of this state folder's stack may stop any tenant. Anyone else needs a key of the tenant, or of a tenant above it.
 """
@@ -29,7 +29,6 @@ ACTIONS = {Stop.HOLD: "suspend", Stop.DRAIN: "drain"}
 
 def register(app: typer.Typer) -> None:
     app.command()(suspend)
-    app.command()(drain_tenant)
     app.command()(resume)
 
 

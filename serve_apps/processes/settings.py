@@ -78,7 +78,7 @@ class RootSettings(_Settings):
     otlp_endpoint: str | None = None
     traces_file: str | None = None  #: JSON lines, one per span.
     costs: CostRules = CostRules()
-    flap_history: FlapRules = FlapRules()
+    flap_rules: FlapRules = FlapRules()
     backlog: BacklogLimits = BacklogLimits()
     retrying: RetryRules = RetryRules()
     durability: Durability = Durability.D0

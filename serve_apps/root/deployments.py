@@ -114,7 +114,7 @@ class CoordinatorLoop:
                         clear=partial(clear_folder, self._settings.storage_url),
                         retention_ms=self._settings.retention_ms,
                         costs=self._settings.costs,
-                        flap_history=self._settings.flap_history,
+                        flap_rules=self._settings.flap_rules,
                         retrying=self._settings.retrying,
                         configured_meshes=self._settings.configured_meshes,
                     )

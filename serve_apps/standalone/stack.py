@@ -293,7 +293,7 @@ class Stack:
             otlp_endpoint=telemetry.otlp_endpoint,
             traces_file=str(self._folder.path / "traces.jsonl") if telemetry.traces_file else None,
             costs=cost_rules_of(self._config),
-            flap_history=flap_rules_of(self._config),
+            flap_rules=flap_rules_of(self._config),
             backlog=backlog_limits_of(self._config),
             retrying=retry_rules_of(self._config),
             durability=Durability(self._config.dispatch.durability),

@@ -205,7 +205,7 @@ def what_is_set_aside_by_plan_is_granted_to_nobody_else(store: Store) -> None:
 def an_earlier_session_says_nothing(store: Store) -> None:
     west = mesh(store)
     mesh(store)
-    assert is_refused(west.heartbeat_report)
+    assert is_refused(west.heartbeat)
 
 
 def a_claim_under_another_token_reports_nothing(store: Store) -> None:
@@ -374,8 +374,8 @@ MUTANTS = [
     ),
     pytest.param("lease.version == ack[3] and shrinks(lease)", "shrinks(lease)", id="the version of a word of obedience"),
     pytest.param("lease.version == part.version and lease.version > 0", "lease.version > 0", id="the version of what is given back"),
-    pytest.param("if lease.version ~= want.version then", "if false then", id="the version of a question"),
-    pytest.param("if beat < SESSION.beat then", "if false then", id="the number of a heartbeat"),
+    pytest.param("if lease.version ~= demand.version then", "if false then", id="the version of a question"),
+    pytest.param("if heartbeat_number < SESSION.heartbeat_number then", "if false then", id="the number of a heartbeat"),
     pytest.param("if passed_ms > MAX_STEP_MS then", "if false then", id="the longest step of the clock"),
     pytest.param(
         "(CLAMPED >= 0 and LT - CLAMPED < TTL_MS) and 0 or MAX_STEP_MS", "MAX_STEP_MS", id="the second leap that counts for nothing"

@@ -144,7 +144,7 @@ class AnyInterleaving(RuleBasedStateMachine):
             if kept.state is WorkloadState.QUEUED and not self.scheduler.is_behind(kept):
                 assert set(kept.refused_by) == set(self.capacity)
                 kind = [each for each in self.scheduler.workloads.values() if each.key == kept.key]
-                assert kept.response is not None or any(each.state is WorkloadState.RESERVED for each in kind)
+                assert kept.reported is not None or any(each.state is WorkloadState.RESERVED for each in kind)
 
     @invariant()
     def whoever_waits_for_room_would_not_fit(self):
@@ -192,8 +192,8 @@ class InOrder(AnyInterleaving):
             kind = [each for each in waiting if each.key == kept.key]
             is_answered = all(each.state is not WorkloadState.RESERVED for each in kind)
             if kept.state is WorkloadState.QUEUED and self.scheduler.is_behind(kept) and is_answered:
-                assert kept.response is not None
-                assert kept.response[0] is Reason.BEHIND_HEAD
+                assert kept.reported is not None
+                assert kept.reported[0] is Reason.BEHIND_HEAD
 
 
 TestInOrder = InOrder.TestCase

@@ -64,14 +64,14 @@ class Federation(RuleBasedStateMachine):
             queue=self.store,
             ledger=self.store,
             registry=self.registry,
-            orders=MemoryTenantPolicies(),
+            tenant_policies=MemoryTenantPolicies(),
             blobs=self.store,
             clock=self.clock,
             on_end=lambda _: None,
             delete=lambda _run, _uri: None,
             clear=lambda _run, _keep: None,
             retention_ms=10**9,
-            flap_history=RULES,
+            flap_rules=RULES,
         )
 
     @rule(after_ms=st.integers(1, 2_500))

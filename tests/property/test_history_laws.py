@@ -33,7 +33,7 @@ class Hours:
         self.store.configure(TenantTree([own, *(Tenant(path=path, parent=ACME) for path in (HOG, CALM))]))
         orders = MemoryTenantPolicies()
         orders.publish(TenantPolicies(rules=rules))
-        self.unit = PlannerLoop(self.store, "planner", election_ms=LONG_MS, orders=orders)
+        self.unit = PlannerLoop(self.store, "planner", election_ms=LONG_MS, tenant_policies=orders)
         pool = PoolRecord(pool=PoolName("p"), flavor=RED, capacity=GPU.times(slots))
         self.mesh = ManualMesh(self.store, MeshRecord(mesh=MeshId("east"), labels={}, pools=(pool,), cluster="c"))
 

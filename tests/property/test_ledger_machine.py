@@ -165,7 +165,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert comparable(replies[0]) == comparable(replies[1])
         if isinstance(replies[0], SessionLost):
             self.stop(mesh)
-        elif verb in ("heartbeat_report", "claim_all", "obey") and not isinstance(replies[0], MeshError):
+        elif verb in ("heartbeat", "claim_all", "obey") and not isinstance(replies[0], MeshError):
             twins.good_until_ms = before_ms + TTL_MS
         self.note_tokens(mesh)
         return replies

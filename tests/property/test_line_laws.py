@@ -87,7 +87,7 @@ def test_those_behind_the_first_are_the_same_to_the_root_and_to_the_mesh(cpus, q
     orders = PoliciesInForce(filed=TenantPolicies(settings={LAB: QueueSettings(is_strict=True)}))
     about = Forecasts(snapshot, orders, {EAST: queue}, CostRules(), {})
     response = {stage.stage: about.of(stage.stage) for stage in queue}
-    behind = {one.offer.workload for one in waiting if one.response is not None and one.response[0] is Reason.BEHIND_HEAD}
+    behind = {one.offer.workload for one in waiting if one.reported is not None and one.reported[0] is Reason.BEHIND_HEAD}
     assert {stage for stage, forecast in response.items() if forecast.reason is Reason.BEHIND_HEAD} == behind
     assert len(behind) == max(0, len(waiting) - 1)
     starts = [response[stage.stage].start_ms for stage in queue]

@@ -45,7 +45,7 @@ class World:
             queue=self.store,
             ledger=self.store,
             registry=MemoryRegistry(),
-            orders=MemoryTenantPolicies(),
+            tenant_policies=MemoryTenantPolicies(),
             blobs=self.store,
             clock=self.clock,
             on_end=lambda _record: None,

@@ -198,7 +198,7 @@ def test_nothing_is_taken_back_from_before_it_has_run_for_its_minimum_time(seed:
         step(through)
         for simulated in through.meshes.values():
             for stage, running in simulated.child._child_state.running.items() if simulated.child is not None else ():
-                if running.victims:
+                if running.is_preempted:
                     ages_ms.setdefault((stage, running.claim.token), through.clock.monotonic_ms() - running.started_ms)
         if not through.runs.active():
             break

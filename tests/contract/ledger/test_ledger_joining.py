@@ -15,7 +15,7 @@ def test_a_second_join_fences_the_first_session_and_leaves_its_leases_to_run_out
     ask(west, 3)
     again = ManualMesh(ledger, record("west"))
     assert again.session.incarnation > west.session.incarnation
-    for late in (west.heartbeat_report, lambda: ask(west), lambda: west.release(LAB, A100)):
+    for late in (west.heartbeat, lambda: ask(west), lambda: west.release(LAB, A100)):
         with pytest.raises(SessionSuperseded):
             late()
     west.leave()
@@ -54,7 +54,7 @@ def test_a_new_agent_takes_over_the_leases_of_the_session_that_it_names(ledger, 
 
 def test_the_session_that_was_gone_on_with_may_not_speak_any_more(ledger, west):
     ManualMesh(ledger, record("west"), adopt=west.session.incarnation)
-    for late in (west.heartbeat_report, lambda: ask(west), lambda: west.release(LAB, A100)):
+    for late in (west.heartbeat, lambda: ask(west), lambda: west.release(LAB, A100)):
         with pytest.raises(SessionSuperseded):
             late()
 

@@ -101,7 +101,7 @@ class Root:
             delete=lambda run, uri: self.deleted.append((run, uri)),
             clear=lambda run, keep: self.cleared.append((run, keep)),
             retention_ms=RETENTION_MS,
-            flap_history=FlapRules(probation_ms=PROBATION_MS),
+            flap_rules=FlapRules(probation_ms=PROBATION_MS),
         )
 
     def join(self, mesh, flavor="standard"):

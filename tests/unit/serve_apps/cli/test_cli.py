@@ -27,7 +27,7 @@ from federation.tenant_policies import TenantStop
 from federation.tenants import Tenant, TenantTree
 from mesh.resources import ResourceSet
 from mesh.values import Encoding
-from serve_apps.cli import applying, federation, lifecycle, runs, session, stopping, versions
+from serve_apps.cli import applying, draining, lifecycle, runs, session, stopping, versions
 from serve_apps.cli.app import run_command
 from serve_apps.configuration.config_file import read_config
 from serve_apps.gateway_fixtures import RESEARCH, SALES, STANDARD, GatewayWorld, spec_of
@@ -176,8 +176,8 @@ def operated(world, monkeypatch) -> GatewayWorld:
     pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 2}))
     world.store.join(MeshRecord(mesh="east", labels={"zone": "east"}, pools=(pool,), cluster="c", shared=True))
     monkeypatch.setattr(session, "Client", lambda access: Client(access, http=world.http("*"), patience_s=0))
-    monkeypatch.setattr(federation, "running_stores", lambda _: SimpleNamespace(ledger=world.store, registry=world.registry))
-    monkeypatch.setattr(federation, "configured_meshes_of_stack", lambda _: world.configured_meshes)
+    monkeypatch.setattr(draining, "running_stores", lambda _: SimpleNamespace(ledger=world.store, registry=world.registry))
+    monkeypatch.setattr(draining, "configured_meshes_of_stack", lambda _: world.configured_meshes)
     return world
 
 
@@ -200,7 +200,7 @@ def test_meshes_as_json_tell_the_processes_that_the_stack_of_this_folder_started
 def test_a_mesh_is_drained_and_undrained_by_way_of(operated, monkeypatch, capsys, way):
     if way == "the state folder":
         monkeypatch.delenv("SCHEDULEMESH_ADDRESS")
-    assert run_command(["drain", "east", "--reason", "new disks"]) == 0
+    assert run_command(["drain", "mesh", "east", "--reason", "new disks"]) == 0
     reported = capsys.readouterr().out
     assert "east is draining: it gets no new work" in reported
     assert "draining: new" in reported
@@ -208,12 +208,12 @@ def test_a_mesh_is_drained_and_undrained_by_way_of(operated, monkeypatch, capsys
     assert run_command(["undrain", "east", "--json"]) == 0
     (mesh,) = json.loads(capsys.readouterr().out)["meshes"]
     assert mesh["draining"] is False
-    assert run_command(["drain", "eats"]) == 1
+    assert run_command(["drain", "mesh", "eats"]) == 1
     assert "did you mean east?" in capsys.readouterr().err
 
 
 def test_a_tenants_key_drains_nothing(world, capsys):
-    assert run_command(["drain", "east"]) == 1
+    assert run_command(["drain", "mesh", "east"]) == 1
     assert "schedulemesh keys create '*'" in capsys.readouterr().err
 
 
@@ -498,7 +498,7 @@ def test_a_tenant_is_held_drained_and_released_over_http(world, capsys):
     assert world.tenant_policies.in_force().stops[RESEARCH].reason == "the budget"
     assert run_command(["tenants"]) == 0
     assert "acme/research (hold)" in capsys.readouterr().out
-    assert run_command(["drain-tenant", RESEARCH, "--json"]) == 0
+    assert run_command(["drain", "tenant", RESEARCH, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["stop"] == "drain"
     assert run_command(["resume", RESEARCH]) == 0
     assert capsys.readouterr().out == "work of acme/research starts again\n"
@@ -511,7 +511,7 @@ def test_a_tenant_is_held_drained_and_released_over_http(world, capsys):
 
 
 def test_a_stop_that_is_repeated_without_a_reason_keeps_the_one_that_was_given(world, capsys):
-    for arguments in (["suspend", RESEARCH, "--reason", "the budget"], ["suspend", RESEARCH], ["drain-tenant", RESEARCH]):
+    for arguments in (["suspend", RESEARCH, "--reason", "the budget"], ["suspend", RESEARCH], ["drain", "tenant", RESEARCH]):
         assert run_command(arguments) == 0
         assert world.tenant_policies.in_force().stops[RESEARCH].reason == "the budget"
     assert run_command(["suspend", RESEARCH, "--reason", "the audit"]) == 0
@@ -524,12 +524,12 @@ def test_a_release_says_what_the_file_still_stops(world, capsys):
     assert "the federation file still has `stop: hold` for it" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", ["suspend", "drain-tenant", "resume"])
+@pytest.mark.parametrize("command", ["suspend", "drain tenant", "resume"])
 def test_whoever_runs_the_stack_stops_its_tenants_without_a_key(world, monkeypatch, capsys, command):
     monkeypatch.delenv("SCHEDULEMESH_ADDRESS")
     monkeypatch.setattr(stopping, "running_stores", lambda _: SimpleNamespace(ledger=world.store, tenant_policies=world.tenant_policies))
     world.tenant_policies.stop(RESEARCH, TenantStop())
-    assert run_command([command, RESEARCH]) == 0
+    assert run_command([*command.split(), RESEARCH]) == 0
     stopped = world.tenant_policies.in_force().stops.get(RESEARCH)
     assert (stopped.by if stopped is not None else None) == (None if command == "resume" else "terminal")
 
@@ -822,8 +822,8 @@ def half_there(monkeypatch) -> GatewayWorld:
     world.registry.note(note, 0)
     world.store.leave(sessions["gamma"])
     monkeypatch.setattr(session, "Client", lambda access: Client(access, http=world.http("*"), patience_s=0))
-    monkeypatch.setattr(federation, "running_stores", lambda _: SimpleNamespace(ledger=world.store, registry=world.registry))
-    monkeypatch.setattr(federation, "configured_meshes_of_stack", lambda _: world.configured_meshes)
+    monkeypatch.setattr(draining, "running_stores", lambda _: SimpleNamespace(ledger=world.store, registry=world.registry))
+    monkeypatch.setattr(draining, "configured_meshes_of_stack", lambda _: world.configured_meshes)
     return world
 
 
@@ -839,11 +839,11 @@ def test_meshes_that_are_not_there_are_told_as_what_they_are(half_there, capsys)
 def test_the_drain_of_a_mesh_that_is_not_there_is_told_and_seen(half_there, monkeypatch, capsys, way):
     if way == "the state folder":
         monkeypatch.delenv("SCHEDULEMESH_ADDRESS")
-    assert run_command(["drain", "gamma", "--reason", "new disks"]) == 0
+    assert run_command(["drain", "mesh", "gamma", "--reason", "new disks"]) == 0
     reported = capsys.readouterr().out
     assert "gamma has not joined; after it joins it gets no work until `schedulemesh undrain gamma`" in reported
     assert "left in good order: gamma [drained: new disks]" in reported
-    assert run_command(["drain", "lab"]) == 0, "the file names it"
+    assert run_command(["drain", "mesh", "lab"]) == 0, "the file names it"
     monkeypatch.setenv("SCHEDULEMESH_ADDRESS", "http://root.test")
     capsys.readouterr()
     assert run_command(["meshes"]) == 0

@@ -103,7 +103,7 @@ def session_client(world, access):
     [
         (["runs", "--tenant", "rival"], "forbidden"),
         (["explain", "night"], "unknown_run"),
-        (["drain", "east"], "forbidden"),
+        (["drain", "mesh", "east"], "forbidden"),
         (["queue", "--address", "root:1"], "invalid_address"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
