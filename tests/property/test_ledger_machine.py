@@ -246,7 +246,7 @@ class LedgerMachine(RuleBasedStateMachine):
         twins = self.twins[mesh]
         beats = tuple(HeartbeatReport(number=hand.number + 1, claims=tuple(hand.leases.values())) for hand in twins.hands)
         twins.sent.append((self.sessions(mesh), "heartbeat", beats))
-        self.hands(mesh, "heartbeat_report", demands=response, lease_uses=lease_uses)
+        self.hands(mesh, "heartbeat", demands=response, lease_uses=lease_uses)
 
     @rule(mesh=meshes)
     def tell_all(self, mesh):
