@@ -31,9 +31,9 @@ NAME_PARTS = {
     "remnant": "orphan_stage",
     "tenure": "session",
     "crew": "assignments",
-    "configured_meshes": "configured_meshes",
+    "roster": "configured_meshes",
     "news": "events",
-    "history": "history",
+    "story": "history",
     "chapter": "lease_event",
     "letters": "notifications",
     "mail": "notifications",
@@ -46,7 +46,7 @@ NAME_PARTS = {
     "seats": "gang_placement",
     "knock": "probe",
     "standings": "statuses",
-    "flap_history": "flap_detection",
+    "steadiness": "flap_detection",
     "unsteady": "flapping",
     "foreseeing": "preview",
     "leftovers": "stray",
@@ -55,6 +55,9 @@ NAME_PARTS = {
     "books": "state",
     "beat": "heartbeat",
 }
+
+#: Terms of the field that hold such a word.
+TERMS = {("dead", "letter"), ("dead", "letters")}
 
 #: Parts of names that are private only side by side.
 NAME_PAIRS = {
@@ -89,6 +92,7 @@ _PROSE = [(re.compile(pattern, re.MULTILINE), instead) for pattern, instead in P
 #: Places that may hold such a word, and why.
 ALLOWED = {
     "tools/words.py": "lists them",
+    "tests/unit/tools/test_words.py": "shows what is found",
     "LICENSE": "is not ours",
 }
 
@@ -115,7 +119,9 @@ def parts_of(name: str) -> list[str]:
 def private_parts(name: str) -> Iterator[tuple[str, str]]:
     """Yield the private words of a name, each with what to use instead."""
     parts = parts_of(name)
-    yield from ((part, NAME_PARTS[part]) for part in parts if part in NAME_PARTS)
+    for before, part in zip(["", *parts], parts, strict=False):
+        if part in NAME_PARTS and (before, part) not in TERMS:
+            yield part, NAME_PARTS[part]
     yield from ((" ".join(pair), NAME_PAIRS[pair]) for pair in pairwise(parts) if pair in NAME_PAIRS)
 
 
