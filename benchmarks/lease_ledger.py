@@ -74,7 +74,7 @@ def _measure(client: redis.Redis, calls: int, turns: int) -> list[Found]:
         mesh = _mesh(ledger, f"m{held}")
         for first in range(0, held, ROWS_MAX):
             _take_in(mesh, ledger.acquire(mesh.session, _demands(mesh, tenants[first : min(held, first + ROWS_MAX)])))
-        sides[f"heartbeat, {held} leases"] = partial(_spent, partial(_beat, mesh), calls)
+        sides[f"heartbeat, {held} leases"] = partial(_spent, partial(_heartbeat, mesh), calls)
     grows = _mesh(ledger, "grows")
     sides[_GROWING] = partial(_grow, ledger, grows, tenants[:ROWS_MAX])
     sides[_SHRINKING] = partial(_shrink, ledger, grows, tenants[:ROWS_MAX])
@@ -101,7 +101,7 @@ def _spent(call: Callable[[], object], calls: int) -> Sample:
     return {WALL: (time.perf_counter() - started) * 1000 / calls}
 
 
-def _beat(mesh: ManualMesh) -> None:
+def _heartbeat(mesh: ManualMesh) -> None:
     """Send a heartbeat without reports. Work of the mesh on the response is not counted, as with the other calls."""
     mesh.number += 1
     mesh.ledger.heartbeat(mesh.session, mesh.record, HeartbeatReport(number=mesh.number))

@@ -35,7 +35,6 @@ NAME_PARTS = {
     "news": "events",
     "story": "history",
     "chapter": "lease_event",
-    "letters": "notifications",
     "mail": "notifications",
     "figures": "metrics",
     "door": "client",
@@ -45,7 +44,6 @@ NAME_PARTS = {
     "seat": "leader election, placement",
     "seats": "gang_placement",
     "knock": "probe",
-    "standings": "statuses",
     "steadiness": "flap_detection",
     "unsteady": "flapping",
     "foreseeing": "preview",
@@ -55,9 +53,6 @@ NAME_PARTS = {
     "books": "state",
     "beat": "heartbeat",
 }
-
-#: Terms of the field that hold such a word.
-TERMS = {("dead", "letter"), ("dead", "letters")}
 
 #: Parts of names that are private only side by side.
 NAME_PAIRS = {
@@ -119,9 +114,7 @@ def parts_of(name: str) -> list[str]:
 def private_parts(name: str) -> Iterator[tuple[str, str]]:
     """Yield the private words of a name, each with what to use instead."""
     parts = parts_of(name)
-    for before, part in zip(["", *parts], parts, strict=False):
-        if part in NAME_PARTS and (before, part) not in TERMS:
-            yield part, NAME_PARTS[part]
+    yield from ((part, NAME_PARTS[part]) for part in parts if part in NAME_PARTS)
     yield from ((" ".join(pair), NAME_PAIRS[pair]) for pair in pairwise(parts) if pair in NAME_PAIRS)
 
 

@@ -72,7 +72,7 @@ def show(number: int, reported: Round) -> None:
 
 def conclude(mesh: ScheduleMesh) -> None:
     """What the mesh itself counts."""
-    counts = mesh.figures().preemption_count
+    counts = mesh.metric_values().preemption_count
     preemptions = sum(status.preemptions for status in mesh.list_tasks())
     labels = ", ".join(label for label, count in counts.items() if count)
     audit = mesh.audit()

@@ -225,7 +225,7 @@ def run_available(case: QuotaCase, asked: Iterable[str]) -> dict[str, Any]:
     history = case.fields.inner("history")
     if history.keys:
         full = _replayed(case, history)
-    got = {name: _figures(case.forest, full, empty, name) for name in asked}
+    got = {name: _expected_values(case.forest, full, empty, name) for name in asked}
     for running in case.admitted:
         if not history.keys:
             full.remove(running)
@@ -234,7 +234,7 @@ def run_available(case: QuotaCase, asked: Iterable[str]) -> dict[str, Any]:
     return got
 
 
-def _figures(forest: QuotaForest, full: QuotaSnapshot, empty: QuotaSnapshot, name: str) -> dict[str, Any]:
+def _expected_values(forest: QuotaForest, full: QuotaSnapshot, empty: QuotaSnapshot, name: str) -> dict[str, Any]:
     node_name, _, rest = name.partition("/")
     if not rest:
         return {"lendable": dict(forest.lendable(_node(forest, name)))}

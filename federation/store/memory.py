@@ -51,7 +51,7 @@ from mesh.stages import StageSpec
 from mesh.values import StoredValue
 from mesh.wire import decode, encode
 
-_LETTERS_KEPT = 1000
+_NOTIFICATIONS_KEPT = 1000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,7 +89,7 @@ class MemoryStore(MemoryLedger):
         self._claims: defaultdict[MeshId, dict[StageId, Claim]] = defaultdict(dict)  #: In the order of the claims.
         self._stages: dict[StageId, _Stage] = {}
         self._forgotten: set[RunId] = set()  #: Runs whose late stages are refused.
-        self._notifications: defaultdict[MeshId, deque[tuple[int, Notification]]] = defaultdict(lambda: deque(maxlen=_LETTERS_KEPT))
+        self._notifications: defaultdict[MeshId, deque[tuple[int, Notification]]] = defaultdict(lambda: deque(maxlen=_NOTIFICATIONS_KEPT))
         self._inbox: dict[str, InboxEntry] = {}
         self._blobs: defaultdict[RunId, dict[str, bytes]] = defaultdict(dict)
 

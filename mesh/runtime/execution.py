@@ -148,9 +148,9 @@ class _Pulse:
             with self.lock:
                 if not self.beats:
                     self.beats = True
-                    threading.Thread(target=self._beat, name="pulse", daemon=True).start()
+                    threading.Thread(target=self._pulse, name="pulse", daemon=True).start()
 
-    def _beat(self) -> None:
+    def _pulse(self) -> None:
         wait, idle = threading.Event(), 0
         while True:
             wait.wait(_PULSE_S)

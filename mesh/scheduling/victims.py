@@ -130,7 +130,7 @@ class _Search:
         roomy = min((row for row, short in short_by_row.items() if not any(short)), default=None)
         chosen: _Choice | None = None
         for row, short in short_by_row.items():
-            if chosen is not None and not self._could_beat(chosen, row, short):
+            if chosen is not None and not self._could_outrank(chosen, row, short):
                 continue
             for choice in self._choices(row, short, is_first=row == roomy):
                 if choice is not None and (chosen is None or choice.key < chosen.key):
@@ -161,7 +161,7 @@ class _Search:
         self.own_of_pool = [offer for offer in self.of_pool if not offer.crosses]
         self.worthy_of_pool = sorted(self.own_of_pool, key=lambda offer: offer.cost / _worth(offer.quota, self.quota))
 
-    def _could_beat(self, chosen: _Choice, row: int, short: tuple[int, ...]) -> bool:
+    def _could_outrank(self, chosen: _Choice, row: int, short: tuple[int, ...]) -> bool:
         """Return False when even the fewest, cheapest victims on the row cost more. Rules out most rows."""
         here = self.by_row.get(row, ())
         if chosen.key[0] or not any(short) or not here:

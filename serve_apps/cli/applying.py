@@ -14,7 +14,7 @@ from federation.tenants import SEPARATOR, TenantTree
 from mesh.counting import counted
 from serve_apps.cli.output import console_for, print_json
 from serve_apps.cli.session import JsonOption
-from serve_apps.cli.state import STATE, ConfigArgument, StateOption, read_config_told, running_stores
+from serve_apps.cli.state import STATE, ConfigArgument, StateOption, read_config_with_warnings, running_stores
 from serve_apps.configuration.config_diff import Changes, Difference, as_json, changes, refuse_crowding
 from serve_apps.standalone.default_tenant import gone_default, publish_default
 from serve_apps.standalone.stack_folder import StackFolder
@@ -32,7 +32,7 @@ def apply(
     json_asked: JsonOption = False,
 ) -> None:
     """Apply the file's tenants, quotas, weights, rules and limits to the running federation. Running work continues."""
-    checked, folder = read_config_told(config, about=APPLIED), StackFolder(state)
+    checked, folder = read_config_with_warnings(config, about=APPLIED), StackFolder(state)
     stores = running_stores(state)
     refuse_another(folder, checked, config)
     tree, asked = TenantTree(tenants_of(checked)), tenant_policies_of(checked)

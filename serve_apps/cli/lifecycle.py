@@ -31,7 +31,15 @@ from serve_apps.cli.interrupt import Interrupt, ignore_signals
 from serve_apps.cli.output import RoomyTable, Text, console_for, print_json
 from serve_apps.cli.session import JsonOption
 from serve_apps.cli.stack_log import FILE, StackLog, without_time
-from serve_apps.cli.state import STATE, ConfigOrDefault, StateOption, named_or_default, read_config_told, root_settings, running_stores
+from serve_apps.cli.state import (
+    STATE,
+    ConfigOrDefault,
+    StateOption,
+    named_or_default,
+    read_config_with_warnings,
+    root_settings,
+    running_stores,
+)
 from serve_apps.processes.process import configure_logging, stop_on_signals
 from serve_apps.processes.stores import ANSWER_MS_MAX, VERB_FOLDERS
 from serve_apps.requests.access import EVERYBODY
@@ -69,7 +77,7 @@ def up(
     """Start a federation on this machine: Redis, Ray clusters, the root mesh, child meshes."""
     console = console_for()
     file = named_or_default(config)
-    checked = read_config_told(file)
+    checked = read_config_with_warnings(file)
     refuse_another(StackFolder(state), checked, file)
     if foreground:
         _up_here(checked, state, console, rebuild_ledger=rebuild_ledger)
@@ -182,7 +190,7 @@ def demo(
 ) -> None:
     """Start a federation, run a real workflow over two meshes, show where each stage ran and why, and stop everything."""
     console = console_for()
-    checked = read_config_told(named_or_default(config))
+    checked = read_config_with_warnings(named_or_default(config))
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="schedulemesh-demo-") as folder, _stack(checked, Path(folder), StackLog(console)) as stack:
         started = time.monotonic()

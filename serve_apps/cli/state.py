@@ -42,7 +42,7 @@ def named_or_default(config: Path | None) -> Path:
     return DEFAULT_CONFIG if config is None else config
 
 
-def read_config_told(config: Path, *, about: tuple[str, ...] | None = None) -> FederationConfig:
+def read_config_with_warnings(config: Path, *, about: tuple[str, ...] | None = None) -> FederationConfig:
     """Read and check the file, and print its warnings: only those of `sections`, if given.
 
     Raises:

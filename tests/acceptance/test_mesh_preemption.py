@@ -225,7 +225,7 @@ def test_s17_the_users_own_handlers_keep_and_bring_back_a_state_that_no_checkpoi
         pool_name=grouped, resources={"cpu": 1}, actor_class=Probe, task_id="brief", priority=7, timeout_s=60
     ).finish()
     eventually(lambda: victim.status().state is TaskState.RUNNING)
-    assert victim.call("tell") == "swordfish (PREEMPTED)"
+    assert victim.call("send") == "swordfish (PREEMPTED)"
 
 
 def test_s17_a_preserver_that_raises_leaves_the_default_and_the_reason_is_told(running, grouped):
@@ -239,7 +239,7 @@ def test_s17_a_preserver_that_raises_leaves_the_default_and_the_reason_is_told(r
     kept = running._link.ask("saved", victim.task)
     assert (kept.level.value, "the disk is full" in kept.why) == ("DEFAULT", True)
     victim.resume()
-    assert victim.call("tell") == "from the start"
+    assert victim.call("send") == "from the start"
 
 
 def test_s17_cancel_and_resume_may_be_said_twice(running, grouped, tmp_path):

@@ -22,7 +22,7 @@ class MetricCalls(MeshCalls):
 
     def metric_values(self) -> MetricValues:
         """Return the current metrics."""
-        metric_values: MetricValues = self._link.ask("figures")
+        metric_values: MetricValues = self._link.ask("metric_values")
         return metric_values
 
     def metrics_history(self) -> list[MetricValues]:

@@ -151,11 +151,11 @@ class MeshTelemetry:
                 yield Observation(int(one.standing is TargetStatus.MISSED), labels)
 
 
-Told = Iterable[tuple[dict[str, str], float | None]]
-Observe = Callable[[MetricValues], Told]
+LabelledValues = Iterable[tuple[dict[str, str], float | None]]
+Observe = Callable[[MetricValues], LabelledValues]
 
 
-def _one(value: float | None, scale: float = 1.0) -> Told:
+def _one(value: float | None, scale: float = 1.0) -> LabelledValues:
     return [({}, None if value is None else value * scale)]
 
 
