@@ -66,7 +66,7 @@ NAME_PAIRS = {
 }
 
 #: First words of sentences that name no thing.
-_PRONOUNS = "Who|What|Whose|Whoever|Whatever|Whom|Of (?:those|these|them|what|each|every|all|one|a|the)"
+_PRONOUNS = "Who|What(?!-if)|Whose|Whoever|Whatever|Whom|Of (?:those|these|them|what|each|every|all|one|a|the)"
 
 #: Forms of prose, as regular expressions, and what to write instead.
 PROSE = {

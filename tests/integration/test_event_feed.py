@@ -64,7 +64,7 @@ def test_a_follower_gives_up_when_the_server_stays_away(tmp_path: Path):
         async with redis.asyncio.Redis.from_url(url) as client:
             await anext(RedisEventFeed(client, KEYS, patience_s=0.2).follow(RUN))
 
-    with pytest.raises(StoreUnavailable, match="Redis does not answer"):
+    with pytest.raises(StoreUnavailable, match="Redis does not respond"):
         asyncio.run(watch())
 
 
