@@ -83,7 +83,7 @@ def test_what_routing_reckons_with_stands_in_the_file():
 def test_a_flavor_may_shun_labels():
     text = changed("flavors", "standard", "labels", to={"tier": "!in(gold, silver)", "spot": "!"})
     assert loaded(text).flavors["standard"].labels == {"tier": "!in(gold, silver)", "spot": "!"}
-    assert "tier=standard is shunned" in complaints(changed("flavors", "standard", "labels", to={"tier": "!standard"}))[0]
+    assert "tier=standard is excluded" in complaints(changed("flavors", "standard", "labels", to={"tier": "!standard"}))[0]
 
 
 SHIPPED = sorted(file.name for file in CONFIGS.glob("*.yaml"))
