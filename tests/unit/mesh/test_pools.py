@@ -305,5 +305,5 @@ def test_broken_books_of_a_pool_are_told_by_its_check(ledger):
     assert ledger.check() == [
         "a has two entries in pool general",
         "pool general says that {} is used, its entries say {'cpu': 30000}",
-        "ghost and pool general do not agree on whether it holds something there",
+        "ghost and pool general disagree on whether the holder has an entry there",
     ]

@@ -207,7 +207,7 @@ WRONG = {
     ),
     "a mesh without the labels of the flavor it offers": (
         changed("meshes", "east", "labels", to={"tier": "gold"}),
-        "the mesh east cannot offer standard: tier=standard is asked, the mesh has tier=gold; add the label",
+        "the mesh east cannot offer standard: tier=standard is required, the mesh has tier=gold; add the label",
     ),
     "a mesh on nodes that do not exist": (
         changed("meshes", "east", "node_labels", to={"zone": "mars"}),
