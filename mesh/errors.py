@@ -6,7 +6,7 @@
     ├── IllegalTransition            a state machine met an event that its table has no row for
     ├── JobSpecError                 a job that contradicts itself; the message names each key and the remedy
     ├── LedgerError                  an invalid ledger operation (release of the unknown, over-commit)
-    ├── RuntimeAdapterError             Ray, Redis or a file failed or answered garbage, without a way to go on
+    ├── RuntimeAdapterError          Ray, Redis or a file failed or answered garbage, without a way to go on
     ├── federation.errors.FederationError
     └── dag.errors.DagError
 

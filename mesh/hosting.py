@@ -44,7 +44,7 @@ class FoundStage:
 class FoundStages:
     """All stages that an earlier process of the mesh left."""
 
-    incarnation: int  #: Of the session that was renewed last.
+    incarnation: int  #: Last renewed session.
     since: int  #: First session of the unbroken chain: see `mesh.lease_deadline.Renewal`.
     stages: tuple[FoundStage, ...]
 

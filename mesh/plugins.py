@@ -111,7 +111,7 @@ class Fenced(Generic[Answer]):
         self._send = send
 
     def ask(self, call: Callable[[], object], checked: Callable[[object], Answer], default: Callable[[], Answer]) -> Answer:
-        """Return the plugin's answer, or the default's once the hook is fenced off; `checked` raises `GarbageAnswer` for an invalid answer."""
+        """Return the plugin's answer, or the default's once the hook is off; `checked` raises `GarbageAnswer` for an invalid answer."""
         if self.is_off:
             return default()
         began_ms = self._now_ms()

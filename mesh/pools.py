@@ -29,7 +29,7 @@ class PoolSpec:
     flavor: FlavorName = NO_FLAVOR  #: Flavor of the federation's leases; empty on a standalone mesh.
     selector: Mapping[str, str] = field(default_factory=dict)  #: Label selector of its nodes.
     policy: str = "weighted"  #: Node policy of tasks that name none.
-    target_agents: int = 0  #: Number of standing agents; `scale_agents` keeps to it.
+    target_agents: int = 0  #: Number of agents that the pool keeps up; `scale_agents` changes it.
     groups: GroupPoolSpec | None = None  #: None: agents run on nodes without placement groups.
     is_protected: bool = False  #: No task here is preempted for a task of another pool.
 

@@ -17,9 +17,7 @@ class Reason(str, Enum):
     TENANT_NOT_ALLOWED = "TENANT_NOT_ALLOWED"
     """The mesh is closed to this tenant."""
     CLUSTER_NOT_SHARED = "CLUSTER_NOT_SHARED"
-    """Tenants of several top-level tenants would share the mesh's Ray cluster, and the configuration does not say that they trust each
-    other.
-    """
+    """Several top-level tenants would share the mesh's Ray cluster, and its configuration lacks `shared: true`."""
     CAPACITY_TOO_SMALL = "CAPACITY_TOO_SMALL"
     """No pool of the mesh could hold the work even when empty."""
     CAPACITY_BUSY = "CAPACITY_BUSY"

@@ -83,8 +83,8 @@ def select_victims(
 
     Args:
         occupants: Running stages of any tenant; only those of the claimant's tenant are candidates.
-        room: What the claimant's pool lacks; only stages in that pool help.
-        quota: What the tenant's lease lacks; every stage that the lease pays for helps. The caller leaves out the others.
+        room: Amounts that the claimant's pool lacks; only stages in that pool help.
+        quota: Amounts that the tenant's lease lacks; every stage that the lease pays for helps. The caller leaves out the others.
         now_ms: On the clock of `Occupant.started_ms`.
     """
     own = [occupant for occupant in occupants if occupant.tenant == claimant.tenant]

@@ -96,7 +96,7 @@ def test_a_promise_is_charged_at_once_and_never_beyond_what_is_free():
     row, wanted = table.row(ONE), table.vector(some(cpu=1))
     table.promise(row, wanted)
     table.promise(row, wanted)
-    with pytest.raises(LedgerError, match="has not"):
+    with pytest.raises(LedgerError, match="does not have"):
         table.promise(row, wanted)
     assert (table.resources_of(ONE).load, int(table.busy[row])) == (some(cpu=2), 2)
     table.withdraw(row, wanted)
