@@ -1,43 +1,44 @@
 """One scheduling domain on a Ray cluster: queues, quota, placement, preemption, agents. `ScheduleMesh` is its face.
 
-What needs Ray is imported when it is asked for, so that `import mesh.ids` costs nothing.
+Names that need Ray are imported on first use, so `import mesh.ids` stays cheap.
 
-Its rooms:
+Folders:
 
-    scheduling           tasks: who is placed where, who gives way      policies              how a node is chosen, by name
-    jobs                 a leader and worker sets, as one               actors                whom a call on many agents reaches
-    runtime              all of it on Ray                               conformance           cases that others made, run against the core
+    scheduling           tasks: queueing, placement, preemption         policies              choice of a node, by name
+    jobs                 a leader and worker sets, as one               actors                selection of agents for a call on many
+    runtime              all of it on Ray                               conformance           cases of other systems, run on the core
 
-Quantities, and what there is of them:
+Quantities and capacity:
 
     resources            integers in one immutable value                amounts               one counted quantity, in 1/10 000 of a unit
-    nodes                a cluster as arrays: in all, taken, promised   labels                what nodes are, and what work says about them
-    instances            which GPU, or which half of it                 instance_sets         all resources of a node by instance
-    instance_pools       one resource of a node: free, held, leaving    pools                 who holds what of a mesh's quota
+    nodes                a cluster as arrays: total, used, promised     labels                labels of nodes, and label selectors
+    instances            numbered instances: a GPU, or half of one      instance_sets         all resources of a node by instance
+    instance_pools       one resource of a node: free, held, backlog    pools                 the quota ledger of a mesh, by holder
 
-Stages of the federation, let in:
+Admission of the federation's stages:
 
-    stages               what a mesh gets as one, and argument forms    admission             room in pools, inside what leases grant
-    admission_kinds      what refuses one of a kind refuses all         admission_order       who of a tenant comes first
-    stage_preemption     who stops for a tenant's more urgent stage     admission_events      what admission is told
-    admission_decisions  what it wants done                             admission_invariants  what must hold of it after every step
-    lease_deadline       until when proved leases let work go on
+    stages               a stage as a mesh gets it; argument forms      admission             room in pools, within the leases
+    admission_kinds      stages that are refused alike                  admission_order       order of a tenant's stages
+    stage_preemption     victims for a tenant's more urgent stage       admission_events      events that admission handles
+    admission_decisions  decisions that admission returns               admission_invariants  invariants after every step
+    lease_deadline       how long proved leases let work run
 
-And run:
+Running of stages:
 
-    hosting              the port to whatever runs stages               stage_machine         which tasks go now, which never will
-    idle_groups          which kept groups serve again, which must go   arguments             forms to arguments, and back to nodes
-    values               where a task's bytes are, how to check them    messages              what a mesh tells of the stages it runs
-    saved_state          what is kept of a task that gives way          plugins               a user's own scores and orders, fenced
+    hosting              the port to a host that runs stages            stage_machine         submit, wait or drop each task of a stage
+    idle_groups          kept placement groups: reuse or evict          arguments             argument forms to arguments, and to nodes
+    values               where a task's bytes are, how to check them    messages              reports of a mesh about its stages
+    saved_state          state that is kept of a preempted task         plugins               a user's own scores and orders, fenced
 
-What all share:
+Shared:
 
     ids                  names of things, each a type of its own        clock                 time, passed in
-    random_stream        a stream of numbers that its seed gives again  reasons               every named cause of waiting or refusal
-    errors               what can break, as one tree                    wire                  frozen values to JSON bytes and back, strictly
+    random_stream        random numbers that a seed repeats             reasons               named causes of waiting and refusal
+    errors               all errors, as one tree                        wire                  frozen values to JSON bytes and back,
+    strictly
     counting             `1 slot`, `2 slots`                            simulated_host        a stage host without Ray, in virtual time
-    printable            what names may not hold, and texts show escaped
-    near_names           what a wrong name was meant to be
+    printable            characters that names may not hold; escaping
+    near_names           suggestions for a wrong name
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """The public names, each from its module."""
+    """Import a public name from its module on first use."""
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'mesh' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""One quantity of something that is counted: exact, immutable, in 1/10 000 of a unit."""
+"""One counted quantity: exact, immutable, in 1/10 000 of a unit."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from functools import total_ordering
 from mesh.errors import AmountError
 from mesh.resources import AMOUNT_MAX, UNITS_PER_WHOLE, format_units, to_units
 
-_COUNTED = "amount"  #: No resource of bytes has this name, so text is read and written as a count.
+_COUNTED = "amount"  #: No byte resource has this name, so text is read and written as a count.
 
 
 @total_ordering
 @dataclass(frozen=True, slots=True, eq=False)
 class Amount:
-    """A quantity, never below zero. `==` and `<` are written out; the other four comparisons follow from these two.
+    """Quantity that is never below zero. `==` and `<` are written out; the other four comparisons follow from these two.
 
     Raises:
-        AmountError: Made, or come to, less than zero or more than a ledger holds.
+        AmountError: The value, or a result, is below zero or above `AMOUNT_MAX` units.
 
     Source:
-        Seed 001, `FractionalResourceQuantity`; ADR 0003.
+        ADR 0003.
     """
 
-    units: int  #: 1/10 000 each.
+    units: int  #: In 1/10 000.
 
     def __post_init__(self) -> None:
         if isinstance(self.units, bool) or not isinstance(self.units, int):
@@ -33,7 +33,7 @@ class Amount:
 
     @classmethod
     def of(cls, written: object) -> Amount:
-        """From what a user writes: `Amount.of(0.5)`, `Amount.of("2")`.
+        """Parse a user's amount: `Amount.of(0.5)`, `Amount.of("2")`.
 
         Raises:
             AmountError: Negative, not a number, or finer than 1/10 000.
@@ -42,12 +42,11 @@ class Amount:
 
     @property
     def is_whole(self) -> bool:
-        """No part of a unit is in it."""
         return self.units % UNITS_PER_WHOLE == 0
 
     @property
     def wholes(self) -> int:
-        """How many whole units are in it."""
+        """Number of whole units, rounded down."""
         return self.units // UNITS_PER_WHOLE
 
     def __eq__(self, other: object) -> bool:
@@ -66,7 +65,7 @@ class Amount:
         return Amount(self.units + other.units)
 
     def __sub__(self, other: Amount) -> Amount:
-        """Strict: raises `AmountError` where the result would be negative."""
+        """Subtract strictly: a negative result raises `AmountError`."""
         return Amount(self.units - other.units)
 
     def __str__(self) -> str:

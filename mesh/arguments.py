@@ -1,7 +1,7 @@
-"""Argument forms to arguments, and back to the nodes they name. Pure: who holds the values is passed in.
+"""Argument forms to arguments, and to the nodes that they read. Pure: the caller passes in how to look values up.
 
-The forms are told in `mesh.stages`. Beyond the ones there: in any object a key that begins with `$$` stands for the key
-with one `$` less, so that a user's own `$ref` can be said. JSON parsers bound the depth of a form, so recursion is safe.
+`mesh.stages` describes the forms. In addition, in any object a key that begins with `$$` stands for the key with one `$`
+less, so a user's own `$ref` can be written. JSON parsers bound the depth of a form, so recursion is safe.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,12 +13,12 @@ from mesh.stages import ArgumentForm
 
 
 def resolve(form: ArgumentForm, *, value_of: Callable[[NodeId], Any], blob_of: Callable[[str], Any]) -> Any:
-    """The argument that `form` stands for. Lists and objects are new ones each time; values are passed on as they are.
+    """Return the argument that `form` stands for. Lists and objects are new each time; values are passed on unchanged.
 
     Args:
         form: JSON with `$` objects.
-        value_of: The value of a node.
-        blob_of: The unpickled object of a hash.
+        value_of: Returns the value of a node.
+        blob_of: Returns the unpickled object of a hash.
 
     Raises:
         RuntimeAdapterError: A `$` object of an unknown kind.
@@ -42,7 +42,7 @@ def resolve(form: ArgumentForm, *, value_of: Callable[[NodeId], Any], blob_of: C
 
 
 def refs_of(form: ArgumentForm) -> Iterator[NodeId]:
-    """The nodes that `form` reads, in order of appearance, repeats included."""
+    """Return the nodes that `form` reads, in order of appearance, repeats included."""
     pending = [form]
     while pending:
         part = pending.pop()
@@ -59,7 +59,7 @@ def _plain_key(key: str) -> str:
     if key.startswith("$$"):
         return key[1:]
     if key.startswith("$"):
-        raise RuntimeAdapterError(f"{key} is no argument form; write ${key} for an object whose key is {key}")
+        raise RuntimeAdapterError(f"{key} is not an argument form; write ${key} for an object whose key is {key}")
     return key
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-#: Behind these a word takes `es`.
+#: A word with one of these endings takes `es`.
 _HISSING = ("s", "sh", "ch", "x", "z")
 
 
 def counted(count: int, one: str, several: str = "") -> str:
-    """The count with its word in the number that goes with it.
+    """Return the count with its word in singular or plural.
 
     Args:
-        one: As it is for one: `slot`, or with what follows it `worker is`.
-        several: As it is for several; left out: `one` with `s` or `es`.
+        one: Singular: `slot`, or with its verb `worker is`.
+        several: Plural; by default `one` with `s` or `es`.
     """
     if count == 1:
         return f"{count} {one}"
@@ -19,5 +19,5 @@ def counted(count: int, one: str, several: str = "") -> str:
 
 
 def times(count: int) -> str:
-    """`once`, `2 times`."""
+    """Return `once`, `2 times`, …."""
     return "once" if count == 1 else f"{count} times"

@@ -1,12 +1,12 @@
-"""What can break, as one tree.
+"""All errors, as one tree.
 
     MeshError                        every error of ScheduleMesh
     ├── AmountError                  a quantity that is negative, unknown or finer than 1/10 000
-    ├── SelectorError                a label selector that is not one; tells the key and the place in its value
+    ├── SelectorError                an invalid label selector; names the key and the place in its value
     ├── IllegalTransition            a state machine met an event that its table has no row for
     ├── JobSpecError                 a job that contradicts itself; the message names each key and the remedy
-    ├── LedgerError                  a ledger was asked for what it cannot do (release of the unknown, over-commit)
-    ├── RuntimeAdapterError             Ray, Redis or a file answered with something that cannot be gone round
+    ├── LedgerError                  an invalid ledger operation (release of the unknown, over-commit)
+    ├── RuntimeAdapterError          Ray, Redis or a file failed or answered garbage, without a way to go on
     ├── federation.errors.FederationError
     └── dag.errors.DagError
 
@@ -23,11 +23,11 @@ class AmountError(MeshError, ValueError):
 
 
 class SelectorError(MeshError, ValueError):
-    """A label selector cannot be read; the message tells the key, the place in its value and the remedy."""
+    """A label selector cannot be parsed; the message names the key, the place in its value and the remedy."""
 
 
 class IllegalTransition(MeshError):
-    """A state machine met an event that its table has no row for; the message tells the object's story."""
+    """A state machine met an event that its table has no row for; the message holds the object's history."""
 
 
 class JobSpecError(MeshError, ValueError):
@@ -35,8 +35,8 @@ class JobSpecError(MeshError, ValueError):
 
 
 class LedgerError(MeshError):
-    """A ledger was asked for what it cannot do: release of the unknown, commit beyond the reserved."""
+    """A ledger operation is invalid: release of the unknown, commit beyond the reservation."""
 
 
 class RuntimeAdapterError(MeshError):
-    """The other side of a door (Ray, Redis, a file) is gone or answers garbage; the message names it and the remedy."""
+    """An external system (Ray, Redis, a file) is gone or answers garbage; the message names it and the remedy."""

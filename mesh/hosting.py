@@ -1,7 +1,7 @@
-"""What runs stages on a mesh, as a port: Ray in production, plain calls in tests and simulation.
+"""Port to a host that runs stages on a mesh: Ray in production, plain calls in tests and simulation.
 
-Work may outlive the process that has ordered it. So a host keeps what that process noted of each stage, and every report until it
-is confirmed: a new process of the mesh finds the stages, and goes on with them as if it had been there all along.
+Work may outlive the mesh process that started it. So a host keeps that process's note on each stage, and every report until
+it is confirmed. A new process of the mesh finds the stages and continues them.
 """
 
 from dataclasses import dataclass, field
@@ -12,86 +12,86 @@ from mesh.messages import StageMessage
 from mesh.stages import StageSpec
 from mesh.values import StoredValue
 
-#: A stored value as it is handed over: where it is, and the bytes themselves when they came through the control store.
-#: None instead: the value will not come.
+#: A stored value as delivered: its location, and its bytes when they came through the control store. None: the value will
+#: never arrive.
 Delivered = tuple[StoredValue, bytes | None] | None
 
-#: The number of a report beyond all others: after it nothing comes, whatever was told of the stage before.
+#: Number of the final report of a stage, above all other numbers: no report follows, whatever was reported before.
 LAST_WORD = 2**31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostReport:
-    """What a host tells about one stage, with the bytes of small values that belong to it."""
+    """Report of a host on one stage, with the bytes of the small values that belong to it."""
 
     stage: StageId
-    number: int  #: Counts up from 1 for each stage. What is told again has the number that it had.
+    number: int  #: Counts up from 1 for each stage. A repeated report keeps its number.
     messages: tuple[StageMessage, ...]
-    blobs: dict[str, bytes] = field(default_factory=dict)  #: By SHA-256; to be kept before the messages are passed on.
+    blobs: dict[str, bytes] = field(default_factory=dict)  #: By SHA-256; store them before the messages are passed on.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundStage:
-    """A stage that an earlier process of the mesh has started. It runs, or there is something of it that nobody has confirmed."""
+    """Stage that an earlier process of the mesh started. It still runs, or has reports that are not confirmed."""
 
     stage: StageId
-    note: bytes  #: What was noted of it at its start.
-    holder: int  #: As `StageHost.start` has told it.
-    is_cancelled: bool = False  #: It was asked to stop.
+    note: bytes  #: The `note` given to `StageHost.start`.
+    holder: int  #: The token that `StageHost.start` returned.
+    is_cancelled: bool = False  #: Its cancellation was requested.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundStages:
-    """What an earlier process of the mesh has left, all of it."""
+    """All stages that an earlier process of the mesh left."""
 
-    incarnation: int  #: Of the session that it proved last.
-    since: int  #: The first session of its line: see `mesh.lease_deadline.Renewal`.
+    incarnation: int  #: Last renewed session.
+    since: int  #: First session of the unbroken chain: see `mesh.lease_deadline.Renewal`.
     stages: tuple[FoundStage, ...]
 
 
 class StageHost(Protocol):
-    """Runs stages and reports on them through the callback that it was built with. Methods return at once, but for `find`."""
+    """Runs stages and reports on them through the callback that it was built with. All methods but `find` return at once."""
 
     def start(
         self, spec: StageSpec, slots: int, token: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered], note: bytes = b""
     ) -> int:
-        """Run the stage on `slots` slots; the holder of its values (a token that names the runner). `note` is for `find`."""
+        """Run the stage on `slots` slots. Return the holder of its values: a token that names the runner. `find` returns `note`."""
 
     def deliver(self, stage: StageId, node: NodeId, value: Delivered) -> None:
-        """An input from outside. Harmless when the stage is over, or has it."""
+        """Deliver an input from outside. Harmless when the stage is over, or has the input already."""
 
     def cancel(self, stage: StageId) -> None:
-        """Stop it: running tasks too. Its `StageEnded` follows. Harmless when it is over."""
+        """Stop the stage and its running tasks; its `StageEnded` follows. Harmless when the stage is over."""
 
     def confirm(self, stage: StageId, number: int) -> None:
-        """The root knows what was reported of the stage up to this number: it need not be kept any longer."""
+        """Drop the stage's reports up to this number: the root has stored them."""
 
     def forget(self, run: RunId) -> None:
         """Drop all values of the run."""
 
     def held(self) -> dict[RunId, StageId]:
-        """The runs of which values may be kept, what was found and goes on included, each with one of the stages that it was given."""
+        """Return the runs whose values may be kept, found stages included, each with one of its stages."""
 
     def is_ready(self) -> bool:
-        """Whether what it runs on is there: nothing is to be started otherwise. May wait for half a second."""
+        """Return whether the host can start stages now. May block for half a second."""
 
     def stop_all(self) -> None:
-        """Stop everything at once, without reports: the leases that paid for it are gone. What was found is stopped too."""
+        """Stop all stages at once, found ones too, without reports: the leases that paid for them are gone."""
 
     def read_clock(self) -> None:
-        """The ledger is about to be asked to renew the session: watchdogs look at their clocks."""
+        """Have the watchdogs read their clocks: the ledger is about to be asked to renew the session."""
 
     def extend_deadline(self, incarnation: int, stop_after_ms: int, kill_after_ms: int, since: int) -> None:
-        """It was renewed: from the last stamp on, work may go on that long by itself. See `mesh.lease_deadline`."""
+        """Extend the work's deadline after a renewal; both times count from the last `read_clock`. See `mesh.lease_deadline`."""
 
     def leave(self, incarnation: int) -> None:
-        """The session ends in good order, and the watch over its work with it."""
+        """End the session in good order, and stop watching its work."""
 
     def find(self) -> FoundStages | None:
-        """Look for what an earlier process of this mesh has left. None: there is nothing, or not all of it answered, and it was stopped.
+        """Find the stages that an earlier process of this mesh left. None: nothing was left, or a part did not answer and all was stopped.
 
-        Waits some seconds at most.
+        Blocks for some seconds at most.
         """
 
     def go_on(self, stages: frozenset[StageId]) -> None:
-        """Report on these stages of those that were found, beginning with what nobody has confirmed, and stop the others."""
+        """Report on these of the found stages, beginning with the unconfirmed reports, and stop the others."""

@@ -1,4 +1,4 @@
-"""Which kept groups can be used again, and which must go. Pure; a group is whatever the caller keeps."""
+"""Idle placement groups: which can be used again, which must go. Pure; a group is any value of the caller."""
 
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
@@ -10,20 +10,20 @@ Group = TypeVar("Group")
 
 
 class IdleGroups(Generic[Shape, Group]):
-    """Groups that wait for the next taker, oldest first."""
+    """Groups that are kept for later use, oldest first."""
 
     def __init__(self) -> None:
-        self._kept: list[tuple[Shape, Group, float]] = []  #: With the moment since when, in seconds; ascending.
+        self._kept: list[tuple[Shape, Group, float]] = []  #: Each with the time since when it is idle, in seconds; ascending.
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def put(self, shape: Shape, group: Group, now_s: float) -> None:
-        """Keep a group; `now_s` never goes back."""
+        """Keep a group; `now_s` must never decrease."""
         self._kept.append((shape, group, now_s))
 
     def take(self, shape: Shape) -> Group | None:
-        """The latest kept group of exactly this shape: its processes are the warmest."""
+        """Remove and return the newest group of exactly this shape: its processes are the warmest."""
         for index in range(len(self._kept) - 1, -1, -1):
             if self._kept[index][0] == shape:
                 return self._kept.pop(index)[1]
@@ -32,9 +32,9 @@ class IdleGroups(Generic[Shape, Group]):
     def in_the_way(
         self, wanted: ResourceSet, *, used: Iterable[ResourceSet], total: ResourceSet, amount_of: Callable[[Shape], ResourceSet]
     ) -> tuple[Group, ...]:
-        """Take out the groups, oldest first, that have to go so that `wanted` fits into `total` beside `used`.
+        """Remove and return the groups, oldest first, that must go so that `wanted` fits into `total` beside `used`.
 
-        Those that hold nothing of what is short stay. When even all of them would not make room, those that help go all the same.
+        Groups that hold none of the scarce resources stay. If all groups together free too little, those that help go all the same.
         """
         need = wanted
         for amounts in (*used, *(amount_of(shape) for shape, _, _ in self._kept)):
@@ -52,11 +52,11 @@ class IdleGroups(Generic[Shape, Group]):
         return tuple(gone)
 
     def older_than(self, moment_s: float) -> tuple[Group, ...]:
-        """Take out what has been kept since this moment or longer."""
+        """Remove and return the groups that are idle since `moment_s` or longer."""
         return self._take_out(lambda since: since <= moment_s)
 
     def clear(self) -> tuple[Group, ...]:
-        """Take out everything."""
+        """Remove and return all groups."""
         return self._take_out(lambda _: True)
 
     def _take_out(self, goes: Callable[[float], bool]) -> tuple[Group, ...]:

@@ -1,15 +1,15 @@
-"""The names of things: distinct types, so that a run is never taken for a node."""
+"""Names of things, as distinct types: a run is never mistaken for a node."""
 
 import re
 from typing import NewType
 
 from mesh.printable import UNPRINTABLE
 
-#: What no name holds: stores set names apart by `|` and by lines, and whoever wrote one of these into a name would speak for others.
+#: Characters that no name may hold. Stores separate names by `|` and by line ends, so a name with one of them could forge other names.
 _UNFIT = re.compile(f"[|{UNPRINTABLE}]")
 
 MeshId = NewType("MeshId", str)
-TenantPath = NewType("TenantPath", str)  #: `acme/research/nlp`: from the root of the tree to the tenant.
+TenantPath = NewType("TenantPath", str)  #: `acme/research/nlp`: the path from the root of the tree to the tenant.
 FlavorName = NewType("FlavorName", str)
 PoolName = NewType("PoolName", str)
 RunId = NewType("RunId", str)
@@ -21,9 +21,9 @@ TaskId = NewType("TaskId", str)
 AgentId = NewType("AgentId", str)
 GroupId = NewType("GroupId", str)  #: A placement group.
 JobId = NewType("JobId", str)
-LabelName = NewType("LabelName", str)  #: The queue that a task waits in: `tenant:gold`, `gpu:a100`, or empty.
+LabelName = NewType("LabelName", str)  #: Queue of a task: `tenant:gold`, `gpu:a100`, or empty.
 
 
 def is_fit_name(name: str) -> bool:
-    """May it stand in a row of a store: something, without `|`, control characters, ends of lines and halves of characters?"""
+    """Return whether a store can hold the name: not empty, without `|`, control characters, line ends and lone surrogates."""
     return bool(name) and not _UNFIT.search(name)

@@ -1,8 +1,8 @@
-"""The instances of one resource of one node: free, held, and on their way out.
+"""Instances of one resource of one node: free, held, and leaving.
 
-Capacity changes while instances are held. Raised, new instances come with the lowest numbers that nobody has. Lowered, free
-instances go at once, the highest numbers first; what is missing then is a backlog, and each instance that comes back whole
-serves it. Until it is served nothing is lent that would keep the pool over its capacity.
+Capacity changes while instances are held. A raise adds instances with the lowest unused numbers. A cut removes free
+instances at once, the highest numbers first; the remainder is a backlog, served by each instance that is released whole.
+Until then the pool lends nothing that would keep it over its capacity.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ class InstancePool:
     __slots__ = ("backlog", "capacity", "free", "held")
 
     def __init__(self, capacity: Amount) -> None:
-        """A pool of instances 0, 1, 2, ….
+        """Make a pool of instances 0, 1, 2, ….
 
         Raises:
-            AmountError: More than one, and not whole.
+            AmountError: The capacity is more than one, and not whole.
         """
         self.capacity = capacity
         self.free = ResourceIds.of(capacity)
         self.held = ResourceIds()
-        self.backlog = ZERO  #: What still has to go, when those who hold it give it back.
+        self.backlog = ZERO  #: Amount that leaves the pool when its holders release it.
 
     @property
     def available(self) -> Amount:
-        """How much may be lent; zero while more is held than the capacity."""
+        """Amount that can be acquired; zero while more is held than the capacity."""
         free = self.free.total
         return free - self.backlog if self.backlog < free else ZERO
 
     def contains(self, amount: Amount) -> bool:
-        """So much can be acquired now."""
+        """Return whether the amount can be acquired now."""
         return amount <= self.available and self.free.contains(amount)
 
     def acquire(self, amount: Amount) -> ResourceIds | None:
-        """Instances for `amount`; None when it is not there."""
+        """Acquire instances for `amount`; None when they are not available."""
         found = self.free.acquire(amount) if self.contains(amount) else None
         if found is None:
             return None
@@ -48,20 +48,20 @@ class InstancePool:
         return taken
 
     def release(self, ids: ResourceIds) -> None:
-        """Instances come back; they serve the backlog first.
+        """Release instances; they serve the backlog first.
 
         Raises:
-            LedgerError: Nobody holds them.
+            LedgerError: The instances are not held.
         """
         self.held = self.held.minus(ids)
         self.free = self.free.plus(ids)
         self._serve_backlog()
 
     def update_capacity(self, capacity: Amount) -> None:
-        """Raise or lower what the pool has, by whole instances or to zero.
+        """Raise or lower the capacity by whole instances, or to zero.
 
         Raises:
-            AmountError: It would change by part of an instance.
+            AmountError: The change is a part of an instance.
         """
         if capacity > self.capacity:
             self._raise_by(capacity - self.capacity)
@@ -73,12 +73,12 @@ class InstancePool:
         self._serve_backlog()
 
     def check(self) -> list[str]:
-        """What is wrong with the books, in words; empty when nothing is."""
+        """Return every broken invariant as text; empty when all hold."""
         wrong = []
         if self.free.total + self.held.total != self.capacity + self.backlog:
-            wrong.append(f"{self.free.total} free and {self.held.total} held are not {self.capacity} and a backlog of {self.backlog}")
+            wrong.append(f"{self.free.total} free and {self.held.total} held are not capacity {self.capacity} plus backlog {self.backlog}")
         if self.backlog and not self.held.total:
-            wrong.append(f"a backlog of {self.backlog} though nobody holds anything")
+            wrong.append(f"backlog is {self.backlog} although nothing is held")
         try:
             self.free.plus(self.held)
         except LedgerError as twice:
@@ -90,7 +90,7 @@ class InstancePool:
         if not known and more < ONE:
             self.free = ResourceIds.of(more)
             return
-        kept = min(self.backlog, more)  # What was to go and is still there need not go any more.
+        kept = min(self.backlog, more)  # Instances of the backlog are still there and need not leave any more.
         _expect_whole(more)
         _expect_whole(more - kept)
         fresh = [number for number in range(len(known) + more.wholes) if number not in known]
@@ -112,4 +112,4 @@ class InstancePool:
 
 def _expect_whole(change: Amount) -> None:
     if not change.is_whole:
-        raise AmountError(f"capacity cannot change by {change}: it changes by whole instances, or to none")
+        raise AmountError(f"capacity cannot change by {change}; change it by whole instances, or set it to 0")

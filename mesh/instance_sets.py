@@ -1,6 +1,6 @@
 """All resources of one node by instance: what a node agent lends, and to which instance a program is bound.
 
-Resources without instances are counted only: bytes, and whatever else the node calls bulk (Ray does so with CPUs).
+Bulk resources have no instances and are only counted: bytes, and other resources that the node calls bulk (Ray does so with CPUs).
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ _NO_IDS = ResourceIds()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenResources:
-    """What somebody holds of a node: instances by resource, and amounts of what has none."""
+    """Resources that one holder has on a node: instances by resource, and amounts of bulk resources."""
 
     ids: Mapping[str, ResourceIds] = field(default_factory=dict)
     bulk: ResourceSet = NOTHING
 
     def plus(self, other: TakenResources) -> TakenResources:
-        """Both together. Raises `LedgerError` for more of an instance than there is."""
+        """Return both together. Raises `LedgerError` when an instance would exceed 1."""
         names = sorted({*self.ids, *other.ids})
         both = {name: self.ids.get(name, _NO_IDS).plus(other.ids.get(name, _NO_IDS)) for name in names}
         return TakenResources(ids=both, bulk=self.bulk + other.bulk)
 
     def to_set(self) -> ResourceSet:
-        """How much it is, without saying which."""
+        """Return the amounts, without the instance numbers."""
         return self.bulk + ResourceSet({name: ids.total.units for name, ids in self.ids.items()})
 
 
 class ResourceIdSet:
-    """Resource name to its instances. Changes in place; a request that does not fit whole changes nothing."""
+    """Instances by resource name. Changes in place; a request that does not fit whole changes nothing."""
 
     def __init__(self, total: ResourceSet = NOTHING, *, bulk: Iterable[str] = BYTE_RESOURCES) -> None:
-        """A node with all of `total` free. Raises `AmountError` for instances of more than one that are not whole."""
+        """Make a node with all of `total` free. Raises `AmountError` for an instance count above one that is not whole."""
         self._bulk_names = frozenset(bulk)
         self._bulk_total = NOTHING
         self._bulk_held = NOTHING
@@ -49,30 +49,30 @@ class ResourceIdSet:
 
     @property
     def total(self) -> ResourceSet:
-        """What the node has."""
+        """Total resources of the node."""
         return self._bulk_total + ResourceSet({name: pool.capacity.units for name, pool in self._pools.items()})
 
     def to_set(self) -> ResourceSet:
-        """How much of each resource is available."""
+        """Return the available amount of each resource."""
         bulk = ResourceSet({name: max(units - self._bulk_held[name], 0) for name, units in self._bulk_total.items()})
         return bulk + ResourceSet({name: pool.available.units for name, pool in self._pools.items()})
 
     def free_ids(self, name: str) -> ResourceIds:
-        """The free instances of a resource."""
+        """Return the free instances of a resource."""
         pool = self._pools.get(name)
         return _NO_IDS if pool is None else pool.free
 
     def backlog(self, name: str) -> int:
-        """Units of a resource that go away when those who hold them give them back."""
+        """Return the units of a resource that leave the node when their holders release them."""
         pool = self._pools.get(name)
         return max(self._bulk_held[name] - self._bulk_total[name], 0) if pool is None else pool.backlog.units
 
     def contains(self, wanted: ResourceSet) -> bool:
-        """All of `wanted` can be acquired now: small amounts on one instance each, others by whole instances."""
+        """Return whether all of `wanted` can be acquired now: amounts below 1 on one instance each, others as whole instances."""
         return all(self._contains(name, units) for name, units in wanted.items())
 
     def acquire(self, wanted: ResourceSet) -> TakenResources | None:
-        """All of `wanted`, or None and nothing is taken."""
+        """Acquire all of `wanted`; None, with nothing acquired, when it does not fit."""
         if not self.contains(wanted):
             return None
         ids = {name: self._pools[name].acquire(Amount(units)) for name, units in wanted.items() if name not in self._bulk_names}
@@ -81,35 +81,35 @@ class ResourceIdSet:
         return TakenResources(ids={name: taken for name, taken in ids.items() if taken is not None}, bulk=bulk)
 
     def release(self, taken: TakenResources) -> None:
-        """What was acquired comes back.
+        """Release acquired resources.
 
         Raises:
-            LedgerError: Nobody holds some of it; then nothing has come back.
+            LedgerError: A part of `taken` is not held; then nothing is released.
         """
         for name, ids in taken.ids.items():
             self._held(name).minus(ids)
         if not taken.bulk <= self._bulk_held:
-            raise LedgerError(f"{taken.bulk} is given back, {self._bulk_held} is held")
+            raise LedgerError(f"cannot release {taken.bulk}: only {self._bulk_held} is held")
         for name, ids in taken.ids.items():
             self._pools[name].release(ids)
             self._forget_if_gone(name)
         self._bulk_held = self._bulk_held - taken.bulk
 
     def release_constrained(self, taken: TakenResources, total: ResourceSet) -> None:
-        """Of what comes back, keep only resources that `total` has; the others were deleted from the node meanwhile.
+        """Release acquired resources, but delete those that `total` no longer has: they were deleted from the node meanwhile.
 
         Raises:
-            LedgerError: Nobody holds some of what is kept.
+            LedgerError: A part of `taken` is not held.
         """
         for name in {*taken.ids, *taken.bulk} - {*total}:
             self.delete(name)
         self.release(taken)
 
     def add_or_update(self, name: str, units: int) -> None:
-        """The node has `units` of this resource from now on; more is held than that until enough has come back.
+        """Set the node's total of a resource. A total below what is held takes effect as holders release.
 
         Raises:
-            AmountError: Instances would change by a part of one.
+            AmountError: The change is a part of an instance.
         """
         if name in self._bulk_names:
             self._bulk_total = self._bulk_total.with_amount(name, units)
@@ -120,17 +120,16 @@ class ResourceIdSet:
         self._forget_if_gone(name)
 
     def delete(self, name: str) -> None:
-        """The node has nothing of this resource any more; those who hold some give it back as before."""
+        """Set the node's total of a resource to zero; holders release it as before."""
         if name in self._bulk_names or name in self._pools:
             self.add_or_update(name, 0)
 
     def clear(self) -> None:
-        """Delete every resource."""
         for name in list(self.total):
             self.delete(name)
 
     def check(self) -> list[str]:
-        """What is wrong with the books, in words; empty when nothing is."""
+        """Return every broken invariant as text; empty when all hold."""
         return [f"{name}: {wrong}" for name, pool in self._pools.items() for wrong in pool.check()]
 
     def _contains(self, name: str, units: int) -> bool:

@@ -1,12 +1,12 @@
-"""Which instances of a resource: GPU 0, GPU 2, half of GPU 3.
+"""Numbered instances of a resource: GPU 0, GPU 2, half of GPU 3.
 
-An amount of one or more is made of whole instances; a smaller one sits on one instance, and is never glued from two, as half a
+An amount of one or more consists of whole instances. A smaller amount lies on one instance and is never split over two: half a
 GPU here and a quarter there run no program. A small amount is taken from the partly used instance with the least left over
-(best fit), so that whole instances stay whole; only when none has room is a whole one split. Parts that come back merge, and
-an instance that is complete again is whole again.
+(best fit), so whole instances stay whole; a whole instance is split only when no part fits. Released parts merge, and a
+complete instance is whole again.
 
 Source:
-    Seed 001, `ResourceIds`; Ray's `resource_instance_set.cc` for best fit.
+    Ray's `resource_instance_set.cc` for best fit.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from mesh.errors import AmountError, LedgerError
 
 @dataclass(frozen=True, slots=True)
 class ResourceIds:
-    """Instances of one resource, as a value: what a task holds, or what is free. No instance is in both lists."""
+    """Instances of one resource, held or free, as a value. No instance is in both lists."""
 
     whole: tuple[int, ...] = ()  #: Ascending.
-    parts: tuple[tuple[int, Amount], ...] = ()  #: Ascending by instance; each amount is more than zero and less than one.
+    parts: tuple[tuple[int, Amount], ...] = ()  #: Ascending by instance; each amount is between 0 and 1, exclusive.
 
     def __post_init__(self) -> None:
         ids = [*self.whole, *(number for number, _ in self.parts)]
@@ -32,30 +32,30 @@ class ResourceIds:
 
     @classmethod
     def of(cls, amount: Amount) -> ResourceIds:
-        """Instances 0, 1, 2, … of `amount`.
+        """Return instances 0, 1, 2, … of `amount`.
 
         Raises:
-            AmountError: One or more, and not whole.
+            AmountError: The amount is above one, and not whole.
         """
         if amount < ONE:
             return cls(parts=((0, amount),) if amount else ())
         if not amount.is_whole:
-            raise AmountError(f"{amount} instances cannot be; an amount of 1 and more must be whole")
+            raise AmountError(f"{amount} instances are not possible; an amount of 1 or more must be whole")
         return cls(whole=tuple(range(amount.wholes)))
 
     @property
     def total(self) -> Amount:
-        """Of all instances together."""
+        """Sum over all instances."""
         return sum((amount for _, amount in self.parts), start=Amount(ONE.units * len(self.whole)))
 
     def contains(self, amount: Amount) -> bool:
-        """So much can be taken: whole instances when it is 1 and more, else room on one instance."""
+        """Return whether the amount can be acquired: as whole instances from 1 on, else on one instance."""
         if amount < ONE:
             return not amount or bool(self.whole) or any(amount <= has for _, has in self.parts)
         return amount.is_whole and amount.wholes <= len(self.whole)
 
     def acquire(self, amount: Amount) -> tuple[ResourceIds, ResourceIds] | None:
-        """What is taken, and what is left; None when `amount` is not there (see `contains`)."""
+        """Return the acquired and the remaining instances; None when `amount` is not available (see `contains`)."""
         if not self.contains(amount):
             return None
         if amount < ONE:
@@ -64,10 +64,10 @@ class ResourceIds:
         return ResourceIds(whole=self.whole[:count]), ResourceIds(whole=self.whole[count:], parts=self.parts)
 
     def plus(self, other: ResourceIds) -> ResourceIds:
-        """Both together; parts of one instance merge, to a whole one when they are complete.
+        """Return both together; complete parts of one instance merge to a whole one.
 
         Raises:
-            LedgerError: More of an instance than there is.
+            LedgerError: An instance would exceed 1.
         """
         amounts = self.amounts()
         for number, amount in other.amounts().items():
@@ -78,21 +78,21 @@ class ResourceIds:
         return _from_amounts(amounts)
 
     def minus(self, other: ResourceIds) -> ResourceIds:
-        """What is left without `other`.
+        """Return the instances without `other`.
 
         Raises:
-            LedgerError: Something of `other` is not here.
+            LedgerError: A part of `other` is not here.
         """
         amounts = self.amounts()
         for number, amount in other.amounts().items():
             has = amounts.get(number, ZERO)
             if has < amount:
-                raise LedgerError(f"{amount} of instance {number} is taken away, {has} is there")
+                raise LedgerError(f"cannot take {amount} of instance {number}: only {has} is left")
             amounts[number] = has - amount
         return _from_amounts(amounts)
 
     def amounts(self) -> dict[int, Amount]:
-        """Instance to how much of it is here."""
+        """Return the amount of each instance."""
         return {**dict.fromkeys(self.whole, ONE), **dict(self.parts)}
 
     def _acquire_part(self, amount: Amount) -> tuple[ResourceIds, ResourceIds]:
@@ -105,7 +105,7 @@ class ResourceIds:
 
 
 def without_ids(ids: ResourceIds, numbers: Iterable[int]) -> ResourceIds:
-    """`ids` without these instances, however much of each is there."""
+    """Return `ids` without any part of these instances."""
     gone = set(numbers)
     return _from_amounts({number: amount for number, amount in ids.amounts().items() if number not in gone})
 

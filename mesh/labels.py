@@ -1,12 +1,12 @@
-"""Labels, and what work says about them.
+"""Labels and label selectors.
 
-A selector maps a label's key to a wish, in Ray's own words (`label_selector`):
+A selector maps a label's key to a condition, in the syntax of Ray's `label_selector`:
 
-    a          the label is there and says `a`
-    !a         the label is absent or says something else
-    in(a, b)   the label is there and says one of these
-    !in(a, b)  the label is absent or says none of these
-    !          the label is absent (ours: Ray has no word for it)
+    a          the label is there and is `a`
+    !a         the label is absent or is not `a`
+    in(a, b)   the label is there and is one of these
+    !in(a, b)  the label is absent or is none of these
+    !          the label is absent (an addition: Ray has no syntax for it)
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from mesh.errors import SelectorError
 
 _LIST = re.compile(r"!?in\(")
 _CHARACTER = re.compile(r"[a-zA-Z0-9_.-]")
-_VALUE_CHARACTERS_MAX = 63  #: Of a label's value, in Ray as in Kubernetes.
-_KNOWN_WISHES = 4096  #: Parsed wishes that are kept; there are as many as users write, not as many as tasks.
+_VALUE_CHARACTERS_MAX = 63  #: For a label's value, in Ray as in Kubernetes.
+_KNOWN_WISHES = 4096  #: Cached parsed conditions; their number grows with what users write, not with tasks.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelWish:
-    """What a selector says about one label."""
+    """Condition of a selector on one label."""
 
     written: str
     values: frozenset[str]
-    shuns: bool  #: The label must say none of the values; else one of them.
-    absent: bool = False  #: Whatever it says is shunned.
+    shuns: bool  #: True: the label must have none of the values; False: one of them.
+    absent: bool = False  #: The label must be absent: every value is excluded.
 
     def is_met(self, has: str | None) -> bool:
-        """`has` is what the label says; None: it is absent."""
+        """Return whether the label's value `has` meets the condition; None: the label is absent."""
         if self.shuns:
             return has is None or not (self.absent or has in self.values)
         return has in self.values
 
 
 def _values(written: str) -> list[tuple[int, str]]:
-    """The values that the wish names, each with its place, counted from 0."""
+    """Return the values that the condition names, each with its place, counted from 0."""
     listed = _LIST.match(written)
     if listed is None:
         place = 1 if written.startswith("!") else 0
@@ -66,10 +66,10 @@ def _parse(written: str) -> LabelWish:
 
 
 def parse_wish(key: str, written: str) -> LabelWish:
-    """What `written` says about the label `key`; its values must be such as Ray's labels may have.
+    """Parse the condition `written` for the label `key`; its values must be valid values of Ray's labels.
 
     Raises:
-        SelectorError: With the key and the place of what is wrong.
+        SelectorError: With the key and the place of the error.
 
     Source:
         Ray's `label_utils.py`: values have 1 to 63 letters, digits, `-`, `_` and `.`, with a letter or digit at both ends.
@@ -89,60 +89,60 @@ def parse_wish(key: str, written: str) -> LabelWish:
 
 
 def check_selector(selector: Mapping[str, str]) -> None:
-    """Read all of a selector where a stranger hands it in, so that nothing later meets a bad one.
+    """Check a whole selector when it enters the system, so that later code never meets an invalid one.
 
     Raises:
-        SelectorError: For the first wish, by key, that is none.
+        SelectorError: For the first invalid condition, by key.
     """
     for key, written in sorted(selector.items()):
         parse_wish(key, written)
 
 
 def mismatch(wanted: Mapping[str, str], labels: Mapping[str, str], whose: str = "the mesh") -> str | None:
-    """The first wish of `wanted` that `labels` does not meet, in words; None when all are met.
+    """Describe the first condition of `wanted` that `labels` does not meet; None when all are met.
 
     Values may hold any characters here, as the labels of meshes are free text.
 
     Raises:
-        SelectorError: A list that is none, such as `in(a`.
+        SelectorError: An invalid list, such as `in(a`.
     """
     for key, written in sorted(wanted.items()):
         has, wish = labels.get(key), _parse(written)
         if not wish.is_met(has):
-            return f"{key}={has} is shunned" if wish.shuns else _lacking(key, written, has, whose)
+            return f"{key}={has} is excluded" if wish.shuns else _lacking(key, written, has, whose)
     return None
 
 
 def matches(wanted: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-    """All of `wanted` is met; `mismatch` without the words.
+    """Return whether `labels` meets all of `wanted`; `mismatch` without the description.
 
     Raises:
-        SelectorError: A list that is none, such as `in(a`.
+        SelectorError: An invalid list, such as `in(a`.
     """
     return meets(wishes_of(wanted), labels)
 
 
 def wishes_of(wanted: Mapping[str, str]) -> tuple[tuple[str, LabelWish], ...]:
-    """A selector read once, to be held against the labels of many nodes by `meets`.
+    """Parse a selector once, for use with `meets` on the labels of many nodes.
 
     Raises:
-        SelectorError: A list that is none, such as `in(a`.
+        SelectorError: An invalid list, such as `in(a`.
     """
     return tuple((key, _parse(written)) for key, written in wanted.items())
 
 
 def meets(wishes: Iterable[tuple[str, LabelWish]], labels: Mapping[str, str]) -> bool:
-    """Every wish is met."""
+    """Return whether every condition is met."""
     return all(wish.is_met(labels.get(key)) for key, wish in wishes)
 
 
 def _lacking(key: str, written: str, has: str | None, whose: str) -> str:
-    asked = f"{key} {written} is asked" if _LIST.match(written) else f"{key}={written} is asked"
+    asked = f"{key} {written} is required" if _LIST.match(written) else f"{key}={written} is required"
     return f"{asked}, {whose} has no {key}" if has is None else f"{asked}, {whose} has {key}={has}"
 
 
 def _first_wrong(value: str) -> int | None:
-    """Where the value stops being one, counted from 0; None when it is one."""
+    """Return the place of the first invalid character, counted from 0; None for a valid value."""
     for place, character in enumerate(value[: _VALUE_CHARACTERS_MAX + 1]):
         at_an_end = place in (0, len(value) - 1)
         if place == _VALUE_CHARACTERS_MAX or not _CHARACTER.match(character) or (at_an_end and not character.isalnum()):

@@ -1,10 +1,10 @@
-"""A vigil: until when the work on a node may go on, as far as its leases are proved.
+"""Lease deadline: how long the work on a node may run on proved leases.
 
-The holder of leases proves them again and again; each proof counts from a stamp that the vigil itself gave out *before*
-the holder asked its ledger. So a proof that was held up on the way, in a frozen process or a network, is not worth more
-than it was when it was asked for, and no clock of another machine is read.
+The holder of leases renews them again and again. Each renewal counts from a clock reading that the deadline itself gave out
+*before* the holder asked its ledger. So a renewal that was delayed, in a frozen process or a network, is worth no more than at
+the time of the request, and no clock of another machine is read.
 
-Source: the lease protocol, where the holder stops by its own clock before the grantor takes back.
+The holder stops by its own clock before the grantor takes the leases back.
 """
 
 from dataclasses import dataclass
@@ -12,40 +12,40 @@ from enum import Enum
 
 
 class DeadlineState(Enum):
-    """What may happen to the work on the node."""
+    """State of the work on the node under its lease deadline."""
 
-    GO_ON = "go on"  #: Its leases are proved.
-    STOP = "stop"  #: Ask it to end.
-    KILL = "kill"  #: Nothing of it may be left.
+    GO_ON = "go on"  #: Its leases are valid.
+    STOP = "stop"  #: The work must be asked to end.
+    KILL = "kill"  #: The work must be killed: nothing of it may be left.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renewal:
-    """The leases of a session were good at the moment of the stamp."""
+    """Proof that the leases of a session were valid at the clock reading `clock_ms`."""
 
     incarnation: int  #: The session's token; a later session has a greater one.
-    clock_ms: int  #: What `LeaseDeadline.read_clock` gave out before the ledger was asked.
-    stop_after_ms: int  #: From the stamp.
-    kill_after_ms: int  #: From the stamp; not before `stop_after_ms`.
-    since: int = 0  #: The first of an unbroken line of sessions, each of which went on with the work of the one before; 0: it is its own.
+    clock_ms: int  #: Reading of `LeaseDeadline.read_clock` before the ledger was asked.
+    stop_after_ms: int  #: From `clock_ms`.
+    kill_after_ms: int  #: From `clock_ms`; not before `stop_after_ms`.
+    since: int = 0  #: First of an unbroken chain of sessions, each of which continued the work of the one before; 0: this session.
 
     def covers(self, incarnation: int) -> bool:
-        """Are the leases that pay for the work of that session proved, too?"""
+        """Return whether the renewal also proves the leases that pay for that session's work."""
         return incarnation >= (self.since or self.incarnation)
 
 
 @dataclass(slots=True)
 class LeaseDeadline:
-    """The watch over one mesh's work on one node. Times are milliseconds of the watcher's own enduring clock."""
+    """Deadline of one mesh's work on one node. Times are milliseconds of the watchdog's own enduring clock."""
 
-    incarnation: int = 0  #: The greatest that has been accepted.
+    incarnation: int = 0  #: The greatest accepted one.
     stop_at_ms: int = 0
     kill_at_ms: int = 0
 
     def accept(self, renewal: Renewal, now_ms: int) -> bool:
-        """Take the proof; False when a later session was heard already, or the stamp lies in the future.
+        """Accept the renewal; False when a later session was accepted already, or `clock_ms` lies in the future.
 
-        A proof never shortens what an earlier one of the same session gave; a new session starts anew.
+        A renewal never shortens the deadline that an earlier one of the same session gave; a new session replaces it.
         """
         if renewal.incarnation < self.incarnation or renewal.clock_ms > now_ms:
             return False
@@ -60,12 +60,12 @@ class LeaseDeadline:
         return True
 
     def verdict(self, now_ms: int) -> DeadlineState:
-        """What holds at this moment; before the first proof nothing may run."""
+        """Return the state at this moment; KILL before the first renewal."""
         if now_ms >= self.kill_at_ms:
             return DeadlineState.KILL
         return DeadlineState.STOP if now_ms >= self.stop_at_ms else DeadlineState.GO_ON
 
     def due_in_ms(self, now_ms: int) -> int | None:
-        """When the verdict changes by itself; None when it is KILL already."""
+        """Return the milliseconds until the state changes by itself; None when it is KILL already."""
         waits = [at - now_ms for at in (self.stop_at_ms, self.kill_at_ms) if at > now_ms]
         return min(waits, default=None)

@@ -1,7 +1,7 @@
-"""What a mesh tells about the stages it runs: frozen values, JSON on the wire, each tied to one attempt of one stage.
+"""Reports of a mesh about the stages it runs: frozen values, JSON on the wire, each tied to one attempt of one stage.
 
-Times are milliseconds since the epoch on the clock of the process that did the thing; they are for people and traces,
-no decision reads them.
+Times are milliseconds since the epoch, on the clock of the process that acted. They are for people and traces; no decision
+reads them.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class StageStarted:
 
     stage: StageId
     mesh: MeshId
-    incarnation: int  #: The holder: a token of the runner that keeps the values. What another holder had is gone with it.
+    incarnation: int  #: Holder of the values: a token of the runner. Values of another holder are gone with it.
     cluster: str  #: Ray's own id of the cluster that runs the stage.
     slots: int
     token: int  #: Fencing token of the lease that pays.
@@ -29,7 +29,7 @@ class StageStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStarted:
-    """A worker took the task up."""
+    """A worker started the task."""
 
     stage: StageId
     node: NodeId
@@ -40,7 +40,7 @@ class NodeStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSucceeded:
-    """The task returned; its value is held by the stage's runner, and stored as well when it was to be exported."""
+    """The task returned. The stage's runner holds its value; an exported value is stored as well."""
 
     stage: StageId
     node: NodeId
@@ -54,19 +54,19 @@ class NodeSucceeded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """An error as far as it may travel: words for everybody, and the pickled exception for the tenant's own client."""
+    """Error in a form that may leave the mesh: text for everybody, and the pickled exception for the tenant's own client."""
 
     reason: Reason
-    type_name: str  #: `builtins.ValueError`.
+    type_name: str  #: Such as `builtins.ValueError`.
     message: str
     traceback: str = ""
-    pickled: StoredValue | None = None  #: The exception itself, when it can be pickled; in the control store.
-    bases: tuple[str, ...] = ()  #: The exception classes above its own, nearest first: `builtins.OSError` of a `builtins.TimeoutError`.
+    pickled: StoredValue | None = None  #: The exception in the control store, if it can be pickled.
+    bases: tuple[str, ...] = ()  #: Its base exception classes, nearest first: `builtins.OSError` of a `builtins.TimeoutError`.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFailed:
-    """The task raised, or its worker died. Tasks of the stage that depend on it will not be run by this stage."""
+    """The task raised, or its worker died. This stage will not run its tasks that depend on it."""
 
     stage: StageId
     node: NodeId
@@ -79,7 +79,7 @@ class NodeFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputLost:
-    """The runner does not hold the value of `node`, which the stage reads; it has to be computed or delivered again."""
+    """The runner lacks the value of `node`, which the stage reads; the value must be computed or delivered again."""
 
     stage: StageId
     node: NodeId
@@ -88,7 +88,7 @@ class InputLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageEnded:
-    """Nothing of the stage runs any more; tasks that were not reported were not run. Its lease is given back."""
+    """Nothing of the stage runs any more; tasks without a report were not run. Its lease is released."""
 
     stage: StageId
     kind: Literal["stage_ended"] = "stage_ended"
@@ -96,7 +96,7 @@ class StageEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageLost:
-    """The mesh lost the stage: its session ended or its runner died. What it had not stored is gone."""
+    """The mesh lost the stage: its session ended or its runner died. Values that were not stored are gone."""
 
     stage: StageId
     mesh: MeshId
@@ -107,15 +107,15 @@ class StageLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageWaiting:
-    """The mesh has looked at the stage and cannot start it yet."""
+    """The mesh has considered the stage and cannot start it yet."""
 
     stage: StageId
     reason: Reason
-    detail: str = ""  #: In words: what is short, and by how much.
+    detail: str = ""  #: Text: what is short, and by how much.
     kind: Literal["stage_waiting"] = "stage_waiting"
 
 
 StageMessage = StageStarted | NodeStarted | NodeSucceeded | NodeFailed | InputLost | StageEnded | StageLost | StageWaiting
 
-#: As the wire reads one: the `kind` tells which.
+#: Wire form of a message, told apart by `kind`.
 STAGE_MESSAGE = Annotated[StageMessage, Field(discriminator="kind")]

@@ -1,4 +1,4 @@
-"""The known name that a wrong one was probably meant to be, and calls that name a parameter which is not there."""
+"""Suggestions for wrong names, and messages for calls whose parameters do not fit."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from typing import Any
 
 _SHOWN = reprlib.Repr()
 _SHOWN.maxstring = _SHOWN.maxother = 80
-#: How alike the names of two resources are, by `difflib`, when one is a slip for the other: `cpus` and `cpu` are, `npu` and `gpu` are not.
+#: Similarity by `difflib` from which one resource name counts as a slip for another: `cpus` and `cpu` do, `npu` and `gpu` do not.
 _ALIKE = 0.8
-#: How it begins that a resource is nowhere in the federation.
+#: Start of the message that no mesh of the federation has a resource.
 NO_MESH_HAS = "no mesh has"
 _DIGITS = re.compile(r"\d+")
 _BETWEEN_WORDS = re.compile(r"[-_. ]")
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'main'?`, where a known word is like it; else empty."""
+    """Return `; did you mean 'main'?` for a known word that is similar; else an empty text."""
     close = get_close_matches(word, sorted(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def near_resource(name: str, known: Iterable[str]) -> str | None:
-    """The known resource that differs from `name` by case, by hyphens and underscores, or by a slip of a letter; None: there is none.
+    """Return the known resource that differs by case, by hyphens and underscores, or by a slip of a letter; None: there is none.
 
-    Numbers tell resources apart: `tpu_v5` is not meant by `tpu_v4`.
+    Different numbers are different resources: `tpu_v4` never suggests `tpu_v5`.
     """
     numbers = _DIGITS.findall(name)
     plain = {_plain(other): other for other in sorted(known, reverse=True) if other != name and _DIGITS.findall(other) == numbers}
@@ -37,10 +37,10 @@ def near_resource(name: str, known: Iterable[str]) -> str | None:
 
 
 def unheld(nobody: str, name: str, known: Iterable[str]) -> str:
-    """`no mesh has TPU; did you mean tpu?`, or else what there is.
+    """Return `no mesh has TPU; did you mean tpu?`, or a list of the known resources instead of the suggestion.
 
     Args:
-        nobody: Whose the known resources are, as in `no mesh has`.
+        nobody: Start of the message, such as `no mesh has`.
     """
     held = sorted(known)
     meant = near_resource(name, held)
@@ -52,10 +52,10 @@ def _plain(name: str) -> str:
 
 
 def wrong_call(signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any], words: str) -> str:
-    """What is wrong with a call that does not fit the signature, as words that follow the name of what was called.
+    """Describe why a call does not fit the signature, as text that follows the name of the function.
 
     Args:
-        words: Python's own, for what is neither an unknown name nor a value too many.
+        words: Python's own message, used for all but unknown names and surplus values.
     """
     parameters = signature.parameters.values()
     by_place = [one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
@@ -71,7 +71,7 @@ def wrong_call(signature: inspect.Signature, args: Sequence[Any], kwargs: Mappin
 
 
 def _too_many(by_place: Sequence[str], by_name: Sequence[str], surplus: Sequence[Any]) -> str:
-    """What was given by its place and cannot be: it belongs to the parameters that go by their names, as far as there are any."""
+    """Describe surplus positional values; they probably belong to the keyword-only parameters, if there are any."""
     if not by_name:
         return f" takes {', '.join(by_place) or 'nothing'}, and {_SHOWN.repr(surplus[0])} is one value too many"
     meant = list(zip(by_name, surplus, strict=False))

@@ -1,8 +1,8 @@
-"""The nodes of a cluster as arrays: what each has in all, what of it is taken, what is promised.
+"""Nodes of a cluster as arrays: total, used and promised resources of each.
 
-A row per node, a column per resource name. `available = total - used`; `load` is the part of it that is promised to tasks
-which have not started, so `free = available - load` is what a new task may count on (Ray's two-pass rule). Each change
-writes its row into `touched`, so that whoever keeps scores can look again at those rows only.
+A row per node, a column per resource name. `available = total - used`. `load` is the part of it that is promised to tasks
+that have not started, so a new task may count on `free = available - load` (Ray's two-pass rule). Each change appends its
+row to `touched`, so readers that cache scores recompute those rows only.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _VECTORS_MAX = 1_024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeResources:
-    """How one node stands."""
+    """Total, available and promised resources of one node."""
 
     total: ResourceSet
     available: ResourceSet  #: Not in use.
-    load: ResourceSet  #: Of what is available, promised to tasks that have not started; more than it where tasks queue for the node.
+    load: ResourceSet  #: Promised to tasks that have not started; exceeds `available` where tasks queue for the node.
 
 
 class NodeTable:
@@ -42,22 +42,22 @@ class NodeTable:
 
     def __init__(self) -> None:
         self.resources: tuple[str, ...] = ()  #: Names of the columns.
-        self.names: list[NodeName | None] = []  #: None: a row that is free for the next node.
+        self.names: list[NodeName | None] = []  #: None: the row is free for another node.
         self.labels: list[Mapping[str, str]] = []
-        self.touched: list[int] = []  #: Rows in the order of their changes; only grows, readers keep their place in it.
-        self.shape_version = 0  #: Grows when rows come and go, labels change or columns are added.
+        self.touched: list[int] = []  #: Rows in the order of their changes; only grows, so readers keep an index into it.
+        self.shape_version = 0  #: Grows when rows are added or removed, labels change or columns are added.
         self.totals_version = 0  #: Grows when a node's total changes.
         self._rows: dict[NodeName, int] = {}
-        self._holes: list[int] = []  #: Rows that are free for the next node, as a heap.
+        self._holes: list[int] = []  #: Heap of the rows that are free for another node.
         self._columns: dict[str, int] = {}
-        self._vectors: dict[ResourceSet, Units] = {}  #: Those asked for lately: the same few shapes come again and again.
-        self.foreign: dict[NodeName, Units] = {}  #: What others use there, who are not of this mesh; a part of `used`.
+        self._vectors: dict[ResourceSet, Units] = {}  #: Cache of recent vectors: the same few shapes come again and again.
+        self.foreign: dict[NodeName, Units] = {}  #: Use by work outside this mesh; a part of `used`.
         self.total: Units = np.zeros((0, 0), dtype=np.int64)
         self.used: Units = np.zeros((0, 0), dtype=np.int64)
         self.load: Units = np.zeros((0, 0), dtype=np.int64)
-        #: total - used - load, kept with each change: it is read for every task, and three tables cost three times as much.
+        #: total - used - load, kept up to date with each change: every task reads it, and reading three tables costs three times as much.
         self.left: Units = np.zeros((0, 0), dtype=np.int64)
-        self.busy: Units = np.zeros(0, dtype=np.int64)  #: Tasks that run there or are promised.
+        self.busy: Units = np.zeros(0, dtype=np.int64)  #: Number of tasks that run on the node or are promised to it.
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -66,21 +66,21 @@ class NodeTable:
         return node in self._rows
 
     def row(self, node: NodeName) -> int:
-        """Where the node stands. Raises `LedgerError` when it is unknown."""
+        """Return the row of the node. Raises `LedgerError` when the node is unknown."""
         found = self._rows.get(node)
         if found is None:
             raise LedgerError(f"node {node} is not in the table")
         return found
 
     def name(self, row: int) -> NodeName:
-        """The node of the row. Raises `LedgerError` for an empty one."""
+        """Return the node of the row. Raises `LedgerError` for an empty row."""
         name = self.names[row]
         if name is None:
-            raise LedgerError(f"row {row} holds no node")
+            raise LedgerError(f"row {row} has no node")
         return name
 
     def vector(self, amounts: ResourceSet) -> Units:
-        """The amounts in the table's columns [r]; a new resource gets a column. Shared: nobody writes into it."""
+        """Return the amounts in the table's columns [r]; a new resource gets a column. Shared: callers must not write into it."""
         vector = self._vectors.get(amounts)
         if vector is not None:
             return vector
@@ -97,16 +97,16 @@ class NodeTable:
         return vector
 
     def amounts(self, vector: Units) -> ResourceSet:
-        """The other way round."""
+        """Return the resources of a vector: the inverse of `vector`."""
         return ResourceSet({name: int(vector[column]) for name, column in self._columns.items() if vector[column]})
 
     def widened(self, vector: Units) -> Units:
-        """A vector that was made when the table had fewer columns, in those of now [r]."""
+        """Return a vector from before columns were added, in the present columns [r]."""
         lacking = len(self.resources) - len(vector)
         return np.pad(vector, (0, lacking)) if lacking else vector
 
     def join(self, node: NodeName, total: ResourceSet, labels: Mapping[str, str]) -> None:
-        """A new node, or new totals and labels of a known one; what is used there stays used, over-committed if need be."""
+        """Add a node, or set totals and labels of a known one; its use stays, over-committed if need be."""
         vector = self.vector(total)
         row = self._rows.get(node)
         if row is None:
@@ -120,7 +120,7 @@ class NodeTable:
         self.touched.append(row)
 
     def update_resource(self, node: NodeName, name: str, units: int) -> None:
-        """The node has `units` of this resource from now on; what is available follows, and is never below zero.
+        """Set the node's total of a resource; the available amount follows, and is never below zero.
 
         Raises:
             LedgerError: The node is unknown.
@@ -135,17 +135,17 @@ class NodeTable:
         self.touched.append(row)
 
     def delete_resource(self, node: NodeName, name: str) -> None:
-        """The node has nothing of this resource any more. Raises `LedgerError` when the node is unknown."""
+        """Set the node's total of a resource to zero. Raises `LedgerError` when the node is unknown."""
         self.update_resource(node, name, 0)
 
     def resources_of(self, node: NodeName) -> NodeResources:
-        """How the node stands, for people to read. Raises `LedgerError` when it is unknown."""
+        """Return the node's resources for people to read. Raises `LedgerError` when the node is unknown."""
         row = self.row(node)
         available: Units = np.maximum(self.total[row] - self.used[row], 0)
         return NodeResources(total=self.amounts(self.total[row]), available=self.amounts(available), load=self.amounts(self.load[row]))
 
     def leave(self, node: NodeName) -> None:
-        """The node is gone, with everything that was used or promised there."""
+        """Remove the node, with all that was used or promised there."""
         row = self.row(node)
         del self._rows[node]
         self.foreign.pop(node, None)
@@ -158,14 +158,14 @@ class NodeTable:
         self.touched.append(row)
 
     def promise(self, row: int, wanted: Units) -> None:
-        """Charge the load at once, so that the next decision sees it. Raises `LedgerError` beyond what is free."""
+        """Charge the load at once, so the next decision sees it. Raises `LedgerError` beyond what is free."""
         left = self.left[row] - wanted
         if _has_negative(left) and (left[wanted > 0] < 0).any():
-            raise LedgerError(f"node {self.names[row]} has not {self.amounts(wanted)} free")
+            raise LedgerError(f"node {self.names[row]} does not have {self.amounts(wanted)} free")
         self.queue_for(row, wanted)
 
     def queue_for(self, row: int, wanted: Units) -> None:
-        """Charge the load of a task that waits for the node, beyond what is free there: the second of Ray's two passes."""
+        """Charge the load of a task that waits for the node, beyond what is free: the second of Ray's two passes."""
         load, left = self.load[row], self.left[row]  # Views: `self.load[row] += wanted` would write each row twice.
         load += wanted
         left -= wanted
@@ -173,27 +173,27 @@ class NodeTable:
         self.touched.append(row)
 
     def start(self, row: int, wanted: Units) -> None:
-        """What was promised is in use."""
+        """Turn a promise into use."""
         self._take(self.load, row, wanted)
         self.used[row] += wanted
         self.touched.append(row)
 
     def withdraw(self, row: int, wanted: Units) -> None:
-        """A promise is not kept."""
+        """Release a promise."""
         self._take(self.load, row, wanted)
         self.left[row] += wanted
         self.busy[row] -= 1
         self.touched.append(row)
 
     def finish(self, row: int, wanted: Units) -> None:
-        """What was in use is free."""
+        """Release what was in use."""
         self._take(self.used, row, wanted)
         self.left[row] += wanted
         self.busy[row] -= 1
         self.touched.append(row)
 
     def see_foreign(self, node: NodeName, wanted: Units) -> None:
-        """How much of the node others use, who are not of this mesh; replaces what was seen before."""
+        """Set how much work outside this mesh uses of the node; replaces the earlier amount."""
         row = self.row(node)
         before = self.foreign.get(node)
         more = wanted if before is None else wanted - before
@@ -203,7 +203,7 @@ class NodeTable:
         self.touched.append(row)
 
     def free(self, rows: NDArray[np.intp] | slice) -> Units:
-        """What a new task may count on there [k, r]; never below zero."""
+        """Return what a new task may count on [k, r]; never below zero."""
         left = self.left[rows] if isinstance(rows, slice) else self.left.take(rows, 0)  # Seven times as fast as `[rows]`.
         free: Units = np.maximum(left, 0)
         return free
@@ -216,7 +216,7 @@ class NodeTable:
     def _take(self, table: Units, row: int, wanted: Units) -> None:
         left = table[row] - wanted
         if _has_negative(left):
-            raise LedgerError(f"node {self.names[row]} gives back {self.amounts(wanted)}, which nobody has there")
+            raise LedgerError(f"node {self.names[row]}: cannot release {self.amounts(wanted)}, which is not held there")
         table[row] = left
 
     def _free_row(self) -> int:
@@ -240,10 +240,10 @@ class NodeTable:
         self.shape_version += 1
 
     def _pad(self, by: tuple[tuple[int, int], tuple[int, int]]) -> None:
-        """Rows and columns of zeros at the ends of all tables."""
+        """Append rows and columns of zeros to all tables."""
         self.total, self.used, self.load, self.left = (np.pad(table, by) for table in (self.total, self.used, self.load, self.left))
 
 
 def _has_negative(row: Units) -> bool:
-    """As a list: a row has a handful of columns, for which a reduction of NumPy costs eight times as much."""
+    """Return whether any amount is negative. A list is checked: for a handful of columns a reduction of NumPy costs eight times as much."""
     return min(row.tolist(), default=0) < 0

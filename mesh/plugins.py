@@ -1,13 +1,11 @@
-"""What users add to the scheduler, fenced: their own `score()`, `priority()` and `preemption_policy()`.
+"""Users' plugins for the scheduler, fenced: their own `score()`, `priority()` and `preemption_policy()`.
 
-A plugin is somebody else's code on the scheduler's only thread. Each call of a hook is checked: it may not raise, must answer with
-what the hook is for, and must stay within its budget. At the first call that does not, the hook is fenced off: it is not called
-again, the default answers in its place (for that call too), and a `PluginFenced` is kept for the scheduler to tell.
+A plugin is a user's code on the scheduler's only thread. Each call of a hook is checked: it may not raise, must return a valid
+answer, and must stay within its budget. The first call that fails fences the hook off: the hook is not called again, the default
+replaces it (for that call too), and the scheduler gets a `PluginFenced` to report.
 
 The budget is measured after the call, by the clock that is passed in. A Python plugin that never returns stops the scheduler, since
-nothing in one process can end a running Python function safely; a WebAssembly plugin is ended by its fuel (`mesh.runtime.wasm`).
-
-Source: seed S13.
+nothing in one process can end a running Python function safely. A WebAssembly plugin is ended by its fuel (`mesh.runtime.wasm`).
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from mesh.policies.hybrid import HYBRID
 from mesh.policies.policy import Draw, FloatArray, NodeDemand, NodeScoringView, Policy, Score, highest
 from mesh.resources import NOTHING, ResourceSet
 
-#: How long one call of a hook may take before the plugin is fenced off.
+#: Limit for one call of a hook; a longer call fences the hook off.
 BUDGET_MS = 50.0
 #: `now_ms()`: a monotonic clock.
 Clock = Callable[[], float]
@@ -35,22 +33,22 @@ Answer = TypeVar("Answer")
 
 
 class PluginError(MeshError):
-    """A plugin cannot be loaded, or does not go together with another one; the message names it and the remedy."""
+    """A plugin cannot be loaded, or conflicts with another one; the message names it and the remedy."""
 
 
 class GarbageAnswer(MeshError):
-    """A hook answered with something that it must not; kept as the reason of its fence, never raised to a caller."""
+    """A hook returned an invalid answer; kept as the reason of its fence, never raised to a caller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFacts:
-    """What `priority()` is told of a task that waits."""
+    """Facts on a waiting task, for `priority()`."""
 
     task: TaskId
     pool: PoolName
     label: LabelName = LabelName("")  # noqa: RUF009  a NewType is its argument; nothing is shared
     tenant: TenantPath = TenantPath("")  # noqa: RUF009  the same
-    priority: float  #: P_base, as its user gave it.
+    priority: float  #: P_base, as set by the user.
     resources: ResourceSet = NOTHING
     workload_type: str = ""
     role: str = ""
@@ -59,7 +57,7 @@ class TaskFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateFacts:
-    """What `preemption_policy()` is told of a task that might give way."""
+    """Facts on a preemption candidate, for `preemption_policy()`."""
 
     task: TaskId
     pool: PoolName
@@ -69,13 +67,13 @@ class CandidateFacts:
     priority_delta: float  #: How much more urgent the preemptor is; above zero.
     resources: ResourceSet = NOTHING
     ran_ms: int
-    lost_ms: int  #: Work since its state was last kept.
-    remaining_ms: int | None = None  #: None: nobody knows.
+    lost_ms: int  #: Work since its state was last saved.
+    remaining_ms: int | None = None  #: None: unknown.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginFenced:
-    """A hook of a plugin is not called any more; the default answers in its place."""
+    """A hook of a plugin is fenced off: the default replaces it."""
 
     plugin: str
     hook: str  #: `score`, `priority` or `preemption_policy`.
@@ -84,12 +82,12 @@ class PluginFenced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plugin:
-    """What one plugin offers; what it has not is None."""
+    """Hooks of one plugin; a hook that it lacks is None."""
 
     name: str
-    score: Score | None = None  #: Of each row of the view [n]; -inf: not there. The best row is taken.
-    priority: Callable[[TaskFacts], float] | None = None  #: In place of P_base; aging and P_label are added as ever.
-    preemption_policy: Callable[[CandidateFacts], float | None] | None = None  #: In place of the preempt score; None: not this one.
+    score: Score | None = None  #: Scores each row of the view [n]; -inf excludes the row. The best row is chosen.
+    priority: Callable[[TaskFacts], float] | None = None  #: Replaces P_base; aging and P_label are added as usual.
+    preemption_policy: Callable[[CandidateFacts], float | None] | None = None  #: Replaces the preempt score; None excludes the candidate.
 
 
 class Fenced(Generic[Answer]):
@@ -107,13 +105,13 @@ class Fenced(Generic[Answer]):
         self.plugin = plugin
         self.hook = hook
         self.is_off = False
-        self.why = ""  #: It is off.
+        self.why = ""  #: Why the hook is fenced off; empty while it is not.
         self._budget_ms = budget_ms
         self._now_ms = now_ms
         self._send = send
 
     def ask(self, call: Callable[[], object], checked: Callable[[object], Answer], default: Callable[[], Answer]) -> Answer:
-        """The plugin's answer, or the default's once the hook is fenced off; `checked` raises `GarbageAnswer` for one that will not do."""
+        """Return the plugin's answer, or the default's once the hook is off; `checked` raises `GarbageAnswer` for an invalid answer."""
         if self.is_off:
             return default()
         began_ms = self._now_ms()
@@ -136,13 +134,13 @@ class Fenced(Generic[Answer]):
 
 
 class Plugins:
-    """All plugins of one mesh. Any number may score; one may order, one may judge who gives way."""
+    """All plugins of one mesh. Several may score; at most one sets priorities, and at most one scores preemption candidates."""
 
     def __init__(self, plugins: Iterable[Plugin], *, now_ms: Clock, budget_ms: float = BUDGET_MS, default: Policy = HYBRID) -> None:
-        """`default` scores for a plugin that is fenced off.
+        """Fence each hook of the plugins; `default` scores for a plugin that is fenced off.
 
         Raises:
-            PluginError: Two plugins of one name, or two for a hook that there is one of.
+            PluginError: Two plugins have one name, or both have a hook that only one may have.
         """
         self._new_events: list[PluginFenced] = []
         self._fences: dict[tuple[str, str], Fenced[Any]] = {}  #: By plugin and hook.
@@ -159,17 +157,17 @@ class Plugins:
         self._judge_fence: Fenced[float | None] = self._fenced(self._judge, "preemption_policy")
         self.policies: Mapping[str, Policy] = {
             plugin.name: self._policy(plugin, plugin.score) for plugin in self._plugins if plugin.score is not None
-        }  #: For a `Catalogue`.
+        }  #: Scores by name, for a `Catalogue`.
 
     def priority(self, facts: TaskFacts) -> float:
-        """P_base of the task, by the plugin that orders; the user's own where there is none."""
+        """Return P_base of the task from the plugin, or the user's own without a plugin."""
         order = self._order.priority if self._order is not None else None
         if order is None:
             return facts.priority
         return self._order_fence.ask(lambda: order(facts), _number, lambda: facts.priority)
 
     def preempt_score(self, facts: CandidateFacts, usual: float) -> float | None:
-        """How well the task may give way; `usual` where no plugin says otherwise, None: it is left alone."""
+        """Return the preempt score of the candidate from the plugin, or `usual` without one; None excludes the candidate."""
         judge = self._judge.preemption_policy if self._judge is not None else None
         if judge is None:
             return usual
@@ -177,18 +175,18 @@ class Plugins:
 
     @property
     def fenced(self) -> tuple[PluginFenced, ...]:
-        """The hooks that are fenced off."""
+        """Return the hooks that are fenced off."""
         off = [(key, fence.why) for key, fence in self._fences.items() if fence.is_off]
         return tuple(PluginFenced(plugin=plugin, hook=hook, why=why) for (plugin, hook), why in off)
 
     def set_fenced(self, hooks: Iterable[PluginFenced]) -> None:
-        """Let these hooks be fenced off and no others, as they were at an earlier time; that is no news."""
+        """Restore which hooks are fenced off, all others excluded; `take_fenced` does not report them."""
         off = {(described.plugin, described.hook): described.why for described in hooks}
         for key, fence in self._fences.items():
             fence.is_off, fence.why = key in off, off.get(key, "")
 
     def take_fenced(self) -> tuple[PluginFenced, ...]:
-        """What has been fenced off since the last call. Scores that are kept must be made again then."""
+        """Return the hooks fenced off since the last call. Cached scores must be computed again then."""
         new_events = tuple(self._new_events)
         self._new_events.clear()
         return new_events
@@ -223,7 +221,7 @@ class Plugins:
 
 
 def _locked(view: NodeScoringView) -> NodeScoringView:
-    """The same rows, which a plugin cannot write into by mistake; the arrays are the scheduler's own ledger."""
+    """Return a read-only view of the rows, so a plugin cannot write by mistake into the scheduler's own ledger."""
     locked = {name: getattr(view, name).view() for name in ("total", "free", "busy", "load", "local_bytes", "of_job", "is_named")}
     for array in locked.values():
         array.flags.writeable = False
@@ -238,7 +236,7 @@ def _scores(answer: object, rows: int) -> FloatArray:
     if scores.shape != (rows,):
         raise GarbageAnswer(f"answered an array of shape {list(scores.shape)} for {counted(rows, 'node')}; one number per node is needed")
     if np.isnan(scores).any() or (scores == np.inf).any():
-        raise GarbageAnswer("answered NaN or infinity; a score is a number, or -inf for a node that will not do")
+        raise GarbageAnswer("answered NaN or infinity; a score is a number, or -inf to exclude a node")
     return scores
 
 

@@ -1,7 +1,7 @@
-"""Which characters a terminal may be given: text of a tenant that is printed must not move a cursor, change a colour or hide a word.
+"""Characters that are safe on a terminal: printed text of a tenant must not move a cursor, change a colour or hide a word.
 
-Unprintable are the control characters (C0, DEL, C1), the separators of lines and paragraphs, the marks and overrides of writing
-direction, and halves of characters. Names that hold one are refused. Texts (messages, tracebacks, reasons) keep theirs, and `escaped`
+Unprintable are the control characters (C0, DEL, C1), line and paragraph separators, the marks and overrides of writing
+direction, and lone surrogates. Names that hold one are refused. Texts (messages, tracebacks, reasons) keep them, and `escaped`
 shows them.
 
 Source: CWE-150 (escape sequences), CVE-2021-42574 (overrides of writing direction).
@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 
-_LAYOUT = "\t\n"  #: What a text may hold beside, and a name may not.
+_LAYOUT = "\t\n"  #: Allowed in texts, but not in names.
 _CONTROLS = "\x00-\x08\x0b-\x1f\x7f-\x9f"
 _INVISIBLE = "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
-#: What no name holds, as the inside of a class of a regular expression.
+#: Characters that no name may hold, written for the inside of a regular expression's `[...]`.
 UNPRINTABLE = f"{_LAYOUT}{_CONTROLS}{_INVISIBLE}"
 
 _IN_TEXT = re.compile(f"[{_CONTROLS}{_INVISIBLE}]")
@@ -22,17 +22,17 @@ _IN_NAME = re.compile(f"[{UNPRINTABLE}]")
 
 
 def escaped(text: str) -> str:
-    r"""The text with each unprintable character as Python writes it (`\x1b`, `\u202e`); line ends and tabs stay."""
+    r"""Return the text with each unprintable character as Python writes it (`\x1b`, `\u202e`); line ends and tabs stay."""
     return _IN_TEXT.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 
 def escaped_json(document: str) -> str:
-    r"""The same for a JSON document, which stays one: unprintable characters stand in its strings only, as `\u202e`."""
+    r"""Escape a JSON document, which stays valid: unprintable characters occur only in its strings, and become `\u202e`."""
     return _IN_TEXT.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
 
 
 def check_printable(name: str) -> str:
-    """Return the name.
+    """Return the name unchanged.
 
     Raises:
         ValueError: It holds an unprintable character, a line end or a tab.

@@ -1,4 +1,4 @@
-"""Chance that can be replayed: a stream of numbers that its seed, or its position, gives again."""
+"""Random numbers that can be replayed: a seed, or a position, repeats the stream."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ class RandomStream:
     __slots__ = ("position",)
 
     def __init__(self, position: int) -> None:
-        self.position = position & _MASK  #: Where the stream stands; a stream made from it goes on in the same way.
+        self.position = position & _MASK  #: A stream made from this position continues in the same way.
 
     def draw(self, count: int) -> int:
-        """A whole number from 0 to `count` - 1."""
+        """Return a whole number from 0 to `count` - 1."""
         self.position = (self.position + 0x9E3779B97F4A7C15) & _MASK
         mixed = self.position
         mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK

@@ -28,7 +28,7 @@ _BYTES = re.compile(r"^\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<factor>[KMGT]i?)?B?\s*
 
 
 def parse_bytes(text: str | int) -> int:
-    """`"4GiB"`, `"500MB"` or a whole number to bytes.
+    """Convert `"4GiB"`, `"500MB"` or a whole number to bytes.
 
     Raises:
         AmountError: Not a size, negative, or a fraction of a byte.
@@ -37,13 +37,13 @@ def parse_bytes(text: str | int) -> int:
         return _bounded(text, str(text))
     match = _BYTES.match(str(text))
     if match is None:
-        raise AmountError(f"{text!r} is not a size; write a whole number of bytes, or like 512MiB, 4GiB, 20GB")
+        raise AmountError(f"{text!r} is not a size; write a whole number of bytes, or a size such as 512MiB, 4GiB, 20GB")
     exact = Decimal(match["number"]) * _BYTE_FACTORS[match["factor"] or ""]
     return _whole(exact, str(text))
 
 
 def to_units(name: str, amount: object) -> int:
-    """What a user writes for the resource `name`, in ledger units.
+    """Convert a user's amount of the resource `name` to ledger units.
 
     Raises:
         AmountError: Negative, not a finite number, too large, or finer than 1/10 000 (or than one byte).
@@ -60,7 +60,7 @@ def to_units(name: str, amount: object) -> int:
 
 
 def from_units(name: str, units: int) -> int | float:
-    """Ledger units as Ray's options and people read them: whole CPUs or bytes."""
+    """Convert ledger units to the numbers of Ray's options: CPUs or bytes."""
     if name in BYTE_RESOURCES:
         return units
     whole, rest = divmod(units, UNITS_PER_WHOLE)
@@ -68,7 +68,7 @@ def from_units(name: str, units: int) -> int | float:
 
 
 def format_units(name: str, units: int) -> str:
-    """`2`, `0.5` or `4GiB`."""
+    """Format ledger units as `2`, `0.5` or `4GiB`."""
     if name not in BYTE_RESOURCES:
         return f"{Decimal(units).scaleb(-4).normalize():f}"
     for suffix in ("Ti", "Gi", "Mi", "Ki"):
@@ -79,10 +79,10 @@ def format_units(name: str, units: int) -> str:
 
 def _whole(exact: Decimal, reported: str) -> int:
     if not exact.is_finite():
-        raise AmountError(f"{reported} is no finite number")
+        raise AmountError(f"{reported} is not a finite number")
     if exact != exact.to_integral_value():
         raise AmountError(f"{reported} is finer than the ledger's unit (1/10 000, or one byte)")
-    return int(_bounded(exact, reported))  # In this order: an exponent can be written that no integer should be made of.
+    return int(_bounded(exact, reported))  # Check the bound first: a written exponent can make an integer too large to build.
 
 
 def _bounded(units: N, reported: str) -> N:
@@ -94,7 +94,7 @@ def _bounded(units: N, reported: str) -> N:
 
 
 class ResourceSet(Mapping[str, int]):
-    """An immutable bag of amounts, in units; a resource that is absent counts as zero, and zeros are not kept."""
+    """Immutable amounts by resource, in units; an absent resource counts as zero, and zeros are not kept."""
 
     __slots__ = ("_hash", "_units", "_words")
 
@@ -107,18 +107,18 @@ class ResourceSet(Mapping[str, int]):
                 kept[name] = amount
         self._units = kept
         self._hash = hash(tuple(kept.items()))
-        self._words = ""  #: For people, once they have been asked for: shapes are sorted and told by them.
+        self._words = ""  #: Text form, cached on first use: shapes are sorted and shown by it.
 
     @classmethod
     def of(cls, amounts: Mapping[str, object]) -> ResourceSet:
-        """From what a user writes: `ResourceSet.of({"cpu": 0.5, "memory": "4GiB"})`."""
+        """Parse a user's amounts: `ResourceSet.of({"cpu": 0.5, "memory": "4GiB"})`."""
         return cls({name: to_units(name, amount) for name, amount in amounts.items()})
 
     def __getitem__(self, name: str) -> int:
         return self._units.get(name, 0)
 
     def items(self) -> ItemsView[str, int]:
-        """Names and amounts; straight from the dict, as ledgers walk through sets all the time."""
+        """Return names and amounts, straight from the dict: ledgers iterate over sets all the time."""
         return self._units.items()
 
     def __iter__(self) -> Iterator[str]:
@@ -134,59 +134,59 @@ class ResourceSet(Mapping[str, int]):
         return self._hash
 
     def __reduce__(self) -> tuple[type[ResourceSet], tuple[dict[str, int]]]:
-        """Made anew in the other process: there the same names have other hashes."""
+        """Rebuild the set in the other process: the same names have other hashes there."""
         return type(self), (self._units,)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ResourceSet) and self._units == other._units
 
     def __le__(self, other: ResourceSet) -> bool:
-        """True when `other` holds at least this much of everything."""
+        """Return whether `other` holds at least this much of everything."""
         return all(amount <= other[name] for name, amount in self._units.items())
 
     def is_subset_of(self, other: ResourceSet) -> bool:
-        """The same as `self <= other`."""
+        """Return `self <= other`."""
         return self <= other
 
     def is_superset_of(self, other: ResourceSet) -> bool:
-        """The same as `other <= self`."""
+        """Return `other <= self`."""
         return other <= self
 
     def with_amount(self, name: str, units: int) -> ResourceSet:
-        """This set with so much of one resource instead of what it has; none of it when that is zero."""
+        """Return this set with the amount of one resource replaced; zero removes the resource."""
         return ResourceSet({**self._units, name: units})
 
     def without(self, name: str) -> ResourceSet:
-        """This set with nothing of one resource."""
+        """Return this set without one resource."""
         return ResourceSet({kept: amount for kept, amount in self._units.items() if kept != name})
 
     def add_bounded(self, other: ResourceSet, total: ResourceSet) -> ResourceSet:
-        """The sum, but of nothing more than `total` has: what was deleted from a node's total does not come back to it."""
+        """Return the sum, at most `total` of each resource: a resource deleted from a node's total does not come back."""
         return ResourceSet({name: min(self[name] + other[name], total[name]) for name in {*self._units, *other._units}})
 
     def __add__(self, other: ResourceSet) -> ResourceSet:
         return ResourceSet({name: self[name] + other[name] for name in {*self._units, *other._units}})
 
     def __sub__(self, other: ResourceSet) -> ResourceSet:
-        """Strict: raises `AmountError` where the result would be negative."""
+        """Subtract strictly: a negative result raises `AmountError`."""
         return ResourceSet({name: self[name] - other[name] for name in {*self._units, *other._units}})
 
     def times(self, count: int) -> ResourceSet:
-        """`count` copies of this set."""
+        """Return `count` copies of this set as one."""
         return ResourceSet({name: amount * count for name, amount in self._units.items()})
 
     def join(self, other: ResourceSet) -> ResourceSet:
-        """The least set that covers both: the larger amount of each resource."""
+        """Return the least set that covers both: the larger amount of each resource."""
         return ResourceSet({name: max(self[name], other[name]) for name in {*self._units, *other._units}})
 
     def copies_in(self, room: ResourceSet) -> int | None:
-        """How many copies of this set fit into `room`; None when this set is empty (any number does)."""
+        """Return how many copies of this set fit into `room`; None when this set is empty (any number fits)."""
         if not self._units:
             return None
         return min(room[name] // amount for name, amount in self._units.items())
 
     def for_people(self) -> dict[str, int | float]:
-        """Whole CPUs, GPUs and bytes: what Ray's options take."""
+        """Return CPUs, GPUs and bytes, as Ray's options take them."""
         return {name: from_units(name, amount) for name, amount in self._units.items()}
 
     def __repr__(self) -> str:
@@ -196,7 +196,7 @@ class ResourceSet(Mapping[str, int]):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """On the wire: a JSON object of whole units."""
+        """Return the wire schema: a JSON object of whole units."""
         units = core_schema.dict_schema(core_schema.str_schema(), core_schema.int_schema(ge=0, le=AMOUNT_MAX))
         return core_schema.no_info_after_validator_function(
             cls,

@@ -1,9 +1,8 @@
-"""What is kept of a task when it gives way, and how a user takes part in that (seed §6.3.1).
+"""State that is kept of a preempted task, and the handlers by which a user takes part in that.
 
-Two levels. The default keeps what the mesh knows by itself: the arguments, the progress that was reported, the last
-checkpoint. A user's *preserver* keeps the object's own state on top of it, and the *restorer* puts that back into a new
-object. Whatever theirs does wrong (raises, hangs, returns something else, grows too large), the default holds, and the
-reason is told beside it.
+Two levels. The default keeps what the mesh knows by itself: the arguments, the reported progress, the last checkpoint. A
+user's *preserver* adds the object's own state, and the *restorer* puts that state back into a new object. If a handler fails
+(raises, hangs, returns another type, returns too much), the default applies, and the snapshot holds the reason.
 
 Bytes here are a tenant's pickles: only processes that run that tenant's code read them.
 """
@@ -22,47 +21,47 @@ from mesh.reasons import Reason
 
 C = TypeVar("C")
 
-#: Where a class keeps the handlers that it was decorated with.
+#: Class attribute that holds the handlers of a decorated class.
 HANDLERS_ATTRIBUTE = "__schedulemesh_state_handlers__"
 _NO_NOTES: Mapping[str, str] = MappingProxyType({})
 
 
 class StateHandlerError(MeshError, TypeError):
-    """A preserver or a restorer is no function."""
+    """A preserver or a restorer cannot be called."""
 
 
 class SnapshotLevel(str, Enum):
     """How much of a task a snapshot holds."""
 
     METADATA = "METADATA"
-    """Progress and the checkpoint's number only: the rest was too large, or could not be pickled."""
+    """Only progress and the checkpoint's number: the rest was too large, or could not be pickled."""
     DEFAULT = "DEFAULT"
     """Arguments, progress, last checkpoint."""
     CUSTOM = "CUSTOM"
-    """What the user's preserver returned, and the default beside it."""
+    """The default, and what the user's preserver returned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedState:
-    """What a preserver returns and its restorer gets."""
+    """Return value of a preserver, passed to its restorer."""
 
-    payload: Any  #: Anything that can be pickled; bytes are best.
+    payload: Any  #: Any value that can be pickled; bytes are best.
     notes: Mapping[str, str] = field(default_factory=dict)  #: For people, and for the restorer: a format, a path.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """What is known of a checkpoint without reading it."""
+    """Metadata of a checkpoint."""
 
     number: int  #: From 1, over all attempts of the task.
     at_ms: int  #: Milliseconds since the epoch, on the agent's clock.
     size_bytes: int
-    progress: float | None = None  #: As reported when it was made.
+    progress: float | None = None  #: As reported with the checkpoint.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateSnapshot:
-    """What is kept of one attempt, for the next one."""
+    """State kept of one attempt, for the next one."""
 
     task: TaskId
     attempt: int
@@ -71,17 +70,17 @@ class StateSnapshot:
     progress: float | None = None  #: 0 to 1, as the task reported it.
     checkpoint: Checkpoint | None = None
     checkpoint_bytes: bytes | None = field(default=None, repr=False)  #: The pickled checkpoint.
-    arguments: bytes | None = field(default=None, repr=False)  #: The pickled arguments, as they came with the order.
+    arguments: bytes | None = field(default=None, repr=False)  #: The pickled arguments, as submitted.
     saved_bytes: bytes | None = field(default=None, repr=False)  #: The preserver's pickled `SavedState`.
-    why: str = ""  #: Why it is not of a higher level; empty when nothing went wrong.
+    why: str = ""  #: Why the level is not higher; empty when nothing went wrong.
 
     @property
     def size_bytes(self) -> int:
-        """Of the pickles in it."""
+        """Total size of its pickles."""
         return sum(len(part) for part in (self.checkpoint_bytes, self.arguments, self.saved_bytes) if part is not None)
 
     def without_bytes(self, why: str) -> StateSnapshot:
-        """What is left when there is no room for the pickles."""
+        """Return the snapshot without its pickles, for a store that has no room for them."""
         reasons = f"{self.why}; {why}" if self.why else why
         return replace(
             self, level=SnapshotLevel.METADATA, checkpoint=None, checkpoint_bytes=None, arguments=None, saved_bytes=None, why=reasons
@@ -90,7 +89,7 @@ class StateSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelContext:
-    """What a preserver is given."""
+    """Argument of a preserver."""
 
     task: TaskId
     agent: AgentId
@@ -99,16 +98,16 @@ class CancelContext:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     progress: float | None
-    checkpoint: Checkpoint | None  #: Of the last checkpoint.
-    last_checkpoint: Any  #: Its value; None when there is none.
+    checkpoint: Checkpoint | None  #: Metadata of the last checkpoint.
+    last_checkpoint: Any  #: Value of the last checkpoint; None when there is none.
     actor_state: Any  #: The object's attributes (its own `__getstate__`, if its class has one).
     actor_ref: Any  #: The object itself.
-    is_running: bool = False  #: A method of the object runs still, beside the preserver: it did not stop in time.
+    is_running: bool = False  #: A method of the object still runs beside the preserver: it did not stop in time.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreContext:
-    """What a restorer is given."""
+    """Argument of a restorer."""
 
     task: TaskId
     agent: AgentId
@@ -127,24 +126,24 @@ Restorer = Callable[[RestoreContext, SavedState], None]
 
 @dataclass(frozen=True, slots=True)
 class StateHandlers:
-    """A preserver and its restorer. Both have to be idempotent: after a crash they may be called again.
+    """A preserver and its restorer. Both must be idempotent: after a crash they may be called again.
 
-    As a decorator it leaves them on the class, below or above `@ray.remote`.
+    Used as a decorator, it stores them on the class, below or above `@ray.remote`.
     """
 
     preserver: Preserver | None = None
     restorer: Restorer | None = None
 
     def __call__(self, cls: C) -> C:
-        """Put the handlers on a class."""
+        """Store the handlers on a class."""
         setattr(plain_class(cls), HANDLERS_ATTRIBUTE, self)
         return cls
 
 
 def register_state_handlers(*, preserver: Preserver | None = None, restorer: Restorer | None = None) -> StateHandlers:
-    """Name the functions that keep and bring back a task's state.
+    """Name the functions that preserve and restore a task's state.
 
-    The answer is a value for `submit_task`, and a decorator for the class of the task::
+    The result is an argument for `submit_task`, and a decorator for the class of the task::
 
         @mesh.register_state_handlers(
             preserver=lambda ctx: SavedState(payload=ctx.actor_state),
@@ -162,57 +161,57 @@ def register_state_handlers(*, preserver: Preserver | None = None, restorer: Res
 
 
 def handlers_of(cls: object) -> StateHandlers:
-    """What the class was decorated with; nothing for one that was not."""
+    """Return the handlers of a decorated class; empty ones for any other class."""
     found = getattr(plain_class(cls), HANDLERS_ATTRIBUTE, None)
     return found if isinstance(found, StateHandlers) else StateHandlers()
 
 
 def plain_class(cls: Any) -> Any:
-    """The class that a user wrote: a `@ray.remote` class keeps it inside."""
+    """Return the class that a user wrote: a `@ray.remote` class wraps it."""
     metadata = getattr(cls, "__ray_metadata__", None)
     return cls if metadata is None else metadata.modified_class
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutResult:
-    """How a store took a snapshot."""
+    """Result of storing a snapshot."""
 
-    level: SnapshotLevel  #: Of what is kept now.
-    dropped: tuple[TaskId, ...] = ()  #: Tasks whose snapshots had to go for it.
-    why: str = ""  #: Why not all of it was kept.
+    level: SnapshotLevel  #: Level of the stored snapshot.
+    dropped: tuple[TaskId, ...] = ()  #: Tasks whose snapshots were dropped to make room.
+    why: str = ""  #: Why only a part was stored.
 
 
 class SnapshotStore(Protocol):
-    """Where snapshots are kept centrally, from a task's first kept state until its end and the retention after it.
+    """Central store of snapshots, from a task's first saved state until the retention after its end.
 
-    A store is bounded: beyond its bytes the oldest snapshots go first, those of ended tasks before all others.
+    A store is bounded: beyond its bytes the oldest snapshots are dropped first, those of ended tasks before all others.
     """
 
     def put(self, snapshot: StateSnapshot) -> PutResult:
-        """Keep it in place of the task's earlier one. An older attempt's, or an older one of the same attempt, changes nothing."""
+        """Store the snapshot in place of the task's earlier one. A snapshot older than the stored one changes nothing."""
         ...
 
     def get(self, task: TaskId) -> StateSnapshot | None:
-        """The last one of the task; None when there is none, or its room was needed."""
+        """Return the task's last snapshot; None when there is none, or it was dropped to make room."""
         ...
 
     def end(self, task: TaskId, at_ms: int) -> None:
-        """The task is over; its snapshot is dropped when the retention has passed."""
+        """Mark the task as ended; its snapshot is dropped after the retention."""
         ...
 
     def drop(self, task: TaskId) -> None:
-        """Forget it now. Harmless when there is none."""
+        """Drop the task's snapshot now. Harmless when there is none."""
         ...
 
     def sweep(self, now_ms: int) -> tuple[TaskId, ...]:
-        """Drop what has been over for longer than the retention; the tasks whose snapshots went."""
+        """Drop the snapshots of tasks that ended longer ago than the retention; return those tasks."""
         ...
 
     def tasks(self) -> tuple[TaskId, ...]:
-        """The tasks with a snapshot, oldest snapshot first."""
+        """Return the tasks with a snapshot, oldest snapshot first."""
         ...
 
     @property
     def size_bytes(self) -> int:
-        """What all of it takes."""
+        """Total size of all snapshots."""
         ...

@@ -1,4 +1,4 @@
-"""A stage host without Ray, in virtual time: for tests and simulation."""
+"""Stage host without Ray, in virtual time: for tests and simulation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mesh.reasons import Reason
 from mesh.stages import StageSpec, TaskSpec
 from mesh.values import Encoding, StoredValue
 
-#: What a simulated task does: how long it takes, and whether it fails.
+#: Behaviour of a simulated task: how long it takes, and whether it fails.
 Behaviour = Callable[[TaskSpec], tuple[int, bool]]
 #: Called when a task of a run starts.
 StartListener = Callable[[RunId, TaskSpec], None]
@@ -24,7 +24,7 @@ _SOME_MESH = MeshId("some")
 
 
 def value_of(node: NodeId, inputs: tuple[str, ...]) -> str:
-    """The value of a simulated task: depends on the node and on the values of its inputs, so a wrong input shows at the end."""
+    """Return the value of a simulated task. It depends on the node and on its inputs' values, so a wrong input shows at the end."""
     return hashlib.sha256(json.dumps([node, *inputs]).encode()).hexdigest()[:16]
 
 
@@ -32,9 +32,9 @@ def value_of(node: NodeId, inputs: tuple[str, ...]) -> str:
 class _Hosted:
     spec: StageSpec
     slots: int
-    outside: dict[NodeId, str] = field(default_factory=dict)  #: Values that were delivered.
+    outside: dict[NodeId, str] = field(default_factory=dict)  #: Delivered values.
     withheld: set[NodeId] = field(default_factory=set)
-    running: dict[NodeId, int] = field(default_factory=dict)  #: Task to the moment at which it ends.
+    running: dict[NodeId, int] = field(default_factory=dict)  #: End time of each running task.
     over: set[NodeId] = field(default_factory=set)  #: Reported or dropped.
     cancelled: bool = False
 
@@ -42,7 +42,7 @@ class _Hosted:
 class SimulatedHost:
     """Runs the stages of one mesh by the clock; `advance` does what is due. Values are strings made by `value_of`.
 
-    It outlives the child that orders it, as Ray's actors do: give it to another `ChildMesh`, and what it tells to `listen`.
+    It outlives the child that uses it, as Ray's actors do: give it to another `ChildMesh`, and pass that one's callback to `listen`.
     """
 
     def __init__(
@@ -62,24 +62,24 @@ class SimulatedHost:
         self._values: dict[tuple[RunId, NodeId], str] = {}
         self._runs: dict[RunId, StageId] = {}
         self._holder = 0
-        self._notes: dict[StageId, FoundStage] = {}  #: Of stages whose end is not confirmed.
-        self._kept: dict[StageId, list[HostReport]] = {}  #: Reports that are not confirmed.
+        self._notes: dict[StageId, FoundStage] = {}  #: Stages whose end is not confirmed.
+        self._kept: dict[StageId, list[HostReport]] = {}  #: Unconfirmed reports.
         self._numbers: dict[StageId, int] = {}
-        self._line: tuple[int, int] | None = None  #: The incarnation that was proved last, and the first of its line.
+        self._line: tuple[int, int] | None = None  #: Incarnation of the last renewal, and the first of its chain.
         self._deadline: LeaseDeadline | None = None
         self._stamp_ms = 0
-        self.is_there = True  #: What it is ready with; what runs already runs on.
-        self.looks = 0  #: How often it was asked whether it is ready.
+        self.is_there = True  #: Answer of `is_ready`; running work is not affected.
+        self.looks = 0  #: Number of calls of `is_ready`.
 
     @property
     def is_empty(self) -> bool:
-        """Nothing runs and no value is kept."""
+        """Whether nothing runs and no value is kept."""
         return not self._stages and not self._values
 
     def start(
         self, spec: StageSpec, slots: int, token: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered], note: bytes = b""
     ) -> int:
-        """See `StageHost`. One runner for all tenants: one holder until `stop_all`."""
+        """Run the stage. One runner serves all tenants, so the holder stays the same until `stop_all`."""
         self._holder = self._holder or token
         self._stages[spec.stage] = _Hosted(spec=spec, slots=slots)
         self._runs.setdefault(spec.run, spec.stage)
@@ -90,7 +90,6 @@ class SimulatedHost:
         return self._holder
 
     def deliver(self, stage: StageId, node: NodeId, value: Delivered) -> None:
-        """See `StageHost`."""
         hosted = self._stages.get(stage)
         if hosted is None:
             return
@@ -103,44 +102,37 @@ class SimulatedHost:
         hosted.outside[node] = json.loads(data)
 
     def cancel(self, stage: StageId) -> None:
-        """See `StageHost`."""
         if stage in self._stages:
             self._stages[stage].cancelled = True
             self._notes[stage] = replace(self._notes[stage], is_cancelled=True)
 
     def confirm(self, stage: StageId, number: int) -> None:
-        """See `StageHost`."""
         kept = self._kept[stage] = [report for report in self._kept.get(stage, []) if report.number > number]
         if not kept and stage not in self._stages:
             for known in (self._kept, self._numbers, self._notes):
                 known.pop(stage, None)
 
     def forget(self, run: RunId) -> None:
-        """See `StageHost`."""
         self._values = {key: value for key, value in self._values.items() if key[0] != run}
         self._runs.pop(run, None)
 
     def held(self) -> dict[RunId, StageId]:
-        """See `StageHost`."""
         return dict(self._runs)
 
     def is_ready(self) -> bool:
-        """See `StageHost`."""
         self.looks += 1
         return self.is_there
 
     def stop_all(self) -> None:
-        """See `StageHost`."""
         for kept in (self._stages, self._values, self._runs, self._notes, self._kept, self._numbers):
             kept.clear()
         self._holder, self._line = 0, None
 
     def read_clock(self) -> None:
-        """See `StageHost`."""
         self._stamp_ms = self._clock.monotonic_ms()
 
     def extend_deadline(self, incarnation: int, stop_after_ms: int, kill_after_ms: int, since: int) -> None:
-        """See `StageHost`; before the first proof nothing is watched."""
+        """Extend the deadline; before the first renewal there is no deadline."""
         before = self._deadline.incarnation if self._deadline is not None else incarnation
         self._deadline = self._deadline or LeaseDeadline()
         renewal = Renewal(
@@ -152,26 +144,23 @@ class SimulatedHost:
             self._line = incarnation, since
 
     def leave(self, incarnation: int) -> None:
-        """See `StageHost`."""
         if self._deadline is not None and incarnation >= self._deadline.incarnation:
             self._deadline = None
             self.stop_all()
 
     def find(self) -> FoundStages | None:
-        """See `StageHost`."""
         if self._line is None:
             return None
         return FoundStages(incarnation=self._line[0], since=self._line[1], stages=tuple(self._notes.values()))
 
     def go_on(self, stages: frozenset[StageId]) -> None:
-        """See `StageHost`."""
         for stage in self._notes.keys() - stages:
             self.cancel(stage)
         for report in [report for reports in self._kept.values() for report in reports]:
             self._report(report)
 
     def listen(self, report: Callable[[HostReport], None]) -> None:
-        """From now on tell this one, in the place of a child that has died."""
+        """Report to this callback from now on, in place of that of a dead child."""
         self._report = report
 
     def _send(self, stage: StageId, messages: tuple[StageMessage, ...], blobs: dict[str, bytes]) -> None:
@@ -181,7 +170,7 @@ class SimulatedHost:
         self._report(report)
 
     def advance(self) -> None:
-        """End what is due, start what can start, report both; stop everything when its leases are not proved any more."""
+        """End what is due, start what can start, and report both; stop everything when its leases have expired."""
         if self._deadline is not None and self._deadline.verdict(self._clock.monotonic_ms()) is not DeadlineState.GO_ON:
             self._die()
         for stage in tuple(self._stages):
@@ -190,7 +179,7 @@ class SimulatedHost:
                 self._advance(hosted)
 
     def _die(self) -> None:
-        """The watchdog kills the runner: its stages are reported lost, when whoever holds the leases can hear it again."""
+        """Kill the runner as the watchdog does: its stages are reported lost once the holder of the leases listens again."""
         for stage in tuple(self._stages):
             lost = StageLost(stage=stage, mesh=self._mesh, incarnation=self._holder, reason=Reason.WORKER_LOST)
             self._report(HostReport(stage=stage, number=LAST_WORD, messages=(lost,)))
@@ -225,7 +214,7 @@ class SimulatedHost:
                 continue
             needs = (*task.inputs, *task.after)
             if any(need in hosted.withheld or (need in inside and self._is_lost(hosted, need)) for need in needs):
-                hosted.over.add(task.node)  # Dropped, silently: what it waits for will not come.
+                hosted.over.add(task.node)  # Dropped without a report: its missing input will never arrive.
             elif len(hosted.running) < hosted.slots and all(self._has(hosted, need, inside) for need in needs):
                 duration_ms, _ = self._behaviour(task)
                 self._on_start(hosted.spec.run, task)

@@ -1,11 +1,11 @@
-"""Which tasks of a stage go to Ray now, which never will, and what is left. Pure: the runner tells it what happened.
+"""State machine of a stage's tasks: which go to Ray now, which never will, and which are left. Pure: the runner passes events in.
 
-A task is *submitted* as soon as every node that it needs is submitted too, or its value has arrived from outside: Ray
-takes promises as arguments, so a whole stage goes out in one sweep and Ray itself starts each task when its inputs are
-there. What waits is only what needs a value from outside that has not come.
+A task is *submitted* as soon as each node that it needs is submitted too, or that node's value has arrived from outside. Ray
+takes promises as arguments, so a whole stage is submitted in one sweep and Ray itself starts each task when its inputs are
+ready. Only tasks that need a missing value from outside wait.
 
 A failure drops the tasks behind it. Those that were submitted already come back from Ray with the same error; the machine
-has left them by then, and ignores it.
+has dropped them by then, and ignores it.
 """
 
 import heapq
@@ -17,18 +17,18 @@ from mesh.stages import StageSpec, TaskSpec
 
 
 class StageTaskState(str, Enum):
-    """Where a task of a stage stands, as its runner sees it."""
+    """State of a stage's task, as its runner sees it."""
 
     WAITING = "WAITING"
-    """Needs a value from outside that has not come, or a task that waits for one."""
+    """Needs a value from outside that has not arrived, or a task that waits for one."""
     SUBMITTED = "SUBMITTED"
-    """Handed to Ray, which runs it when its inputs are there."""
+    """Submitted to Ray, which runs it when its inputs are ready."""
     SUCCEEDED = "SUCCEEDED"
     """Ray has its value."""
     FAILED = "FAILED"
     """It failed by itself."""
     DROPPED = "DROPPED"
-    """It will not be run by this stage: something it needs failed or will not come, or the stage was stopped."""
+    """This stage will not run it: an input failed or will not arrive, or the stage was stopped."""
 
 
 _OPEN = frozenset({StageTaskState.WAITING, StageTaskState.SUBMITTED})
@@ -58,68 +58,68 @@ class StageMachine:
 
     @property
     def is_ended(self) -> bool:
-        """True when nothing of the stage runs or could still run."""
+        """Whether no task of the stage runs or could still run."""
         return self._open == 0
 
     def state(self, node: NodeId) -> StageTaskState:
-        """Where the task of this stage stands."""
+        """Return the state of a task of this stage."""
         return self._states[node]
 
     def task(self, node: NodeId) -> TaskSpec:
-        """The spec of a task of this stage."""
+        """Return the spec of a task of this stage."""
         return self._tasks[node]
 
     def running(self) -> tuple[NodeId, ...]:
-        """What was handed to Ray and has not come back."""
+        """Return the tasks that were submitted to Ray and have not come back."""
         return tuple(node for node, state in self._states.items() if state is StageTaskState.SUBMITTED)
 
     def awaits(self, node: NodeId) -> bool:
-        """Is this a node outside the stage whose value has not arrived and is still of use?"""
+        """Return whether the node is outside the stage, its value has not arrived, and a task still needs it."""
         return node in self.externals and node not in self._arrived and self._has_open_reader(node)
 
     def is_read(self, node: NodeId) -> bool:
-        """Does a task of this stage read the node's value, or does it merely come after it?"""
+        """Return whether a task of this stage reads the node's value, and does not merely come after the node."""
         return any(node in self._tasks[reader].inputs for reader in self._readers.get(node, ()))
 
     def readers(self, node: NodeId) -> tuple[NodeId, ...]:
-        """The tasks of this stage that read the node's value and are not over."""
+        """Return the tasks of this stage that read the node's value and are not over."""
         return tuple(
             reader for reader in self._readers.get(node, ()) if self._states[reader] in _OPEN and node in self._tasks[reader].inputs
         )
 
     def has_open_need(self, node: NodeId) -> bool:
-        """Is a task of this stage, which this one needs, still out?"""
+        """Return whether the task needs a task of this stage that is still submitted."""
         return any(self._states.get(need) is StageTaskState.SUBMITTED for need in self._needs[node])
 
     def begin(self, arrived: Iterable[NodeId]) -> tuple[TaskSpec, ...]:
-        """What can be submitted when the values of `arrived` are there, in an order that Ray can take."""
+        """Return the tasks that can be submitted once the values of `arrived` are there, in an order that Ray can take."""
         ready = [node for node, missing in self._missing.items() if missing == 0]
         for node in arrived:
             ready.extend(self._count_down(node))
         return self._submit(ready)
 
     def arrive(self, node: NodeId) -> tuple[TaskSpec, ...]:
-        """A value from outside has come; what can be submitted because of it."""
+        """Note that a value from outside has arrived; return the tasks that can be submitted because of it."""
         return self._submit(self._count_down(node))
 
     def miss(self, node: NodeId) -> tuple[NodeId, ...]:
-        """A value from outside will not come; what is dropped. Nothing, when it has arrived before."""
+        """Note that a value from outside will not arrive; return the dropped tasks. None are dropped if it arrived before."""
         return () if node in self._arrived else self._drop_behind(node)
 
     def succeed(self, node: NodeId) -> bool:
-        """The task returned; False when the machine has left it before."""
+        """Note that the task returned; False when the machine has dropped it before."""
         return self._close(node, StageTaskState.SUCCEEDED)
 
     def fail(self, node: NodeId) -> tuple[NodeId, ...] | None:
-        """The task failed by itself; what is dropped because of it. None when the machine has left it before."""
+        """Note that the task failed by itself; return the tasks dropped because of it. None when the machine has dropped it before."""
         return self._drop_behind(node) if self._close(node, StageTaskState.FAILED) else None
 
     def leave(self, node: NodeId) -> tuple[NodeId, ...]:
-        """The task came back without having run: it was stopped. Drops it and what is behind it."""
+        """Drop a task that was stopped and came back without having run, and all tasks behind it."""
         return (node, *self._drop_behind(node)) if self._close(node, StageTaskState.DROPPED) else ()
 
     def stop(self) -> tuple[NodeId, ...]:
-        """Drop what was not submitted; return what is out and has to be stopped."""
+        """Drop the tasks that were not submitted; return the submitted ones, which must be stopped."""
         for node, state in tuple(self._states.items()):
             if state is StageTaskState.WAITING:
                 self._close(node, StageTaskState.DROPPED)
@@ -136,7 +136,7 @@ class StageMachine:
         return True
 
     def _count_down(self, node: NodeId) -> list[NodeId]:
-        """An external value is there: its readers that miss nothing more. Each external counts once."""
+        """Return the readers of an arrived external value that miss nothing more. Each external value counts once."""
         if node not in self.externals or node in self._arrived:
             return []
         self._arrived.add(node)
@@ -151,7 +151,7 @@ class StageMachine:
         return released
 
     def _submit(self, ready: Iterable[NodeId]) -> tuple[TaskSpec, ...]:
-        # The spec's own order is topological, and its author's wish: the heap keeps to it.
+        # The spec's order is topological, and its author's wish: the heap keeps to it.
         heap = [self._index[node] for node in ready if self._states[node] is StageTaskState.WAITING]
         heapq.heapify(heap)
         submitted = []

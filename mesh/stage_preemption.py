@@ -1,13 +1,13 @@
-"""Who stops for a more urgent stage of the same tenant on the same mesh.
+"""Victims for a more urgent stage of the same tenant on the same mesh.
 
-Priorities are compared strictly and never aged, so each choice exchanges stages for one that is more urgent than all of them, and no
-chain of choices leads back to where it began: what gave way comes back with the priority that it had.
+Priorities are compared strictly and never aged, so each choice exchanges stages for one that is more urgent than all of them.
+Choices cannot cycle: a victim is queued again with its old priority.
 
-The least urgent goes first; of equals the one that has run for the shortest time, since nothing is known of what a stage has
-saved; of these the one that started last. Enough of them are taken or nobody is, and whoever turns out not to be needed goes on, the
-most urgent first. Who is out of reach (equally urgent, too young) says `mesh.scheduling.preemption`, as for the tasks of one mesh.
+The least urgent stage is stopped first. Among equals, the stage with the shortest run time is first, since nothing is known of
+saved state; then the one that started last. Either enough stages are stopped or none. Victims that turn out not to be needed
+are spared, the most urgent first. `mesh.scheduling.preemption` rules out candidates (equally urgent, too young), as for tasks.
 
-Source: ADR 0025; the order is that of `federation.planning.reclaim_candidates`, the filling back Kueue's.
+Source: ADR 0025; the order of `federation.planning.reclaim_candidates`, and Kueue's filling back.
 """
 
 from __future__ import annotations
@@ -19,42 +19,42 @@ from mesh.ids import LabelName, PoolName, StageId, TaskId, TenantPath
 from mesh.resources import ResourceSet
 from mesh.scheduling.preemption import Candidate, PreemptionRules, Preemptor, Scored, evaluate
 
-#: Resource to units; what is at most 0 is not short.
+#: Units by resource; an amount of 0 or less is not short.
 Short = Mapping[str, int]
 _NO_LABEL = LabelName("")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptionPolicy:
-    """What holds among the stages of one tenant on a mesh; goes along with each stage, as the tenant's file said when it was sent."""
+    """Preemption among the stages of one tenant on a mesh; sent with each stage, from the tenant's configuration at that time."""
 
-    takes: bool = False  #: Less urgent stages of its tenant are stopped for it.
-    min_run_ms: int = 60_000  #: Stages of its tenant are not stopped for it before they have run so long.
-    reservation_timeout_ms: int = 60_000  #: How long room that is being freed is held for it.
-    flavors: tuple[str, ...] = ()  #: Pools of the first are tried first; those of flavors that are not named here last.
-    in_order: bool = False  #: It does not start before the stages of its tenant that wait there and come first.
+    takes: bool = False  #: Whether it preempts less urgent stages of its tenant.
+    min_run_ms: int = 60_000  #: Stages of its tenant that have run for less are not preempted for it.
+    reservation_timeout_ms: int = 60_000  #: How long freed room is held for it.
+    flavors: tuple[str, ...] = ()  #: Order in which pools are tried; pools of other flavors come last.
+    in_order: bool = False  #: It waits until all earlier stages of its tenant on the mesh have started.
 
 
-#: What holds where nobody said anything.
+#: Default policy of stages without one.
 NEVER_PREEMPTS = PreemptionPolicy()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occupant:
-    """A running stage that may be asked to stop."""
+    """Running stage that may be preempted."""
 
     stage: StageId
     tenant: TenantPath
     priority: int
     pool: PoolName
-    amounts: ResourceSet  #: What it has of its pool, and what its tenant's lease pays for it.
+    amounts: ResourceSet  #: Its amounts in the pool, which its tenant's lease also pays for.
     started_ms: int
-    token: int = 0  #: Of its claim; later ones are greater.
+    token: int = 0  #: Token of its claim; later ones are greater.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimant:
-    """A stage that waits for room in a pool."""
+    """Stage that waits for room in a pool."""
 
     stage: StageId
     tenant: TenantPath
@@ -63,28 +63,28 @@ class Claimant:
 
 
 def evaluate_occupants(claimant: Claimant, occupants: Iterable[Occupant], *, min_run_ms: int, now_ms: int) -> tuple[Scored, ...]:
-    """Each occupant with ELIGIBLE, or the reason for which it does not give way, in the order given."""
+    """Return each occupant with ELIGIBLE, or with the reason why it is not preempted, in the given order."""
     rules = PreemptionRules(threshold=0.0, kappa_per_s=0.0, lost_work_per_s=0.0, min_run_ms=min_run_ms, cross_pool=True)
     preemptor = Preemptor(task=TaskId(claimant.stage), label=_NO_LABEL, pool=claimant.pool, priority=claimant.priority)
     return evaluate(preemptor, [_candidate(occupant) for occupant in occupants], rules, now_ms)
 
 
 def short_of(slot: ResourceSet, room: Mapping[str, int]) -> dict[str, int]:
-    """What is missing of the room for a slot; `room` has every resource of the slot, and may be below zero."""
+    """Return how much room a slot lacks; `room` has every resource of the slot, and may be below zero."""
     return {name: units - room[name] for name, units in slot.items() if units > room[name]}
 
 
 def select_victims(
     claimant: Claimant, occupants: Iterable[Occupant], *, room: Short, quota: Short, min_run_ms: int, now_ms: int
 ) -> tuple[Occupant, ...]:
-    """The stages to stop so that the claimant can start, the first to go first; empty when all that may be asked are not enough.
+    """Return the victims to stop so that the claimant can start, in stop order; empty when all candidates are too few.
 
-    None of them can be spared.
+    Every victim is needed: without any one of them the claimant could not start.
 
     Args:
-        occupants: What runs, of any tenant; only those of the claimant's own are asked.
-        room: What its pool lacks; stages in other pools are no help.
-        quota: What its tenant's lease lacks; every stage that the lease pays for is a help. The caller leaves out the others.
+        occupants: Running stages of any tenant; only those of the claimant's tenant are candidates.
+        room: Amounts that the claimant's pool lacks; only stages in that pool help.
+        quota: Amounts that the tenant's lease lacks; every stage that the lease pays for helps. The caller leaves out the others.
         now_ms: On the clock of `Occupant.started_ms`.
     """
     own = [occupant for occupant in occupants if occupant.tenant == claimant.tenant]
@@ -105,7 +105,7 @@ def select_victims(
 
 
 def harm_of(victims: tuple[Occupant, ...], now_ms: int) -> tuple[int, int, int]:
-    """To compare choices by; less is better: the most urgent that stops, how many do, and how long they ran together."""
+    """Return a key to compare choices by, less is better: the highest priority stopped, the number stopped, their total run time."""
     return max(victim.priority for victim in victims), len(victims), sum(now_ms - victim.started_ms for victim in victims)
 
 
@@ -129,7 +129,7 @@ def _candidate(occupant: Occupant) -> Candidate:
         tenant=occupant.tenant,
         priority=occupant.priority,
         resources=occupant.amounts,
-        row=0,  # A mesh has no nodes here: pools are its grain.
+        row=0,  # Constant: stages are compared by pool, not by node.
         started_ms=occupant.started_ms,
         kept_ms=occupant.started_ms,
     )

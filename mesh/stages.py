@@ -1,4 +1,4 @@
-"""What a mesh gets as one: a stage, its tasks, and where their arguments come from.
+"""Stage as a mesh gets it: its tasks, and where their arguments come from.
 
 Everything here is JSON on the wire. Functions and arguments that JSON cannot carry are named by the SHA-256 of their
 pickled bytes; only a runner of the tenant reads those bytes.
@@ -22,37 +22,37 @@ ArgumentForm = Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
-    """One node of a graph as the mesh runs it."""
+    """Node of a graph as the mesh runs it."""
 
     node: NodeId
-    attempt: int  #: 1 at the first try; a report with another attempt is out of date.
+    attempt: int  #: From 1; a report with another attempt is out of date.
     function: str  #: `call:module:qualname` or `blob:<sha256>`.
     args: tuple[ArgumentForm, ...] = ()
     kwargs: dict[str, ArgumentForm] = field(default_factory=dict)
-    inputs: tuple[NodeId, ...] = ()  #: Nodes whose values the arguments hold, each once, in order of first use.
-    after: tuple[NodeId, ...] = ()  #: Nodes that must have succeeded before; their values are not passed.
+    inputs: tuple[NodeId, ...] = ()  #: Nodes whose values the arguments read, each once, in order of first use.
+    after: tuple[NodeId, ...] = ()  #: Nodes that must succeed first; their values are not passed.
     resources: ResourceSet = NOTHING
     ray_options: dict[str, Any] = field(default_factory=dict)  #: Passed to Ray unchanged: `max_retries`, `label_selector`, …
-    export: bool = False  #: True when the value leaves the mesh: another mesh reads it, or the user does.
+    export: bool = False  #: Whether the value leaves the mesh: another mesh or the user reads it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSpec:
-    """The part of a run that one mesh gets as one workload. Not a barrier: each task starts when its own inputs are there."""
+    """Part of a run that one mesh gets as one workload. Not a barrier: each task starts when its own inputs are there."""
 
     stage: StageId
     run: RunId
     tenant: TenantPath
     tasks: tuple[TaskSpec, ...]  #: In topological order.
-    slot: ResourceSet  #: Covers every single task; the grain in which quota and room are granted.
-    width: int  #: How many tasks could run at once: the slots worth having.
+    slot: ResourceSet  #: Covers every single task; quota and room are granted in slots.
+    width: int  #: How many tasks could run at once: the most slots that are useful.
     priority: int = 0  #: Higher goes first.
     runtime_env: dict[str, Any] = field(default_factory=dict)  #: Ray's runtime environment of the tenant's runner.
-    preemption: PreemptionPolicy = NEVER_PREEMPTS  #: Whether less urgent stages of its tenant stop for it.
-    deadline_ms: int | None = None  #: How long after its claim it is taken back from the mesh; None: never because of its age.
+    preemption: PreemptionPolicy = NEVER_PREEMPTS  #: Whether it preempts less urgent stages of its tenant.
+    deadline_ms: int | None = None  #: Time from its claim until it is withdrawn from the mesh; None: no limit.
 
     def blobs(self) -> frozenset[str]:
-        """The hashes of all pickled bytes that the stage's tasks name."""
+        """Return the hashes of all pickled bytes that the stage's tasks name."""
         found: set[str] = set()
         for task in self.tasks:
             if task.function.startswith("blob:"):
@@ -62,13 +62,13 @@ class StageSpec:
         return frozenset(found)
 
     def external_inputs(self) -> frozenset[NodeId]:
-        """The nodes outside the stage that its tasks read or wait for."""
+        """Return the nodes outside the stage that its tasks read or wait for."""
         inside = {task.node for task in self.tasks}
         return frozenset(node for task in self.tasks for node in (*task.inputs, *task.after) if node not in inside)
 
 
 def blobs_of(form: ArgumentForm) -> Iterator[str]:
-    """The hashes named by `{"$blob": …}` objects anywhere in an argument form."""
+    """Return the hashes named by `{"$blob": …}` objects anywhere in an argument form."""
     pending = [form]
     while pending:
         part = pending.pop()

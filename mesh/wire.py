@@ -1,4 +1,4 @@
-"""Frozen dataclasses to JSON bytes and back, strictly: an unknown key, a missing one or a wrong type is refused."""
+"""Frozen dataclasses to JSON bytes and back, strictly: unknown keys, missing keys and wrong types are refused."""
 
 from functools import cache
 from typing import Any, TypeVar
@@ -16,13 +16,13 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def encode(value: object, kind: Any = None) -> bytes:
-    """JSON bytes of a dataclass (or of a container of them, with `kind` saying which)."""
+    """Return the JSON bytes of a dataclass, or of a container whose type `kind` names."""
     wanted: Any = kind or type(value)
     return _adapter(wanted).dump_json(value)
 
 
 def decode(kind: Any, data: bytes | str) -> Any:
-    """The value of type `kind` that `data` holds.
+    """Return the value of type `kind` that `data` holds.
 
     Raises:
         RuntimeAdapterError: Not JSON, or not of that type.
@@ -30,4 +30,4 @@ def decode(kind: Any, data: bytes | str) -> Any:
     try:
         return _adapter(kind).validate_json(data, strict=True, extra="forbid")
     except ValidationError as broken:
-        raise RuntimeAdapterError(f"garbage where a {getattr(kind, '__name__', kind)} was expected: {broken}") from None
+        raise RuntimeAdapterError(f"invalid data where a {getattr(kind, '__name__', kind)} was expected: {broken}") from None

@@ -70,7 +70,7 @@ def test_every_node_gets_a_mesh_and_the_words_why():
 
 def test_the_words_tell_what_the_other_meshes_said():
     answer = place(Run("a:", a={"labels": {"zone": "east"}}), "acme", FederationSnapshot(at_ms=0, tree=TREE, meshes=(EAST, WEST)), now_ms=0)
-    assert answer.placements["a"].why == "ONLY_FEASIBLE_MESH east/general (west: zone=east is asked, the mesh has zone=west)"
+    assert answer.placements["a"].why == "ONLY_FEASIBLE_MESH east/general (west: zone=east is required, the mesh has zone=west)"
 
 
 def test_nothing_that_is_placed_is_placed_again():

@@ -62,7 +62,9 @@ def test_a_mesh_as_the_file_has_it_is_let_in_without_a_word():
             record("ondemnad"), r"'ondemnad', which the root's file does not define \(did you mean ondemand\? ", id="a flavor that is none"
         ),
         pytest.param(
-            record(labels={}), "cannot offer ondemand .*: tier=ondemand is asked, .* has no tier; join with labels", id="without the label"
+            record(labels={}),
+            "cannot offer ondemand .*: tier=ondemand is required, .* has no tier; join with label",
+            id="without the label",
         ),
         pytest.param(record(labels={"tier": "spot"}), "has tier=spot; join with labels", id="with another label"),
         pytest.param(record(mesh="other", labels={}), "cannot offer ondemand", id="a mesh that the file does not name"),

@@ -46,7 +46,7 @@ def test_a_form_stands_for_its_argument(form, argument):
     ],
 )
 def test_an_unknown_form_is_refused_and_the_escape_is_told(form):
-    with pytest.raises(RuntimeAdapterError, match=r"is no argument form; write \$\$"):
+    with pytest.raises(RuntimeAdapterError, match=r"is not an argument form; write \$\$"):
         resolved(form)
 
 

@@ -33,18 +33,18 @@ def test_demands_are_met(wanted, labels):
 @pytest.mark.parametrize(
     ("wanted", "labels", "words"),
     [
-        pytest.param({"gpu": "a100"}, {}, "gpu=a100 is asked, the mesh has no gpu", id="the label is absent"),
-        pytest.param({"gpu": "a100"}, {"gpu": "t4"}, "gpu=a100 is asked, the mesh has gpu=t4", id="another value"),
-        pytest.param({"gpu": ""}, {"gpu": "t4"}, "gpu= is asked, the mesh has gpu=t4", id="an empty value is asked"),
-        pytest.param({"gpu": "A100"}, {"gpu": "a100"}, "gpu=A100 is asked, the mesh has gpu=a100", id="case counts"),
-        pytest.param({"zone": "!east"}, {"zone": "east"}, "zone=east is shunned", id="the shunned value"),
-        pytest.param({"spot": "!"}, {"spot": "no"}, "spot=no is shunned", id="a label that must be absent is there"),
-        pytest.param({"spot": "!"}, {"spot": ""}, "spot= is shunned", id="a label that must be absent is there with an empty value"),
-        pytest.param({"mood": "!!"}, {"mood": "!"}, "mood=! is shunned", id="a value that is an exclamation mark"),
-        pytest.param({"b": "1", "a": "1"}, {}, "a=1 is asked, the mesh has no a", id="the first demand by name"),
-        pytest.param({"z": "in(a,b)"}, {"z": "c"}, "z in(a,b) is asked, the mesh has z=c", id="none of a list"),
-        pytest.param({"z": "in(a,b)"}, {}, "z in(a,b) is asked, the mesh has no z", id="absent, where a list is asked"),
-        pytest.param({"z": "!in(a,b)"}, {"z": "b"}, "z=b is shunned", id="one of a shunned list"),
+        pytest.param({"gpu": "a100"}, {}, "gpu=a100 is required, the mesh has no gpu", id="the label is absent"),
+        pytest.param({"gpu": "a100"}, {"gpu": "t4"}, "gpu=a100 is required, the mesh has gpu=t4", id="another value"),
+        pytest.param({"gpu": ""}, {"gpu": "t4"}, "gpu= is required, the mesh has gpu=t4", id="an empty value is asked"),
+        pytest.param({"gpu": "A100"}, {"gpu": "a100"}, "gpu=A100 is required, the mesh has gpu=a100", id="case counts"),
+        pytest.param({"zone": "!east"}, {"zone": "east"}, "zone=east is excluded", id="the shunned value"),
+        pytest.param({"spot": "!"}, {"spot": "no"}, "spot=no is excluded", id="a label that must be absent is there"),
+        pytest.param({"spot": "!"}, {"spot": ""}, "spot= is excluded", id="a label that must be absent is there with an empty value"),
+        pytest.param({"mood": "!!"}, {"mood": "!"}, "mood=! is excluded", id="a value that is an exclamation mark"),
+        pytest.param({"b": "1", "a": "1"}, {}, "a=1 is required, the mesh has no a", id="the first demand by name"),
+        pytest.param({"z": "in(a,b)"}, {"z": "c"}, "z in(a,b) is required, the mesh has z=c", id="none of a list"),
+        pytest.param({"z": "in(a,b)"}, {}, "z in(a,b) is required, the mesh has no z", id="absent, where a list is asked"),
+        pytest.param({"z": "!in(a,b)"}, {"z": "b"}, "z=b is excluded", id="one of a shunned list"),
     ],
 )
 def test_the_first_unmet_demand_is_told_in_words(wanted, labels, words):
@@ -53,7 +53,7 @@ def test_the_first_unmet_demand_is_told_in_words(wanted, labels, words):
 
 
 def test_the_words_tell_whose_labels_they_are():
-    assert mismatch({"gpu": "a100"}, {}, "node n1") == "gpu=a100 is asked, node n1 has no gpu"
+    assert mismatch({"gpu": "a100"}, {}, "node n1") == "gpu=a100 is required, node n1 has no gpu"
 
 
 @pytest.mark.parametrize(

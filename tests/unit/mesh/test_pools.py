@@ -304,6 +304,6 @@ def test_broken_books_of_a_pool_are_told_by_its_check(ledger):
     ledger.pool("general").uses["ghost"] = cpu(2)
     assert ledger.check() == [
         "a has two entries in pool general",
-        "pool general says that {} is used, its entries say {'cpu': 30000}",
-        "ghost and pool general do not agree on whether it holds something there",
+        "pool general: used is {}, but its entries sum to {'cpu': 30000}",
+        "ghost and pool general disagree on whether the holder has an entry there",
     ]

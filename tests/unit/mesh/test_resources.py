@@ -229,8 +229,8 @@ def test_a_set_from_another_process_is_found_among_equal_ones():
 @pytest.mark.parametrize(
     ("amount", "words"),
     [
-        pytest.param(float("nan"), "cpu: nan is no finite number", id="not a number"),
-        pytest.param(float("inf"), "cpu: inf is no finite number", id="infinity"),
+        pytest.param(float("nan"), "cpu: nan is not a finite number", id="not a number"),
+        pytest.param(float("inf"), "cpu: inf is not a finite number", id="infinity"),
         pytest.param(-3, "cpu: -3 is below zero", id="negative"),
         pytest.param(10**12, "cpu: 1000000000000 is not between 0 and", id="more than a ledger holds"),
         pytest.param(0.00001, "cpu: 1e-05 is finer than the ledger's unit", id="finer than the unit"),

@@ -63,7 +63,7 @@ def test_text_and_bytes_are_read_alike():
     ],
 )
 def test_garbage_is_refused_and_named(data):
-    with pytest.raises(RuntimeAdapterError, match="garbage where a StoredValue was expected"):
+    with pytest.raises(RuntimeAdapterError, match="invalid data where a StoredValue was expected"):
         decode(StoredValue, data)
 
 

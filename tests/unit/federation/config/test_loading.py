@@ -83,7 +83,7 @@ def test_what_routing_reckons_with_stands_in_the_file():
 def test_a_flavor_may_shun_labels():
     text = changed("flavors", "standard", "labels", to={"tier": "!in(gold, silver)", "spot": "!"})
     assert loaded(text).flavors["standard"].labels == {"tier": "!in(gold, silver)", "spot": "!"}
-    assert "tier=standard is shunned" in complaints(changed("flavors", "standard", "labels", to={"tier": "!standard"}))[0]
+    assert "tier=standard is excluded" in complaints(changed("flavors", "standard", "labels", to={"tier": "!standard"}))[0]
 
 
 SHIPPED = sorted(file.name for file in CONFIGS.glob("*.yaml"))
@@ -207,7 +207,7 @@ WRONG = {
     ),
     "a mesh without the labels of the flavor it offers": (
         changed("meshes", "east", "labels", to={"tier": "gold"}),
-        "the mesh east cannot offer standard: tier=standard is asked, the mesh has tier=gold; add the label",
+        "the mesh east cannot offer standard: tier=standard is required, the mesh has tier=gold; add the label",
     ),
     "a mesh on nodes that do not exist": (
         changed("meshes", "east", "node_labels", to={"zone": "mars"}),

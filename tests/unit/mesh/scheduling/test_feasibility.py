@@ -61,8 +61,8 @@ def test_s31_the_user_is_told_why(table):
 def test_s31_labels_that_do_not_suit_are_told(table):
     reported = {verdict.node: verdict for verdict in explain(table, some(gpu=1), {"gpu": "in(a100, b200)"})}
     assert (reported[NodeName("full")].fit, reported[NodeName("full")].reason) == (NodeFit.INFEASIBLE, Reason.LABEL_MISMATCH)
-    assert reported[NodeName("full")].words == "gpu in(a100, b200) is asked, node full has gpu=h100"
-    assert reported[NodeName("small")].words == "gpu in(a100, b200) is asked, node small has no gpu"
+    assert reported[NodeName("full")].words == "gpu in(a100, b200) is required, node full has gpu=h100"
+    assert reported[NodeName("small")].words == "gpu in(a100, b200) is required, node small has no gpu"
 
 
 def test_s31_a_named_node_leaves_out_all_others(table):
@@ -141,7 +141,7 @@ def test_a_bad_selector_is_an_error(table):
             {"gpu": "h100"},
             None,
             Reason.NODES_BUSY,
-            "node full has 0.5 gpu free of 2, 2 requested; gpu=h100 is asked, node free has gpu=a100 (and 1 more like it)",
+            "node full has 0.5 gpu free of 2, 2 requested; gpu=h100 is required, node free has gpu=a100 (and 1 more like it)",
             id="a full node, and others that do not suit",
         ),
         pytest.param(
@@ -161,7 +161,7 @@ def test_a_bad_selector_is_an_error(table):
             {"zone": "east"},
             "full",
             Reason.NAMED_NODE_GONE,
-            "zone=east is asked, node full has zone=west",
+            "zone=east is required, node full has zone=west",
             id="one with other labels is named",
         ),
     ],

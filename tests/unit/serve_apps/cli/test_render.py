@@ -263,10 +263,10 @@ def test_several_levers_are_told_as_needed_all_and_one_is_not():
 
 
 def test_a_run_shows_what_is_blocked_failed_and_skipped():
-    blocked = [BlockedView(reason="LABEL_MISMATCH", detail="east: zone=moon is asked", count=7, nodes=["a", "b"])]
+    blocked = [BlockedView(reason="LABEL_MISMATCH", detail="east: zone=moon is required", count=7, nodes=["a", "b"])]
     failures = [FailureView(node="train", attempt=1, mesh="east", reason="USER_ERROR", type="builtins.ValueError", message="[bad] lr")]
     reported = text_of(run_panel(a_run(state="FAILED", blocked=blocked, failures=failures, counts={"SKIPPED": 4}), NOW_MS))
-    assert "blocked LABEL_MISMATCH: 7 (a, b …): east: zone=moon is asked" in reported
+    assert "blocked LABEL_MISMATCH: 7 (a, b …): east: zone=moon is required" in reported
     assert "failed train on east: builtins.ValueError: [bad] lr" in reported
     assert "skipped because of another failure: 4" in reported
 

@@ -83,7 +83,7 @@ def strict(world: GatewayWorld) -> HttpLedger:
 
 def test_what_the_roots_file_rules_out_is_refused_at_every_way_in(world):
     fitting = replace(RECORD, labels={"zone": "e"})
-    ledger, misfit = strict(world), "mesh east cannot offer standard .*zone=e is asked"
+    ledger, misfit = strict(world), "mesh east cannot offer standard .*zone=e is required"
     with pytest.raises(LinkRefused, match=misfit):
         ask_terms(ledger._link, EAST, RECORD)
     with pytest.raises(LinkRefused, match=misfit):

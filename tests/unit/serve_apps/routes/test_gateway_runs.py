@@ -187,10 +187,10 @@ def test_a_run_shows_its_stages_meshes_and_failures(world):
 
 def test_nodes_that_no_mesh_takes_are_told_with_reason_and_detail(world):
     run = submitted(world, "a", "b")
-    blocked = {"state": NodeState.BLOCKED, "reason": Reason.LABEL_MISMATCH, "detail": "east: zone=moon is asked"}
+    blocked = {"state": NodeState.BLOCKED, "reason": Reason.LABEL_MISMATCH, "detail": "east: zone=moon is required"}
     world.move(run, RunState.RUNNING, nodes={"a": blocked})
     reported = world.http().get(f"/v1/runs/{run}").json()["blocked"]
-    assert reported == [{"reason": "LABEL_MISMATCH", "detail": "east: zone=moon is asked", "count": 1, "nodes": ["a"]}]
+    assert reported == [{"reason": "LABEL_MISMATCH", "detail": "east: zone=moon is required", "count": 1, "nodes": ["a"]}]
 
 
 def test_nodes_come_in_pages_and_by_state(world):
