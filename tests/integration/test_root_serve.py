@@ -128,7 +128,7 @@ def test_a_serve_that_others_use_is_left_as_it_is(port, theirs, where):
     serve.start(http_options={"host": HERE, "port": port})
     deploy(theirs)
     wanted = port if where == "here" else promise_ports(1)[0]
-    with pytest.raises(RuntimeAdapterError, match=rf"answers at {HERE}:{port}, for {theirs}.*name another cluster in `root\.cluster`"):
+    with pytest.raises(RuntimeAdapterError, match=rf"listens on {HERE}:{port}, for {theirs}.*name another cluster in `root\.cluster`"):
         start_serve(HERE, wanted, ours=OURS)
     end_serve(ours=OURS, cluster_stays=True)
     assert answer(port) == "good day"
