@@ -80,7 +80,7 @@ VALUE = StoredValue(sha256=hashlib.sha256(VALUE_BYTES).hexdigest(), size_bytes=l
 #: What a slot of work does after it was registered (a line on its input), by the name of the function of its task.
 #: Without a process of its own for anything: the oracle would count the moment before it is called something else.
 _WORK = {
-    "reservation_timeout": """trap ': >"$4.$$"; exit 0' USR1; read _ && read _ <>"$0" """,  # Until somebody says that it is done.
+    "hold": """trap ': >"$4.$$"; exit 0' USR1; read _ && read _ <>"$0" """,  # Until somebody says that it is done.
     "deaf": """trap 'exit 0' USR1; trap '' TERM; read _ && read _ <>"$0" """,
     "quick": "read _",
     "value": """trap ': >"$4.$$"; exit 0' USR1; read _ && read _ <>"$0" """,  # The same, with a value that goes through the store.
