@@ -1,4 +1,4 @@
-"""Nodes to a spec, on the client's side; a spec to plans, on the root's side."""
+"""Compiles nodes to a spec on the client, and a spec to plans on the root."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from mesh.stages import ArgumentForm, blobs_of
 
 Outputs = Node | Mapping[str, Node] | Sequence[Node]
 
-#: What a single output is called.
+#: Name of a single output.
 RESULT = "result"
 _PARAM_BYTES_MAX = 256 * 1024
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._:\[\]-]+")
-_BASE_CHARS_MAX = 180  #: Of 200, so that a number fits behind.
+_BASE_CHARS_MAX = 180  #: Ids have at most 200 characters; the rest is for a number.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,20 +43,20 @@ class NodePlan:
     function: str  #: `call:module:qualname` or `blob:<sha256>`.
     args: tuple[ArgumentForm, ...] = ()
     kwargs: Mapping[str, ArgumentForm] = field(default_factory=dict)
-    inputs: tuple[NodeId, ...] = ()  #: Nodes whose values the arguments hold, each once, in order of first use.
-    after: tuple[NodeId, ...] = ()  #: Order only; none of `inputs` is among them.
+    inputs: tuple[NodeId, ...] = ()  #: Nodes whose values the arguments use, each once, in order of first use.
+    after: tuple[NodeId, ...] = ()  #: Nodes that only come before this one; none of `inputs` is among them.
     resources: ResourceSet = field(default_factory=ResourceSet)
     labels: Mapping[str, str] = field(default_factory=dict)
     mesh: MeshId | None = None
     retries: int = 0
-    retry_exceptions: frozenset[str] | None = None  #: The errors that `retries` are for, by the names of their classes; None: all.
+    retry_exceptions: frozenset[str] | None = None  #: Class names of the errors that `retries` apply to; None: all errors.
     priority: int = 0
     ray_options: Mapping[str, Any] = field(default_factory=dict)
     is_output: bool = False
 
 
 def blobs_named_in(plans: Iterable[NodePlan]) -> frozenset[str]:
-    """The hashes of the pickled bytes that the nodes name: their functions, and arguments that JSON cannot carry."""
+    """Return the hashes of the pickled bytes of the nodes: functions, and arguments that JSON cannot carry."""
     found: set[str] = set()
     for plan in plans:
         if plan.function.startswith("blob:"):
@@ -78,20 +78,20 @@ def compile_graph(
     on_error: str = "fail_fast",
     by_value: Iterable[ModuleType] = (),
 ) -> dict[str, Any]:
-    """The `dag/1` spec of everything that the outputs need; JSON, with the blobs as base64.
+    """Return the `dag/1` spec of everything that the outputs need: JSON, with the blobs as base64.
 
-    A node is called by its `name`, or after its function, with `-2`, `-3` where that is taken; what a node needs comes
-    before it, arguments left to right. The same graph gets the same ids in every process.
+    A node's id is its `name` or its function's name, with `-2`, `-3` where that is taken. The needs of a node come before it, its
+    arguments from left to right. The same graph gets the same ids in every process.
 
     Args:
-        outputs: One node (called `result`), several (called by their places, from `0`), or several by name.
+        outputs: One node (called `result`), several (named by their positions, from `0`), or several by name.
         params: Plain JSON data, for specs that take parameters.
         by_value: Modules that workers cannot import; their functions are pickled whole.
     Raises:
-        NotSerializable: Functions or arguments cannot be sent; every one of them, with node and argument.
+        NotSerializable: Functions or arguments cannot be sent; lists every one of them, with node and argument.
         SpecError: No outputs, too many pickled bytes, more than one runtime environment.
         CycleError: A list among the arguments was changed after `.bind`, so that a node needs itself.
-        GraphTypeError: Something among the outputs is no node, or among `by_value` no module.
+        GraphTypeError: An output is not a node, or an item of `by_value` is not a module.
     """
     named = _named(outputs)
     nodes = _in_order(named.values())
@@ -120,10 +120,10 @@ def _named(outputs: Outputs) -> dict[str, Node]:
     if isinstance(outputs, Node):
         return {RESULT: outputs}
     if not isinstance(outputs, (Mapping, Sequence)) or isinstance(outputs, str):
-        raise GraphTypeError(f"{_shown(outputs)} is no node; a graph is given by a node (made by .bind), a list or a dict of them")
+        raise GraphTypeError(f"{_shown(outputs)} is not a node; give a node (made by .bind), a list or a dict of nodes")
     named = dict(outputs) if isinstance(outputs, Mapping) else {str(place): node for place, node in enumerate(outputs)}
     if not named:
-        raise SpecError((("/outputs", "there are none; name at least one node"),))
+        raise SpecError((("/outputs", "no outputs; name at least one node"),))
     for name, node in named.items():
         if not isinstance(node, Node):
             raise GraphTypeError(f"the output {name!r} is {_shown(node)}, not a node; nodes are made by .bind")
@@ -140,8 +140,8 @@ def _shown(given: Any) -> str:
 
 
 def _in_order(outputs: Iterable[Node]) -> tuple[Node, ...]:
-    """Everything that the outputs need, each node once, after what it needs."""
-    opened: dict[Node, None] = {}  #: Nodes between an output and the present one.
+    """Return everything that the outputs need, each node once, after its needs."""
+    opened: dict[Node, None] = {}  #: Nodes on the path from an output to the present node.
     done: dict[Node, None] = {}
     pending: list[tuple[Node, bool]] = [(node, False) for node in reversed(list(outputs))]
     while pending:
@@ -151,7 +151,10 @@ def _in_order(outputs: Iterable[Node]) -> tuple[Node, ...]:
             done[node] = None
         elif node in opened:
             way = list(opened)
-            circle = [node, *reversed(way[way.index(node) + 1 :])]  # Each node on the way needs the next: values go the other way.
+            circle = [
+                node,
+                *reversed(way[way.index(node) + 1 :]),
+            ]  # Each node on the path needs the next one; values flow in the opposite direction.
             raise CycleError((("/nodes", circle_in_words([NodeId(repr(each)) for each in circle])),))
         elif node not in done:
             opened[node] = None
@@ -166,7 +169,7 @@ def _needs(node: Node) -> Iterator[Node]:
 
 def _ids(nodes: Iterable[Node]) -> dict[Node, NodeId]:
     ids: dict[Node, NodeId] = {}
-    taken: dict[str, int] = {}  #: Names to the last number given.
+    taken: dict[str, int] = {}  #: Each name to its last number.
     for node in nodes:
         plain = _NOT_IN_IDS.sub("-", node.settings.name or name_of(node.function)).lstrip(".:[]-")
         base = name = plain[:_BASE_CHARS_MAX].rstrip("-") or "node"
@@ -198,7 +201,7 @@ def _written(node: Node, ids: Mapping[Node, NodeId], writer: FormWriter) -> dict
 
 
 def _words_of_args(node: Node) -> list[str]:
-    """What the function calls its positional arguments; their numbers where that is not known."""
+    """Return the names of the function's positional parameters, or their numbers if the signature is unknown."""
     signature = signature_of(node.function)
     words: list[str] = []
     for parameter in signature.parameters.values() if signature is not None else ():
@@ -216,12 +219,12 @@ def _check_params(params: Mapping[str, Any], problems: list[tuple[str, str]]) ->
     for name, value in params.items():
         if exact_bytes(value, _PARAM_BYTES_MAX) is None:
             problems.append(
-                (pointer("/params", name), f"is no plain JSON data of at most {_PARAM_BYTES_MAX // 1024} KiB: {type(value).__name__}")
+                (pointer("/params", name), f"is not plain JSON data of at most {_PARAM_BYTES_MAX // 1024} KiB: {type(value).__name__}")
             )
 
 
 def _code(nodes: Iterable[Node], ids: Mapping[Node, NodeId]) -> dict[str, Any]:
-    """The runtime environment that the nodes agree on; a runner has one."""
+    """Return the runtime environment of all nodes; a run has only one, because a runner has only one."""
     found: dict[str, Any] = {}
     first: Node | None = None
     for node in nodes:
@@ -238,14 +241,14 @@ def _code(nodes: Iterable[Node], ids: Mapping[Node, NodeId]) -> dict[str, Any]:
 
 
 def tasks_of(spec: DagSpec) -> dict[NodeId, NodePlan]:
-    """Every node's plan, in topological order: parameters filled in, defaults under options, amounts in units.
+    """Return every node's plan, in topological order: parameters filled in, defaults applied to options, amounts in units.
 
     Raises:
-        CycleError: The spec was not checked.
+        CycleError: The graph contains a circle, because the spec was not checked.
     """
     params = {name: escaped(value) for name, value in spec.params.items()}
     outputs = {output.node for output in spec.outputs.values()}
-    settled: dict[str, tuple[NodeOptions, ResourceSet]] = {}  #: Options to what they come to: most nodes of a graph share them.
+    settled: dict[str, tuple[NodeOptions, ResourceSet]] = {}  #: Resolved options: most nodes of a graph share them.
     plans: dict[NodeId, NodePlan] = {}
     for node in topological_order(spec.graph()):
         described = spec.nodes[node]
@@ -275,9 +278,9 @@ def tasks_of(spec: DagSpec) -> dict[NodeId, NodePlan]:
 
 
 def misspelt_resources(spec: DagSpec, known: frozenset[str]) -> tuple[tuple[str, str], ...]:
-    """Custom resources that no mesh has, and that are almost called like a known one: (place, problem), each name once.
+    """Return custom resources that no mesh has and whose names resemble a known one, as (place, problem), each name once.
 
-    One that is like no known one is not among them: a mesh that has it may come.
+    A name that resembles no known one passes, because a mesh that has it may join.
     """
     asked: dict[str, str] = {}
     options = {"/defaults": spec.defaults, **{f"{pointer('/nodes', name)}/options": node.options for name, node in spec.nodes.items()}}
@@ -291,11 +294,11 @@ def misspelt_resources(spec: DagSpec, known: frozenset[str]) -> tuple[tuple[str,
 
 
 def refused_functions(spec: DagSpec, patterns: tuple[str, ...], pickled_code: bool) -> tuple[tuple[str, str], ...]:
-    """What the tenant may not run: (place, problem) of each.
+    """Return the functions that the tenant may not run, as (place, problem).
 
-    A pattern is `module:qualname`. `*` in its module part covers submodules; in the other part it stays within one name, so
-    `shop.*:*` allows the functions of these modules, and not what other modules they import. Without the right to send code,
-    a tenant may not send it as an argument either, nor as a runtime environment, which can replace an allowed module.
+    A pattern is `module:qualname`. `*` in its module part covers submodules; in the other part it stays within one name. So
+    `shop.*:*` allows the functions of these modules, but not names that they import from other modules. Without the right to send
+    code, a tenant may not send code as an argument, or a runtime environment, which can replace an allowed module.
     """
     problems: list[tuple[str, str]] = []
     for name, node in spec.nodes.items():

@@ -1,9 +1,9 @@
 """The loop between run machines, routing and the stage queue.
 
-Takes messages from the inbox, hands them to the machine of their run, commits what changed, carries out what was
-decided, and only then acknowledges the messages. A coordinator may die between any two of these: what was not committed
-is taken in again from the inbox, what was committed and not carried out stands in the run's outbox, and everything that
-is carried out is safe to repeat. Two coordinators at once cost work, not safety: commits compare versions.
+The coordinator takes messages from the inbox, passes them to the machine of their run, commits the changes, carries out the
+decisions, and only then acknowledges the messages. It may die between any two of these steps. Messages without a commit are read
+again from the inbox. Committed decisions that were not carried out stand in the run's outbox, and all of them are safe to repeat.
+Two coordinators at once cost work, not safety: commits compare versions.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ from mesh.wire import decode
 
 log = structlog.get_logger(__name__)
 
-#: How often the registry is looked at anew when another coordinator wrote into it meanwhile; then the next look has to do.
+#: Attempts to read the registry when another coordinator writes into it meanwhile; the last reading is used as it is.
 LOOKS_MAX = 3
-#: How long one tick goes on taking back what is overdue; then runs have their turn, and the next tick goes on.
+#: Time limit of one tick for reclaiming what is overdue, so that runs advance too; the next tick goes on.
 SWEEP_MS_MAX = 500
-#: At one tick of so many some sums of the ledger are counted again.
+#: Every so many ticks, some sums of the ledger are audited.
 TICKS_PER_COUNT = 10
 
 
 class Coordinator:
-    """Advances runs. Give it every port; it keeps nothing that the stores do not have.
+    """Advances runs. It keeps no state that the stores do not have.
 
     Args:
-        on_end: Told of each run that ended, with its record: traces are written there.
-        delete: Removes the file of a run's value that nobody needs any more; where it lies is the word of a worker.
+        on_end: Called with the record of each run that ended, to write traces.
+        delete: Removes a file of a run's value that is no longer needed; a worker reported the file's address.
         clear: Removes every file of a run that has ended, except those at the addresses given.
         retention_ms: How long ended runs are kept.
-        costs: What waiting and moving are reckoned with when a mesh is chosen.
+        costs: Costs of waiting and of moving data, for the choice of a mesh.
         flap_rules: How long a mesh that was lost and came back is on probation.
-        retrying: How often and how soon what failed is tried again.
-        roster: The meshes that the root's file names, so that work which waits for one that is not there is told so.
+        retrying: Limits and waits for retries.
+        configured_meshes: The meshes in the root's file, so that routing can name one that is not there.
     """
 
     def __init__(
@@ -100,16 +100,16 @@ class Coordinator:
         self._flap_rules = flap_rules
         self._retrying = retrying
         self._configured_meshes = configured_meshes
-        self._run_times_ms: defaultdict[MeshId, list[int]] = defaultdict(list)  #: Of stages that ended since the last look.
-        self._kept: dict[RunId, RunMachine] = {}  #: As committed; a run that ended is not in it.
+        self._run_times_ms: defaultdict[MeshId, list[int]] = defaultdict(list)  #: Run times of stages that ended since the last snapshot.
+        self._kept: dict[RunId, RunMachine] = {}  #: Machines of runs that have not ended, as committed.
         self._starting = Starting()
         self._audit = LedgerAudit()
         self._ticks = 0
-        self._in_turn = False  #: Runs are gone through, the oldest first.
-        self._epoch: int | None = None  #: Of the ledger, as it was last seen.
+        self._in_turn = False  #: True while `tend` goes through all runs, the oldest first.
+        self._epoch: int | None = None  #: Epoch of the ledger at the last snapshot.
 
     def step(self, wait_ms: int) -> int:
-        """Deal with what is in the inbox, waiting up to `wait_ms` for the first message; how many there were.
+        """Handle the messages in the inbox, waiting up to `wait_ms` for the first; return their number.
 
         Raises:
             StoreUnavailable: Nothing is lost; call again.
@@ -128,11 +128,11 @@ class Coordinator:
         return len(entries)
 
     def tick(self) -> None:
-        """The slow work, all of it. Raises as `survey` and `tend`, which others may do something between."""
+        """Do all periodic work: `survey`, then `tend`. Raises as these two."""
         self.tend(self.survey())
 
     def survey(self) -> FederationSnapshot:
-        """Take back what is overdue, and look at what there is; now and then count sums of it again.
+        """Sweep expired sessions, take back overdue stages, and return a snapshot of the federation. Audit some sums now and then.
 
         Raises:
             StoreUnavailable: Nothing is lost; call again.
@@ -148,10 +148,10 @@ class Coordinator:
         return snapshot
 
     def tend(self, snapshot: FederationSnapshot) -> None:
-        """Find queues at dead meshes, try blocked nodes again, retire old runs.
+        """Take back stages from dead meshes, route blocked nodes again, and retire old runs.
 
         Args:
-            snapshot: Of `survey`, a moment ago.
+            snapshot: A recent result of `survey`.
 
         Raises:
             StoreUnavailable: Nothing is lost; call again.
@@ -168,7 +168,7 @@ class Coordinator:
             _delete_if_possible(partial(self._delete, run, uri), uri)
 
     def _sweep(self) -> None:
-        """All that is overdue, part by part: where many meshes are lost at once, others wait for their quota."""
+        """Sweep all expired sessions in parts. While many meshes are lost at once, other work waits for their quota."""
         until_ms = self._clock.monotonic_ms() + SWEEP_MS_MAX
         while True:
             swept = self._ledger.sweep()
@@ -178,12 +178,12 @@ class Coordinator:
                 return
 
     def _heed_epoch(self, snapshot: FederationSnapshot) -> None:
-        """A store that may have lost writes may know less of runs than is kept here: what it has is the truth, so all is loaded again.
+        """Load all runs again after an epoch change: the store may have lost writes, and its records are the truth.
 
-        Nothing is lost by that: what was decided and forgotten is decided again, and meshes tell again what they have told.
+        Nothing else is lost: lost decisions are made again, and meshes repeat their reports.
         """
         if self._epoch not in (None, snapshot.epoch):
-            log.warning("the ledger began another epoch: all runs are loaded again", epoch=snapshot.epoch, runs=len(self._kept))
+            log.warning("the ledger began another epoch: loading all runs again", epoch=snapshot.epoch, runs=len(self._kept))
             self._kept.clear()
             self._starting = Starting()
             self._starting.adopt(snapshot.tree, self._tenant_policies.in_force())
@@ -191,23 +191,23 @@ class Coordinator:
         self._epoch = snapshot.epoch
 
     def _count_again(self, snapshot: FederationSnapshot) -> None:
-        """Some sums of the ledger now and then, all of them in turn. A wrong one is an alarm, and nothing is put right silently."""
+        """Audit some sums of the ledger, all of them over time. A wrong sum is logged as an error and never corrected silently."""
         self._ticks += 1
         if self._ticks % TICKS_PER_COUNT:
             return
         for wrong in self._audit.look(snapshot):
             log.error(
-                "a sum of the ledger is not that of its leases",
+                "a sum in the ledger differs from the sum of its leases",
                 tenant=wrong.tenant,
                 flavor=wrong.flavor,
                 resource=wrong.resource,
                 kept=wrong.kept,
                 counted=wrong.counted,
-                remedy="compare with schedulemesh audit and schedulemesh story",
+                remedy="compare with schedulemesh audit and schedulemesh history",
             )
 
     def _look_at_policies(self) -> None:
-        """What holds for tenants now. The first time, all runs that go on are counted before any of them sends something more."""
+        """Use the policies in force. The first time, count all active runs before any of them sends more."""
         tenant_policies = self._tenant_policies.in_force()
         if self._starting.has_tree:
             self._starting.obey(tenant_policies)
@@ -231,7 +231,12 @@ class Coordinator:
     def _look_after(
         self, run: RunId, open_to: Mapping[MeshId, tuple[str, ...]], barred: frozenset[MeshId], snapshot: FederationSnapshot
     ) -> None:
-        """`open_to`: the meshes that live, each with those who may use it; `barred`: those whose cluster is crowded."""
+        """Advance one run if its meshes, limits or waits require it.
+
+        Args:
+            open_to: The live meshes, each with the tenants that may use it.
+            barred: The meshes whose cluster is crowded.
+        """
         kept = self._get(run)
         if kept is None or kept.record.state in RUN_ENDS:
             self._settle(run)
@@ -243,7 +248,7 @@ class Coordinator:
         updates: list[RunInput] = [MeshGone(mesh=mesh, reason=why) for mesh, why in gone.items()]
         updates += _closings(kept, closed - gone.keys())
         if self._starting.nudge(kept.record, self._allowed(kept.record)):
-            updates.append(StartsAllowed())  # What is allowed is told with every step; this one is taken for its sake.
+            updates.append(StartsAllowed())  # Every step gets the limits; this event only forces a step.
         longest_ms = self._starting.max_wait_ms(kept.record.tenant)
         if longest_ms is not None and kept.overdue(longest_ms, self._clock.wall_ms()):
             updates.append(WaitsLimited(longest_ms=longest_ms))
@@ -251,10 +256,10 @@ class Coordinator:
             self._advance(run, updates, "", snapshot)
 
     def _look(self) -> FederationSnapshot:
-        """The ledger's snapshot with what is remembered of each mesh; what is new in it is written down.
+        """Return the ledger's snapshot with the remembered conditions of each mesh, and record new conditions.
 
         Raises:
-            StoreUnavailable: Nothing is lost; look again.
+            StoreUnavailable: Nothing is lost; call again.
         """
         for _ in range(LOOKS_MAX):
             conditions = self._registry.conditions()
@@ -268,7 +273,7 @@ class Coordinator:
         return enrolled(snapshot, after, self._configured_meshes)
 
     def _closed_now(self) -> frozenset[MeshId]:
-        """Meshes that get nothing new as far as the registry knows; a loss that nobody saw yet shows at the next tick."""
+        """Return the meshes that the registry knows to be draining or on probation. A new loss shows at the next tick."""
         conditions = self._registry.conditions()
         return frozenset(
             mesh
@@ -277,12 +282,12 @@ class Coordinator:
         )
 
     def _alone(self, run: RunId, work: Callable[[], object]) -> None:
-        """What breaks over one run is told and stays with that run: the others, and other tenants, go on."""
+        """Isolate failures: log an error of one run and skip this run, so that the others go on."""
         try:
             work()
         except StoreUnavailable:
             raise
-        except Exception:  # a record that cannot be read, an illegal move: whatever it is, only this run may stand still
+        except Exception:  # an unreadable record or an illegal transition must stop only this run
             log.exception("a run cannot be advanced", run=run)
             self._kept.pop(run, None)
 
@@ -294,7 +299,7 @@ class Coordinator:
     def _take(self, run: RunId, entries: list[InboxEntry], closed: frozenset[MeshId]) -> None:
         kept = self._get(run)
         if kept is not None and _order(entries[0].entry) <= _order(kept.record.last_entry):
-            del self._kept[run]  # Taken in before, and back: it was not acknowledged, or the store has lost that it was taken in.
+            del self._kept[run]  # A repeated entry: the acknowledgement failed, or the store has lost the commit.
             kept = self._get(run)
         if kept is None or kept.record.state in RUN_ENDS:
             self._settle(run)
@@ -316,7 +321,7 @@ class Coordinator:
         return self._kept[run]
 
     def _advance(self, run: RunId, events: list[RunInput], last_entry: str, snapshot: FederationSnapshot | None) -> None:
-        """Steps of the machine, each committed whole, until it has nothing new to say; on conflict load again and go on."""
+        """Run steps of the machine, each with its own commit, until nothing is left to do. On a conflict load the run and repeat."""
         pending: list[RunInput] = list(events)
         while True:
             kept = self._get(run)
@@ -348,9 +353,9 @@ class Coordinator:
         return placed if placed.placements or _is_change(machine, placed) else None
 
     def _commit(self, run: RunId, machine: RunMachine, events: Iterable[RunInput], last_entry: str) -> bool:
-        """One step, written and carried out; False when another coordinator was faster.
+        """Run one step, commit it and carry it out. Return False if another coordinator committed first.
 
-        What is in memory is dropped first, and kept again only when all went well.
+        The machine is dropped from memory first, and kept again only on success, because a failed step leaves it changed.
         """
         del self._kept[run]
         allowed = self._allowed(machine.record)
@@ -394,7 +399,7 @@ class Coordinator:
 
 
 def _was_cut_short(record: RunRecord, stage: StageRecord) -> bool:
-    """Some of it was stopped, never begun, or is to be done again, so its time says nothing of how long such stages run."""
+    """Return whether part of the stage was stopped, skipped or recalled, so that its time is no measure of such stages."""
     nodes = [record.nodes[node] for node in stage.nodes]
     return any(node.stage != stage.stage or node.state in (NodeState.CANCELLED, NodeState.SKIPPED) for node in nodes)
 
@@ -402,12 +407,12 @@ def _was_cut_short(record: RunRecord, stage: StageRecord) -> bool:
 def _delete_if_possible(delete: Callable[[], None], what: str) -> None:
     try:
         delete()
-    except Exception:  # fsspec's file systems raise whatever they like; a file that stays is no reason to stand still
+    except Exception:  # fsspec's file systems raise errors of any class, and a file left behind must not stop the coordinator
         log.exception("files could not be deleted", of=what)
 
 
 def _why_shut(mesh: MeshId, tenant: TenantPath, open_to: Mapping[MeshId, tuple[str, ...]], barred: frozenset[MeshId]) -> Reason | None:
-    """Why the mesh cannot begin with work of the tenant; None when it can."""
+    """Return why the mesh cannot begin work of the tenant; None if it can."""
     if mesh not in open_to:
         return Reason.MESH_UNREACHABLE
     if not may_use(open_to[mesh], tenant):
@@ -416,7 +421,7 @@ def _why_shut(mesh: MeshId, tenant: TenantPath, open_to: Mapping[MeshId, tuple[s
 
 
 def _closings(machine: RunMachine, closed: Iterable[MeshId]) -> list[RunInput]:
-    """Told of the meshes that get nothing new, where something was planned for them that was not sent yet."""
+    """Return an event for each closed mesh that has planned stages of the run."""
     planned = {stage.mesh for stage in machine.record.stages.values() if stage.state is StageState.PLANNED}
     return [MeshClosed(mesh=mesh) for mesh in sorted(planned.intersection(closed))]
 
@@ -428,7 +433,7 @@ def _report_returns(note: RegistryNote | None, now_ms: int) -> None:
 
 
 def machine_of(record: RunRecord, retrying: RetryRules = RETRY_RULES) -> RunMachine:
-    """The machine of a stored run."""
+    """Return a run machine for a stored run."""
     spec = load(record.spec)
     return RunMachine(
         record,
@@ -450,7 +455,7 @@ def _events_of(entry: InboxEntry) -> list[RunInput]:
 
 
 def _is_change(machine: RunMachine, placed: NodesPlaced) -> bool:
-    """Whether a blockage differs from what its node says already; if not, there is nothing to record."""
+    """Return whether any blockage differs from the recorded one."""
     nodes = machine.record.nodes
     return any(
         (nodes[node].state, nodes[node].reason, nodes[node].detail) != (NodeState.BLOCKED, blockage.reason, blockage.detail)
@@ -459,6 +464,6 @@ def _is_change(machine: RunMachine, placed: NodesPlaced) -> bool:
 
 
 def _order(entry: str) -> tuple[int, int]:
-    """Entry ids as they compare: two integers around the dash; nothing is before everything."""
+    """Return a sort key for an entry id, two integers around a dash; the empty id sorts first."""
     major, _, minor = entry.partition("-")
     return (int(major or 0), int(minor or 0))

@@ -1,9 +1,9 @@
-"""Dead letters: nodes that failed for good, kept for an operator to look at, to run again, or to drop.
+"""Dead letters: nodes that failed for good, kept for an operator to inspect, requeue or drop.
 
-A letter is written with the commit that fails the node, in the same script, and goes with its run: by retention, when the run
-is submitted again, or when somebody drops it.
+The commit that fails the node also writes its dead letter, in the same script. The dead letter goes with its run at the end of
+retention, when the run is requeued, or when an operator drops it.
 
-Source: references of the protocol §5 (fail, poison); ADR 0022.
+Source: ADR 0022.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.reasons import Reason
 
-#: Characters of an error that a letter carries; the whole story is with the run.
+#: Limit on the characters of an error in a dead letter; the run has the whole error.
 MESSAGE_CHARS_MAX = 2_000
 
 
@@ -25,37 +25,37 @@ class DeadLetter:
     run: RunId
     node: NodeId
     tenant: TenantPath
-    stage: StageId | None  #: The last that it was part of.
+    stage: StageId | None  #: The last stage of the node.
     mesh: MeshId | None
     reason: Reason
     type_name: str
     message: str
     attempts: int
-    retries_used: int  #: Attempts that its own errors have cost.
-    losses: int  #: Attempts that lost meshes and runners have cost.
-    kills: int  #: Workers that died under it.
-    at_ms: int  #: When it failed, since the epoch.
+    retries_used: int  #: Attempts lost to the node's own errors.
+    losses: int  #: Attempts lost with meshes and runners.
+    kills: int  #: Workers that died while they ran the node.
+    at_ms: int  #: Time of the failure, in milliseconds since the epoch.
 
     @property
     def letter(self) -> str:
-        """Its name: `<run>:<node>`. Ids of runs have no colon."""
+        """Name of the dead letter: `<run>:<node>`. Run ids contain no colon."""
         return f"{self.run}:{self.node}"
 
 
 def parted(letter: str) -> tuple[RunId, NodeId]:
-    """Run and node of a letter's name."""
+    """Split the name of a dead letter into run and node."""
     run, _, node = letter.partition(":")
     return RunId(run), NodeId(node)
 
 
 class DeadLetters(Protocol):
-    """The port; whoever keeps runs keeps these, for they are written with the run. Raises (all): StoreUnavailable."""
+    """Port for dead letters. The store of the runs implements it, because both are written together. All raise StoreUnavailable."""
 
     def dead(self, limit: int = 100) -> tuple[DeadLetter, ...]:
-        """The letters, the latest first."""
+        """Return the dead letters, the latest first."""
 
     def dead_letter(self, letter: str) -> DeadLetter | None:
-        """The letter of this name."""
+        """Return the dead letter of this name."""
 
     def drop_dead(self, letters: tuple[str, ...]) -> int:
-        """Take letters away; how many there were."""
+        """Remove dead letters and return their number."""

@@ -1,6 +1,6 @@
-"""Where the stages of a run would go if it were submitted now: the run machine and routing, asked without a store.
+"""Dry run: where the stages of a run would go if it were submitted now, by the run machine and routing without a store.
 
-Nothing is kept or sent. What is told holds for the snapshot: work that comes meanwhile changes it.
+Nothing is stored or sent. The result holds for the snapshot; later work may change it.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ class DryRunStage:
     """A stage that the run would have."""
 
     stage: StageRecord
-    slot: ResourceSet  #: What it needs to start.
+    slot: ResourceSet  #: Resources that the stage needs to start.
     priority: int
-    goes_first: bool  #: It would be sent at once; the others wait for what goes before them.
+    goes_first: bool  #: True if the stage would be sent at once; other stages wait for it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRun:
-    """What would become of the run's nodes."""
+    """Result of a dry run."""
 
     stages: tuple[DryRunStage, ...] = ()
     blockages: Mapping[NodeId, Blockage] = field(default_factory=dict)
 
 
 def dry_run(record: RunRecord, snapshot: FederationSnapshot, rules: CostRules, settings: QueueSettings = NO_SETTINGS) -> DryRun:
-    """Place, split and send a run that nobody stores; `record` is used up.
+    """Place, split and send a run without a store; this changes `record`.
 
     Args:
-        settings: Of its tenant; see `place`.
+        settings: Queue settings of the run's tenant, as for `place`.
     Raises:
-        SpecError: The record holds no graph.
+        SpecError: The record contains no graph.
     """
     spec = load(record.spec)
     plans = tasks_of(spec)

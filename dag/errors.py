@@ -2,15 +2,15 @@
 
 DagError
 ├── SpecError              the graph or its JSON is wrong; carries every problem found, each with its place
-│   ├── CycleError         the graph runs in a circle; names it node by node
-│   └── NotSerializable    an argument or function that cannot be pickled; names node and argument
-├── GraphTypeError         something of another kind than a graph takes, or a node used as if it were its value
+│   ├── CycleError         the graph contains a circle; names it node by node
+│   └── NotSerializable    an argument or function cannot be pickled; names node and argument
+├── GraphTypeError         a value of the wrong type for a graph, or a node used as if it were its value
 ├── RunConflict            the run id exists with another graph
 │   └── KeyConflict        the idempotency key was used for another submission
-├── BacklogFull            too much is open; carries when to come again
-│   └── StoreFull          of all tenants together: the store has hardly any memory left
+├── BacklogFull            too many open runs; carries a time to retry after
+│   └── StoreFull          the store has hardly any memory left
 ├── UnknownLetter          there is no such dead letter
-├── NotRequeued            a dead letter cannot be run again: its run goes on, or what it needs is gone
+├── NotRequeued            a dead letter cannot be run again: its run goes on, or its code is gone
 ├── UnknownRun             no such run, or not this tenant's
 │   └── UnknownStage       the run has no such stage
 ├── RunFailed              the run failed; carries the root failures, the user's exception is `__cause__`
@@ -32,7 +32,7 @@ class DagError(MeshError):
 
 
 class SpecError(DagError, ValueError):
-    """The graph is wrong. `problems` holds all that was found: (place, what is wrong), the place being a JSON pointer."""
+    """The graph is wrong. `problems` lists every problem as (JSON pointer, message)."""
 
     def __init__(self, problems: tuple[tuple[str, str], ...]) -> None:
         self.problems = problems
@@ -43,7 +43,7 @@ class SpecError(DagError, ValueError):
 
 
 class CycleError(SpecError):
-    """The graph runs in a circle."""
+    """The graph contains a circle."""
 
 
 class NotSerializable(SpecError):
@@ -51,42 +51,42 @@ class NotSerializable(SpecError):
 
 
 class GraphTypeError(DagError, TypeError):
-    """Something of another kind than a graph takes, or a node used as if it were its value. Says what to write instead."""
+    """A value of the wrong type for a graph, or a node used as if it were its value. The message names the remedy."""
 
 
 class RunConflict(DagError):
-    """A run of this id exists, with another graph. Give another id, or leave the id out."""
+    """A run of this id exists with another graph. Give another id, or leave the id out."""
 
 
 class KeyConflict(RunConflict):
-    """The idempotency key was used before, for another submission. A key is for the repeats of one."""
+    """The idempotency key was used for another submission. Only repeats of one submission may share a key."""
 
 
 class BacklogFull(DagError):
-    """More is accepted and not done than may be. Nothing was taken in; come again later."""
+    """The limit on accepted runs that have not ended is reached. Nothing was accepted; retry after `retry_after_ms`."""
 
     def __init__(self, message: str, retry_after_ms: int) -> None:
         super().__init__(message)
-        self.retry_after_ms = retry_after_ms  #: When to come again.
+        self.retry_after_ms = retry_after_ms  #: Time to wait before a retry.
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self.args[0], self.retry_after_ms))
 
 
 class StoreFull(BacklogFull):
-    """The store has hardly any memory left, and what runs needs that to be told of."""
+    """The store has hardly any memory left, and needs the rest for accepted runs."""
 
 
 class UnknownLetter(DagError):
-    """There is no such dead letter: it was never one, was dropped, or went with its run."""
+    """There is no such dead letter: it never existed, was dropped, or went with its run."""
 
 
 class NotRequeued(DagError):
-    """A dead letter cannot be run again: its run still goes on, or what was sent along with it is gone."""
+    """A dead letter cannot be run again: its run still goes on, or its pickled code is gone."""
 
 
 class UnknownRun(DagError, KeyError):
-    """There is no such run, or it belongs to a tenant that the key does not reach."""
+    """There is no such run, or the API key may not see its tenant."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else "unknown run"
@@ -113,17 +113,17 @@ class RunCancelled(DagError):
 
 
 class ResultTimeout(DagError, TimeoutError):
-    """The run did not end in the time given; it goes on."""
+    """The run did not end in the time given; the run goes on."""
 
 
 class ApiError(DagError):
-    """The root refused a request, or does not answer."""
+    """The root refused a request, or cannot be reached."""
 
     def __init__(self, status: int, message: str, problems: tuple[tuple[str, str], ...] = (), *, code: str) -> None:
         super().__init__(message)
-        self.status = status  #: HTTP status; 0 when nothing answered.
+        self.status = status  #: HTTP status; 0 without an answer.
         self.problems = problems
-        #: The root's word for it, or `unreachable`, `no_answer`, `no_federation`, `not_running`, `no_key`, `invalid_address`.
+        #: The root's error code, or `unreachable`, `no_answer`, `no_federation`, `not_running`, `no_key`, `invalid_address`.
         self.code = code
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""What the run machine is told; with `mesh.messages.StageMessage` these are all its events. Frozen values, past tense."""
+"""Events of the run machine, besides `mesh.messages.StageMessage`. Frozen values, named in the past tense."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,23 +10,23 @@ from mesh.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Where a node goes, and why there."""
+    """Mesh of a node, with the reason for it."""
 
     mesh: MeshId
-    why: str  #: The routing decision in words.
+    why: str  #: The routing decision in one line.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blockage:
-    """Why no mesh takes a node at present."""
+    """Reason why no mesh takes a node at present."""
 
     reason: Reason
-    detail: str  #: What each mesh said.
+    detail: str  #: The reasons of the meshes.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodesPlaced:
-    """Routing has answered for nodes that had no stage."""
+    """Routing has decided on nodes without a stage."""
 
     placements: Mapping[NodeId, Placement] = field(default_factory=dict)
     blockages: Mapping[NodeId, Blockage] = field(default_factory=dict)
@@ -34,14 +34,14 @@ class NodesPlaced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelRequested:
-    """Somebody wants the run to stop."""
+    """A user has cancelled the run."""
 
     detail: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeshGone:
-    """The mesh is not heard of, or is shut to the run's tenant; what it has not begun goes elsewhere."""
+    """The mesh is unreachable, or closed to the run's tenant. Stages that it has not begun go elsewhere."""
 
     mesh: MeshId
     reason: Reason = Reason.MESH_UNREACHABLE
@@ -49,24 +49,24 @@ class MeshGone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeshClosed:
-    """The mesh is there and gets nothing new: it is draining, or has to show first that it stays."""
+    """The mesh is reachable but gets no new stages, because it is draining or on probation."""
 
     mesh: MeshId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartsAllowed:
-    """How many stages of the run may be under way after this step, by what holds for its tenant and its user."""
+    """Limit on the run's stages after this step, from the policies of its tenant and user."""
 
-    under_way_max: int | None = None  #: Sent and not ended; None: any number, as when nothing is told.
-    reason: Reason | None = None  #: What allows no more.
+    under_way_max: int | None = None  #: Limit on stages that were sent and have not ended; None: no limit.
+    reason: Reason | None = None  #: Reason for the limit.
     detail: str = ""
-    is_shut: bool = False  #: What was sent and has not begun comes back as well.
-    preemption: PreemptionPolicy = NEVER_PREEMPTS  #: Goes along with what is sent in this step.
+    is_shut: bool = False  #: Sent stages that have not begun are taken back too.
+    preemption: PreemptionPolicy = NEVER_PREEMPTS  #: Policy for stages that are sent in this step.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitsLimited:
-    """Whatever has waited for room or quota for longer than this is refused."""
+    """Nodes that have waited for capacity or quota for longer than this limit fail."""
 
     longest_ms: int

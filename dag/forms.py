@@ -1,7 +1,7 @@
-"""Argument forms (see `mesh.stages`) as a spec holds them: what they name, what is wrong with them, parameters filled in.
+"""Argument forms (see `mesh.stages`) in a spec: the names that they use, their problems, and parameters filled in.
 
-Beyond the forms that a mesh knows, a spec has `{"$param": name}`; it is replaced when the graph is compiled, so a mesh
-never sees one.
+A spec has one form that a mesh does not know, `{"$param": name}`. It is replaced when the graph is compiled, so it never reaches
+a mesh.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mesh.stages import ArgumentForm
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
-CONTAINER_BYTES = 2  #: What a list or object takes by itself.
+CONTAINER_BYTES = 2  #: Bytes of an empty list or object.
 
 _KNOWN = ("$ref", "$blob", "$uri", "$tuple", "$param")
 _NOT_YET = frozenset({"$item"})
@@ -24,16 +24,16 @@ _NOT_YET = frozenset({"$item"})
 
 @dataclass(slots=True)
 class FormContents:
-    """What forms name: each name with the place where it was met first."""
+    """Names that forms use, each with the place of its first use."""
 
     refs: dict[str, str] = field(default_factory=dict)
     blobs: dict[str, str] = field(default_factory=dict)
-    params: list[tuple[str, str]] = field(default_factory=list)  #: Every use of a parameter: name and place.
+    params: list[tuple[str, str]] = field(default_factory=list)  #: Name and place of every use of a parameter.
     problems: list[tuple[str, str]] = field(default_factory=list)
 
 
 def survey(form: ArgumentForm, place: str, found: FormContents) -> int:
-    """Add what `form` names to `found`, in reading order; the bytes that its literals take as JSON, what it names not counted."""
+    """Add the names that `form` uses to `found`, in reading order. Return the size of its literals as JSON, in bytes."""
     taken = 0
     pending: list[tuple[Any, str]] = [(form, place)]
     while pending:
@@ -53,7 +53,7 @@ def survey(form: ArgumentForm, place: str, found: FormContents) -> int:
 
 
 def literal_bytes(literal: Any) -> int:
-    """About how many bytes plain data takes as JSON; `$` means nothing in it."""
+    """Return the approximate size of plain data as JSON, in bytes; `$` has no special meaning."""
     taken = 0
     pending = [literal]
     while pending:
@@ -70,19 +70,19 @@ def literal_bytes(literal: Any) -> int:
 
 
 def scalar_bytes(part: Any) -> int:
-    """About how many bytes a text, number, truth value or null takes as JSON, with its comma."""
+    """Return the approximate size of a text, number, boolean or null as JSON with its comma, in bytes."""
     if isinstance(part, str):
         return 3 + (len(part) if part.isascii() else len(part.encode()))
     return 1 + len(repr(part))
 
 
 def key_bytes(key: str) -> int:
-    """About how many bytes a key takes as JSON."""
+    """Return the approximate size of a key as JSON, in bytes."""
     return 3 + len(key)
 
 
 def escaped(literal: Any) -> ArgumentForm:
-    """The form of plain JSON data: a key that begins with `$` gets another one, so that it stands for itself.
+    """Return the form of plain JSON data: keys that begin with `$` get a second `$`.
 
     Recursive: callers bound the depth.
     """
@@ -94,7 +94,7 @@ def escaped(literal: Any) -> ArgumentForm:
 
 
 def filled(form: ArgumentForm, params: Mapping[str, ArgumentForm]) -> ArgumentForm:
-    """The form with every `$param` replaced by its own form. Recursive: a spec is at most `DEPTH_MAX` deep."""
+    """Return the form with every `$param` replaced by its value's form. Recursive: a spec is at most `DEPTH_MAX` deep."""
     if isinstance(form, list):
         return [filled(part, params) for part in form]
     if isinstance(form, dict):
@@ -140,6 +140,6 @@ def _problem_of_special(key: str, part: dict[str, Any]) -> str | None:
 
 
 def problem_of_path(path: Any) -> str | None:
-    """What is wrong with the `path` beside a `$ref`."""
+    """Return the problem with the `path` beside a `$ref`."""
     steps_are_right = isinstance(path, list) and all(isinstance(step, (str, int)) and not isinstance(step, bool) for step in path)
     return None if steps_are_right else "`path` must be a list of keys and indices"

@@ -1,7 +1,7 @@
-"""What comes from a user's own program on Ray: `@ray.remote` functions, their options, and values that a graph cannot take.
+"""Objects of a user's own Ray program: `@ray.remote` functions, their options, and values that a graph cannot take.
 
-Every option of Ray's has a row in `RAY_OPTIONS`: a node honours it, or refuses it by name. A value that asks for nothing, as Ray's own
-default, is accepted everywhere. Ray itself is not imported here: what it makes is known by the module of its class.
+Every option of Ray has a row in `RAY_OPTIONS`: a node honours it, or refuses it by name. A value without effect, such as Ray's own
+default, is always accepted. This module does not import Ray: it recognizes Ray's objects by the modules of their classes.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any
 
 from dag.errors import GraphTypeError
 
-#: Ray's label of a node's accelerator, which `accelerator_type` asks for.
+#: Ray's label for a node's accelerator, which `accelerator_type` selects.
 ACCELERATOR_LABEL = "ray.io/accelerator-type"
-#: How often Ray runs a task again whose `max_retries` nobody gave.
+#: Ray's default for `max_retries`.
 RAY_RETRIES = 3
 _SHOWN_CHARS_MAX = 60
 
 
 @dataclass(frozen=True, slots=True)
 class RayOption:
-    """One option of `@ray.remote`: what a node makes of it."""
+    """Support for one option of `@ray.remote`."""
 
-    honoured_as: str = ""  #: Empty: it is refused.
-    refused_because: str = ""  #: And what to do instead.
-    harmless: tuple[Any, ...] = (None,)  #: Values that ask for nothing.
+    honoured_as: str = ""  #: Our name for the option; empty: refused.
+    refused_because: str = ""  #: Reason and remedy.
+    harmless: tuple[Any, ...] = (None,)  #: Values without effect, which are always accepted.
 
 
 _OF_ACTORS = "it is an option of actors, which graphs do not have yet: bind a function"
@@ -84,13 +84,13 @@ RAY_OPTIONS: Mapping[str, RayOption] = {
 
 
 def without_refused(options: Mapping[str, Any], whose: str) -> dict[str, Any]:
-    """The options without those of Ray's that ask for nothing and have no name here.
+    """Remove options of Ray that have no effect and no counterpart here.
 
     Args:
         whose: The function's name, for the message.
 
     Raises:
-        GraphTypeError: One of them is Ray's, and a node cannot honour it; names option, function and remedy.
+        GraphTypeError: A node cannot honour an option of Ray; names option, function and remedy.
     """
     kept = {}
     for name, value in options.items():
@@ -103,30 +103,30 @@ def without_refused(options: Mapping[str, Any], whose: str) -> dict[str, Any]:
 
 
 def function_and_options(function: Any) -> tuple[Callable[..., Any], dict[str, Any]] | None:
-    """The plain function of a `@ray.remote` function, or of its `.options(...)`, and the options that it was given; None: it is neither.
+    """Return the plain function and the given options of a `@ray.remote` function or of its `.options(...)`; None for other objects.
 
     Raises:
-        GraphTypeError: It was given an option that is not among those that are known here.
+        GraphTypeError: An option is unknown here.
     """
     inner, options = getattr(function, "_function", None), getattr(function, "_default_options", None)
     if inner is None and _module_of(function) == "ray.remote_function" and hasattr(function, "bind"):
-        node = function.bind()  # What `.options(...)` gives tells function and options by its node alone.
+        node = function.bind()  # The result of `.options(...)` shows its function and options only in its node.
         inner, options = node._body, node.get_options()  # noqa: SLF001  Ray has no public name for the function
     if inner is None or not isinstance(options, dict):
         return None
     unknown = [name for name in options if name not in RAY_OPTIONS]
     if unknown:
-        raise GraphTypeError(f"task {getattr(inner, '__name__', inner)}: Ray's option {unknown[0]} is not known here: leave it out")
+        raise GraphTypeError(f"task {getattr(inner, '__name__', inner)}: Ray's option {unknown[0]} is unknown: leave it out")
     return inner, options
 
 
 def is_actor_class(value: Any) -> bool:
-    """Whether it is a class with `@ray.remote`, or its `.options(...)`. A task may use one; a node cannot be made of it."""
+    """Return whether the object is a class with `@ray.remote`, or its `.options(...)`. A task may use such a class; a node cannot."""
     return hasattr(value, "__ray_metadata__") or (_module_of(value) == "ray.actor" and type(value).__name__ == "ActorOptionWrapper")
 
 
 def foreign(value: Any) -> str:
-    """What to say of a value that belongs to a Ray of the user's own, beginning with a verb; empty: it does not."""
+    """Return the problem with a value of the user's own Ray cluster, beginning with a verb; empty for other values."""
     if "ray" not in sys.modules:
         return ""
     kind, module = type(value).__name__, _module_of(value)
@@ -137,19 +137,19 @@ def foreign(value: Any) -> str:
     if module.startswith("ray.dag."):
         return f"is a {kind} of Ray's own graphs: wrap the function first, like dag.task(f).bind(…), where f is the @ray.remote function"
     if kind in ("ObjectRef", "ObjectRefGenerator", "DynamicObjectRefGenerator"):
-        return f"is an {kind} of a Ray of your own, which no mesh can read: bind the function instead of f.remote(), or give ray.get(…)"
+        return f"is an {kind} of your own Ray cluster, which no mesh can read: bind the function instead of f.remote(), or give ray.get(…)"
     if kind in ("ActorHandle", "ActorMethod"):
-        return f"is an {kind} of a Ray of your own, which no mesh can reach: create the actor inside a task"
+        return f"is an {kind} of your own Ray cluster, which no mesh can reach: create the actor inside a task"
     return ""
 
 
 def accelerated(selector: Mapping[str, str], accelerator_type: str) -> dict[str, str]:
-    """The label selector that asks for this accelerator as well."""
+    """Return the label selector with a term for this accelerator."""
     return {ACCELERATOR_LABEL: accelerator_type, **selector}
 
 
 def names_of(kinds: Any) -> Iterator[str]:
-    """Exception classes by name, as a failure tells them: `builtins.OSError`."""
+    """Return the names of exception classes as failures report them: `builtins.OSError`."""
     return (f"{kind.__module__}.{kind.__qualname__}" for kind in kinds)
 
 

@@ -1,7 +1,7 @@
-"""The shape of a graph: which node needs which. Deterministic everywhere: where the graph leaves a choice, nodes come in the given order.
+"""Dependencies of a graph's nodes. All results are deterministic: equal candidates come in the given order.
 
 Order and levels are computed on plain dicts: with 100 000 nodes and a million edges, building a networkx graph alone takes
-longer than the rest of the checks together. networkx is used for what is asked rarely: circles and reachability.
+longer than the rest of the checks together. networkx serves rare questions: circles and reachability.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import networkx as nx
 from dag.errors import CycleError
 from mesh.ids import NodeId
 
-#: More of a circle than this is left out of its words.
+#: Limit on the nodes of a circle in a message.
 _CIRCLE_WORDS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """`needs` maps every node, in the order of the spec, to the nodes that it reads or waits for, each once."""
+    """Dependencies. `needs` maps every node, in the order of the spec, to the nodes that it reads or waits for, each once."""
 
     needs: Mapping[NodeId, Sequence[NodeId]]
 
@@ -34,15 +34,15 @@ class Graph:
         return followers
 
     def edge_count(self) -> int:
-        """Edges, data and order together."""
+        """Number of edges, for data and for order."""
         return sum(map(len, self.needs.values()))
 
 
 def topological_order(graph: Graph) -> tuple[NodeId, ...]:
-    """Every node after all that it needs; among those that could come next, the one that stands first in the spec.
+    """Return every node after all its needs; among candidates, the first in the spec comes first.
 
     Raises:
-        CycleError: The graph runs in a circle.
+        CycleError: The graph contains a circle.
     """
     index = {node: place for place, node in enumerate(graph.needs)}
     names = tuple(graph.needs)
@@ -63,7 +63,7 @@ def topological_order(graph: Graph) -> tuple[NodeId, ...]:
 
 
 def circles(graph: Graph) -> Iterator[tuple[NodeId, ...]]:
-    """One circle for each knot of circles, along the flow of values; beginning with the node that stands first in the spec."""
+    """Return one circle per strongly connected component, along the flow of values, from its first node in the spec."""
     view = as_networkx(graph)
     index = {node: place for place, node in enumerate(graph.needs)}
     knots = [knot for knot in nx.strongly_connected_components(view) if len(knot) > 1 or view.has_edge(*(2 * tuple(knot)))]
@@ -76,12 +76,12 @@ def circles(graph: Graph) -> Iterator[tuple[NodeId, ...]]:
 
 
 def find_circle(graph: Graph) -> tuple[NodeId, ...] | None:
-    """The nodes of the first circle, each once; None when there is none."""
+    """Return the nodes of the first circle, each once; None if there is no circle."""
     return next(circles(graph), None)
 
 
 def circle_in_words(circle: Sequence[NodeId]) -> str:
-    """`the graph runs in a circle: a -> b -> a`, each arrow the way that a value goes; long ones without their middle."""
+    """Return `the graph runs in a circle: a -> b -> a`, along the flow of values; a long circle without its middle."""
     names: list[str] = [*circle, circle[0]]
     if len(names) > _CIRCLE_WORDS_MAX:
         half = _CIRCLE_WORDS_MAX // 2
@@ -90,7 +90,7 @@ def circle_in_words(circle: Sequence[NodeId]) -> str:
 
 
 def levels(graph: Graph, order: Iterable[NodeId]) -> dict[NodeId, int]:
-    """How many edges the longest way to each node has; `order` is topological."""
+    """Return the length in edges of the longest path to each node; `order` is topological."""
     depth: dict[NodeId, int] = {}
     for node in order:
         depth[node] = max((depth[need] + 1 for need in graph.needs[node]), default=0)
@@ -98,19 +98,19 @@ def levels(graph: Graph, order: Iterable[NodeId]) -> dict[NodeId, int]:
 
 
 def ancestors(graph: Graph, node: NodeId) -> tuple[NodeId, ...]:
-    """All that the node depends on, directly or not, in the order of the spec."""
+    """Return all nodes that the node depends on, directly or not, in the order of the spec."""
     found = nx.ancestors(as_networkx(graph), node)
     return tuple(other for other in graph.needs if other in found)
 
 
 def descendants(graph: Graph, node: NodeId) -> tuple[NodeId, ...]:
-    """All that depends on the node, directly or not, in the order of the spec."""
+    """Return all nodes that depend on the node, directly or not, in the order of the spec."""
     found = nx.descendants(as_networkx(graph), node)
     return tuple(other for other in graph.needs if other in found)
 
 
 def as_networkx(graph: Graph) -> nx.DiGraph[NodeId]:
-    """The graph for networkx; edges go the way that values go."""
+    """Return the graph for networkx; edges follow the flow of values."""
     view: nx.DiGraph[NodeId] = nx.DiGraph()
     view.add_nodes_from(graph.needs)
     view.add_edges_from((need, node) for node, needs in graph.needs.items() for need in needs)

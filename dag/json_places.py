@@ -1,4 +1,4 @@
-"""Where the parts of a JSON text stand, so that a complaint about one can name its line."""
+"""Places of the parts of a JSON text, so that an error can name its line."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ Place = tuple[int, int]
 
 
 def places_of(text: str) -> Mapping[str, Place]:
-    """The place of each part of a text that is JSON, by its pointer: of a key, or of an item of a list. Of a key twice, the first.
+    """Return the place of each key and list item of a JSON text by its JSON pointer. A repeated key has its first place.
 
     Raises:
-        ValueError: The text is no JSON; not everything that is none is found out.
+        ValueError: The text is not JSON. Some invalid texts pass.
     """
     offsets: dict[str, int] = {}
-    inside: list[tuple[str, bool]] = []  #: Objects and lists that are open: their pointers, and whether they are lists.
+    inside: list[tuple[str, bool]] = []  #: Pointers of the open objects and lists, and whether each is a list.
     counts: list[int] = []
-    place: str | None = ""  #: Of the value that comes next; None: a key comes next.
+    place: str | None = ""  #: Pointer of the next value; None: a key comes next.
     for found in _SIGN.finditer(text):
         sign = found[0]
         if sign in ("{", "["):
@@ -49,7 +49,7 @@ def places_of(text: str) -> Mapping[str, Place]:
 
 
 def nearest(places: Mapping[str, Place], place: str) -> Place:
-    """Where the part stands, or what should hold it."""
+    """Return the place of the part, or of its nearest existing parent."""
     while place and place not in places:
         place = place.rpartition("/")[0]
     return places.get(place, (1, 1))

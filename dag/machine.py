@@ -3,14 +3,14 @@
 A node moves along `NODE_TRANSITIONS` within an attempt. Nodes without a stage are *unplaced*: routing gives them a mesh,
 `split` makes stages of them (`dag.steps.placing`), and a stage is sent as soon as it can start (`dag.steps.stage_dispatch`).
 
-What is lost is computed again. `Recalls.restart` gives a node a new attempt and takes back, over the border of every stage that
-was sent, the nodes that wait for it: a stage drops them when it is told that the input will not come (`DeliverInput` of
-None), so it can end and give its slots back. Values live where they were computed, with a *holder* (one runner of a
-mesh); a value that was not stored is gone when its holder is.
+Lost work is computed again. `Recalls.restart` gives a node a new attempt and recalls the nodes in other sent stages that wait for
+it. A `DeliverInput` of None reports to such a stage that the input will not come. The stage drops the recalled nodes, so it can
+end and release its slots. Values stay where they were computed, with a *holder* (one runner of a mesh). A value that was not
+stored is lost with its holder.
 
-What a step is made of stands in `dag.steps`, a file for each noun; here is what comes in, and in which order it is dealt with.
+`dag.steps` has the parts of a step, one module each. This module defines the inputs and the order of their handling.
 
-Source: events in, decisions out as dask's `WorkerState`; stages as `references` of the design, ADR 0007.
+Source: events in, decisions out as in dask's `WorkerState`; ADR 0007 for stages.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ _ANY_NUMBER = StartsAllowed()
 
 
 class RunMachine:
-    """One run. `record` is the state; `plans` and the edges are the graph, which does not change.
+    """State machine of one run. `record` is the state; `plans` and the edges are the graph, which does not change.
 
     Args:
-        record: As loaded; the machine writes it in place.
+        record: The stored record; the machine changes it in place.
         plans: Every node of the graph, in topological order.
         runtime_env: Ray's runtime environment of the whole run.
         on_error: `fail_fast` stops the run at the first failure, `continue` finishes what does not depend on it.
-        retrying: How often and how soon what failed is tried again.
-        stage_deadline_ms: How long a mesh may take for a stage; None: as long as it likes.
+        retrying: Limits and waits for retries.
+        stage_deadline_ms: Time limit for a mesh to run a stage; None: no limit.
     """
 
     def __init__(
@@ -78,20 +78,20 @@ class RunMachine:
         self._placing = Placing(run_status, writer)
         self._dispatch = StageDispatch(run_status, writer, deliveries, losses, runtime_env=runtime_env, deadline_ms=stage_deadline_ms)
         self._reports = Reports(run_status, writer, deliveries, recalls, completion, attempts, losses)
-        self._allowed = _ANY_NUMBER  #: In the present step.
+        self._allowed = _ANY_NUMBER  #: Limit of the present step.
 
     # -- events in, decisions out --------------------------------------------------------------------------------------
 
     def handle(self, events: Iterable[RunInput], now_ms: int) -> RunChange:
-        """Take the events in; return all that changed and what must be done, in order.
+        """Handle the events; return all changes and decisions, in order.
 
         Pure: the same events on the same record give the same change.
 
         Args:
             events: Oldest first.
-            now_ms: Milliseconds since the epoch, stamped on what changes; what failed waits from then on.
+            now_ms: Milliseconds since the epoch, for the events of the step and for the waits before retries.
         Raises:
-            IllegalTransition: No row in the tables of `dag.states`; a defect of the machine, not of the input.
+            IllegalTransition: The tables of `dag.states` have no such transition; a defect of the machine, not of the input.
         """
         self._writer.begin(now_ms)
         self._allowed = _ANY_NUMBER
@@ -124,7 +124,7 @@ class RunMachine:
             self._reports.take(event)
 
     def _report_wait(self) -> None:
-        """While the run goes on, its own reason is that of its first blocked node or waiting stage: what `runs` shows in one line."""
+        """Copy the reason of the first blocked node or waiting stage to the run, for the one line per run that `runs` shows."""
         if self.record.state is not RunState.RUNNING:
             return
         waiting: list[NodeRecord | StageRecord] = [self.record.nodes[node] for node in sorted(self._writer.blocked)]
@@ -134,26 +134,26 @@ class RunMachine:
     # -- what others ask -----------------------------------------------------------------------------------------------
 
     def unplaced(self, now_ms: int) -> tuple[NodeId, ...]:
-        """Nodes that routing has to answer for, in topological order; none while the run is being stopped.
+        """Return the nodes to route, in topological order; none while the run stops.
 
-        What waits before it is tried again is left out, and with it all that depends on it: a stage must not be split from what
-        lies between two of its nodes, or the two would wait for each other.
+        A node that waits for its retry is left out, with all its descendants. A stage made without such a node could contain both an
+        ancestor and a descendant of it, and the two stages would wait for each other.
         """
         return self._placing.unplaced(now_ms)
 
     def overdue(self, longest_ms: int, now_ms: int) -> tuple[NodeId, ...]:
-        """Nodes that could have started longer ago than that, and still wait at the root or in the queue of a mesh."""
+        """Return the nodes that have been ready for longer than `longest_ms` and still wait at the root or in the queue of a mesh."""
         return self._withdrawals.overdue(longest_ms, now_ms)
 
     def mesh_of(self, node: NodeId) -> MeshId | None:
-        """Where the node is, or is to be."""
+        """Return the present or planned mesh of the node."""
         return self.record.nodes[node].mesh
 
     def value_at(self, node: NodeId) -> MeshId | None:
-        """The mesh that a node's value cannot leave, because it was sent there without being stored; None: it is free."""
+        """Return the only mesh that has the node's value, because the value is not stored; None if any mesh can get it."""
         return self._run_status.value_at(node)
 
     def size_of(self, node: NodeId) -> int | None:
-        """How many bytes the node's value has; None: it is not computed yet, or was never stored."""
+        """Return the size of the node's value in bytes; None if it is not computed yet, or was never stored."""
         stored = self.record.nodes[node].stored
         return None if stored is None else stored.size_bytes

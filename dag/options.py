@@ -1,4 +1,4 @@
-"""What can be said about a task beside its function and arguments. One model for Python calls and JSON specs."""
+"""Options of a task beside its function and arguments. One model serves Python calls and JSON specs."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from mesh.labels import wishes_of
 from mesh.printable import check_printable
 from mesh.resources import ResourceSet, to_units
 
-#: How other parts of the project call these resources; a custom resource of such a name would be counted twice.
+#: Names of these resources elsewhere in the project; a custom resource of such a name would count twice.
 _TAKEN = frozenset({"cpu", "gpu", "memory", "object_store_memory"})
-#: What the same resources are called by slips and elsewhere; no mesh has a resource of such a name.
+#: Frequent wrong names of the same resources; no mesh has a resource of such a name.
 _MISSPELT = frozenset({"cpus", "gpus", "num_cpu", "num_cpus", "num_gpu", "num_gpus", "mem"})
 _NAME_MAX = 200
-#: How often a node may be run again after its own error.
+#: Limit on the retries of a node after its own errors.
 RETRIES_MAX = 100
-#: Validation context of a graph that was accepted before: a rule that came later must not make it unreadable.
+#: Validation context for graphs that were accepted earlier: later rules must not make them unreadable.
 KEPT = {"kept": True}
 
 
 def at_submission(check: Callable[[Any], Any]) -> AfterValidator:
-    """A check of what a user submits; what is read with the context `KEPT` passes unchanged."""
+    """Return a check for submissions only: values read with the context `KEPT` pass unchanged."""
 
     def checked_once(value: Any, info: ValidationInfo) -> Any:
         return value if info.context == KEPT else check(value)
@@ -56,11 +56,11 @@ def _memory(amount: Any) -> int | str | None:
 def _custom(amounts: dict[str, float] | None) -> dict[str, float] | None:
     for name, amount in (amounts or {}).items():
         if name.lower() in _TAKEN | _MISSPELT:
-            raise ValueError(f"{name} is no custom resource; use num_cpus, num_gpus or memory")
+            raise ValueError(f"{name} is not a custom resource; use num_cpus, num_gpus or memory")
         if not name or len(name) > _NAME_MAX:
             raise ValueError(f"a resource's name has 1 to {_NAME_MAX} characters")
         if not is_fit_name(name):
-            raise ValueError(f"{name!r} is no name of a resource; it must not hold `|` or what is no character to read")
+            raise ValueError(f"{name!r} is not a resource name: `|` and non-printable characters are not allowed")
         _checked(name, amount)
     return amounts
 
@@ -74,17 +74,17 @@ def _checked(name: str, amount: Any) -> Any:
 
 
 def _wishes(labels: dict[str, str] | None) -> dict[str, str] | None:
-    """What cannot be read is refused here, where its author is told: routing would meet it when nobody looks."""
+    """Refuse wrong label requests at submission, because routing would find them too late for their author."""
     for key, written in (labels or {}).items():
         try:
             wishes_of({key: written})
         except SelectorError as wrong:
-            raise ValueError(f"of {key}: {wrong}") from None
+            raise ValueError(f"label {key}: {wrong}") from None
     return labels
 
 
 class NodeOptions(BaseModel):
-    """Options of a node; null, or left out: the default. A node's option replaces the one in the spec's `defaults`, whole."""
+    """Options of a node; null, or left out: the default. A node's option replaces the same option of the spec's `defaults` whole."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -96,42 +96,42 @@ class NodeOptions(BaseModel):
         default=None,
         description="Labels that the mesh must carry: `x`, or `in(x, y)`; `!x`, `!in(x, y)`: none of these; `!`: must not be there.",
     )
-    mesh: _Printable | None = Field(default=None, min_length=1, max_length=_NAME_MAX, description="The one mesh that may run it.")
-    retries: int | None = Field(
-        default=None, ge=0, le=RETRIES_MAX, description="How often it is run again after its own error; 0 by default."
-    )
+    mesh: _Printable | None = Field(default=None, min_length=1, max_length=_NAME_MAX, description="The only mesh that may run the node.")
+    retries: int | None = Field(default=None, ge=0, le=RETRIES_MAX, description="Retries after its own errors; 0 by default.")
     priority: int | None = Field(default=None, ge=-1_000_000, le=1_000_000, description="Higher goes first; 0 by default.")
-    max_retries: int | None = Field(default=None, ge=-1, le=1_000, description="Ray's own: after the death of a worker; -1: always.")
+    max_retries: int | None = Field(
+        default=None, ge=-1, le=1_000, description="Ray's own retries after the death of a worker; -1: no limit."
+    )
     retry_exceptions: list[Annotated[_Printable, Field(min_length=1, max_length=_NAME_MAX)]] | None = Field(
         default=None,
         max_length=100,
-        description="What `retries` are for: errors of these classes, like `builtins.ConnectionError`, and of those below them; null: all.",
+        description="Classes of the errors that `retries` apply to, with their subclasses, like `builtins.ConnectionError`; null: all.",
     )
     max_calls: int | None = Field(
-        default=None, ge=0, le=1_000_000, description="Ray's own: a worker leaves after so many calls of the function; 0: never."
+        default=None, ge=0, le=1_000_000, description="Ray's own limit on calls of the function per worker; 0: no limit."
     )
     label_selector: dict[_Printable, _Printable] | None = Field(default=None, description="Ray's own: labels of nodes within the mesh.")
 
     def given(self) -> dict[str, Any]:
-        """The options that were given."""
+        """Return the options that were given."""
         return self.model_dump(exclude_none=True)
 
     def over(self, defaults: NodeOptions) -> NodeOptions:
-        """These options, and for those not given the ones of `defaults`."""
+        """Return these options, completed with those of `defaults`."""
         return NodeOptions.model_construct(**{**defaults.given(), **self.given()})
 
     def needs(self) -> ResourceSet:
-        """What the task holds while it runs."""
+        """Return the resources that the task holds while it runs."""
         amounts = {"cpu": 1.0 if self.num_cpus is None else self.num_cpus, "gpu": self.num_gpus or 0, "memory": self.memory or 0}
         return ResourceSet.of({**amounts, **(self.resources or {})})
 
     def for_ray(self) -> dict[str, Any]:
-        """What Ray gets unchanged."""
+        """Return the options that Ray gets unchanged."""
         return self.model_dump(include={"max_retries", "label_selector", "max_calls"}, exclude_none=True)
 
 
 def words_of(error: Mapping[str, Any]) -> str:
-    """A pydantic error in this project's words."""
+    """Return a pydantic error as a plain message."""
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
     if error["type"] == "missing":
@@ -140,10 +140,10 @@ def words_of(error: Mapping[str, Any]) -> str:
 
 
 def checked(options: Mapping[str, Any]) -> NodeOptions:
-    """Options given in Python.
+    """Validate options given in Python.
 
     Raises:
-        SpecError: A value is not of its kind; the message tells all of them.
+        SpecError: A value is of the wrong type; the message lists all of them.
     """
     try:
         return NodeOptions.model_validate(dict(options))

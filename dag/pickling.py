@@ -15,41 +15,41 @@ import cloudpickle
 from dag.errors import GraphTypeError
 from dag.from_ray import foreign
 
-#: The oldest protocol with out-of-band buffers: the two sides may run different minor versions of Python.
+#: The oldest protocol with out-of-band buffers, because the two sides may run different minor versions of Python.
 PROTOCOL = 5
-#: Held while modules are registered: cloudpickle's registry is the whole process', and graphs are compiled in many threads.
+#: Lock for registering modules: cloudpickle's registry is global to the process, and many threads compile graphs.
 _REGISTRY_LOCK = threading.RLock()
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """Refuses what belongs to a Ray of the user's own, at any depth: on a mesh it would be read without an error, and hang."""
+    """Refuses values of the user's own Ray cluster at any depth: a mesh would read them without an error, and then hang."""
 
     def reducer_override(self, obj: Any) -> Any:
         if reported := foreign(obj):
-            raise GraphTypeError(f"what is sent holds a value that {reported}")
+            raise GraphTypeError(f"the data to send contains a value that {reported}")
         return super().reducer_override(obj)
 
 
 def dumps(value: object) -> bytes:
-    """cloudpickle, protocol 5; raises whatever the object raises when it cannot be pickled."""
+    """Pickle with cloudpickle, protocol 5; raises any error of the object's own pickling."""
     with io.BytesIO() as file:
         _Pickler(file, protocol=PROTOCOL).dump(value)
         return file.getvalue()
 
 
 def sha256_of(data: bytes) -> str:
-    """The name of the bytes: their hex digest."""
+    """Return the name of the bytes: their SHA-256 as hex digits."""
     return hashlib.sha256(data).hexdigest()
 
 
 @contextmanager
 def by_value(modules: Iterable[ModuleType]) -> Iterator[None]:
-    """Within the block, functions of these modules are pickled whole instead of being named: workers cannot import them.
+    """Pickle functions of these modules whole within the block, instead of by name: workers cannot import the modules.
 
-    A module that was registered before stays so afterwards. One thread at a time: another thread's block waits for this one's end.
+    A module that was registered before stays registered. Only one thread at a time may be in such a block; others wait.
 
     Raises:
-        GraphTypeError: What was given is no list of modules.
+        GraphTypeError: The argument is not a list of modules.
     """
     if isinstance(modules, (str, ModuleType)):
         raise GraphTypeError(f"by_value takes a list of modules, not {modules!r} alone; {_remedy(modules)}")

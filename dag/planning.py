@@ -1,8 +1,7 @@
-"""Which mesh each node goes to: routing asked once per kind of node, near its inputs where it has any.
+"""Choice of a mesh for each node: routing asks the meshes once per kind of node, and prefers meshes near the node's inputs.
 
-Nodes are taken in topological order. Meshes are asked once per kind of node, and two nodes of a kind with as many bytes on
-the same meshes get the same answer, so a fan of ten thousand asks once. A node below one that no mesh takes is left for
-later: its place depends on where that one goes.
+Nodes are placed in topological order. Two nodes of a kind with as many bytes on the same meshes get the same answer, so a fan of
+ten thousand nodes asks once. Descendants of a node that no mesh takes stay unplaced, because their places depend on its place.
 """
 
 from collections import Counter
@@ -21,31 +20,31 @@ from federation.routing.verdicts import MeshVerdict
 from federation.snapshot import FederationSnapshot
 from mesh.ids import MeshId, NodeId, TenantPath
 
-#: What a value weighs that nobody has measured: it was not stored, or is not computed yet.
+#: Assumed size of a value that was never measured: it is not stored, or not computed yet.
 SIZE_UNKNOWN_BYTES = 1_024
-#: Meshes whose words stand in a placement; of the others only how many there are.
+#: Limit on the other meshes whose reasons stand in a placement; more are only counted.
 OTHERS_SHOWN = 8
 
 
 class Unplaced(Protocol):
-    """What planning asks of a run; the run machine answers."""
+    """Run state that planning needs; implemented by the run machine."""
 
     plans: Mapping[NodeId, NodePlan]
 
     def unplaced(self, now_ms: int) -> tuple[NodeId, ...]:
-        """See `RunMachine.unplaced`."""
+        """Return the nodes to route, as `RunMachine.unplaced` does."""
         ...
 
     def mesh_of(self, node: NodeId) -> MeshId | None:
-        """See `RunMachine.mesh_of`."""
+        """Return the mesh of a node, as `RunMachine.mesh_of` does."""
         ...
 
     def value_at(self, node: NodeId) -> MeshId | None:
-        """See `RunMachine.value_at`."""
+        """Return the only mesh with the value, as `RunMachine.value_at` does."""
         ...
 
     def size_of(self, node: NodeId) -> int | None:
-        """See `RunMachine.size_of`."""
+        """Return the size of a value, as `RunMachine.size_of` does."""
         ...
 
 
@@ -61,8 +60,8 @@ def place(
     """Route every unplaced node that can be routed now, on one snapshot.
 
     Args:
-        settings: Of the tenant: in which order its flavors are tried, and how far.
-        now_ms: By the clock that the run machine is told; that of the snapshot is the store's.
+        settings: The tenant's settings: the order of its flavors, and how far it may go down that order.
+        now_ms: Time of the run machine's clock; the snapshot has the time of the store.
     """
     waiting = run.unplaced(now_ms)
     left = set(waiting)
@@ -87,7 +86,7 @@ def place(
 
 
 def keep_back(run: Unplaced, blockage: Blockage, *, now_ms: int) -> NodesPlaced:
-    """No mesh is asked: nothing of the run may start now, for the reason that is given. `now_ms` as for `place`."""
+    """Block all unplaced nodes for the reason given, without asking any mesh. `now_ms` as for `place`."""
     waiting = run.unplaced(now_ms)
     left = set(waiting)
     first = [node for node in waiting if not any(need in left for need in (*run.plans[node].inputs, *run.plans[node].after))]
@@ -95,7 +94,7 @@ def keep_back(run: Unplaced, blockage: Blockage, *, now_ms: int) -> NodesPlaced:
 
 
 def why(answer: Routed) -> str:
-    """The decision in one line: the reason for the mesh, and what each other mesh said that had something against it."""
+    """Return the decision in one line: the reason for the mesh, and the objections of the other meshes."""
     telling = [verdict for verdict in answer.verdicts if verdict.mesh != answer.mesh and (verdict.reason is not None or verdict.wait_ms)]
     others = [f"{verdict.mesh}: {_words(verdict)}" for verdict in telling[:OTHERS_SHOWN]]
     if len(telling) > OTHERS_SHOWN:
@@ -107,12 +106,12 @@ def why(answer: Routed) -> str:
 
 
 def _words(verdict: MeshVerdict) -> str:
-    """What the mesh said, with how long the work would wait there; of a mesh that refuses, its words alone."""
+    """Return the mesh's reason, with the expected wait if the mesh accepts the work."""
     return f"{verdict.detail}, for about {verdict.wait_ms} ms" if verdict.accepts and verdict.wait_ms else verdict.detail
 
 
 def _inputs_at(run: Unplaced, plan: NodePlan, where: Mapping[NodeId, MeshId]) -> tuple[Counter[MeshId], MeshId | None]:
-    """Bytes of the inputs by mesh, and the mesh that one of them cannot leave."""
+    """Return the bytes of the inputs by mesh, and the only mesh that has one of them."""
     near: Counter[MeshId] = Counter()
     pinned = None
     for need in plan.inputs:
@@ -129,7 +128,7 @@ def _kind(plan: NodePlan) -> tuple[object, ...]:
 
 
 def _alike(run: Unplaced, waiting: Iterable[NodeId]) -> dict[NodeId, int]:
-    """How many nodes of its kind could run beside each one: those that stand as many steps behind what is placed."""
+    """Return, for each node, how many nodes of its kind could run beside it: those at the same distance from placed nodes."""
     steps: dict[NodeId, int] = {}
     kinds: dict[NodeId, tuple[object, ...]] = {}
     for node in waiting:
@@ -141,7 +140,7 @@ def _alike(run: Unplaced, waiting: Iterable[NodeId]) -> dict[NodeId, int]:
 
 
 class _Asked:
-    """What the meshes have been asked already on one snapshot."""
+    """Answers of the meshes on one snapshot, kept per kind of node."""
 
     def __init__(self, tenant: TenantPath, snapshot: FederationSnapshot, rules: CostRules, settings: QueueSettings) -> None:
         self._tenant = tenant
@@ -153,13 +152,13 @@ class _Asked:
         self._answers: dict[tuple[object, ...], tuple[Routed | RouteRefused, str]] = {}
 
     def answer(self, plan: NodePlan, near: Counter[MeshId], pinned: MeshId | None, pieces: int) -> tuple[Routed | RouteRefused, str]:
-        """Where the node goes or why it goes nowhere, and that in words."""
+        """Return where the node goes, or why no mesh takes it, with the decision in one line."""
         kind = _kind(plan)
         key = (*kind, plan.mesh, pinned, pieces, tuple(sorted(near.items())))
         if key not in self._answers:
             answer = choose(self._survey(kind, plan, plan.mesh or pinned), near, pieces=pieces)
             if isinstance(answer, RouteRefused) and pinned is not None and plan.mesh is None:
-                # The mesh that has the value takes nothing; elsewhere the value is computed again.
+                # The only mesh with the value refuses the node; on another mesh the value is computed again.
                 answer = choose(self._survey(kind, plan, None), near, pieces=pieces)
             self._answers[key] = answer, why(answer) if isinstance(answer, Routed) else answer.detail
         return self._answers[key]

@@ -1,4 +1,4 @@
-"""A dead letter is run again: as a new run of the same graph, for what the old one had computed is gone.
+"""Requeues a dead letter: submits its graph as a new run, because the values of the old run are gone.
 
 Source: ADR 0022.
 """
@@ -21,7 +21,7 @@ _AGAIN = re.compile(r"(?P<stem>.+)\.again-(?P<count>\d{1,9})")
 
 
 def next_id(run: RunId) -> RunId:
-    """`r` to `r.again-1` to `r.again-2`: always the same for the same run, so that requeueing twice makes one run."""
+    """Return `r.again-1` for `r`, and `r.again-2` for that. The result depends on the run only, so requeueing twice makes one run."""
     match = _AGAIN.fullmatch(run)
     stem, count = (match["stem"], int(match["count"]) + 1) if match else (run, 1)
     ending = f".again-{count}"
@@ -29,19 +29,19 @@ def next_id(run: RunId) -> RunId:
 
 
 def requeue(runs: RunStore, blobs: BlobStore, letter: str, now_ms: int) -> RunId:
-    """Submit the letter's run again, whole and with all attempts before it; its letters are dropped. The new run.
+    """Submit the whole run of the dead letter again, with fresh attempts; drop the run's dead letters. Return the new run.
 
-    Safe to repeat until it answers; then the letter is gone.
+    Safe to repeat until it returns; then the dead letter is gone.
 
     Args:
-        now_ms: Since the epoch.
+        now_ms: Milliseconds since the epoch.
 
     Raises:
-        UnknownLetter: There is none of this name.
-        NotRequeued: Its run still goes on, or the code that was sent along is gone.
-        RunConflict: Somebody has taken the new run's id for another graph.
-        BacklogFull: Too much is open.
-        StoreUnavailable: Nothing is known; ask again.
+        UnknownLetter: There is no dead letter of this name.
+        NotRequeued: Its run still goes on, or its pickled code is gone.
+        RunConflict: The new run's id is in use for another graph.
+        BacklogFull: The tenant has too many open runs.
+        StoreUnavailable: The outcome is unknown; repeat the call.
     """
     run, _ = parted(letter)
     dead = runs.load(run)

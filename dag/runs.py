@@ -1,7 +1,7 @@
-"""Runs as they are kept: the record of a run, and the port of the store that keeps it.
+"""The records of a run, and the port of the store that keeps them.
 
-One coordinator at a time changes a run, but nothing depends on that: `commit` compares the version that the change was
-made from, so of two coordinators one wins and the other loads again.
+Usually one coordinator changes a run, but nothing depends on that. `commit` compares the version that the change started from, so
+of two coordinators one succeeds and the other loads the run again.
 """
 
 from __future__ import annotations
@@ -20,54 +20,54 @@ from mesh.values import StoredValue
 
 @dataclass(slots=True, kw_only=True)
 class NodeRecord:
-    """The present attempt of a node. Written by the run machine only."""
+    """The present attempt of a node. Only the run machine writes it."""
 
     node: NodeId
     state: NodeState = NodeState.WAITING
     attempt: int = 1
-    retries_used: int = 0  #: Attempts that the tenant's own errors have cost; mesh losses are not counted here.
-    losses: int = 0  #: Attempts that lost meshes and runners have cost.
-    kills: int = 0  #: Workers that died under it.
-    not_before_ms: int = 0  #: It waits until then, since the epoch, before it is tried again.
-    waits_since_ms: int = 0  #: Since when it could start and has neither room nor quota; 0: it does not wait for these.
+    retries_used: int = 0  #: Attempts lost to the node's own errors.
+    losses: int = 0  #: Attempts lost with meshes and runners, without preemptions.
+    kills: int = 0  #: Workers that died while they ran the node.
+    not_before_ms: int = 0  #: Earliest time of the next attempt, since the epoch.
+    waits_since_ms: int = 0  #: Time since which the node is ready but lacks capacity or quota; 0: it does not wait for these.
     stage: StageId | None = None
     mesh: MeshId | None = None
-    incarnation: int = 0  #: The holder: which runner of the mesh has the value in memory; 0: none.
-    exported: bool = False  #: The value is (to be) stored, so that it can leave the mesh.
+    incarnation: int = 0  #: Runner of the mesh that holds the value in memory; 0: none.
+    exported: bool = False  #: The value is stored, or will be, so that other meshes can read it.
     stored: StoredValue | None = None
     reason: Reason | None = None
-    detail: str = ""  #: Why here, why not yet, in words.
+    detail: str = ""  #: Reason for the mesh, or for the wait, as text.
     started_ms: int = 0
     finished_ms: int = 0
     failure: Failure | None = None
-    roots: tuple[NodeId, ...] = ()  #: For SKIPPED: the nodes whose failure it goes back to.
+    roots: tuple[NodeId, ...] = ()  #: Failed nodes that caused a SKIPPED state.
 
 
 @dataclass(slots=True, kw_only=True)
 class StageRecord:
-    """A stage that was sent. Written by the run machine only."""
+    """A stage of the run. Only the run machine writes it."""
 
     stage: StageId
     mesh: MeshId
     level: int
     nodes: tuple[NodeId, ...]
-    width: int = 1  #: How many of the nodes could run at once.
+    width: int = 1  #: Number of its nodes that could run at once.
     state: StageState = StageState.PLANNED
-    incarnation: int = 0  #: The holder: which runner of the mesh has it, and with it the values of its nodes.
+    incarnation: int = 0  #: Runner of the mesh that has the stage and holds the values of its nodes.
     cluster: str = ""
     slots: int = 0
-    reason: Reason | None = None  #: Until it starts: why it waits. Once stopped or lost: why that.
+    reason: Reason | None = None  #: Before the start: reason for the wait. After a stop or loss: reason for that.
     detail: str = ""
-    why_here: str = ""  #: The routing decision in words.
+    why_here: str = ""  #: The routing decision in one line.
     sent_ms: int = 0
     started_ms: int = 0
     ended_ms: int = 0
-    delivered: tuple[NodeId, ...] = ()  #: External inputs that it has been given.
+    delivered: tuple[NodeId, ...] = ()  #: Nodes whose values were delivered or withheld.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEvent:
-    """One change, for everybody: numbered per run from 1 without gaps."""
+    """One change of a run, as users see it; numbered per run from 1 without gaps."""
 
     seq: int
     at_ms: int
@@ -94,7 +94,7 @@ class SendStage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliverInput:
-    """Give a stage the stored value of a node outside it; None: it will not come, drop what waits for it."""
+    """Give a stage the stored value of a node outside it; None: the value will not come, drop the nodes that need it."""
 
     stage: StageId
     node: NodeId
@@ -110,7 +110,7 @@ class CancelStage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetRun:
-    """The run is over: drop its stages, values and intermediate files everywhere."""
+    """Remove the stages, values and intermediate files of an ended run everywhere."""
 
     meshes: tuple[MeshId, ...]
     uris: tuple[str, ...] = ()  #: Files of values that are not outputs.
@@ -122,36 +122,36 @@ Decision = SendStage | DeliverInput | CancelStage | ForgetRun
 
 @dataclass(slots=True, kw_only=True)
 class RunRecord:
-    """All that is known of a run: enough for any coordinator to go on with it."""
+    """The whole state of a run; any coordinator can continue from it."""
 
     run: RunId
     tenant: TenantPath
-    user: str = ""  #: Who submitted it: a name, or the id of the API key; limits per user count by it.
-    digest: str  #: SHA-256 of the canonical spec: the same id with another digest is a conflict.
+    user: str = ""  #: Submitter for limits per user: a name, or the id of the API key.
+    digest: str  #: SHA-256 of the canonical spec; the same id with another digest is a conflict.
     spec: bytes  #: The `dag/1` spec, as JSON.
     state: RunState = RunState.PENDING
     version: int = 0
-    seq: int = 0  #: Of the last event.
+    seq: int = 0  #: Number of the last event.
     created_ms: int = 0
     ended_ms: int = 0
     reason: Reason | None = None
     detail: str = ""
-    last_entry: str = ""  #: The last inbox entry that was taken in; earlier ones are skipped.
+    last_entry: str = ""  #: Last inbox entry that was committed; earlier ones are skipped.
     nodes: dict[NodeId, NodeRecord] = field(default_factory=dict)
     stages: dict[StageId, StageRecord] = field(default_factory=dict)
-    outbox: tuple[Decision, ...] = ()  #: Decided and recorded, perhaps not carried out yet.
+    outbox: tuple[Decision, ...] = ()  #: Committed decisions that may not be carried out yet.
     key: str = ""  #: Idempotency key of the submission; empty: none.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunChange:
-    """What one step of the run machine changed; committed whole or not at all."""
+    """Changes of one step of the run machine; committed whole or not at all."""
 
     nodes: tuple[NodeRecord, ...] = ()
     stages: tuple[StageRecord, ...] = ()
     events: tuple[RunEvent, ...] = ()
-    decisions: tuple[Decision, ...] = ()  #: Become the outbox.
-    dead: tuple[DeadLetter, ...] = ()  #: Of nodes that failed for good in this step.
+    decisions: tuple[Decision, ...] = ()  #: Decisions for the outbox.
+    dead: tuple[DeadLetter, ...] = ()  #: Dead letters of nodes that failed for good in this step.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,28 +165,28 @@ class RunSummary:
     ended_ms: int
     reason: Reason | None
     detail: str
-    counts: dict[str, int]  #: Nodes per state.
+    counts: dict[str, int]  #: Number of nodes per state.
     user: str = ""
 
 
 class RunStore(DeadLetters, Protocol):
-    """The port. Raises (all): StoreUnavailable."""
+    """Port of the store for runs. All methods raise StoreUnavailable."""
 
     def create(self, record: RunRecord, blobs: dict[str, bytes]) -> bool:
-        """Store a new run with its blobs and put `submitted` into the inbox; False when the id exists with the same digest.
+        """Store a new run with its blobs and put `submitted` into the inbox; False if the id exists with the same digest.
 
-        A key of the record stands for this run from now on, as long as the run is kept. What exists is told before what is full,
-        so a repeat of what was accepted is never refused.
+        The record's idempotency key names this run for as long as the run is kept. The check for an existing run comes before the check
+        of the limits, so a repeat of an accepted submission is never refused.
 
         Raises:
             RunConflict: The id exists with another digest or tenant.
             KeyConflict: The tenant has used the key for another run, or for another graph.
-            BacklogFull: The tenant, or one above it, has too much open.
+            BacklogFull: The tenant, or one of its ancestors, has too many open runs.
             StoreFull: The store has hardly any memory left.
         """
 
     def check_room(self, record: RunRecord, blobs: dict[str, bytes]) -> None:
-        """Would `create` find room for it as things stand? Nothing is stored, and nothing is set aside.
+        """Raise the error that `create` would raise for the limits now. Nothing is stored or reserved.
 
         Raises:
             BacklogFull: As `create`.
@@ -194,34 +194,38 @@ class RunStore(DeadLetters, Protocol):
         """
 
     def load(self, run: RunId) -> RunRecord | None:
-        """The whole record."""
+        """Return the whole record."""
 
     def commit(self, record: RunRecord, change: RunChange) -> bool:
-        """Write the change, if the stored version is still `record.version`; the record's own fields are written as they are
-        and its version is counted up in place. False (and nothing written) when somebody else was faster."""
+        """Write the change and the record's own fields if the stored version is still `record.version`, and increment the version.
+
+        Return False, and write nothing, if another coordinator committed first.
+        """
 
     def summary(self, run: RunId) -> RunSummary | None:
-        """The run in one line."""
+        """Return a summary of the run."""
 
     def list(self, tenant: TenantPath, limit: int = 50) -> tuple[RunSummary, ...]:
-        """Runs of the tenant and of all below it, newest first."""
+        """Return runs of the tenant and of its descendants, newest first."""
 
     def active(self) -> tuple[RunId, ...]:
-        """Runs with something left to do: those that have not ended, and those that nobody has settled."""
+        """Return the runs that have not ended or are not settled."""
 
     def settle(self, run: RunId) -> bool:
-        """The run has ended and its last decisions are carried out: nobody has to look at it any more. True the first time."""
+        """Mark an ended run as settled, after its last decisions are carried out. Return True the first time."""
 
     def events(self, run: RunId, after: int = 0, limit: int = 1000) -> tuple[RunEvent, ...]:
-        """Events with a greater sequence number, oldest first."""
+        """Return the events with a greater sequence number, oldest first."""
 
     def request_cancel(self, run: RunId, reason: str) -> None:
-        """Put `cancel` into the inbox. Harmless when the run has ended.
+        """Put `cancel` into the inbox; no effect on an ended run.
 
         Raises:
             UnknownRun: There is no such run.
         """
 
     def retire(self, before_ms: int, limit: int = 100) -> tuple[tuple[RunId, str], ...]:
-        """Remove runs that ended before `before_ms` (milliseconds since the epoch), oldest first, `limit` at most, with
-        everything that belongs to them; the files that their values lie in, each with its run, to be deleted by the caller."""
+        """Remove the oldest runs that ended before `before_ms` (milliseconds since the epoch), `limit` at most, with all their data.
+
+        Return the files of their values, each with its run. The caller deletes these files.
+        """

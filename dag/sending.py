@@ -1,4 +1,4 @@
-"""A stage as its mesh gets it."""
+"""Message to a mesh about a stage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def spec_of(
     deadline_ms: int | None = None,
     preemption: PreemptionPolicy = NEVER_PREEMPTS,
 ) -> StageSpec:
-    """What the mesh is told of the stage. Its slot covers every single task; its priority is that of its most urgent one."""
+    """Return the stage as its mesh gets it. Its slot covers each single task; its priority is the highest of its tasks."""
     slot = NOTHING
     for node in stage.nodes:
         slot = slot.join(plans[node].resources)
@@ -48,7 +48,7 @@ def _task_of(plan: NodePlan, kept: NodeRecord, inside: frozenset[NodeId]) -> Tas
         args=plan.args,
         kwargs=dict(plan.kwargs),
         inputs=plan.inputs,
-        after=tuple(need for need in plan.after if need in inside),  # A stage is sent when those outside it have succeeded.
+        after=tuple(need for need in plan.after if need in inside),  # Nodes outside have succeeded when a stage is sent.
         resources=plan.resources,
         ray_options=dict(plan.ray_options),
         export=kept.exported,

@@ -5,9 +5,9 @@
                "score": {"call": "ads.ml:score", "args": [{"$ref": "split"}], "options": {"num_gpus": 1}, "after": []}},
      "outputs": {"scores": {"$ref": "score"}}}
 
-A function is named (`call`: `module:qualname`) or sent (`function`: `{"$blob": sha256}`, the pickled bytes standing in
-`blobs` as base64). The forms of arguments are told in `mesh.stages`, and `{"$param": name}` takes a value of `params`.
-Nothing here unpickles anything.
+A function is named (`call`: `module:qualname`) or sent (`function`: `{"$blob": sha256}`, with the pickled bytes in `blobs` as
+base64). `mesh.stages` describes the forms of arguments; `{"$param": name}` takes a value of `params`. This module unpickles
+nothing.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from mesh.counting import counted
 from mesh.ids import NodeId
 from mesh.printable import check_printable
 
-#: More problems than this are counted, not told.
+#: Limit on the listed problems; further ones are only counted.
 PROBLEMS_MAX = 200
 
-#: Keys of nodes that the format has room for, and that nothing runs yet.
+#: Keys of nodes that the format reserves and that are not supported yet.
 _NOT_YET = frozenset({"map", "actor", "method", "of", "when"})
 _FUNCTION_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
@@ -44,9 +44,9 @@ _FUNCTION_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 def _call(text: str) -> str:
     module, colon, qualname = text.partition(":")
     if not colon or not _FUNCTION_NAME.fullmatch(module) or not _FUNCTION_NAME.fullmatch(qualname):
-        raise ValueError(f"{text[:200]!r} is no function; write module:qualname, like ads.etl:split")
+        raise ValueError(f"{text[:200]!r} is not a function; write module:qualname, like ads.etl:split")
     if any(part.startswith("__") for part in qualname.split(".")):
-        raise ValueError(f"{text[:200]!r} leads inside Python; name a function of a module")
+        raise ValueError(f"{text[:200]!r} leads to Python's internals; name a function of a module")
     return text
 
 
@@ -57,11 +57,11 @@ def _sha256(text: str) -> str:
 
 
 def _bytes(text: Any) -> Any:
-    return base64.b64decode(text) if isinstance(text, str) else text  # Whether it is base64 is told by `SpecChecks`.
+    return base64.b64decode(text) if isinstance(text, str) else text  # `SpecChecks` reports text that is not base64.
 
 
 class _Part(BaseModel):
-    """Unknown keys are errors, values are of the very type that is asked for."""
+    """Base of the models: unknown keys are errors, and values are not converted."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -70,57 +70,60 @@ _NO_OPTIONS = NodeOptions()
 
 
 class PickledFunction(_Part):
-    """A function that was sent."""
+    """A pickled function in `blobs`."""
 
-    sha256: Annotated[str, AfterValidator(_sha256)] = Field(alias="$blob", description="Of its pickled bytes.")
+    sha256: Annotated[str, AfterValidator(_sha256)] = Field(alias="$blob", description="SHA-256 of the pickled bytes.")
 
 
 class NodeSpec(_Part):
-    """A node: a function, what it is called with, what it waits for."""
+    """A node: its function, arguments, dependencies and options."""
 
     call: Annotated[str, AfterValidator(_call)] | None = Field(default=None, description="`module:qualname`. Either this or `function`.")
     function: PickledFunction | None = Field(default=None, description="A pickled function. Either this or `call`.")
     args: list[Any] = Field(default=[], description="Forms of the positional arguments.")
     kwargs: dict[str, Any] = Field(default={}, description="Forms of the arguments by name.")
     after: list[str] = Field(default=[], description="Nodes that must have succeeded before; their values are not passed.")
-    options: NodeOptions = Field(default_factory=lambda: _NO_OPTIONS)  # One for all: as a plain default it would be copied for each.
+    options: NodeOptions = Field(default_factory=lambda: _NO_OPTIONS)  # Shared: pydantic would copy a plain default for each node.
 
     @model_validator(mode="after")
     def _one_function(self) -> NodeSpec:
         if (self.call is None) == (self.function is None):
-            raise ValueError("needs either `call` or `function`, one of the two")
+            raise ValueError("needs either `call` or `function`")
         return self
 
 
 class OutputSpec(_Part):
-    """A value that the user wants: a node's, or a part of it."""
+    """An output of the graph: a node's value, or a part of it."""
 
     node: str = Field(alias="$ref")
     path: list[Any] = Field(default=[], description="Keys and indices that lead to the part.")
 
 
 class CodeSpec(_Part):
-    """What the functions of the whole run need."""
+    """Environment of the functions of the whole run."""
 
     runtime_env: dict[str, Any] = Field(default={}, description="Ray's runtime environment.")
 
 
 class DagSpec(_Part):
-    """A graph; `parse` is the way to one that has been checked."""
+    """A graph in its wire form; `parse` returns a checked one."""
 
     spec: Literal["dag/1"]
-    id: str | None = Field(default=None, description="Of the run; the same id with the same graph is the same run.")
-    tenant: str | None = Field(default=None, description="Whose quota pays: a path like `acme/research`.")
+    id: str | None = Field(default=None, description="Id of the run; the same id with the same graph is the same run.")
+    tenant: str | None = Field(default=None, description="Tenant whose quota the run uses: a path like `acme/research`.")
     user: Annotated[str, at_submission(check_printable)] | None = Field(
-        default=None, min_length=1, max_length=128, description="For whom it is submitted; limits per user count by it."
+        default=None, min_length=1, max_length=128, description="User of the run, for limits per user."
     )
     params: dict[str, Any] = Field(default={}, description="Plain JSON values, taken by `$param`.")
-    defaults: NodeOptions = Field(default=_NO_OPTIONS, description="Options of nodes that do not say otherwise.")
+    defaults: NodeOptions = Field(default=_NO_OPTIONS, description="Default options of all nodes.")
     on_error: Literal["fail_fast", "continue"] = Field(
         default="fail_fast", description="`fail_fast` stops the run at the first failure; `continue` finishes what does not depend on it."
     )
     stage_deadline_s: float | None = Field(
-        default=None, ge=0.1, le=31_536_000, description="Seconds that a mesh may take for a stage before it is taken back; null: no limit."
+        default=None,
+        ge=0.1,
+        le=31_536_000,
+        description="Time limit for a mesh to run a stage, in seconds; then the stage is taken back; null: no limit.",
     )
     code: CodeSpec = CodeSpec()
     blobs: dict[str, Annotated[bytes, BeforeValidator(_bytes)]] = Field(
@@ -130,26 +133,26 @@ class DagSpec(_Part):
     outputs: dict[str, OutputSpec]
 
     def needs_of(self, node: str) -> tuple[tuple[NodeId, ...], tuple[NodeId, ...]]:
-        """The nodes whose values the arguments of `node` hold, and those that it only waits for; each once, in reading order."""
+        """Return the nodes whose values `node` reads, then those that it only waits for; each once, in reading order."""
         described = self.nodes[node]
         inputs = dict.fromkeys(need for form in (*described.args, *described.kwargs.values()) for need in refs_of(form))
         return tuple(inputs), tuple(NodeId(need) for need in dict.fromkeys(described.after) if need not in inputs)
 
     def graph(self) -> Graph:
-        """The nodes and what each needs."""
+        """Return the nodes with their dependencies."""
         return Graph({NodeId(node): tuple(need for needs in self.needs_of(node) for need in needs) for node in self.nodes})
 
     def blob_bytes(self) -> dict[str, bytes]:
-        """The pickled bytes by their SHA-256; checked by `parse`."""
+        """Return the pickled bytes by their SHA-256; `parse` has checked them."""
         return dict(self.blobs)
 
 
 def parse(body: bytes) -> DagSpec:
-    """Read and check a graph that a stranger sent.
+    """Read and check a graph from an untrusted client.
 
     Raises:
-        SpecError: With all problems that were found, each with its place.
-        CycleError: A circle is among them.
+        SpecError: Lists all problems, each with its place.
+        CycleError: The graph contains a circle; lists the other problems too.
     """
     raw, doubles = read_with_doubles(body)
     if not isinstance(raw, dict):
@@ -166,15 +169,15 @@ def parse(body: bytes) -> DagSpec:
 
 
 def kept_form(spec: DagSpec) -> bytes:
-    """The graph as JSON without the bytes of its blobs, which a store keeps beside it; `load` reads it."""
+    """Return the graph as JSON without the bytes of its blobs, which the store keeps beside it; `load` reads the result."""
     return spec.model_dump_json(by_alias=True, exclude_defaults=True, exclude={"blobs"}).encode()
 
 
 def load(kept: bytes) -> DagSpec:
-    """A graph that was checked when it was accepted, with or without its blobs: read without the checks.
+    """Read a graph that was checked when it was accepted, with or without its blobs.
 
     Raises:
-        SpecError: It does not even have the shape of one.
+        SpecError: The JSON does not have the shape of a graph.
     """
     try:
         return DagSpec.model_validate_json(kept, context=KEPT)
@@ -183,7 +186,7 @@ def load(kept: bytes) -> DagSpec:
 
 
 def digest(spec: DagSpec) -> str:
-    """SHA-256 of what the graph says: id and user are left out, and so are the orders of keys and options that equal their default."""
+    """Return the SHA-256 of the graph without id, user, the order of keys, and options that equal their default."""
     described = spec.model_dump(by_alias=True, exclude_defaults=True, exclude={"id", "user", "blobs"})
     return _sha256_of_json(described)
 
@@ -209,11 +212,11 @@ def _place(steps: Iterable[str | int]) -> str:
     return place
 
 
-_AT_NODE = 3  #: Steps to a key of a node: `nodes`, its id, the key.
+_AT_NODE = 3  #: Length of the path to a key of a node: `nodes`, its id, the key.
 
 
 def _unknown(steps: tuple[str | int, ...]) -> str:
-    """What to say about a key that no model has."""
+    """Return the message for a key that no model has."""
     name, above = str(steps[-1]), steps[-2] if len(steps) > 1 else None
     if above in ("options", "defaults") and len(steps) in (2, 4):
         return f"unknown option{similar_to(name, NodeOptions.model_fields)}"

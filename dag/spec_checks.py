@@ -1,6 +1,6 @@
-"""Does a spec make sense as a whole? Looks at the JSON itself, so that it can tell all problems of a spec whose shape is wrong too.
+"""Checks of a spec as a whole, on the JSON itself, so that a spec with a wrong shape gets all its problems reported too.
 
-What is not of its kind (a list where an object belongs) is passed over here; `dag.spec` tells that.
+Values of the wrong type (a list instead of an object) are skipped here; `dag.spec` reports them.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from mesh.ids import NodeId
 NODES_MAX = 100_000
 EDGES_MAX = 1_000_000
 LITERAL_BYTES_MAX = 256 * 1024
-#: All parameters, counted at each place where they are used: a small body must not become a large graph.
+#: Limit on the bytes of all parameters, counted at each use: a small body must not become a large graph.
 FILLED_BYTES_MAX = 16 * 2**20
 
-#: Node ids, names of outputs and parameters. They become parts of file names, URLs and Redis fields.
+#: Pattern of node ids and of names of outputs and parameters, which become parts of file names, URLs and Redis fields.
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:\[\]-]{0,199}")
-#: Run ids: no colon, which parts the keys of a store; no brackets, which shells read.
+#: Pattern of run ids: no colon, which separates the parts of store keys; no brackets, which shells interpret.
 RUN_ID_CHARS_MAX = 128
 RUN_ID = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._-]{{0,{RUN_ID_CHARS_MAX - 1}}}")
 TENANT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*")
 _NAME_RULE = "1 to 200 of A-Z a-z 0-9 . _ : [ ] -, the first a letter, digit or _"
 _RUN_ID_RULE = "1 to 128 of A-Z a-z 0-9 . _ -, the first a letter, digit or _"
 
-#: Among more or longer names than this, looking for similar ones takes longer than it helps.
+#: With more or longer names, a search for similar ones takes too long.
 _SIMILAR_AMONG_MAX = 1_000
 _SIMILAR_CHARS_MAX = 200
 
@@ -43,7 +43,7 @@ Problem = tuple[str, str]
 
 
 class SpecChecks:
-    """The checks of one spec. `problems` are in the order in which they were found; `has_circle` tells whether one is among them."""
+    """The checks of one spec. `problems` come in the order of their discovery; `has_circle` says whether one of them is a circle."""
 
     def __init__(self, raw: Mapping[str, Any]) -> None:
         self.problems: list[Problem] = []
@@ -73,13 +73,13 @@ class SpecChecks:
     def _check_names(self) -> None:
         raw, run, tenant = self._raw, self._raw.get("id"), self._raw.get("tenant")
         if isinstance(run, str) and not RUN_ID.fullmatch(run):
-            self._send("/id", f"{run[:200]!r} is no id; use {_RUN_ID_RULE}")
+            self._send("/id", f"{run[:200]!r} is not a valid id; use {_RUN_ID_RULE}")
         if isinstance(tenant, str) and not TENANT.fullmatch(tenant):
-            self._send("/tenant", f"{tenant[:200]!r} is no tenant; write a path like acme/research")
+            self._send("/tenant", f"{tenant[:200]!r} is not a tenant; write a path like acme/research")
         for section in ("nodes", "outputs", "params"):
             for name in _objects(raw.get(section)):
                 if not NAME.fullmatch(name):
-                    self._send(pointer(f"/{section}", name[:200]), f"is no name; use {_NAME_RULE}")
+                    self._send(pointer(f"/{section}", name[:200]), f"is not a valid name; use {_NAME_RULE}")
         for section in ("nodes", "outputs"):
             if raw.get(section) == {}:
                 self._send(f"/{section}", "is empty; a graph has at least one node and one output")
@@ -91,7 +91,7 @@ class SpecChecks:
             self._check_size(place, self._param_bytes[name])
 
     def _check_node(self, node: str, reported: Any) -> tuple[NodeId, ...]:
-        """Tell what is wrong with the node; the known nodes that it needs."""
+        """Check a node; return the known nodes that it needs."""
         if not isinstance(reported, dict):
             return ()
         place = pointer("/nodes", node)
@@ -165,7 +165,7 @@ class SpecChecks:
 
 
 def _has_order(graph: Graph) -> bool:
-    """Whether all nodes can be put after what they need: none is left over when those whose needs are met are taken away."""
+    """Return whether the graph has a topological order: repeated removal of nodes without open needs removes all."""
     missing = {node: len(needs) for node, needs in graph.needs.items()}
     followers = graph.followers()
     ready = [node for node, count in missing.items() if count == 0]
@@ -203,11 +203,11 @@ def _problem_of_blob(sha256: str, text: Any) -> str | None:
     except (binascii.Error, ValueError):
         return "is not base64"
     own = sha256_of(data)
-    return None if own == sha256 else f"these bytes have the SHA-256 {own}: they were damaged, or are others"
+    return None if own == sha256 else f"these bytes have the SHA-256 {own}: they were damaged, or belong to another name"
 
 
 def similar_to(name: str, known: Collection[str]) -> str:
-    """`; did you mean x?`, or nothing."""
+    """Return `; did you mean x?`, or an empty text."""
     close = get_close_matches(name, known, n=1) if len(known) <= _SIMILAR_AMONG_MAX and len(name) <= _SIMILAR_CHARS_MAX else []
     return f"; did you mean {close[0]}?" if close else ""
 

@@ -1,8 +1,8 @@
-"""Graph to stages, by the (mesh, level) rule.
+"""Splits a graph into stages, by the (mesh, level) rule.
 
-With a mesh for every node, L(v) is the largest L(u) + [mesh(u) ≠ mesh(v)] over the edges u → v; a stage is what shares mesh and
-level. Along an edge L never falls, and it rises whenever the mesh changes: so an edge between two stages always leads to a higher
-level, stages form no circle, and the number of borders on the way to a node is the least that its placement allows. O(V + E).
+With a mesh for every node, L(v) is the largest L(u) + [mesh(u) ≠ mesh(v)] over the edges u → v. Nodes with the same mesh and level
+form a stage. Along an edge L never falls, and it rises whenever the mesh changes. So an edge between two stages always leads to a
+higher level, stages form no circle, and each node has as few borders before it as its placement allows. O(V + E).
 
 Source: ADR 0007.
 """
@@ -21,22 +21,22 @@ class StagePlan:
     """A stage before it has a name."""
 
     mesh: MeshId
-    level: int  #: How many borders lie before it at most.
-    nodes: tuple[NodeId, ...]  #: In topological order.
-    #: The most nodes at one depth of the stage, its inner edges counted: about how many could run at once. Never more than the true
-    #: number; less where a short lane could run beside a deeper part of a long one.
+    level: int  #: Largest number of borders between meshes before the stage.
+    nodes: tuple[NodeId, ...]  #: Nodes in topological order.
+    #: Largest number of nodes at one depth of the stage: an estimate of how many can run at once. Never more than the true
+    #: number; less if a short branch could run beside a deeper part of a long one.
     width: int
 
 
 def split(order: Sequence[NodeId], edges: Iterable[tuple[NodeId, NodeId]], mesh_of: Mapping[NodeId, MeshId]) -> tuple[StagePlan, ...]:
-    """The stages of the nodes in `order`, lowest level first, then in the order of their first node.
+    """Return the stages of the nodes in `order`, lowest level first, then in the order of their first node.
 
     Args:
-        order: The nodes, topologically ordered: all that are placed and not sent. Two calls on parts of what is not sent know nothing
-            of each other's edges, and their stages may wait for each other in a circle.
-        edges: (from, to), of values and of order. One from a node that is not in `order` does not count: that node has finished, or
-            belongs to a stage that was sent, and its value comes from outside wherever it is.
-        mesh_of: Where each node goes.
+        order: All nodes that are placed and not sent, in topological order. Two calls on parts of these nodes do not know each
+            other's edges, so their stages might wait for each other in a circle.
+        edges: (from, to), for values and for order. An edge from a node that is not in `order` does not count: that node has ended, or
+            belongs to a sent stage, and its value comes from outside in any case.
+        mesh_of: The mesh of each node.
     """
     needs: dict[NodeId, list[NodeId]] = {node: [] for node in order}
     for source, target in edges:
@@ -59,14 +59,14 @@ def split(order: Sequence[NodeId], edges: Iterable[tuple[NodeId, NodeId]], mesh_
 
 
 def exports(edges: Iterable[tuple[NodeId, NodeId]], mesh_of: Mapping[NodeId, MeshId], outputs: Iterable[NodeId]) -> frozenset[NodeId]:
-    """The nodes whose values must leave their mesh: the user's outputs, and what a node on another mesh reads.
+    """Return the nodes whose values must leave their mesh: the user's outputs, and values that a node on another mesh reads.
 
     Args:
-        edges: (from, to) where `to` reads the value; an order without a value is none.
+        edges: (from, to) where `to` reads the value; edges for the order only are left out.
     """
     return frozenset(outputs) | frozenset(source for source, _ in transfers(edges, mesh_of))
 
 
 def transfers(edges: Iterable[tuple[NodeId, NodeId]], mesh_of: Mapping[NodeId, MeshId]) -> frozenset[tuple[NodeId, MeshId]]:
-    """What crosses a border: (node, destination mesh), once however many nodes read the value there."""
+    """Return the transfers between meshes as (node, destination mesh), once per destination however many nodes read the value there."""
     return frozenset((source, mesh_of[target]) for source, target in edges if mesh_of[source] != mesh_of[target])

@@ -1,7 +1,7 @@
-"""Which run may send stages now: what holds for its tenant and user, counted over all runs that go on.
+"""Limits on the stages that a run may send now, from the policies of its tenant and user, counted over all active runs.
 
-A stage counts from when it is sent until it has ended. Who was kept back by a limit gets the next free start before those who
-came later: a run that has just arrived waits for the next tick while an older one stands at the same gate.
+A stage counts from its sending to its end. A run at a limit gets the next free start before later runs: a new run waits for the
+next tick while an older one stands at the same limit.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _KeptBack:
 
 @dataclass(slots=True)
 class Starting:
-    """Over the runs of one coordinator."""
+    """Start limits over the runs of one coordinator."""
 
     _starts: Starts | None = None
     _tallies: dict[RunId, Tally] = field(default_factory=dict)
@@ -44,21 +44,21 @@ class Starting:
 
     @property
     def has_tree(self) -> bool:
-        """Does it know any tenants yet?"""
+        """Whether the tenants are known yet."""
         return self._starts is not None
 
     @property
     def limits_running(self) -> bool:
-        """Is there anybody who may run only so much at a time?"""
+        """Whether any tenant or user has a limit on running stages."""
         return self._starts is not None and self._starts.limits_running
 
     def adopt(self, tree: TenantTree, tenant_policies: PoliciesInForce) -> None:
-        """From now on these tenants and orders hold."""
+        """Use these tenants and policies from now on."""
         if self._starts is None or not self._starts.tree.covers(tree) or tenant_policies is not self._starts.tenant_policies:
             self._renew(Starts(tree, tenant_policies))
 
     def obey(self, tenant_policies: PoliciesInForce) -> None:
-        """From now on these orders hold, for the tenants that are known."""
+        """Use these policies from now on, for the known tenants."""
         if self._starts is not None and tenant_policies is not self._starts.tenant_policies:
             self._renew(Starts(self._starts.tree, tenant_policies))
 
@@ -68,10 +68,10 @@ class Starting:
         self._starts = starts
 
     def allowed(self, record: RunRecord, now_ms: int, *, in_turn: bool) -> Allowance:
-        """How many stages the run may send now.
+        """Return how many stages the run may send now.
 
         Args:
-            in_turn: All older runs have been asked since something ended; else those that stand at the gate go first.
+            in_turn: True if all older runs were asked since a stage ended. Otherwise older runs at the same limit go first.
         """
         if self._starts is None:
             return ANY_NUMBER
@@ -81,7 +81,7 @@ class Starting:
         before = next((other for run, other in self._kept_back.items() if run != record.run and self._goes_before(other, record)), None)
         if before is None:
             return allowed
-        return Allowance(starts=0, gate=before.gate, detail=f"older work stands at the limit of {before.gate.node}, and goes first")
+        return Allowance(starts=0, gate=before.gate, detail=f"older work waits at the limit of {before.gate.node} and goes first")
 
     def _goes_before(self, other: _KeptBack, record: RunRecord) -> bool:
         is_within = self._starts is not None and self._starts.tree.is_within(record.tenant, TenantPath(other.gate.node))
@@ -89,21 +89,21 @@ class Starting:
         return is_same_gate and other.created_ms <= record.created_ms
 
     def settings(self, tenant: TenantPath) -> QueueSettings:
-        """What its file says: of flavors, in which order they are tried, and how far."""
+        """Return the tenant's queue settings: the order of its flavors, and how far it may go down that order."""
         return self._starts.tenant_policies.filed.settings_of(tenant) if self._starts is not None else NO_SETTINGS
 
     def preemption(self, tenant: TenantPath) -> PreemptionPolicy:
-        """What holds among the tenant's stages on one mesh."""
+        """Return the preemption policy among the tenant's stages on one mesh."""
         filed = self._starts.tenant_policies.filed if self._starts is not None else TenantPolicies()
         return filed.preemption(tenant)
 
     def max_wait_ms(self, tenant: TenantPath) -> int | None:
-        """How long work of the tenant waits to start before it is refused; None: as long as it takes."""
+        """Return how long work of the tenant may wait to start before it fails; None: no limit."""
         own = self._starts.tenant_policies.filed.settings.get(tenant) if self._starts is not None else None
         return own.max_wait_ms if own is not None and own.on_max_wait is OnMaxWait.REFUSE else None
 
     def count(self, record: RunRecord, allowed: Allowance) -> None:
-        """Take note of what the run has under way, and whether the gate kept something back."""
+        """Record the run's sent stages, and whether a limit holds back part of the run."""
         has_ended = record.state in RUN_ENDS
         started = 0 if has_ended else under_way(record)
         before = self._tallies.pop(record.run, None)
@@ -117,21 +117,21 @@ class Starting:
             self._kept_back[record.run] = _KeptBack(created_ms=record.created_ms, gate=allowed.gate, user=record.user)
 
     def forget(self, record: RunRecord) -> None:
-        """The run is over."""
+        """Remove a run that has ended."""
         before = self._tallies.pop(record.run, None)
         self._kept_back.pop(record.run, None)
         if before is not None and self._starts is not None:
             self._starts.count(before, -before.started)
 
     def nudge(self, record: RunRecord, allowed: Allowance) -> bool:
-        """Has the run to be looked at because of the gate: to take back what was sent, or to go on?"""
+        """Return whether the run needs a step because of its limits: to take back stages, or to send more."""
         if allowed.is_shut:
             return any(stage.state in (StageState.PLANNED, StageState.QUEUED) for stage in record.stages.values())
         return any(stage.state is StageState.PLANNED and stage.reason in _GATES for stage in record.stages.values())
 
 
 def stands_at_gate(record: RunRecord, reasons: Iterable[Reason]) -> bool:
-    """Is something of the run kept back for one of these reasons?"""
+    """Return whether part of the run waits for one of these reasons."""
     wanted = frozenset(reasons)
     stages = (stage.reason for stage in record.stages.values() if stage.state is StageState.PLANNED)
     nodes = (node.reason for node in record.nodes.values() if node.state is NodeState.BLOCKED)
@@ -139,12 +139,15 @@ def stands_at_gate(record: RunRecord, reasons: Iterable[Reason]) -> bool:
 
 
 def reported(record: RunRecord, allowed: Allowance, preemption: PreemptionPolicy) -> StartsAllowed:
-    """What the run machine hears of it: in all, so that what ends in a step makes room for what starts in it."""
+    """Return the limit as an event for the run machine.
+
+    The event has the total and not the rest, so a stage that ends in a step frees a start within the same step.
+    """
     reason = allowed.gate.reason if allowed.gate is not None else None
     most = None if allowed.starts is None else 0 if allowed.is_shut else max(0, under_way(record) + allowed.starts)
     return StartsAllowed(under_way_max=most, reason=reason, detail=allowed.detail, is_shut=allowed.is_shut, preemption=preemption)
 
 
 def under_way(record: RunRecord) -> int:
-    """Stages that were sent and have not ended."""
+    """Return the number of stages that were sent and have not ended."""
     return sum(stage.state in _SENT for stage in record.stages.values())

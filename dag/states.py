@@ -1,10 +1,10 @@
-"""The states of runs and nodes, and the one table of moves between them; docs, tests and views read it."""
+"""States of runs, stages and nodes, with the tables of their transitions; docs, tests and views use these tables."""
 
 from enum import Enum
 
 
 class RunState(str, Enum):
-    """Where a run stands."""
+    """State of a run."""
 
     PENDING = "PENDING"
     """Accepted and stored; not planned yet."""
@@ -21,39 +21,39 @@ class RunState(str, Enum):
 
 
 class StageState(str, Enum):
-    """Where a stage stands."""
+    """State of a stage."""
 
     PLANNED = "PLANNED"
-    """It has a mesh; none of its nodes can start yet, so it was not sent."""
+    """The stage has a mesh, but is not sent, because none of its nodes can start yet."""
     QUEUED = "QUEUED"
-    """Sent to its mesh, which waits for quota or room."""
+    """Sent to its mesh; waits for quota or capacity there."""
     RUNNING = "RUNNING"
-    """Admitted: a lease pays, a runner works."""
+    """Admitted: it has a lease and a runner."""
     ENDED = "ENDED"
-    """Nothing of it runs; its lease is given back."""
+    """Nothing of the stage runs; its lease is returned."""
     STOPPED = "STOPPED"
-    """Stopped in good order, or taken back before it began: it gave way, its mesh left, its tenant may not; the rest runs again."""
+    """Preempted, stopped because its mesh left, or taken back before it began; its unfinished nodes run again."""
     LOST = "LOST"
-    """Its mesh or its runner is gone; what was not finished goes elsewhere."""
+    """Its mesh or runner is gone; its unfinished nodes run again elsewhere."""
 
 
 class NodeState(str, Enum):
-    """Where the present attempt of a node stands."""
+    """State of the present attempt of a node."""
 
     WAITING = "WAITING"
-    """Its inputs are not all on their way; nothing was sent."""
+    """Not sent, because some inputs are not being computed yet."""
     BLOCKED = "BLOCKED"
-    """No mesh accepts it; the reasons of each mesh are with it."""
+    """No mesh accepts the node; its detail has the reasons of each mesh."""
     ASSIGNED = "ASSIGNED"
     """Part of a stage that was sent to a mesh. Back to WAITING when the stage is recalled before the node started."""
     RUNNING = "RUNNING"
     """A worker runs it."""
     SUCCEEDED = "SUCCEEDED"
-    """It returned."""
+    """Its function returned."""
     FAILED = "FAILED"
-    """It failed, and no attempt is left."""
+    """The node failed, and has no attempt left."""
     SKIPPED = "SKIPPED"
-    """Something it depends on failed, or the run stopped at a failure elsewhere; the root failures are with it."""
+    """A node that it depends on failed, or the run stopped at a failure elsewhere; `roots` has the failed nodes."""
     CANCELLED = "CANCELLED"
     """The run was cancelled before it finished."""
 
@@ -76,7 +76,7 @@ STAGE_TRANSITIONS: dict[StageState, frozenset[StageState]] = {
     StageState.LOST: frozenset(),
 }
 
-#: Moves within one attempt. A new attempt (retry, lost mesh, lost value) begins at WAITING again.
+#: Transitions within one attempt. A new attempt (retry, lost mesh, lost value) begins at WAITING again.
 NODE_TRANSITIONS: dict[NodeState, frozenset[NodeState]] = {
     NodeState.WAITING: frozenset({NodeState.BLOCKED, NodeState.ASSIGNED, NodeState.FAILED, NodeState.SKIPPED, NodeState.CANCELLED}),
     NodeState.BLOCKED: frozenset({NodeState.WAITING, NodeState.FAILED, NodeState.SKIPPED, NodeState.CANCELLED}),

@@ -1,7 +1,7 @@
-"""JSON as strangers send it, read strictly: one meaning per text, or every reason why not.
+"""Strict reader for JSON from untrusted clients: each text has one meaning, or an error with all its problems.
 
-Python's reader takes more than JSON: `NaN`, a key twice (the last one wins), `1e999` as infinity, halves of surrogate
-pairs that can be written nowhere. All of that is refused here, so nothing behind this file has to think of it.
+Python's reader takes more than JSON: `NaN`, repeated keys (the last one wins), `1e999` as infinity, and unpaired surrogates, which
+UTF-8 cannot encode. This module refuses all of these, so later code need not handle them.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any
 
 from dag.errors import SpecError
 
-#: Containers inside each other, the document itself counted; a spec uses five of them before its arguments begin.
+#: Limit on nested containers, with the document itself; a spec uses five of them before its arguments begin.
 DEPTH_MAX = 64
 
-TWICE = "this key is there twice; keep one"
+TWICE = "this key occurs twice; keep one"
 
-#: Objects in which keys repeat, by their `id`, and those keys. The object is kept, so that no other gets its `id`.
+#: Objects with repeated keys, by their `id`, and those keys. The object is kept alive, so that no other gets its `id`.
 Duplicates = dict[int, tuple[dict[str, Any], Sequence[str]]]
 
 
 def read(body: bytes) -> Any:
-    """The value that the text stands for.
+    """Return the value of a JSON text.
 
     Raises:
-        SpecError: With every problem and its place (a JSON pointer); broken text has one problem only, placed at the whole.
+        SpecError: Lists every problem with its place (a JSON pointer); malformed text has a single problem, at the root.
     """
     value, doubles = read_with_doubles(body)
     if doubles:
@@ -36,10 +36,10 @@ def read(body: bytes) -> Any:
 
 
 def read_with_doubles(body: bytes) -> tuple[Any, tuple[tuple[str, str], ...]]:
-    """The value, and a problem for each key that is there twice: the last one of them counts, and all else may be looked at.
+    """Return the value of a JSON text, with a problem for each repeated key. The last one of repeated keys counts.
 
     Raises:
-        SpecError: As `read`, for anything else.
+        SpecError: As `read`, for all other problems.
     """
     duplicates: Duplicates = {}
     value = _loaded(body, duplicates)
@@ -50,13 +50,13 @@ def read_with_doubles(body: bytes) -> tuple[Any, tuple[tuple[str, str], ...]]:
 
 
 def pointer(place: str, key: str | int) -> str:
-    """The JSON pointer of a part (RFC 6901)."""
+    """Return the JSON pointer of a part (RFC 6901)."""
     step = str(key)
     return f"{place}/{step.replace('~', '~0').replace('/', '~1') if '~' in step or '/' in step else step}"
 
 
 def is_writable(text: str) -> bool:
-    """Whether the text can be written as UTF-8: no half of a surrogate pair in it."""
+    """Return whether UTF-8 can encode the text: it contains no unpaired surrogate."""
     if text.isascii():
         return True
     try:
@@ -82,19 +82,19 @@ def _loaded(body: bytes, duplicates: Duplicates) -> Any:
         raise SpecError((("", f"not JSON: {broken.msg} (line {broken.lineno}, column {broken.colno})"),)) from None
     except RecursionError:
         raise SpecError((("", f"nested deeper than {DEPTH_MAX} levels"),)) from None
-    except ValueError as broken:  # A constant that JSON does not have, or a number of more digits than Python reads.
+    except ValueError as broken:  # A constant such as NaN, or a number with too many digits for Python.
         raise SpecError((("", f"not JSON: {broken}"),)) from None
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON number; send null or text")
+    raise ValueError(f"{name} is not a JSON number; send null or text")
 
 
 def _problems(value: Any, duplicates: Duplicates, *, may_hold_halves: bool) -> list[tuple[str, str]]:
-    """What is wrong with a value that could be read. Iterative: the value may be nested as deep as the reader could go.
+    """Return the problems of a value that could be read. Iterative, because the value may be as deep as the reader allows.
 
     Args:
-        may_hold_halves: Halves of surrogate pairs can only be written as escapes; a text without any is not searched for them.
+        may_hold_halves: False if no text can contain an unpaired surrogate, because JSON text can only write them as escapes.
     """
     problems: list[tuple[str, str]] = []
     pending: list[tuple[Any, str, int]] = [(value, "", 1)]

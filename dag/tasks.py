@@ -1,4 +1,4 @@
-"""How graphs are written: `task` wraps a function, `.bind` makes a node of it.
+"""How users write graphs: `task` wraps a function, `.bind` makes a node of it.
 
     @dag.task(num_cpus=2, labels={"zone": "eu"}, retries=3)
     def clean(path): ...
@@ -6,8 +6,8 @@
     table = clean.bind("s3://in/a")
     model = dag.bind(train, table, rate=0.1)        # plain and @ray.remote functions as they are
 
-A node is a value of its own, found again by identity; it never leaves the process that made it. What is sent is the spec that
-`dag.compiling` makes of it.
+A node is compared by identity and never leaves the process that made it. The client sends the spec that `dag.compiling` makes of
+the graph.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ R = TypeVar("R")
 
 
 def named_call(function: Callable[P, R]) -> Callable[P, R]:
-    """The function; a call that its parameters do not fit raises `GraphTypeError`, which names the parameter that was meant."""
+    """Return the function with clearer errors: arguments that do not fit raise `GraphTypeError`, which names the likely parameter."""
 
     @functools.wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -48,42 +48,42 @@ def named_call(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _of_a_task(called: str, kwargs: Mapping[str, Any]) -> str:
-    """Where the options of a task belong that something else was called with."""
+    """Return a hint for an option of a task that was passed to another function."""
     given = [name for name in kwargs if name in Options.__slots__] if called != Options.__name__ else []
     return "".join(f"; {name} is an option of a task: dag.task(f).options({name}={kwargs[name]!r})" for name in given[:1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a node asks for. `.options(...)` gives a copy with some of them changed."""
+    """Options of a node. `.options(...)` returns a copy with some of them changed."""
 
-    num_cpus: float = 1  #: Exact to 1/10 000.
+    num_cpus: float = 1  #: Number of CPUs, exact to 1/10 000.
     num_gpus: float = 0
-    memory: int | str = 0  #: Bytes, or like "4GiB".
-    resources: Mapping[str, float] = field(default_factory=dict)  #: Custom ones.
-    labels: Mapping[str, str] = field(default_factory=dict)  #: That the mesh must carry; "!x" shuns; see `mesh.labels`.
-    mesh: str | None = None  #: The only mesh that will do.
-    name: str | None = None  #: What the node's id begins with; else the function's name.
-    retries: int = 0  #: Further attempts after an error of the function itself. Lost meshes have their own budget.
+    memory: int | str = 0  #: Bytes, or text like "4GiB".
+    resources: Mapping[str, float] = field(default_factory=dict)  #: Custom resources.
+    labels: Mapping[str, str] = field(default_factory=dict)  #: Required labels of the mesh; "!x" excludes a value; see `mesh.labels`.
+    mesh: str | None = None  #: The only mesh that may run the node.
+    name: str | None = None  #: Prefix of the node's id; None: the function's name.
+    retries: int = 0  #: Further attempts after an error of the function itself. Lost meshes count separately.
     priority: int = 0  #: Higher goes first in the queue of a mesh.
-    after: tuple[Node, ...] = ()  #: Nodes that must have succeeded before; nothing of theirs is passed.
+    after: tuple[Node, ...] = ()  #: Nodes that must succeed first; their values are not passed.
     label_selector: Mapping[str, str] = field(default_factory=dict)  #: Ray node labels.
-    runtime_env: Mapping[str, Any] = field(default_factory=dict)  #: Ray's; one for all nodes of a graph.
-    max_retries: int | None = None  #: Ray's own, inside the mesh: after the death of a worker.
-    retry_exceptions: bool | tuple[type[Exception], ...] | None = None  #: Which errors `retries` are for; None: all.
-    max_calls: int | None = None  #: Ray's own: a worker leaves after so many calls of the function.
+    runtime_env: Mapping[str, Any] = field(default_factory=dict)  #: Ray's runtime environment; one for all nodes of a graph.
+    max_retries: int | None = None  #: Ray's retries inside the mesh, after the death of a worker.
+    retry_exceptions: bool | tuple[type[Exception], ...] | None = None  #: Errors that `retries` apply to; None: all.
+    max_calls: int | None = None  #: Ray's limit on calls of the function per worker.
 
     def changed(self, options: Mapping[str, Any], function: object = None) -> Options:
-        """A copy with these options; None: as by default.
+        """Return a copy with these options; None resets an option to its default.
 
         Args:
-            options: By our names, or by Ray's.
-            function: Whose they are, for messages.
+            options: Options by our names, or by Ray's.
+            function: The function that has the options, for messages.
 
         Raises:
-            GraphTypeError: Unknown option (the message names the nearest), one of Ray's that a node cannot honour, something in `after`
-                that is no node, a name that is no text.
-            SpecError: A value is not of its kind, or an amount is negative or too fine.
+            GraphTypeError: An option is unknown (the message names the nearest), or is one of Ray's that a node cannot honour. An item of
+                `after` is not a node, or a name is not text.
+            SpecError: A value is of the wrong type, or an amount is negative or too fine.
         """
         whose = name_of(function) if callable(function) else "…"
         options = without_refused(options, whose)
@@ -112,14 +112,14 @@ class Options:
         return replace(self, **{**given, **self._retries_as_ray_means_them(given, whose)})
 
     def _retries_as_ray_means_them(self, given: Mapping[str, Any], whose: str) -> dict[str, int]:
-        """`retries`, where options by Ray's names say what they are. Raises SpecError when the options contradict each other."""
+        """Return `retries` as Ray's option names define them. Raises SpecError if the options contradict each other."""
         wanted = given.get("retry_exceptions", self.retry_exceptions)
         if "retries" in given:
             if given["retries"] and given.get("retry_exceptions") is False:
                 raise SpecError((("", f"task {whose}: retries={given['retries']} and retry_exceptions=False contradict: leave one out"),))
             return {}
         if not wanted:
-            is_reset = bool(self.retry_exceptions) and "retry_exceptions" in given  # To Ray's default: no error is retried.
+            is_reset = bool(self.retry_exceptions) and "retry_exceptions" in given  # Reset to Ray's default: no error is retried.
             return {"retries": 0} if is_reset or given.get("retry_exceptions") is False else {}
         if not {"retry_exceptions", "max_retries"} & given.keys():
             return {}
@@ -132,7 +132,7 @@ class Options:
         return {"retries": RAY_RETRIES if budget is None else budget}
 
     def on_the_wire(self) -> dict[str, Any]:
-        """The options that are not as they are by default; `name`, `after` and `runtime_env` are told elsewhere in a spec."""
+        """Return the options that differ from their defaults, without `name`, `after` and `runtime_env` (elsewhere in a spec)."""
         changed: dict[str, Any] = {}
         for each in fields(self):
             value = getattr(self, each.name)
@@ -146,9 +146,9 @@ Options.__init__ = named_call(Options.__init__)  # type: ignore[method-assign]  
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Node:
-    """One call that a graph will make. Made by `.bind`; equal only to itself. Its arguments are read when the graph is submitted.
+    """One call in a graph, made by `.bind`; equal only to itself. Its arguments are read when the graph is submitted.
 
-    Its value is not there before the run: what Python does with a value (`_USES_OF_A_VALUE`) raises `GraphTypeError`.
+    A node has no value before the run: operations on its value (`_USES_OF_A_VALUE`) raise `GraphTypeError`.
     """
 
     function: Callable[..., Any]
@@ -157,7 +157,7 @@ class Node:
     settings: Options
 
     def options(self, **options: Any) -> Node:
-        """A new node: the same call with other options. Raises GraphTypeError, SpecError."""
+        """Return a new node: the same call with other options. Raises GraphTypeError, SpecError."""
         return Node(self.function, self.args, self.kwargs, self.settings.changed(options, self.function))
 
     def __reduce__(self) -> NoReturn:
@@ -178,10 +178,10 @@ class Node:
 
 
 _OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "divmod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift")
-#: What Python calls when a program uses a node as if it were its value, and what to write instead.
+#: Methods that Python calls when a program uses a node as if it were its value, with the remedy for each.
 #:
-#: `==` and `hash` are not among them, since nodes are found again by identity, nor is `str`: `print`, a log and a debugger show a node
-#: by it. An f-string is refused: the text of a node in a path or in a query would be a wrong value, and nothing would tell.
+#: `==` and `hash` are missing, because nodes are compared by identity. `str` is missing, because `print`, logs and debuggers show a
+#: node by it. An f-string is refused: the text of a node in a path or a query would be a wrong value without an error.
 _USES_OF_A_VALUE = {
     **dict.fromkeys(
         ("__iter__", "__next__", "__reversed__", "__aiter__", "__anext__", "__len__", "__length_hint__", "__contains__"),
@@ -238,7 +238,7 @@ for _name, _instead in _USES_OF_A_VALUE.items():
 
 
 class Task:
-    """A function that nodes can be made of. Calling it calls the function."""
+    """A function with options, from which `.bind` makes nodes. Calling the task calls the function."""
 
     def __init__(self, function: Callable[..., Any], settings: Options) -> None:
         self.function = function
@@ -246,7 +246,7 @@ class Task:
         functools.update_wrapper(self, function)
 
     def bind(self, *args: Any, **kwargs: Any) -> Node:
-        """A node that calls the function with these arguments; nodes among them, also in lists, tuples and dicts, are waited for.
+        """Return a node that calls the function with these arguments. The node waits for nodes among them, also in lists, tuples and dicts.
 
         Raises:
             GraphTypeError: The function does not take these arguments.
@@ -262,7 +262,7 @@ class Task:
         return Node(self.function, args, kwargs, self.settings)
 
     def options(self, **options: Any) -> Task:
-        """A copy with other options; this one stays as it is. Raises GraphTypeError, SpecError."""
+        """Return a copy with other options; this task stays unchanged. Raises GraphTypeError, SpecError."""
         return Task(self.function, self.settings.changed(options, self.function))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -286,8 +286,8 @@ def task(function: Any = None, /, **options: Any) -> Any:
     """Wrap a function, or an existing `@ray.remote` function, as a `Task`; with options alone, a decorator.
 
     Raises:
-        GraphTypeError: Not a function, one that gives no single value, an actor class, or an option that is unknown or not honoured.
-        SpecError: The value of an option is not of its kind.
+        GraphTypeError: The object is not a function, is a generator, async or an actor class, or an option is unknown or not honoured.
+        SpecError: An option has a value of the wrong type.
     """
     if function is None:
         return lambda wrapped: Task(*_plain(wrapped, options))
@@ -295,7 +295,7 @@ def task(function: Any = None, /, **options: Any) -> Any:
 
 
 def bind(function: Any, /, *args: Any, **kwargs: Any) -> Node:
-    """A node that calls `function`, which may be a plain function, a `@ray.remote` function or a `Task`. Raises GraphTypeError."""
+    """Return a node that calls `function`: a plain function, a `@ray.remote` function or a `Task`. Raises GraphTypeError."""
     wrapped = function if isinstance(function, Task) else Task(*_plain(function, {}))
     node: Node = wrapped.bind(*args, **kwargs)
     return node
@@ -309,7 +309,7 @@ def _plain(function: Any, given: Mapping[str, Any]) -> tuple[Callable[..., Any],
     if isinstance(function, type) or is_actor_class(function):
         raise GraphTypeError(f"{function!r} is a class: actors are not supported in graphs yet; bind a function")
     if belongs_elsewhere := foreign(function):
-        raise GraphTypeError(f"what was given {belongs_elsewhere}")
+        raise GraphTypeError(f"the argument {belongs_elsewhere}")
     settings = Options()
     found = function_and_options(function)
     if found is not None:
@@ -325,30 +325,32 @@ def _plain(function: Any, given: Mapping[str, Any]) -> tuple[Callable[..., Any],
 
 
 def _called(function: Callable[..., Any]) -> tuple[Any, ...]:
-    """The function, and what a call of the object runs."""
+    """Return the function, and the code that a call of it runs."""
     return function, inspect.getattr_static(type(function), "__call__")
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
-    """The function's signature; None where Python does not know it (some built-ins)."""
+    """Return the function's signature; None if Python does not know it (some built-ins)."""
     try:
         return _signature_of(function)
     except (TypeError, ValueError):  # TypeError also for a callable that cannot be hashed
         return None
 
 
-@functools.lru_cache(maxsize=256)  # A wide graph binds one function thousands of times, and this is most of what a bind costs.
+@functools.lru_cache(
+    maxsize=256
+)  # Cached: a wide graph binds one function thousands of times, and the signature is the largest cost of a bind.
 def _signature_of(function: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(function)
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """A short name for people and node ids."""
+    """Return a short name for messages and node ids."""
     return str(getattr(function, "__name__", type(function).__name__)).replace("<lambda>", "lambda")
 
 
 def _exceptions(wanted: Any) -> Any:
-    """The option `retry_exceptions` as a truth value or a tuple. Raises GraphTypeError."""
+    """Return the option `retry_exceptions` as a boolean or a tuple. Raises GraphTypeError."""
     if wanted is None or isinstance(wanted, bool):
         return wanted
     kinds = (wanted,) if isinstance(wanted, type) else wanted
@@ -358,7 +360,7 @@ def _exceptions(wanted: Any) -> Any:
 
 
 def _wire_form(name: str, value: Any) -> Any:
-    """An option as `NodeOptions` has it. Which errors are retried is told by the names of their classes; all of them: by none."""
+    """Return an option in the form of `NodeOptions`: retried errors as class names, or None for all errors."""
     if name == "retry_exceptions":
         return list(names_of(value)) if isinstance(value, tuple) else None
     return dict(value) if isinstance(value, Mapping) else value
@@ -369,7 +371,7 @@ def _default_of(option: Field[Any]) -> Any:
 
 
 def nodes_of_after(after: Any) -> tuple[Node, ...]:
-    """The nodes that the option `after` names: one, or several. Raises TypeError."""
+    """Return the nodes in the option `after`, which is one node or several. Raises TypeError."""
     if isinstance(after, Node):
         return (after,)
     if not isinstance(after, (list, tuple)):
@@ -382,5 +384,5 @@ def nodes_of_after(after: Any) -> tuple[Node, ...]:
 
 
 def _shown(value: Any) -> str:
-    """What was given, in words; with the remedy where it is of a Ray of the user's own."""
+    """Return the value as text, with a remedy if it belongs to the user's own Ray cluster."""
     return f"{value!r}: it {described}" if (described := foreign(value)) else repr(value)

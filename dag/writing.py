@@ -1,7 +1,7 @@
-"""Functions and arguments, as a Python client has them, to argument forms and blobs.
+"""Writes functions and arguments of a Python client as argument forms and blobs.
 
-What JSON gives back exactly travels as JSON; the rest is pickled once and named by its hash. Nodes are found in lists,
-tuples and dicts; one that hides in any other object is found when that object is pickled, which a node refuses.
+Values that JSON restores exactly travel as JSON. Other values are pickled once and named by their hash. Nodes are found in lists,
+tuples and dicts. A node inside any other object refuses to be pickled.
 """
 
 from __future__ import annotations
@@ -20,39 +20,41 @@ from dag.tasks import Node, name_of
 from mesh.ids import NodeId
 from mesh.stages import ArgumentForm
 
-#: All pickled bytes of one submission, as base64: what a root reads at most (16 MiB) less room for the graph itself.
+#: Limit on all pickled bytes of one submission, as base64: the root's limit (16 MiB) less room for the graph itself.
 BLOB_BYTES_MAX = 12 * 2**20
-#: How deep nodes are looked for; a tuple counts twice, as it does in the form.
+#: Limit on the depth of the search for nodes; a tuple counts twice, as in its form.
 SEARCH_DEPTH_MAX = 32
-#: Parts of one argument with nodes in it: lists that hold each other many times unfold when they are written.
+#: Limit on the parts of one argument that contains nodes: shared lists are written out at each use.
 PARTS_MAX = 300_000
-_INT_BOUND = 2**63  #: Readers of JSON in other languages hold no larger integers.
+_INT_BOUND = 2**63  #: Some readers of JSON cannot hold larger integers.
 _LARGEST_SHOWN = 5
 
 
 class FormWriter:
-    """Writes the functions and arguments of one graph; `blobs` has what they name, `problems` what could not be written."""
+    """Writes the functions and arguments of one graph; collects their `blobs`, and `problems` of values that cannot be written."""
 
     def __init__(self, ids: dict[Node, NodeId]) -> None:
         self.blobs: dict[str, bytes] = {}
         self.problems: list[tuple[str, str]] = []
         self._ids = ids
-        self._known: dict[int, tuple[object, str]] = {}  #: Object to hash, by `id`; the object is kept, so that its `id` stays its own.
-        self._owners: dict[str, str] = {}  #: Blob to what it is, in words.
+        self._known: dict[
+            int, tuple[object, str]
+        ] = {}  #: Hash of each object by its `id`; the object is kept alive, so that no other gets its `id`.
+        self._owners: dict[str, str] = {}  #: Description of each blob.
         self._sent_bytes = 0
-        self._budget_bytes = 0  #: What literals of the present argument may still take.
+        self._budget_bytes = 0  #: Remaining bytes for literals of the present argument.
         self._parts = 0
 
     def function(self, function: Callable[..., Any], place: str) -> ArgumentForm:
-        """The form of a function. A problem of it is told once, at the first node that has it."""
+        """Return the form of a function. A problem of it is reported once, at its first node."""
         words = f"the function {name_of(function)}"
         return self._blob(function, place, words, lambda broken: _blame(function, broken))
 
     def argument(self, value: Any, place: str, words: str) -> ArgumentForm:
-        """The form of an argument; `words` name it for people.
+        """Return the form of an argument; `words` describe the argument in messages.
 
         Raises:
-            SpecError: All pickled bytes together are more than can be sent.
+            SpecError: All pickled bytes together exceed the limit.
         """
         self._budget_bytes, self._parts = LITERAL_BYTES_MAX, 0
         return self._form(value, place, words, 0)
@@ -103,9 +105,9 @@ class FormWriter:
 
 
 def nodes_in(values: list[Any], depth: int = 0) -> Iterator[Node]:
-    """The nodes among the values, also inside lists, tuples and dicts, in reading order, repeats included."""
+    """Return the nodes among the values, also inside lists, tuples and dicts, in reading order, with repeats."""
     pending: list[tuple[Any, int]] = [(value, depth) for value in reversed(values)]
-    seen: set[int] = set()  #: Containers: one that stands in two places is looked through once.
+    seen: set[int] = set()  #: Containers that were searched; each is searched once.
     while pending:
         value, level = pending.pop()
         if isinstance(value, Node):
@@ -118,7 +120,7 @@ def nodes_in(values: list[Any], depth: int = 0) -> Iterator[Node]:
 
 
 def exact_bytes(value: Any, limit_bytes: int) -> int | None:
-    """What the value takes as JSON; None when JSON would not give it back exactly, or it takes more than `limit_bytes`."""
+    """Return the size of the value as JSON; None if JSON does not restore it exactly, or the size exceeds `limit_bytes`."""
     taken = 0
     pending: list[tuple[Any, int]] = [(value, 0)]
     while pending:
@@ -156,7 +158,7 @@ def _escaped_key(key: str) -> str:
 
 
 def _blame(function: Callable[..., Any], broken: Exception) -> str:
-    """Why a function cannot be pickled, with the variable that is to blame where one is found."""
+    """Return why a function cannot be pickled, with the variable that causes it, if one is found."""
     words = f"the function {name_of(function)} cannot be pickled: {broken}"
     try:
         outside = inspect.getclosurevars(function)

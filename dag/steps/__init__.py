@@ -1,9 +1,9 @@
-"""What a step of the run machine is made of: `dag.machine` hands each event to one of these, and all of them write through `Moves`.
+"""Steps of the run machine: `dag.machine` hands each event to one of these modules, and all of them write through `StateWriter`.
 
-state_writer  the one way to write: checked, counted, noted  run_status  questions about a run; changes nothing
-edges        who waits for whom, looked up from both ends   placing     routing's answer becomes stages, or a reason
-stage_dispatch  which stages are sent now                      deliveries  what a stage is told of its inputs, once each
-reports      what meshes tell of their stages               attempts    one failed or is lost: another, or the end
-losses       what went with a runner, and is still needed   recalls     nodes taken out of their stages, to begin anew
-withdrawals  stages taken back that no mesh has begun       completion  how nodes and the run end, and what is skipped
+state_writer    checks, counts and records every transition   run_status   questions about a run; changes nothing
+edges           dependencies of nodes, in both directions     placing       makes stages of the answers of routing
+stage_dispatch  chooses the stages to send now                deliveries   sends each input to a stage once
+reports         handles the messages of meshes                attempts     retries a failed or lost node, or fails it
+losses          recomputes needed values after a lost runner  recalls      takes nodes out of their stages
+withdrawals     takes back stages that no mesh has begun      completion   ends nodes and the run, skips dependents
 """

@@ -1,7 +1,7 @@
-"""An attempt of a node has failed or is lost: another one, at once or after a while, or the end of the node.
+"""Retries of nodes after a failed or lost attempt.
 
-Errors, lost meshes and dead workers are counted each for itself: a node's own error uses up the retries that its author gave it,
-the others have limits of the federation.
+Errors, lost meshes and dead workers have separate counters. An error of the function uses up the retries that its author gave.
+The federation limits the other two.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from mesh.reasons import Reason
 
 
 class Attempts:
-    """How often, and how soon, a node is tried again."""
-
     def __init__(self, run_status: RunStatus, writer: StateWriter, recalls: Recalls, completion: Completion, rules: RetryRules) -> None:
         self._run_status = run_status
         self._record = run_status.record
@@ -31,7 +29,7 @@ class Attempts:
         self._rules = rules
 
     def fail(self, node: NodeRecord, failure: Failure) -> None:
-        """The mesh says that the attempt has failed."""
+        """Handle a failed attempt that the mesh reported."""
         node.failure = failure
         is_of_the_end = self._record.state is RunState.CANCELLING or failure.reason is Reason.CANCELLED_BY_USER
         if is_of_the_end and self._completion.drop_if_stopping([node]):
@@ -49,7 +47,7 @@ class Attempts:
             self._completion.fail_for_good(node, failure)
 
     def lose_worker(self, node: NodeRecord, detail: str) -> None:
-        """A worker died under the node: again after a while, until it is plain that the node does it."""
+        """Retry a node whose worker died, after a wait; fail the node as poison after `kills_max` dead workers."""
         node.kills += 1
         if node.kills >= self._rules.kills_max:
             words = f"{counted(node.kills, 'worker')} died under it; last: {detail}"
@@ -58,15 +56,15 @@ class Attempts:
             self._retry(node, Reason.WORKER_LOST, detail)
 
     def lose(self, node: NodeRecord, reason: Reason, detail: str, *, waits: bool = False) -> None:
-        """The attempt is lost through no fault of its own: again, but not for ever."""
-        node.losses += reason not in PREEMPTED_COUNT  # What gave way is entitled to run again, however often it has to.
+        """Retry a node that was lost through no fault of its own, up to `losses_max` times."""
+        node.losses += reason not in PREEMPTED_COUNT  # A preempted node may run again without limit.
         (self._retry if waits else self._recalls.restart)(node, reason, detail)
         if node.losses > self._rules.losses_max:
             words = f"lost {times(node.losses)} with the mesh or worker that ran it; last: {detail}"
             self._completion.fail_for_good(node, Failure(reason=reason, type_name="schedulemesh.WorkLost", message=words))
 
     def _retry(self, node: NodeRecord, reason: Reason, detail: str) -> None:
-        """A new attempt, after a wait that grows with each failure."""
+        """Begin a new attempt after a wait that grows with each failure."""
         failures = node.retries_used + node.kills + node.losses
         wait_ms = self._rules.wait_after_ms(f"{self._record.run}:{node.node}", max(1, failures))
         self._recalls.restart(node, reason, f"{detail} (again in {wait_ms / 1000:.1f} s)" if wait_ms else detail)
@@ -74,7 +72,10 @@ class Attempts:
 
 
 def _is_retried(plan: NodePlan, failure: Failure) -> bool:
-    """Whether the node's retries are for such an error. What the mesh could not do, as write the value, is no error of the function."""
+    """Return whether the node's retries apply to this failure.
+
+    `retry_exceptions` limits errors of the function only. A failure of the mesh, such as to write the value, is always retried.
+    """
     if plan.retry_exceptions is None or failure.reason is not Reason.USER_ERROR:
         return True
     return not plan.retry_exceptions.isdisjoint((failure.type_name, *failure.bases))

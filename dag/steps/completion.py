@@ -1,4 +1,4 @@
-"""How nodes and the run end: a failure for good and what is skipped with it, a cancellation, and the last node."""
+"""Ends of nodes and of the run: final failures with their skipped dependents, cancellation, and the last node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mesh.reasons import Reason
 
 
 class Completion:
-    """Whatever of a run ends otherwise than by its node's success."""
+    """Ends every node that does not succeed, and the run."""
 
     def __init__(self, run_status: RunStatus, writer: StateWriter, deliveries: Deliveries) -> None:
         self._run_status = run_status
@@ -26,7 +26,7 @@ class Completion:
         self._deliveries = deliveries
 
     def cancel(self, detail: str) -> None:
-        """The user wants no more of it."""
+        """Cancel the run on the user's request."""
         if self._record.state is RunState.CANCELLING:
             return
         self._record.reason, self._record.detail = Reason.CANCELLED_BY_USER, detail
@@ -36,7 +36,7 @@ class Completion:
         self._drop_unsent(NodeState.CANCELLED, Reason.CANCELLED_BY_USER, ())
 
     def fail_for_good(self, node: NodeRecord, failure: Failure) -> None:
-        """The node is not tried again: a dead letter tells of it, and what depends on it is skipped."""
+        """Fail the node without a retry: record a dead letter and skip the dependents."""
         node.failure = failure
         self._writer.record_dead_letter(
             DeadLetter(
@@ -62,7 +62,7 @@ class Completion:
             self._drop_unsent(NodeState.SKIPPED, Reason.UPSTREAM_FAILED, (node.node,))
 
     def _skip_readers(self, failed: NodeRecord) -> None:
-        """Everything downstream of a final failure is skipped; stages that wait for it are told that it will not come."""
+        """Skip everything downstream of a failed node, and withhold the missing inputs from stages that wait for them."""
         pending = [failed.node]
         seen = {failed.node}
         while pending:
@@ -82,7 +82,7 @@ class Completion:
                     pending.append(reader)
 
     def drop_if_stopping(self, nodes: list[NodeRecord]) -> bool:
-        """Nodes that came back from a mesh while the run ends are not placed again. False: the run goes on, and nothing was done."""
+        """End nodes that came back from a mesh while the run stops. Return False, and do nothing, if the run goes on."""
         if self._record.state is RunState.CANCELLING:
             self._drop(nodes, NodeState.CANCELLED, Reason.CANCELLED_BY_USER, ())
             return True
@@ -110,7 +110,7 @@ class Completion:
     # -- of the run ----------------------------------------------------------------------------------------------------
 
     def finish_if_done(self) -> None:
-        """End the run when no node needs anything and no mesh has anything of it."""
+        """End the run when all nodes have ended and no stage is at a mesh."""
         if self._writer.open or any(stage.state in SENT for stage in self._record.stages.values()):
             return
         failed = self._run_status.failed()
@@ -132,7 +132,7 @@ class Completion:
         stored = {node: kept.stored for node, kept in self._record.nodes.items() if kept.stored is not None}
         pickled = [kept.failure.pickled for kept in self._record.nodes.values() if kept.failure is not None]
         kept_values = [value for node, value in stored.items() if node in outputs] + [value for value in pickled if value is not None]
-        code = blobs_named_in(plans.values()) if state is RunState.FAILED else frozenset()  # Its dead letters may run again.
+        code = blobs_named_in(plans.values()) if state is RunState.FAILED else frozenset()  # An operator may requeue its dead letters.
         self._writer.decide(
             ForgetRun(
                 meshes=tuple(sorted({stage.mesh for stage in self._record.stages.values()})),

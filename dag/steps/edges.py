@@ -1,4 +1,4 @@
-"""Who waits for whom in a graph, looked up from both ends."""
+"""Dependencies of a graph's nodes, in both directions."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from mesh.ids import NodeId
 
 
 class Edges:
-    """The edges of a graph that does not change.
+    """The edges of a graph, which never change.
 
     Attributes:
-        needs: By node, what it waits for: values that it reads, and nodes that only come before it.
-        followers: By node, those that wait for it.
-        readers: By node, those of the followers that read its value.
+        needs: Each node to the nodes that it waits for, for their values or for the order only.
+        followers: Each node to the nodes that wait for it.
+        readers: Each node to the followers that read its value.
     """
 
     def __init__(self, plans: Mapping[NodeId, NodePlan]) -> None:

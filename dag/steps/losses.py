@@ -1,4 +1,4 @@
-"""What goes with a runner: the stage that it ran, and finished values that nobody had stored. What is still needed is computed again."""
+"""Losses with a runner: its stage, and finished values that were not stored. Needed values are computed again."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from mesh.reasons import Reason
 
 
 class Losses:
-    """Lost stages, lost inputs, lost values."""
-
     def __init__(
         self, run_status: RunStatus, writer: StateWriter, deliveries: Deliveries, completion: Completion, attempts: Attempts
     ) -> None:
@@ -29,32 +27,32 @@ class Losses:
         self._attempts = attempts
 
     def lose_stage(self, stage: StageRecord, reason: Reason) -> None:
-        """The stage's runner is gone, with what it ran and with the values that it held."""
+        """Handle a lost runner: end the stage, retry its nodes, and recompute the values that the runner held."""
         self._writer.cut_stage(stage, reason)
         left = self._run_status.left(stage)
         if self._completion.drop_if_stopping(left):
             return
         held = [kept.node for kept in self._record.nodes.values() if _is_held_by(kept, stage)]
         for node in left:
-            if self._run_status.is_left(stage, node.node):  # A recall above it may have dealt with it.
+            if self._run_status.is_left(stage, node.node):  # A recall of an earlier node may have taken it out of the stage.
                 self._lose_with_stage(node, stage, reason)
             if self._completion.drop_if_stopping([other for other in left if self._run_status.is_left(stage, other.node)]):
-                return  # This one was lost too often, and the run stops at it.
+                return  # The node reached its limit of losses, and the run stops.
         self.lose_values(held)
 
     def _lose_with_stage(self, node: NodeRecord, stage: StageRecord, reason: Reason) -> None:
-        """A node that was running when the runner died may have killed it; one that waited has not."""
+        """Count a dead worker against a node that was running; a node that waited cannot have killed the worker."""
         if reason is Reason.WORKER_LOST and node.state is NodeState.RUNNING:
-            self._attempts.lose_worker(node, f"a runner of mesh {stage.mesh} died under it")
+            self._attempts.lose_worker(node, f"a runner of mesh {stage.mesh} died while it ran the node")
         elif reason is Reason.DEADLINE_EXCEEDED:
-            self._attempts.lose(node, reason, f"mesh {stage.mesh} did not end the stage in time", waits=True)
+            self._attempts.lose(node, reason, f"mesh {stage.mesh} did not finish the stage before its deadline", waits=True)
         else:
             self._attempts.lose(node, reason, f"mesh {stage.mesh} {'stopped' if reason in PREEMPTED_COUNT else 'lost'} the stage")
 
     def lose_input(self, stage: StageRecord, node: NodeId) -> None:
-        """The stage's runner does not have the finished value: what was stored is handed over, the rest is computed again.
+        """Handle an input that the stage's runner does not have: deliver the stored value, or recompute the value.
 
-        So is what was handed over already: its file is gone or damaged.
+        A stored value that was already delivered is recomputed too: its file is gone or damaged.
         """
         kept = self._record.nodes.get(node)
         if kept is None:
@@ -64,20 +62,20 @@ class Losses:
             return
         if kept.stored is not None:
             if not any(self._run_status.is_left(stage, reader) for reader in self._run_status.edges.readers[node]):
-                return  # Whoever read it there was taken back: this is about an earlier attempt's value.
+                return  # The readers were recalled, so the message is about an earlier attempt.
             kept.stored = None
             self._writer.touch(kept)
         self.lose_values([node])
 
     def lose_values(self, nodes: Iterable[NodeId]) -> None:
-        """These finished values are gone; compute again those that somebody still has to read, and what that takes."""
+        """Recompute lost values that a reader still needs, and the lost inputs of these values."""
         pending = list(nodes)
         while pending and not self._run_status.is_winding_down():
             kept = self._record.nodes[pending.pop()]
             if not self._run_status.has_succeeded(kept.node) or kept.stored is not None or not self._run_status.is_needed(kept.node):
                 continue
             holder = (kept.mesh, kept.incarnation)
-            self._attempts.lose(kept, Reason.VALUE_LOST, f"the value went with a runner of mesh {kept.mesh}")
+            self._attempts.lose(kept, Reason.VALUE_LOST, f"the value was lost with a runner of mesh {kept.mesh}")
             needed = (self._record.nodes[need] for need in self._run_status.plans[kept.node].inputs)
             pending.extend(need.node for need in needed if need.stored is None and (need.mesh, need.incarnation) == holder)
 

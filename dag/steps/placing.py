@@ -1,4 +1,4 @@
-"""What routing has answered becomes stages, which have a mesh and wait to be sent, or the reason for which a node is blocked."""
+"""Turns the answers of routing into stages with a mesh, or into reasons why nodes are blocked."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ from mesh.ids import NodeId, StageId
 
 
 class Placing:
-    """Nodes without a stage, and the stages that are made of them."""
-
     def __init__(self, run_status: RunStatus, writer: StateWriter) -> None:
         self._run_status = run_status
         self._record = run_status.record
         self._writer = writer
 
     def unplaced(self, now_ms: int) -> tuple[NodeId, ...]:
-        """See `dag.machine.RunMachine.unplaced`."""
+        """Return the nodes to route, as `dag.machine.RunMachine.unplaced` does."""
         if self._record.state not in (RunState.PENDING, RunState.RUNNING) or self._run_status.is_stopping():
             return ()
         waiting = (NodeState.WAITING, NodeState.BLOCKED)
@@ -36,7 +34,7 @@ class Placing:
         return tuple(node for node in found if node not in held)
 
     def place(self, event: NodesPlaced) -> None:
-        """Take the answers of routing in."""
+        """Make stages of the placed nodes and block the others."""
         if self._record.state is RunState.PENDING:
             self._writer.run(RunState.RUNNING)
         self._block(event.blockages)
@@ -57,8 +55,10 @@ class Placing:
                 self._writer.node(kept, NodeState.BLOCKED, blockage.reason, blockage.detail)
 
     def _free_names(self) -> Iterator[StageId]:
-        """Names of stages that were dissolved before anybody heard of them: each retry dissolves all that was planned, so a run would
-        gather records of them without end."""
+        """Yield names of stages that were dissolved before they were sent.
+
+        Each retry dissolves all planned stages. Without reuse of the names, the records of a run would grow without limit.
+        """
         named = {kept.stage for kept in self._record.nodes.values()}
         stages = tuple(self._record.stages.values())
         return (

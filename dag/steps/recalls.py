@@ -1,4 +1,4 @@
-"""Nodes are taken back out of their stages: those that begin anew, and over the border of every stage those that wait for them."""
+"""Takes nodes out of their stages: restarted nodes, and the nodes in all stages that wait for them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from mesh.reasons import Reason
 
 
 class Recalls:
-    """What was placed, and has to be placed again."""
-
     def __init__(self, run_status: RunStatus, writer: StateWriter, deliveries: Deliveries) -> None:
         self._run_status = run_status
         self._record = run_status.record
@@ -22,7 +20,7 @@ class Recalls:
         self._has_gaps = False
 
     def restart(self, node: NodeRecord, reason: Reason, detail: str) -> None:
-        """A new attempt, and back with everything that was sent to wait for this one."""
+        """Begin a new attempt of the node, and recall all nodes that were sent to wait for it."""
         before = node.state
         if before in NODE_ENDS:
             self._writer.open += 1
@@ -40,25 +38,25 @@ class Recalls:
         )
 
     def _take_back_readers(self, node: NodeId, stage: StageId | None) -> None:
-        """Recall, transitively, the nodes that were sent to wait for `node`; other stages are told that it will not come."""
+        """Recall, transitively, the nodes that were sent to wait for `node`, and withhold its value from their stages."""
         pending = [(node, stage)]
         while pending:
             source, source_stage = pending.pop()
             for follower in self._run_status.edges.followers[source]:
                 kept = self._record.nodes[follower]
                 if kept.state is not NodeState.ASSIGNED or kept.stage is None:
-                    continue  # Not sent: it simply waits for the new attempt. Running or over: it has what it needs.
+                    continue  # A node that was not sent waits for the new attempt. A node that runs or ended has its inputs.
                 if kept.stage != source_stage:
                     if source not in self._run_status.plans[follower].inputs:
-                        continue  # It waited for the order only, and the order was kept.
+                        continue  # The node needs only the order, which was kept.
                     self._deliveries.withhold(self._record.stages[kept.stage], source)
                 pending.append((follower, kept.stage))
                 self.recall(kept)
 
     def recall(self, node: NodeRecord) -> None:
-        """Take the node out of its stage, so that it is placed again. It spends no retry and no loss.
+        """Take the node out of its stage, to be placed again, without spending a retry or a loss.
 
-        Its attempt number grows where its mesh may have begun to run it.
+        The attempt number grows if the mesh may have begun to run the node.
         """
         if self._may_have_begun(node):
             node.attempt += 1
@@ -67,22 +65,22 @@ class Recalls:
         if node.state is NodeState.ASSIGNED:
             self._writer.node(node, NodeState.WAITING, Reason.WAITING_FOR_INPUTS)
         if node.stage is not None and self._record.stages[node.stage].started_ms:
-            node.waits_since_ms = 0  # Its wait was over when its mesh began with it.
+            node.waits_since_ms = 0  # The wait ended when the mesh began the stage.
         node.stage, node.mesh = None, None
         self._has_gaps = True
         self._writer.touch(node)
 
     def _may_have_begun(self, node: NodeRecord) -> bool:
-        """Whether its mesh may run it, though it has not reported so: an attempt number names one execution.
+        """Return whether the mesh may run the node without having reported that yet. An attempt number must name one execution.
 
-        Of a stage that has ended in good order, the mesh has reported all that it began.
+        A stage in state ENDED has reported every node that it began.
         """
         if node.state is NodeState.ASSIGNED and node.stage is not None:
             return self._record.stages[node.stage].state is not StageState.ENDED
         return node.state is NodeState.RUNNING
 
     def dissolve(self, stage: StageRecord) -> None:
-        """End a stage that nobody has heard of."""
+        """End a stage that was never sent, and recall its nodes."""
         nodes, stage.nodes = stage.nodes, ()
         self._writer.stage(stage, StageState.ENDED)
         for node in nodes:
@@ -90,10 +88,9 @@ class Recalls:
                 self.recall(self._record.nodes[node])
 
     def close_gaps(self) -> None:
-        """Where nodes were taken out of stages, all that was not sent is placed anew, together with them.
+        """After a recall, dissolve all planned stages, so that their nodes and the recalled ones are split together.
 
-        Stages that are split in one go form no circle; the rest of an old split and a new one might: a node of the first waits
-        for one of the second, and another the other way round.
+        One split never produces stages that wait for each other in a circle. Stages of two different splits might.
         """
         if not self._has_gaps:
             return

@@ -1,7 +1,7 @@
-"""What meshes tell of the stages they were sent.
+"""Handles the messages of meshes about their stages.
 
-Messages name stage and attempt, and one that names another than the present ones is out of date and dropped: a result is
-taken at most once per attempt.
+A message names its stage and attempt. A message about an earlier stage or attempt is dropped, so each attempt has at most one
+result.
 """
 
 from __future__ import annotations
@@ -32,8 +32,6 @@ _NOT_STARTED = frozenset({NodeState.WAITING, NodeState.BLOCKED, NodeState.ASSIGN
 
 
 class Reports:
-    """The words of meshes, each sent to whoever deals with it."""
-
     def __init__(
         self,
         run_status: RunStatus,
@@ -54,7 +52,7 @@ class Reports:
         self._losses = losses
 
     def take(self, message: StageMessage) -> None:
-        """Take a message in, unless its stage has ended."""
+        """Handle a message, unless its stage has ended."""
         stage = self._record.stages.get(message.stage)
         if stage is None or stage.state in STAGE_ENDS:
             return
@@ -76,7 +74,7 @@ class Reports:
 
     def _take_node(self, node: NodeRecord, message: NodeStarted | NodeSucceeded | NodeFailed) -> None:
         stage = self._run_status.stage_of(node)
-        if stage.state is StageState.RUNNING and stage.reason is not None:  # It waited for Ray, which has room now.
+        if stage.state is StageState.RUNNING and stage.reason is not None:  # The stage waited for room in Ray, and now has it.
             stage.reason, stage.detail = None, ""
             self._writer.note_stage(stage, stage.state, None, "")
         node.started_ms = message.started_ms
@@ -109,7 +107,7 @@ class Reports:
         stage = self._run_status.stage_of(node)
         node.finished_ms, node.stored, node.incarnation = message.finished_ms, message.stored, stage.incarnation
         self._writer.node(node, NodeState.SUCCEEDED, detail=message.worker)
-        for follower in self._run_status.edges.followers[node.node]:  # What waited while this one ran could not have started before.
+        for follower in self._run_status.edges.followers[node.node]:  # The wait for quota begins now: the followers could not start before.
             kept = self._record.nodes[follower]
             if kept.waits_since_ms and kept.state in _NOT_STARTED:
                 kept.waits_since_ms = self._writer.now_ms
@@ -118,7 +116,7 @@ class Reports:
             if reader_stage.stage == stage.stage or (reader_stage.mesh, reader_stage.incarnation) == (stage.mesh, stage.incarnation):
                 continue
             if reader_stage.state is StageState.QUEUED and reader_stage.mesh == stage.mesh:
-                continue  # Whether the same runner will have it shows when it starts.
+                continue  # The stage may get the same runner; `_start_stage` checks.
             self._losses.lose_input(reader_stage, node.node)
 
     def _end_stage(self, stage: StageRecord) -> None:
@@ -126,5 +124,5 @@ class Reports:
         self._writer.stage(stage, StageState.ENDED)
         left = self._run_status.left(stage)
         if not self._completion.drop_if_stopping(left):
-            for node in left:  # The mesh dropped it: back to where it can be placed again.
+            for node in left:  # The mesh dropped these nodes, so they are placed again.
                 self._recalls.recall(node)

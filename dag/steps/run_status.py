@@ -1,4 +1,4 @@
-"""How a run stands: questions about its record and its graph, asked by everything that moves it. Nothing here changes anything."""
+"""Read-only questions about a run's record and graph, shared by all steps."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from dag.steps.state_writer import StateWriter
 from mesh.errors import IllegalTransition
 from mesh.ids import MeshId, NodeId, StageId
 
-#: The mesh has not begun with the stage.
+#: States of a stage that its mesh has not begun.
 NOT_BEGUN = (StageState.PLANNED, StageState.QUEUED)
-#: The mesh has the stage.
+#: States of a stage that was sent and has not ended.
 SENT = (StageState.QUEUED, StageState.RUNNING)
 
 
 class RunStatus:
-    """A run to be looked at.
+    """Read-only view of a run.
 
     Args:
-        record: The state; others write it.
+        record: The state, which `writer` changes.
         plans: Every node of the graph, in topological order.
-        moves: Of the same record; counts what has failed.
-        on_error: See `dag.machine.RunMachine`.
+        writer: Writer of the same record; counts failed nodes.
+        on_error: `fail_fast` or `continue`, as for `dag.machine.RunMachine`.
     """
 
     def __init__(self, record: RunRecord, plans: Mapping[NodeId, NodePlan], writer: StateWriter, on_error: str) -> None:
@@ -38,55 +38,54 @@ class RunStatus:
     # -- of the run ----------------------------------------------------------------------------------------------------
 
     def is_winding_down(self) -> bool:
-        """Nothing new is begun: the run is being cancelled, or stops at a failure."""
+        """Return whether no new work may begin: the run is being cancelled, or stops at a failure."""
         return self.record.state is RunState.CANCELLING or self.is_stopping()
 
     def is_stopping(self) -> bool:
-        """It stops at a failure."""
+        """Return whether the run stops at a failure."""
         return self.fails_fast and bool(self._writer.failures)
 
     def failed(self) -> tuple[NodeId, ...]:
-        """Nodes that failed for good."""
+        """Return the nodes that failed for good."""
         return tuple(node for node, kept in self.record.nodes.items() if kept.state is NodeState.FAILED)
 
     # -- of a node -----------------------------------------------------------------------------------------------------
 
     def has_succeeded(self, node: NodeId) -> bool:
-        """Its value was computed."""
         return self.record.nodes[node].state is NodeState.SUCCEEDED
 
     def is_ready(self, node: NodeId) -> bool:
-        """All that it needs is there; a node that waits for others of its own stage is refused with them."""
+        """Return whether all needs of the node have succeeded. Needs in the node's own stage count too."""
         return all(self.has_succeeded(need) for need in self.edges.needs[node])
 
     def is_needed(self, node: NodeId) -> bool:
-        """Somebody has to read its value yet: the user, or a node that has not ended."""
+        """Return whether the user, or a node that has not ended, still has to read the value."""
         readers = self.edges.readers[node]
         return self.plans[node].is_output or any(self.record.nodes[reader].state not in NODE_ENDS for reader in readers)
 
     def leaves(self, node: NodeId, mesh: MeshId) -> bool:
-        """Somebody outside the mesh reads the value: the user, or a node that is (or may yet be) placed elsewhere."""
+        """Return whether the value has a reader outside the mesh: the user, or a node that is or may be placed elsewhere."""
         readers = (self.record.nodes[reader] for reader in self.edges.readers[node])
         return self.plans[node].is_output or any(kept.mesh != mesh and kept.state not in NODE_ENDS for kept in readers)
 
     def value_at(self, node: NodeId) -> MeshId | None:
-        """The mesh that a node's value cannot leave, because it was sent there without being stored; None: it is free."""
+        """Return the only mesh that has the node's value, because the value is not stored; None if any mesh can get it."""
         kept = self.record.nodes[node]
         sent = kept.state in (NodeState.ASSIGNED, NodeState.RUNNING, NodeState.SUCCEEDED)
         return kept.mesh if sent and not kept.exported else None
 
     def is_out_of_reach(self, need: NodeId, mesh: MeshId) -> bool:
-        """The value was computed, and cannot be had on `mesh`."""
+        """Return whether the value was computed and is not available on `mesh`."""
         return self.has_succeeded(need) and self.value_at(need) not in (None, mesh)
 
     def will_come(self, need: NodeId, mesh: MeshId) -> bool:
-        """The value is being computed, and can be had on `mesh` when it is there."""
+        """Return whether the value is being computed and will be available on `mesh`."""
         kept = self.record.nodes[need]
         running = kept.stage is not None and self.record.stages[kept.stage].state is StageState.RUNNING
         return running and kept.state not in NODE_ENDS and self.value_at(need) in (None, mesh)
 
     def stage_of(self, node: NodeRecord) -> StageRecord:
-        """The stage that it is in. Raises IllegalTransition when it is in none."""
+        """Return the stage of the node. Raises IllegalTransition if the node has none."""
         if node.stage is None:
             raise IllegalTransition(f"run {self.record.run}: node {node.node} is {node.state.value} without a stage")
         return self.record.stages[node.stage]
@@ -94,21 +93,21 @@ class RunStatus:
     # -- of a stage ----------------------------------------------------------------------------------------------------
 
     def is_left(self, stage: StageRecord, node: NodeId) -> bool:
-        """The node is in the stage, and has not ended."""
+        """Return whether the node is in the stage and has not ended."""
         kept = self.record.nodes[node]
         return kept.stage == stage.stage and kept.state not in NODE_ENDS
 
     def left(self, stage: StageRecord) -> list[NodeRecord]:
-        """The stage's nodes that have not ended."""
+        """Return the stage's nodes that have not ended."""
         return [self.record.nodes[node] for node in stage.nodes if self.is_left(stage, node)]
 
     def external(self, stage: StageRecord) -> tuple[NodeId, ...]:
-        """Nodes outside the stage whose values its nodes read."""
+        """Return the nodes outside the stage whose values the stage reads."""
         inside = set(stage.nodes)
         return tuple(dict.fromkeys(need for node in stage.nodes for need in self.plans[node].inputs if need not in inside))
 
     def waiting_stages(self, node: NodeId) -> tuple[StageRecord, ...]:
-        """Stages that were sent and hold a reader of `node`."""
+        """Return the sent stages that contain a reader of `node`."""
         found: dict[StageId, StageRecord] = {}
         for reader in self.edges.readers[node]:
             kept = self.record.nodes[reader]

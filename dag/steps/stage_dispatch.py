@@ -1,8 +1,8 @@
-"""Which planned stages are sent to their meshes now: those that can start there, as many as their tenant may start.
+"""Chooses the planned stages to send now: those that can start, up to the limits of their tenant.
 
-A stage goes as soon as its first node can start and every unfinished input from outside comes from a stage that runs already.
-The second half of that rule keeps stages from holding slots while they wait for each other: a running stage waits for running
-stages only, and these waits follow the graph, which has no circle.
+A stage is sent when its first node can start and every unfinished input from outside comes from a running stage. The second
+condition keeps stages from holding slots while they wait for each other: a running stage waits only for running stages, and
+these waits follow the graph, which has no circle.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from mesh.reasons import Reason
 
 
 class StageDispatch:
-    """Stages on their way to their meshes.
+    """Sends stages to their meshes.
 
     Args:
         runtime_env: Ray's runtime environment of the whole run.
-        deadline_ms: How long a mesh may take for a stage; None: as long as it likes.
+        deadline_ms: Time limit for a mesh to run a stage; None: no limit.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class StageDispatch:
         self._deadline_ms = deadline_ms
 
     def send_what_can_start(self, allowed: StartsAllowed) -> None:
-        """Send the stages that can start; what its tenant may not start now is kept back."""
+        """Send the stages that can start, up to the limits of the tenant."""
         if self._run_status.is_winding_down() or self._record.state is not RunState.RUNNING:
             return
         most, under_way = allowed.under_way_max, sum(stage.state in SENT for stage in self._record.stages.values())
@@ -66,7 +66,7 @@ class StageDispatch:
                 self._send(stage, allowed)
 
     def _drop_what_has_ended(self, stage: StageRecord) -> None:
-        """Nodes that were skipped while the stage waited are not sent; a stage without any others is over."""
+        """Remove nodes that ended while the stage waited; end a stage that has no other nodes."""
         left = tuple(node for node in stage.nodes if self._record.nodes[node].state not in NODE_ENDS)
         if not left:
             self._writer.stage(stage, StageState.ENDED)
@@ -87,7 +87,7 @@ class StageDispatch:
         return some_node_can_start
 
     def _keep_back(self, stage: StageRecord, allowed: StartsAllowed) -> None:
-        """It could go, and its tenant or its user may start no more now."""
+        """Record why a stage that could start is not sent: its tenant or user is at a limit."""
         self._begin_to_wait(stage)
         reported = allowed.reason, allowed.detail
         if (stage.reason, stage.detail) != reported:

@@ -1,4 +1,4 @@
-"""The moves of a run, its stages and nodes: each is checked against the tables of `dag.states`, counted, and noted as an event."""
+"""Transitions of a run, its stages and nodes: each is checked against the tables of `dag.states`, counted, and recorded as an event."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from mesh.errors import IllegalTransition
 from mesh.ids import MeshId, NodeId, StageId
 from mesh.reasons import Reason
 
-#: Why running work gives way, in good order and through no fault of its own.
+#: Reasons that preempt running work through no fault of its own.
 PREEMPTED_COUNT = frozenset({Reason.QUOTA_RECLAIMED, Reason.PREEMPTED_WITHIN_TENANT, Reason.MESH_LEFT})
-#: Why work is taken back that has not begun.
+#: Reasons that take back work that has not begun.
 _TAKEN_BACK = frozenset(
     {
         Reason.TENANT_SUSPENDED,
@@ -27,17 +27,17 @@ _TAKEN_BACK = frozenset(
 
 
 class StateWriter:
-    """What the run machine does to a record, gathered into one change per step."""
+    """Writes a run's record and collects the changes of one step."""
 
     def __init__(self, record: RunRecord) -> None:
         self.record = record
-        self.open = sum(1 for kept in record.nodes.values() if kept.state not in NODE_ENDS)  #: Nodes that need something yet.
+        self.open = sum(1 for kept in record.nodes.values() if kept.state not in NODE_ENDS)  #: Number of nodes that have not ended.
         self.failures = sum(1 for kept in record.nodes.values() if kept.state is NodeState.FAILED)
         self.blocked = {node for node, kept in record.nodes.items() if kept.state is NodeState.BLOCKED}
         self.begin(0)
 
     def begin(self, now_ms: int) -> None:
-        """Begin a step. `now_ms`: milliseconds since the epoch, stamped on its events."""
+        """Begin a step at `now_ms`, milliseconds since the epoch; its events carry this time."""
         self.now_ms = now_ms
         self._nodes: dict[NodeId, NodeRecord] = {}
         self._stages: dict[StageId, StageRecord] = {}
@@ -46,7 +46,7 @@ class StateWriter:
         self._dead: list[DeadLetter] = []
 
     def change(self) -> RunChange:
-        """What the step has changed, and what it wants done, in order."""
+        """Return the changes and decisions of the step, in order."""
         return RunChange(
             nodes=tuple(self._nodes.values()),
             stages=tuple(self._stages.values()),
@@ -56,15 +56,13 @@ class StateWriter:
         )
 
     def decide(self, decision: Decision) -> None:
-        """Something has to be done."""
         self._decisions.append(decision)
 
     def record_dead_letter(self, letter: DeadLetter) -> None:
-        """A node has failed for good."""
         self._dead.append(letter)
 
     def node(self, node: NodeRecord, state: NodeState, reason: Reason | None = None, detail: str = "") -> None:
-        """Move a node. Raises IllegalTransition."""
+        """Move a node to a state. Raises IllegalTransition."""
         before = node.state
         if state is not before and state not in NODE_TRANSITIONS[before]:
             raise IllegalTransition(
@@ -81,22 +79,22 @@ class StateWriter:
         self.note("node", node=node, before=before.value, after=state.value, reason=reason, detail=detail)
 
     def stage(self, stage: StageRecord, state: StageState, reason: Reason | None = None, detail: str = "") -> None:
-        """Move a stage. Raises IllegalTransition."""
+        """Move a stage to a state. Raises IllegalTransition."""
         before = stage.state
         if state not in STAGE_TRANSITIONS[before]:
             raise IllegalTransition(f"stage {stage.stage} cannot go from {before.value} to {state.value}")
         stage.state = state
         if state is StageState.ENDED:
-            stage.reason, stage.detail = None, ""  # Why it waited is over.
+            stage.reason, stage.detail = None, ""  # Drop the reason for the wait.
         self.note_stage(stage, before, reason, detail)
 
     def cut_stage(self, stage: StageRecord, reason: Reason | None) -> None:
-        """The stage is over before its nodes are: stopped in good order, or lost. Raises IllegalTransition."""
+        """End a stage before its nodes have ended: stopped in good order, or lost. Raises IllegalTransition."""
         stage.ended_ms, stage.reason, stage.detail = self.now_ms, reason, ""
         self.stage(stage, StageState.STOPPED if reason in PREEMPTED_COUNT | _TAKEN_BACK else StageState.LOST, reason)
 
     def run(self, state: RunState, reason: Reason | None = None, detail: str = "") -> None:
-        """Move the run. Raises IllegalTransition."""
+        """Move the run to a state. Raises IllegalTransition."""
         before = self.record.state
         if state not in RUN_TRANSITIONS[before]:
             raise IllegalTransition(f"run {self.record.run} cannot go from {before.value} to {state.value}")
@@ -104,15 +102,15 @@ class StateWriter:
         self.note("run", before=before.value, after=state.value, reason=reason, detail=detail)
 
     def touch(self, node: NodeRecord) -> None:
-        """A field of the node has changed; there is no event of it."""
+        """Mark the node as changed, without an event."""
         self._nodes[node.node] = node
 
     def touch_stage(self, stage: StageRecord) -> None:
-        """A field of the stage has changed; there is no event of it."""
+        """Mark the stage as changed, without an event."""
         self._stages[stage.stage] = stage
 
     def note_stage(self, stage: StageRecord, before: StageState | None, reason: Reason | None, detail: str) -> None:
-        """An event of the stage; `before` is None when it is new, and its present state when only its reason changes."""
+        """Record an event of the stage. `before` is None for a new stage, and the present state if only the reason changes."""
         self.touch_stage(stage)
         self.note(
             "stage",
@@ -138,7 +136,7 @@ class StateWriter:
         mesh: MeshId | None = None,
         cluster: str = "",
     ) -> None:
-        """An event, with the next number."""
+        """Record an event under the next number."""
         self.record.seq += 1
         if node is not None:
             stage = stage or node.stage

@@ -1,6 +1,7 @@
-"""Stages that no mesh has begun are taken back: their mesh is gone or closed, their tenant may start nothing, or they waited too long.
+"""Takes back stages that no mesh has begun: the mesh is gone or closed, the tenant may not start work, or the stage waited too long.
 
-They take no room and no quota. Their nodes are placed again under the next attempt number, so that a number names one execution at most.
+Such stages use no capacity and no quota. Their nodes are placed again under the next attempt number, so that a number names at
+most one execution.
 """
 
 from __future__ import annotations
@@ -18,8 +19,6 @@ from mesh.reasons import Reason
 
 
 class Withdrawals:
-    """What is taken back before its mesh begins with it."""
-
     def __init__(self, run_status: RunStatus, writer: StateWriter, recalls: Recalls, completion: Completion) -> None:
         self._run_status = run_status
         self._record = run_status.record
@@ -28,26 +27,29 @@ class Withdrawals:
         self._completion = completion
 
     def lose_mesh(self, mesh: MeshId, reason: Reason) -> None:
-        """What the mesh has not begun goes elsewhere. What it runs is lost only when its session is swept: it may yet come back."""
+        """Take back the stages that a lost mesh has not begun.
+
+        Its running stages are lost only when its session is swept, because the mesh may come back.
+        """
         for stage in tuple(self._record.stages.values()):
             if stage.mesh == mesh:
                 self._withdraw(stage, reason)
 
     def leave_mesh(self, mesh: MeshId) -> None:
-        """What was not sent to the mesh yet goes elsewhere; what stands in its queue is its own, and it finishes that."""
+        """Place planned stages elsewhere. A closed mesh finishes the stages that are in its queue."""
         for stage in tuple(self._record.stages.values()):
             if stage.mesh == mesh and stage.state is StageState.PLANNED:
                 self._recalls.dissolve(stage)
 
     def keep_to(self, allowed: StartsAllowed) -> None:
-        """What the tenant may not start now is placed when it may, on what the meshes are like then."""
+        """Take back all stages of a tenant that may not start work; they are placed again once it may."""
         if not allowed.is_shut or self._run_status.is_winding_down():
             return
         for stage in tuple(self._record.stages.values()):
             self._withdraw(stage, allowed.reason)
 
     def _withdraw(self, stage: StageRecord, reason: Reason | None) -> None:
-        """Take it back if its mesh has not begun with it."""
+        """Take the stage back if its mesh has not begun it."""
         if stage.state is StageState.PLANNED:
             self._recalls.dissolve(stage)
         elif stage.state is StageState.QUEUED:
@@ -61,7 +63,7 @@ class Withdrawals:
     # -- waiting too long ----------------------------------------------------------------------------------------------
 
     def overdue(self, longest_ms: int, now_ms: int) -> tuple[NodeId, ...]:
-        """Nodes that could have started longer ago than that, and still wait at the root or in the queue of a mesh."""
+        """Return the nodes that have been ready for longer than `longest_ms` and still wait at the root or in the queue of a mesh."""
         queued = (node for stage in self._record.stages.values() if stage.state in NOT_BEGUN for node in stage.nodes)
         return tuple(
             node
@@ -70,19 +72,19 @@ class Withdrawals:
         )
 
     def refuse_overdue(self, longest_ms: int) -> None:
-        """What has waited too long fails, once for all; what was sent with it and can go on without it is placed again."""
+        """Fail for good the nodes that waited too long; place the other nodes of their stages again."""
         if self._run_status.is_winding_down():
             return
         for node in self.overdue(longest_ms, self._writer.now_ms):
             kept = self._record.nodes[node]
             if kept.state in NODE_ENDS:
-                continue  # The one before it took it along.
+                continue  # An earlier node's failure has ended this one.
             why = f" (last: {kept.reason.value})" if kept.reason is not None else ""
             stage = self._record.stages[kept.stage] if kept.stage is not None else None
             if stage is not None and stage.reason is not None:
                 why = f" (last: {stage.reason.value}{f', {stage.detail}' if stage.detail else ''})"
             waited_s, longest_s = (self._writer.now_ms - kept.waits_since_ms) / 1000, longest_ms / 1000
-            words = f"waited {waited_s:.1f} s to start, and {self._record.tenant} waits {longest_s:g} s at most{why}"
+            words = f"waited {waited_s:.1f} s to start; {self._record.tenant} allows at most {longest_s:g} s{why}"
             failure = Failure(reason=Reason.WAITED_TOO_LONG, type_name="schedulemesh.WaitedTooLong", message=words)
             self._completion.fail_for_good(kept, failure)
             if stage is not None and not self._run_status.is_winding_down():

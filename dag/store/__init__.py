@@ -1,11 +1,11 @@
-"""Where runs are kept, and how a client reaches them.
+"""Stores for runs, and the Python client.
 
-    redis_runs       on Redis: a script for what must be whole       lua            these scripts, a file each
-    memory           in one process: for tests and simulation        rows           what a run is kept as, the same bytes in both
+    redis_runs       on Redis: a script for each atomic step         lua            these scripts, a file each
+    memory           in one process: for tests and simulation        rows           stored form of a run, the same in both stores
 
 The Python client:
 
-    remote           submit a graph, follow its run, get its result  client_access  where the root is, and the key to it
-    http_calls       one pool; asked again while nobody answers      event_feed     a run's events as they come
-    result_decoding  what the root told, back to values
+    remote           submit a graph, follow its run, get its result  client_access  finds the root's address and the API key
+    http_calls       HTTP calls with one pool and with retries       event_feed     a run's events as they come
+    result_decoding  decodes results to values and exceptions
 """

@@ -1,4 +1,4 @@
-"""Where a client finds the root, and the key that lets it in."""
+"""Finds the root's address and the API key of a client."""
 
 from __future__ import annotations
 
@@ -17,27 +17,29 @@ KEY_VARIABLE = "SCHEDULEMESH_API_KEY"
 STATE_VARIABLE = "SCHEDULEMESH_STATE"
 STATE_FOLDER = ".schedulemesh"
 CLIENT_FILE = "client.json"
-#: A name or a number of a machine, IPv6 without its brackets included.
+#: Pattern of a host name or IP address; IPv6 without its brackets.
 _HOST = re.compile(r"[\w.:%~-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Where to ask, and as whom."""
+    """Address of the root, with the API key and the default tenant."""
 
     address: str  #: `http://host:port`, without a slash at its end.
     api_key: str = field(repr=False)
-    tenant: str | None = None  #: Whose runs are submitted when nobody says.
-    key_from: str = field(default="", compare=False)  #: Where the key was found, in words; empty: it was given.
-    state_folder: Path | None = field(default=None, compare=False)  #: Of the stack on this machine whose root it is; None: not known.
+    tenant: str | None = None  #: Default tenant of submissions.
+    key_from: str = field(default="", compare=False)  #: Source of the key, for messages; empty: given by the caller.
+    state_folder: Path | None = field(
+        default=None, compare=False
+    )  #: State folder of the stack on this machine that runs the root; None: unknown.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """How address and key can be given where somebody asks for the root."""
+    """How the caller can give address and key, for messages."""
 
     address: str
-    key: str  #: Before the variable that names it; empty: there is no other way.
+    key: str  #: Text before the name of the environment variable; empty: the variable is the only way.
     both: str
 
 
@@ -48,15 +50,15 @@ IN_TERMINAL = Asked(address="--address", key="", both=f"--address, with {KEY_VAR
 def find_access(
     address: str | None, api_key: str | None, *, environment: Mapping[str, str], folder: Path, asked: Asked = IN_PYTHON
 ) -> Access:
-    """Address and key: as given; else from the environment; else from the file of the stack whose state folder the environment names, or
-    that runs in the folder or above.
+    """Return the address and the key. Each is the one given, else from the environment, else from the file of a running stack.
 
-    The key in the file is for the address in the file; it is never sent to another.
+    The stack is the one whose state folder the environment names, or that runs in `folder` or above. The key in its file is never
+    sent to another address than the one in the file.
 
     Args:
-        asked: From where, so that messages name what there is to give there.
+        asked: How the caller can give address and key, for messages.
     Raises:
-        ApiError: There is no address or no key, or what is given is no address (status 0); the message tells every way to give them.
+        ApiError: Address or key is missing, or the address is invalid (status 0); the message lists every way to give them.
     """
     if address is not None:
         _check_address(address, asked.address)
@@ -92,28 +94,27 @@ _WAYS = (
 
 
 def _check_address(given: str, called: str) -> None:
-    """Raises ApiError."""
-    wrong = _what_is_wrong(given) if isinstance(given, str) else "it is no text"
+    wrong = _what_is_wrong(given) if isinstance(given, str) else "it is not text"
     if wrong:
-        raise ApiError(0, f"{called} {given!r} is no address ({wrong}); write it like http://127.0.0.1:8000", code="invalid_address")
+        raise ApiError(0, f"{called} {given!r} is not an address ({wrong}); write it like http://127.0.0.1:8000", code="invalid_address")
 
 
 def _what_is_wrong(given: str) -> str:
-    """Empty where it is an address."""
-    if " " in given or not given.isprintable():  # `urlsplit` would drop some of these, and what is kept is as it was given.
-        return "a blank, or another character that nobody sees, is in it"
+    """Return the problem with an address; empty if there is none."""
+    if " " in given or not given.isprintable():  # `urlsplit` would drop some of these characters silently.
+        return "it contains a space or a non-printable character"
     try:
         parts = urlsplit(given)
     except ValueError:
-        return "the brackets of its IPv6 number are not right"
+        return "the brackets of its IPv6 address do not match"
     host = parts.hostname or ""
     if parts.scheme not in ("http", "https"):
         return "it does not begin with http:// or https://"
     if not _HOST.fullmatch(host) or (":" in host and not _is_number(host)):
         return "it names no host"
     if not _has_port_or_none(parts):
-        return "its port is no number from 1 to 65535"
-    return "it goes on behind the path" if parts.query or parts.fragment else ""
+        return "its port is not a number from 1 to 65535"
+    return "it has a query or a fragment after the path" if parts.query or parts.fragment else ""
 
 
 def _is_number(host: str) -> bool:
@@ -132,14 +133,13 @@ def _has_port_or_none(parts: SplitResult) -> bool:
 
 
 def _published(folder: Path) -> tuple[Path, dict[str, str]]:
-    """The state folder of the nearest running stack, and what it has published; that is empty when there is none, or its file cannot be
-    read."""
+    """Return the state folder of the nearest running stack, and its published facts; empty if there is none or the file is unreadable."""
     folders = [above / STATE_FOLDER for above in (folder, *folder.parents)]
     return next(((state, facts) for state in folders if (facts := _facts_in(state))), (folders[0], {}))
 
 
 def _facts_in(state: Path) -> dict[str, str]:
-    """What the stack of this state folder has published; empty when none runs, or its file cannot be read."""
+    """Return the published facts of a stack; empty if none runs or the file is unreadable."""
     try:
         facts = json.loads((state / CLIENT_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):

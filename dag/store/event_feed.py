@@ -1,4 +1,4 @@
-"""A run's events as they come, for whoever watches: the gateway streams them to browsers, terminals and clients."""
+"""Feed of a run's events as they come; the gateway streams them to browsers, terminals and clients."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import ParamSpec, Protocol, TypeVar, cast
@@ -19,38 +19,38 @@ from mesh.ids import RunId
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Events that are read at once.
+#: Limit on the events of one read.
 _BATCH = 500
-#: Longest time that one read blocks. A blocked read notices by its end that the run was retired.
+#: Limit on the time that one read blocks. After it the follower notices that the run was retired.
 _BLOCK_MS = 2000
-#: Blocking for longer than this part of the client's own timeout could be cut off by it.
+#: Limit on a blocking read as a share of the client's own timeout, which would cut off a longer one.
 _SHARE_OF_TIMEOUT = 0.8
 
 
 class EventFeed(Protocol):
-    """The port."""
+    """Port for following a run."""
 
     def follow(self, run: RunId, after: int = 0) -> AsyncIterator[RunEvent]:
-        """Events with a greater number than `after`, without gaps, oldest first; ends after the run's last one.
+        """Yield the events with a greater number than `after`, without gaps, oldest first; end after the run's last one.
 
-        A follower that was cut off goes on with the number of the last event that it has seen.
+        A follower that was cut off continues with the number of the last event that it has seen.
 
         Raises:
             UnknownRun: There is no such run, or it was retired meanwhile.
-            StoreUnavailable: The store has not answered for as long as the feed is patient.
+            StoreUnavailable: The store was away for longer than the feed's patience.
         """
 
     async def wait_for_end(self, run: RunId) -> None:
-        """Comes back when the run has ended; reads no event. Raises as `follow`."""
+        """Return when the run has ended; reads no events. Raises as `follow`."""
 
 
 class RedisEventFeed:
-    """`EventFeed` on a stream. A server that is gone for a while is waited for, and nothing is lost or told twice.
+    """`EventFeed` on a Redis stream. While the server is away the feed retries; no event is lost or repeated.
 
     Args:
         client: With `decode_responses=False`, of the event loop that follows; each follower takes a connection of its pool.
         keys: The shard.
-        patience_s: How long a server may be gone before a follower gives up.
+        patience_s: How long a server may be away before a follower gives up.
     """
 
     def __init__(self, client: "redis.asyncio.Redis", keys: Keys, *, patience_s: float = 60.0) -> None:
@@ -59,7 +59,6 @@ class RedisEventFeed:
         self._patience_s = patience_s
 
     async def follow(self, run: RunId, after: int = 0) -> AsyncIterator[RunEvent]:
-        """See `EventFeed.follow`."""
         while True:
             is_over = await self._patiently(self._is_over, run)
             events = await self._patiently(self._events, run, after)
@@ -72,7 +71,6 @@ class RedisEventFeed:
                 await self._patiently(self._wait, run, after)
 
     async def wait_for_end(self, run: RunId) -> None:
-        """See `EventFeed.wait_for_end`."""
         while True:
             last = await self._patiently(self._last, run)
             if await self._patiently(self._is_over, run):
@@ -80,13 +78,13 @@ class RedisEventFeed:
             await self._patiently(self._wait, run, last)
 
     async def _last(self, run: RunId) -> int:
-        """The number of the last event; asked before the state is, so that the end cannot come in between unseen."""
+        """Return the number of the last event. Read it before the state, so that the end of the run is never missed."""
         with redis_responses("read the last event"):
             entries = cast(Entries, await self._client.xrevrange(self._keys.run_events(run), count=1))
         return int(entries[0][0].partition(b"-")[0]) if entries else 0
 
     async def _is_over(self, run: RunId) -> bool:
-        """Whether the run has ended; asked before its events are read, so that none can come in between."""
+        """Return whether the run has ended. Read the state before the events, so that no event is missed."""
         with redis_responses("read a run"):
             state = await cast(Awaitable[bytes | None], self._client.hget(self._keys.run(run), "state"))
         if state is None:
@@ -99,14 +97,14 @@ class RedisEventFeed:
         return events_of(cast(Entries, entries))
 
     async def _wait(self, run: RunId, after: int) -> None:
-        """Until there may be an event. Its reply is not read: XREAD's has another shape in every protocol, XRANGE's has one."""
+        """Block until there may be an event. The reply is not parsed: XREAD's shape differs per protocol, XRANGE's does not."""
         timeout_s = answer_s_max(self._client)
         block_ms = _BLOCK_MS if timeout_s is None else max(1, min(_BLOCK_MS, int(timeout_s * 1000 * _SHARE_OF_TIMEOUT)))
         with redis_responses("wait for events"):
             await self._client.xread({self._keys.run_events(run): f"{after}-0"}, count=1, block=block_ms)
 
     async def _patiently(self, read: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The reply; while the server is gone, ask again, each time after a longer while."""
+        """Return the reply; while the server is away, retry with growing waits."""
         again = AsyncRetrying(
             retry=retry_if_exception_type(StoreUnavailable),
             wait=wait_random_exponential(multiplier=0.05, max=2.0),

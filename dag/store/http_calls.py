@@ -1,7 +1,7 @@
-"""Calls to the root over HTTP: one connection pool, bounded waits, and the same call again while nobody answers.
+"""HTTP calls to the root: one connection pool, bounded waits, and retries while the root is away.
 
-Every call of this client is safe to repeat, so a connection that was lost half way is no reason to give up. A root that
-was never reached is given less time than one that was: most likely it is not there.
+Every call of this client is safe to repeat, so a call is retried after a lost connection. A root that was never reached gets less
+time than one that was, because it most likely does not exist.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from dag.store.client_access import Access
 T = TypeVar("T")
 Params = Mapping[str, str | int | float | None]
 
-#: Longer than the root's keep-alive comments are apart, so silence means that the connection is dead.
+#: Read timeout, longer than the interval of the root's keep-alive comments: silence means that the connection is dead.
 READ_S_MAX = 30.0
-#: How long a root that was reached before may be away: longer than one answer may take, and than a cluster takes to start again.
+#: Retry time for a root that was reached before: longer than one answer, or a restart of a cluster, may take.
 PATIENCE_S = 120.0
-#: How long one that was never reached is tried.
+#: Retry time for a root that was never reached.
 FIRST_PATIENCE_S = 2.0
 
-#: What a root's proxy says while no gateway stands behind it: somebody is there, and the root will be.
+#: Error code of the root's proxy while no gateway runs behind it.
 _ROOT_AWAY = "root_away"
-#: Answers of a proxy whose root is being replaced.
+#: Statuses of a proxy whose root is being replaced.
 _AWAY = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT})
 
 
 class _Away(Exception):
-    """Nobody answers now; worth another try."""
+    """The root does not answer now; the call is retried."""
 
-    is_proxied = False  #: The root's proxy answers, and says that the root is away.
+    is_proxied = False  #: True if the root's proxy answered that the root is away.
 
 
 class _Busy(_Away):
-    """The key has used up its calls, which come back by and by."""
+    """The key is over its limit of calls, and the call is retried."""
 
     def __init__(self, refusal: DagError) -> None:
         super().__init__(str(refusal))
@@ -51,7 +51,7 @@ class _Busy(_Away):
 
 
 class HttpCalls:
-    """Calls to one root, as one key.
+    """HTTP calls to one root with one API key.
 
     Args:
         http: Another `httpx.Client` than the built-in one, for tests; its base address and headers are used as they are.
@@ -71,11 +71,11 @@ class HttpCalls:
     def get(
         self, path: str, params: Params | None = None, *, also_good: tuple[int, ...] = (), patience_s: float | None = None
     ) -> httpx.Response:
-        """The answer.
+        """Return the answer to a GET.
 
         Args:
-            also_good: Statuses that are an answer here, although they are no success.
-            patience_s: How long a root that was reached may be away; None: as long as this client allows.
+            also_good: Error statuses that are returned instead of raised.
+            patience_s: How long a root that was reached may be away; None: the client's own limit.
         Raises:
             UnknownRun: There is no such run.
             ApiError: The root refused, or does not answer (status 0).
@@ -83,12 +83,12 @@ class HttpCalls:
         return self._call("GET", path, also_good, patience_s, params=_given(params))
 
     def post(self, path: str, body: bytes, *, params: Params | None = None, headers: Mapping[str, str] | None = None) -> httpx.Response:
-        """The answer. Raises as `get`, and RunConflict, KeyConflict, BacklogFull."""
+        """Return the answer to a POST. Raises as `get`, and RunConflict, KeyConflict, BacklogFull."""
         described = {"Content-Type": "application/json", **(headers or {})}
         return self._call("POST", path, (), None, content=body, params=_given(params), headers=described)
 
     def events(self, path: str, params: Params) -> Iterator[httpx_sse.ServerSentEvent]:
-        """A stream of events, until it ends or is cut off: which of the two, the events themselves tell.
+        """Yield a stream of events until it ends or is cut off; only the events show which of the two.
 
         Raises:
             UnknownRun, ApiError: As `get`; the stream did not begin.
@@ -123,13 +123,13 @@ class HttpCalls:
             return opened.pop_all(), source
 
     def _checked(self, answer: httpx.Response) -> httpx.Response:
-        """The answer, unless it is a refusal of the root, or does not come from a root at all."""
+        """Return the answer, or raise if the root refused or the answer does not come from a root."""
         if answer.is_success:
             self._was_reached = True
             return answer
         error = _error_in(answer)
         if error is None or answer.status_code in _AWAY:
-            away = _Away(error["message"] if error else f"HTTP {answer.status_code} from something that is no root")
+            away = _Away(error["message"] if error else f"HTTP {answer.status_code} from a server that is not a root")
             away.is_proxied = error is not None and error.get("code") == _ROOT_AWAY
             self._was_reached |= away.is_proxied
             raise away
@@ -162,7 +162,7 @@ _backoff = wait_random_exponential(multiplier=0.05, max=2.0)
 
 
 def _pause_s(limit_s: float, tried: RetryCallState) -> float:
-    """Until the next try, and not beyond the limit."""
+    """Return the wait before the next try, bounded by the time limit."""
     return min(_backoff(tried), max(0.0, limit_s - (tried.seconds_since_start or 0.0)))
 
 
@@ -175,7 +175,7 @@ def _lost_is_away() -> Iterator[None]:
 
 
 def _error_in(answer: httpx.Response) -> dict[str, Any] | None:
-    """The error in the body, if a root wrote it."""
+    """Return the error in the body, if a root wrote it."""
     try:
         error = answer.json()["error"]
     except (ValueError, KeyError, TypeError):
@@ -205,5 +205,5 @@ def _refusal(answer: httpx.Response, error: Mapping[str, Any], key_from: str) ->
 
 
 def _given(params: Params | None) -> dict[str, str | int | float]:
-    """Those that have a value."""
+    """Return the parameters that have a value."""
     return {name: value for name, value in (params or {}).items() if value is not None}

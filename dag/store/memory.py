@@ -1,6 +1,6 @@
 """Runs in memory: for tests, simulation, and a federation of one process.
 
-Kept as the same rows of bytes as on Redis, so a record that was handed out or in is never shared with the store.
+The store keeps the same rows of bytes as on Redis, so it never shares a record with its callers.
 """
 
 import asyncio
@@ -34,20 +34,20 @@ from mesh.errors import LedgerError
 from mesh.ids import RunId, TenantPath
 from mesh.wire import decode, encode
 
-#: How long a follower's thread waits before it looks whether anybody still listens.
+#: Interval at which a follower's thread checks that its caller still listens.
 _WAIT_MS = 200
 
 
 @dataclass(slots=True, kw_only=True)
 class _Rows:
-    """One run."""
+    """Stored rows of one run."""
 
     fields: dict[str, bytes]
     nodes: dict[str, bytes] = field(default_factory=dict)
     stages: dict[str, bytes] = field(default_factory=dict)
-    events: list[bytes] = field(default_factory=list)  #: The event of number n at n - 1.
+    events: list[bytes] = field(default_factory=list)  #: Event number n is at index n - 1.
     settled: bool = False
-    weight: int = 0  #: Bytes that it is counted with while it is open.
+    weight: int = 0  #: Bytes that the open run counts against the limits.
     dead: dict[str, bytes] = field(default_factory=dict)  #: Dead letters by node.
 
     @property
@@ -60,12 +60,12 @@ class _Rows:
 
 
 class MemoryRunStore:
-    """`RunStore` in this process; safe to call from many threads.
+    """`RunStore` in this process; thread-safe.
 
     Args:
-        store: Takes the blobs and the inbox entries, as one Redis server takes both.
-        limits: How much may be open.
-        memory_percent: How much of its memory this process has in use, as far as anybody says.
+        store: Stores the blobs and the inbox entries, as one Redis server stores both.
+        limits: Limits on open runs.
+        memory_percent: Returns the used share of this process's memory, if known.
     """
 
     def __init__(self, store: MemoryStore, limits: BacklogLimits = BACKLOG_LIMITS, memory_percent: Callable[[], int] = lambda: 0) -> None:
@@ -77,18 +77,17 @@ class MemoryRunStore:
         self._runs: dict[RunId, _Rows] = {}
 
     def copied(self) -> dict[str, object]:
-        """All runs as they are now; what goes with them stands in the store, which has its own copy."""
+        """Return a copy of all runs. Blobs and inbox entries are in `MemoryStore`, which has its own copy."""
         with self._changed:
             return copy.deepcopy({"runs": self._runs, "keys": self._keys})
 
     def lose_writes(self, kept: dict[str, object]) -> None:
-        """What a restart does that loses what was written since the copy; `MemoryStore` does the rest."""
+        """Simulate a restart that loses all writes since the copy; `MemoryStore` has its own part."""
         with self._changed:
             self._runs = cast("dict[RunId, _Rows]", copy.deepcopy(kept["runs"]))
             self._keys = cast("dict[tuple[TenantPath, str], RunId]", copy.deepcopy(kept["keys"]))
 
     def create(self, record: RunRecord, blobs: dict[str, bytes]) -> bool:
-        """See `RunStore.create`."""
         fields = {**fixed_fields(record), **moving_fields(record, version=record.version, with_outbox=True)}
         nodes, stages = node_rows(record.nodes.values()), stage_rows(record.stages.values())
         with self._changed:
@@ -112,7 +111,6 @@ class MemoryRunStore:
         return True
 
     def check_room(self, record: RunRecord, blobs: dict[str, bytes]) -> None:
-        """See `RunStore.check_room`."""
         with self._changed:
             if record.run not in self._runs:
                 self._check_backlog(record.tenant, weight_of(record, blobs))
@@ -129,13 +127,11 @@ class MemoryRunStore:
             raise StoreFull(STORE_FULL, RETRY_AFTER_MS)
 
     def load(self, run: RunId) -> RunRecord | None:
-        """See `RunStore.load`."""
         with self._changed:
             rows = self._runs.get(run)
             return record_of(run, rows.fields, rows.nodes.values(), rows.stages.values()) if rows is not None else None
 
     def commit(self, record: RunRecord, change: RunChange) -> bool:
-        """See `RunStore.commit`."""
         before = check_numbers(record, change)
         version = record.version + 1
         fields = moving_fields(record, version=version, with_outbox=writes_outbox(record, change))
@@ -157,25 +153,22 @@ class MemoryRunStore:
         return True
 
     def summary(self, run: RunId) -> RunSummary | None:
-        """See `RunStore.summary`."""
         with self._changed:
             rows = self._runs.get(run)
             return summary_of(run, rows.fields) if rows is not None else None
 
     def list(self, tenant: TenantPath, limit: int = 50) -> tuple[RunSummary, ...]:
-        """See `RunStore.list`."""
         with self._changed:
             found = [summary_of(run, rows.fields) for run, rows in self._runs.items() if tenant in reach_of(rows.tenant)]
         newest_first = sorted(found, key=lambda summary: (summary.created_ms, summary.run), reverse=True)
         return tuple(newest_first[: max(0, limit)])
 
     def active(self) -> tuple[RunId, ...]:
-        """See `RunStore.active`; by id."""
+        """Return the active runs, ordered by id."""
         with self._changed:
             return tuple(sorted(run for run, rows in self._runs.items() if not rows.settled))
 
     def settle(self, run: RunId) -> bool:
-        """See `RunStore.settle`."""
         with self._changed:
             rows = self._runs.get(run)
             if rows is None or rows.settled:
@@ -184,33 +177,28 @@ class MemoryRunStore:
             return True
 
     def dead(self, limit: int = 100) -> tuple[DeadLetter, ...]:
-        """See `DeadLetters.dead`."""
         with self._changed:
             letters = [cast(DeadLetter, decode(DeadLetter, row)) for rows in self._runs.values() for row in rows.dead.values()]
         return tuple(sorted(letters, key=lambda letter: (letter.at_ms, letter.letter), reverse=True)[: max(0, limit)])
 
     def dead_letter(self, letter: str) -> DeadLetter | None:
-        """See `DeadLetters.dead_letter`."""
         run, node = parted(letter)
         with self._changed:
             row = self._runs[run].dead.get(node) if run in self._runs else None
         return decode(DeadLetter, row) if row is not None else None
 
     def drop_dead(self, letters: tuple[str, ...]) -> int:
-        """See `DeadLetters.drop_dead`."""
         with self._changed:
             named = [parted(letter) for letter in letters]
             return sum(self._runs[run].dead.pop(node, None) is not None for run, node in named if run in self._runs)
 
     def events(self, run: RunId, after: int = 0, limit: int = 1000) -> tuple[RunEvent, ...]:
-        """See `RunStore.events`."""
         with self._changed:
             rows = self._runs.get(run)
             found = rows.events[after : after + max(0, limit)] if rows is not None else []
         return tuple(decode(RunEvent, row) for row in found)
 
     def request_cancel(self, run: RunId, reason: str) -> None:
-        """See `RunStore.request_cancel`."""
         with self._changed:
             rows = self._runs.get(run)
             if rows is None:
@@ -219,7 +207,6 @@ class MemoryRunStore:
                 self._store.post(run, "cancel", reason.encode())
 
     def retire(self, before_ms: int, limit: int = 100) -> tuple[tuple[RunId, str], ...]:
-        """See `RunStore.retire`."""
         with self._changed:
             ended = ((int(rows.fields["ended_ms"]), run) for run, rows in self._runs.items() if rows.state in RUN_ENDS)
             oldest_first = sorted(pair for pair in ended if pair[0] < before_ms)
@@ -247,7 +234,6 @@ class MemoryEventFeed:
         self._runs = runs
 
     async def follow(self, run: RunId, after: int = 0) -> AsyncIterator[RunEvent]:
-        """See `EventFeed.follow`."""
         while True:
             summary = self._runs.summary(run)
             if summary is None:
@@ -262,7 +248,6 @@ class MemoryEventFeed:
                 await asyncio.to_thread(self._runs.wait_for_events, run, after, _WAIT_MS)
 
     async def wait_for_end(self, run: RunId) -> None:
-        """See `EventFeed.wait_for_end`."""
         seen = 0
         while True:
             summary = self._runs.summary(run)

@@ -1,4 +1,4 @@
-"""Runs on Redis: one script for each step that must be whole, plain reads for the rest."""
+"""Runs on Redis: a script for each atomic step, plain reads for the rest."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
@@ -33,14 +33,14 @@ from mesh.errors import LedgerError
 from mesh.ids import RunId, TenantPath
 from mesh.wire import decode, encode
 
-#: One argument of a script.
+#: An argument of a script.
 _Argument = str | bytes | int
 #: A stream as redis-py reads it: entry id and fields.
 Entries = list[tuple[bytes, dict[bytes, bytes]]]
 
 
 def scripted_keys(keys: Keys) -> tuple[str, ...]:
-    """`KEYS` of every script in `dag/store/lua`, in the order that its `lib_keys.lua` names them; those in `:` are families."""
+    """Return the `KEYS` of every script in `dag/store/lua`, in the order of `lib_keys.lua`; names that end in `:` are prefixes."""
     of_run = (keys.run(""), keys.run_nodes(""), keys.run_stages(""), keys.run_events(""), keys.blobs(""), keys.runs_of(""))
     of_stage = (keys.stage(""), keys.inputs(""), keys.stages_of(""), keys.ready(""), keys.claimed(""))
     kept_beside = (keys.dead_of(""), keys.dead, keys.backlog(""), keys.idempotency(""), keys.overdue, keys.taken(""), keys.meta)
@@ -53,7 +53,7 @@ class RedisRunStore:
     Args:
         client: With `decode_responses=False`; its timeouts bound every call.
         keys: The shard.
-        limits: How much may be open.
+        limits: Limits on open runs.
     """
 
     def __init__(self, client: "redis.Redis", keys: Keys, limits: BacklogLimits = BACKLOG_LIMITS) -> None:
@@ -63,7 +63,6 @@ class RedisRunStore:
         self._scripts = Scripts(client, scripted_keys(keys), "dag.store.lua")
 
     def create(self, record: RunRecord, blobs: dict[str, bytes]) -> bool:
-        """See `RunStore.create`."""
         fields = {**fixed_fields(record), **moving_fields(record, version=record.version, with_outbox=True)}
         weight = weight_of(record, blobs)
         answer = self._scripts.call(
@@ -89,13 +88,12 @@ class RedisRunStore:
         if code == b"KEY":
             raise KeyConflict(f"the idempotency key was used for run {described[0].decode()}, with another graph or id; give another key")
         if code == b"FULL":
-            raise BacklogFull(self._words_when_full(described[0].decode(), described[1:], weight) or "too much is open", RETRY_AFTER_MS)
+            raise BacklogFull(self._words_when_full(described[0].decode(), described[1:], weight) or "too many open runs", RETRY_AFTER_MS)
         if code == b"MEMORY":
             raise StoreFull(STORE_FULL, RETRY_AFTER_MS)
         return bool(code == b"CREATED")
 
     def check_room(self, record: RunRecord, blobs: dict[str, bytes]) -> None:
-        """See `RunStore.check_room`."""
         reach, server = reach_of(record.tenant), home_of(self._client, self._keys.meta)
         with redis_responses("look for room"), self._client.pipeline(transaction=True) as reads:
             reads.exists(self._keys.run(record.run))
@@ -104,7 +102,7 @@ class RedisRunStore:
             is_there, *open_of = reads.execute()
             memory = server.info("memory")
         if is_there:
-            return  # The repeat of what was accepted is never refused.
+            return  # A repeat of an accepted submission is never refused.
         for tenant, counts in zip(reach, open_of, strict=True):
             words = self._words_when_full(tenant, counts, weight_of(record, blobs))
             if words is not None:
@@ -117,7 +115,6 @@ class RedisRunStore:
         return self._limits.words_when_full(tenant, runs=runs, size_bytes=size_bytes, weight_bytes=weight)
 
     def load(self, run: RunId) -> RunRecord | None:
-        """See `RunStore.load`."""
         with redis_responses("load a run"), self._client.pipeline(transaction=True) as reads:
             reads.hgetall(self._keys.run(run))
             reads.hvals(self._keys.run_nodes(run))
@@ -126,7 +123,6 @@ class RedisRunStore:
         return record_of(run, {name.decode(): value for name, value in fields.items()}, nodes, stages) if fields else None
 
     def commit(self, record: RunRecord, change: RunChange) -> bool:
-        """See `RunStore.commit`."""
         before = check_numbers(record, change)
         version = record.version + 1
         answer = self._scripts.call(
@@ -150,13 +146,12 @@ class RedisRunStore:
         return True
 
     def summary(self, run: RunId) -> RunSummary | None:
-        """See `RunStore.summary`."""
         with redis_responses("read a run"):
             values = cast(list[bytes | None], self._client.hmget(self._keys.run(run), list(SUMMARY_FIELDS)))
         return _summary(run, values)
 
     def list(self, tenant: TenantPath, limit: int = 50) -> tuple[RunSummary, ...]:
-        """See `RunStore.list`. A run that is retired while this reads is left out."""
+        """Return the runs of a tenant; a run that is retired during the read is left out."""
         if limit <= 0:
             return ()
         with redis_responses("list runs"):
@@ -170,17 +165,16 @@ class RedisRunStore:
         return tuple(summary for summary in found if summary is not None)
 
     def active(self) -> tuple[RunId, ...]:
-        """See `RunStore.active`; by id."""
+        """Return the active runs, ordered by id."""
         with redis_responses("read active runs"):
             names = cast(set[bytes], self._client.smembers(self._keys.active_runs))
         return tuple(sorted(RunId(name.decode()) for name in names))
 
     def settle(self, run: RunId) -> bool:
-        """See `RunStore.settle`."""
         return bool(self._scripts.call("settle", run) == 1)
 
     def dead(self, limit: int = 100) -> tuple[DeadLetter, ...]:
-        """See `DeadLetters.dead`. A letter that is dropped while this reads is left out."""
+        """Return the dead letters; one that is dropped during the read is left out."""
         if limit <= 0:
             return ()
         with redis_responses("list dead letters"):
@@ -192,18 +186,15 @@ class RedisRunStore:
         return tuple(decode(DeadLetter, row) for row in rows if row is not None)
 
     def dead_letter(self, letter: str) -> DeadLetter | None:
-        """See `DeadLetters.dead_letter`."""
         run, node = parted(letter)
         with redis_responses("read a dead letter"):
             row = cast(bytes | None, self._client.hget(self._keys.dead_of(run), node))
         return decode(DeadLetter, row) if row is not None else None
 
     def drop_dead(self, letters: tuple[str, ...]) -> int:
-        """See `DeadLetters.drop_dead`."""
         return int(self._scripts.call("drop_dead", *(part for letter in letters for part in parted(letter)))) if letters else 0
 
     def events(self, run: RunId, after: int = 0, limit: int = 1000) -> tuple[RunEvent, ...]:
-        """See `RunStore.events`."""
         if limit <= 0:
             return ()
         with redis_responses("read events"):
@@ -211,12 +202,11 @@ class RedisRunStore:
         return events_of(entries)
 
     def request_cancel(self, run: RunId, reason: str) -> None:
-        """See `RunStore.request_cancel`."""
         if self._scripts.call("request_cancel", run, reason) == b"UNKNOWN":
             raise UnknownRun(f"there is no run {run}")
 
     def retire(self, before_ms: int, limit: int = 100) -> tuple[tuple[RunId, str], ...]:
-        """See `RunStore.retire`. Each run goes in a script of its own, so that no other call waits for long."""
+        """Remove old runs, each with a script of its own, so that no other call waits for long."""
         with redis_responses("find runs to retire"):
             names = cast(list[bytes], self._client.zrangebyscore(self._keys.ended_runs, "-inf", f"({before_ms}", start=0, num=limit))
         runs = [RunId(name.decode()) for name in names]
@@ -231,7 +221,7 @@ class RedisRunStore:
 
 
 def events_of(entries: Entries) -> tuple[RunEvent, ...]:
-    """The events in entries of a run's stream."""
+    """Return the events in entries of a run's stream."""
     return tuple(decode(RunEvent, fields[b"event"]) for _, fields in entries)
 
 
@@ -241,7 +231,7 @@ def _summary(run: RunId, values: Iterable[bytes | None]) -> RunSummary | None:
 
 
 def _section(items: Iterable[_Argument]) -> tuple[_Argument, ...]:
-    """A list among the arguments of a script: its length, then its items."""
+    """Return a list as arguments of a script: its length, then its items."""
     listed = tuple(items)
     return (len(listed), *listed)
 

@@ -4,7 +4,7 @@
     run = dag.submit(total.bind(parts))
     print(run.result())
 
-A request may be repeated without harm, because every submission has an id, made here when the user gives none.
+A request is safe to repeat, because every submission has an id, which the client makes if the user gives none.
 """
 
 from __future__ import annotations
@@ -39,34 +39,34 @@ from mesh.clock import Clock, SystemClock
 from mesh.ids import RunId
 from mesh.wire import decode
 
-#: How long one request for the end of a run is left open.
+#: Limit on the time that one request waits for the end of a run.
 LONG_POLL_S = 20.0
-#: Refusals that a client repeats a call for, until its time is over.
+#: Errors after which a client repeats a call until its timeout.
 _NO_ANSWER_YET = frozenset({"unreachable", "too_many_calls"})
-#: What of a node's id goes into the id of a run.
+#: Characters of a node's id that are replaced in the id of a run.
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a run is."""
+    """Number of a run's nodes per state."""
 
     state: RunState
     counts: dict[NodeState, int]
 
     @property
     def nodes(self) -> int:
-        """All nodes."""
+        """Number of all nodes."""
         return sum(self.counts.values())
 
     @property
     def ended(self) -> int:
-        """Nodes that need nothing more."""
+        """Number of nodes that have ended."""
         return sum(count for state, count in self.counts.items() if state in NODE_ENDS)
 
 
 class Client:
-    """A federation, asked over HTTP as the holder of one API key. Safe to use from many threads.
+    """HTTP client of one federation with one API key. Thread-safe.
 
     Args:
         http: Another `httpx.Client` than the built-in one, for tests.
@@ -94,22 +94,23 @@ class Client:
         idempotency_key: str | None = None,
         durability: str | None = None,
     ) -> Run:
-        """Submit the graph that these nodes are the outputs of.
+        """Submit the graph with these outputs and return its run.
 
         Args:
-            id: Of the run. The same id with the same graph is the same run. None: a new one, named after the first output.
-            tenant: Whose quota pays; None: the tenant that the stack names as its default, or the key's own.
-            user: For whom it is; limits per user count by it. None: the user whose key it is, or the key itself.
+            id: Id of the run. The same id with the same graph is the same run. None: a new id, named after the first output.
+            tenant: Tenant whose quota the run uses. None: the default tenant of the stack, or the key's own.
+            user: User of the run, for limits per user. None: the key's user, or the key itself.
             params: Values of the graph's parameters.
             on_error: `fail_fast` stops at the first failure, `continue` finishes what does not depend on it.
             by_value: Modules whose functions are sent along, because no mesh can import them.
             idempotency_key: The same key with the same graph is the same run, whoever repeats it; it names the run when `id` does not.
-            durability: `D0`, or `D1`: refused unless the root's store writes it to its disk before the answer. None: the root's own level.
+            durability: `D0`, or `D1`: refused unless the root's store writes the run to its disk before the answer. None: the root's
+            level.
         Raises:
-            SpecError: The graph is wrong; found before anything is sent.
-            RunConflict: The id exists, with another graph.
+            SpecError: The graph is wrong; nothing was sent.
+            RunConflict: The id exists with another graph.
             KeyConflict: The idempotency key was used for another graph or id.
-            BacklogFull: The tenant has too much open; it carries when to come again.
+            BacklogFull: The tenant has too many open runs; carries a time to retry after.
             ApiError: The root refused the graph, or does not answer.
         """
         spec = self.spec_of(outputs, id=id, tenant=tenant, user=user, params=params, on_error=on_error, by_value=by_value)
@@ -127,7 +128,7 @@ class Client:
         on_error: str = "fail_fast",
         by_value: Sequence[ModuleType] = (),
     ) -> dict[str, Any]:
-        """The graph in its wire form, `dag/1`, as `submit` sends it. Raises SpecError as `submit`."""
+        """Return the graph in its wire form, `dag/1`, as `submit` sends it. Raises SpecError as `submit`."""
         tenant = tenant or self.access.tenant
         spec = compile_graph(outputs, id=id, tenant=tenant, params=params, on_error=on_error, by_value=by_value)
         return {**spec, "user": user} if user is not None else spec
@@ -149,17 +150,17 @@ class Client:
         return Run(RunId(answer["id"]), self)
 
     def _explained(self, refused: ApiError, spec: Mapping[str, Any]) -> ApiError:
-        """The refusal; of a tenant that nobody named and that is gone with where its name comes from, and what to do."""
+        """Return the error; if the default tenant is unknown, with the source of its name and the remedy."""
         if refused.code != "unknown_tenant" or spec.get("tenant") != self.access.tenant:
             return refused
         words = (
-            f"{refused}. {self.access.tenant} is where work goes that names no tenant, as {CLIENT_FILE} of the running stack had it: name "
-            "one (`tenant=`, `--tenant`); where `schedulemesh apply` took it away, a new `dag.connect()` knows the one in its place"
+            f"{refused}. {self.access.tenant} is the default tenant in {CLIENT_FILE} of the running stack: name another "
+            "one (`tenant=`, `--tenant`); if `schedulemesh apply` removed it, a new `dag.connect()` reads the new default"
         )
         return ApiError(refused.status, words, refused.problems, code=refused.code)
 
     def plan(self, spec: Mapping[str, Any]) -> Any:
-        """What would become of a graph in its wire form if it were submitted now, as `POST /v1/plan` tells it. Raises as `submit`."""
+        """Return the dry run of a graph in its wire form, as `POST /v1/plan` answers it. Raises as `submit`."""
         named = {**spec, "tenant": spec.get("tenant") or self.access.tenant}
         try:
             return self.post("/v1/plan", {key: value for key, value in named.items() if value is not None})
@@ -167,10 +168,10 @@ class Client:
             raise self._explained(refused, named) from None
 
     def run(self, id: str) -> Run:  # noqa: A002  the same
-        """The run.
+        """Return a run by its id.
 
         Raises:
-            UnknownRun: There is none within the key's reach.
+            UnknownRun: There is no such run, or the key may not see it.
             ApiError: The root does not answer.
         """
         run = Run(RunId(id), self)
@@ -178,40 +179,38 @@ class Client:
         return run
 
     def ask(self, path: str, params: Params | None = None, *, patience_s: float | None = None) -> Any:
-        """The JSON that the root answers to a GET; `patience_s`: as `HttpCalls.get` has it. Raises as `run`."""
+        """Return the root's JSON answer to a GET; `patience_s` as for `HttpCalls.get`. Raises as `run`."""
         return self._calls.get(path, params, patience_s=patience_s).json()
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """The JSON that the root answers to a POST. Raises as `run`."""
+        """Return the root's JSON answer to a POST. Raises as `run`."""
         return self._calls.post(path, json.dumps(body).encode()).json()
 
     def fetch(self, path: str) -> bytes:
-        """The bytes at an address of the root, whole. Raises as `run`."""
+        """Return all bytes at an address of the root. Raises as `run`."""
         return self._calls.get(path).content
 
     def events(self, run: RunId, after: int) -> Iterator[RunEvent]:
-        """Events of the run with a greater number, until the stream ends or is cut off. Raises as `run`."""
+        """Yield the run's events with a greater number, until the stream ends or is cut off. Raises as `run`."""
         for described in self._calls.events(f"{_path_of(run)}/events", {"after": after}):
-            if described.data:  # The stream's own words to its reader (`retry:`) come as events without any.
+            if described.data:  # Control fields of the stream (`retry:`) come as events without data.
                 yield decode(RunEvent, described.data)
 
     def result_answer(self, run: RunId, wait_s: float = 0, *, patience_s: float | None = None) -> tuple[int, Any]:
-        """Status and JSON of the answer to `result` after at most `wait_s` seconds: 200, 202, or 409 with the failures. Raises as `run`."""
+        """Return status and JSON of `result` after at most `wait_s` seconds: 200, 202, or 409 with the failures. Raises as `run`."""
         path = f"{_path_of(run)}/result"
         answer = self._calls.get(path, {"wait_s": wait_s}, also_good=(httpx.codes.CONFLICT,), patience_s=patience_s)
         return answer.status_code, answer.json()
 
     @contextmanager
     def _within(self, run: RunId, timeout: float | None) -> Iterator[None]:
-        """Calls that may take `timeout` seconds. Raises ResultTimeout where a root that was reached is away for the rest of them."""
+        """Bound the calls in the block by `timeout` seconds. Raises ResultTimeout if a root that was reached stays away until then."""
         try:
             yield
         except ApiError as gone:
             if timeout is None or gone.code not in _NO_ANSWER_YET or not self._calls.was_reached:
                 raise
-            raise ResultTimeout(
-                f"run {run} was not heard of for the rest of {timeout:g} s: {gone}; it goes on when the root does"
-            ) from None
+            raise ResultTimeout(f"no answer about run {run} for the rest of {timeout:g} s: {gone}; it goes on when the root does") from None
 
     def close(self) -> None:
         """Close the connections."""
@@ -228,7 +227,7 @@ class Client:
 
 
 class Run:
-    """A run by its id: a handle, in this process or in any other (it pickles as its id and the root's address)."""
+    """Handle of a run. It pickles as the run's id and the root's address, so other processes can use it."""
 
     def __init__(self, id: RunId, client: Client) -> None:  # noqa: A002  the word that a user reads everywhere else
         self.id = id
@@ -236,27 +235,27 @@ class Run:
 
     @property
     def path(self) -> str:
-        """Where the root keeps it."""
+        """Path of the run at the root."""
         return _path_of(self.id)
 
     @property
     def status(self) -> RunState:
-        """Where the run stands. Raises UnknownRun, ApiError."""
+        """Return the state of the run. Raises UnknownRun, ApiError."""
         return RunState(self._client.ask(f"{self.path}/summary")["state"])
 
     def progress(self) -> Progress:
-        """How many nodes are in which state. Raises UnknownRun, ApiError."""
+        """Return the number of nodes per state. Raises UnknownRun, ApiError."""
         line = self._client.ask(f"{self.path}/summary")
         return Progress(state=RunState(line["state"]), counts={NodeState(state): count for state, count in line["counts"].items()})
 
     @named_call
     def wait(self, timeout: float | None = None) -> RunState:
-        """Wait for the end of the run; how it ended.
+        """Wait for the end of the run and return its final state.
 
         Args:
-            timeout: Seconds; None: for as long as it takes.
+            timeout: Seconds; None: no limit.
         Raises:
-            ResultTimeout: It has not ended; it goes on.
+            ResultTimeout: The run has not ended; it goes on.
             UnknownRun, ApiError: As `Client.run`.
         """
         deadline_ms = None if timeout is None else self._client.clock.monotonic_ms() + int(timeout * 1000)
@@ -273,15 +272,15 @@ class Run:
 
     @named_call
     def result(self, timeout: float | None = None) -> Any:
-        """The value of the output; of a run with several outputs, a dict of them.
+        """Wait for the end of the run and return the value of its output, or a dict of several outputs.
 
         Args:
-            timeout: Seconds; None: for as long as it takes.
+            timeout: Seconds; None: no limit.
         Raises:
-            RunFailed: It failed; `__cause__` is the user's own exception, the message has its traceback.
-            RunCancelled: It was cancelled.
-            ResultTimeout: It has not ended; it goes on.
-            RuntimeAdapterError: A value did not arrive as it was written.
+            RunFailed: The run failed; `__cause__` is the user's own exception, the message has its traceback.
+            RunCancelled: The run was cancelled.
+            ResultTimeout: The run has not ended; it goes on.
+            RuntimeAdapterError: A value arrived damaged.
             UnknownRun, ApiError: As `Client.run`.
         """
         status, answer = self._result_after(timeout)
@@ -295,7 +294,7 @@ class Run:
         raise ApiError(status, f"the root gave no result of run {self.id}: {answer}", code="no_answer")
 
     def _result_after(self, timeout: float | None) -> tuple[int, Any]:
-        """Status and answer of `result` when the run has ended: one question, which the root answers at the end. Raises as `wait`."""
+        """Return status and answer of `result` after the end of the run, by long requests. Raises as `wait`."""
         deadline_ms = None if timeout is None else self._client.clock.monotonic_ms() + int(timeout * 1000)
         while True:
             left_s = LONG_POLL_S if deadline_ms is None else max(0.0, (deadline_ms - self._client.clock.monotonic_ms()) / 1000)
@@ -308,7 +307,7 @@ class Run:
                 raise ResultTimeout(f"run {self.id} is {answer['state']} after {timeout:g} s; it goes on")
 
     def events(self, after: int = 0) -> Iterator[RunEvent]:
-        """What happens to the run, from the event after number `after` to the last one, across lost connections.
+        """Yield the run's events after number `after` up to the last one, across lost connections.
 
         Raises:
             UnknownRun, ApiError: As `Client.run`.
@@ -321,15 +320,15 @@ class Run:
                 if event.kind == "run" and event.after in _END_WORDS:
                     return
             if after == before and self.status in RUN_ENDS:
-                return  # It had ended before `after`.
+                return  # The run had ended before event `after`.
 
     @named_call
     def cancel(self, reason: str = "") -> None:
-        """Ask the run to stop; its running tasks are stopped too. Harmless when it has ended. Raises UnknownRun, ApiError."""
+        """Cancel the run and its running tasks; no effect on an ended run. Raises UnknownRun, ApiError."""
         self._client.post(f"{self.path}/cancel", {"reason": reason})
 
     def __await__(self) -> Generator[Any, None, Any]:
-        """`await run` is `run.result()`, without holding up the event loop."""
+        """Make `await run` return `run.result()`, without blocking the event loop."""
         return asyncio.to_thread(self.result).__await__()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -347,10 +346,10 @@ class Run:
 
 @named_call
 def connect(address: str | None = None, api_key: str | None = None) -> Client:
-    """A client of the federation at `address`; without arguments, of the one that the environment or a state folder names.
+    """Return a client of the federation at `address`; without arguments, of the one in the environment or in a state folder.
 
     Raises:
-        ApiError: No address or no key was found; the message tells every way to give them.
+        ApiError: Address or key is missing; the message lists every way to give them.
     """
     return Client(find_access(address, api_key, environment=os.environ, folder=Path.cwd()))
 
@@ -368,7 +367,7 @@ def submit(
     durability: str | None = None,
     client: Client | None = None,
 ) -> Run:
-    """Submit a graph to the federation that is found as by `connect`. Arguments and errors: see `Client.submit`."""
+    """Submit a graph to the federation that `connect` finds. Arguments and errors: see `Client.submit`."""
     return (client or _shared()).submit(
         outputs,
         id=id,
@@ -383,7 +382,7 @@ def submit(
 
 @named_call
 def get_run(id: str, *, client: Client | None = None) -> Run:  # noqa: A002  the same
-    """A run by its id. Errors: see `connect` and `Client.run`."""
+    """Return a run by its id. Errors: see `connect` and `Client.run`."""
     return (client or _shared()).run(id)
 
 
@@ -393,7 +392,7 @@ _making = threading.Lock()
 
 
 def _shared(address: str | None = None) -> Client:
-    """One client per process and root, so that connections are used again."""
+    """Return the client of this process for a root, so that connections are reused."""
     access = find_access(address, None, environment=os.environ, folder=Path.cwd())
     with _making:
         return _clients.setdefault((os.getpid(), access), Client(access))
@@ -414,7 +413,7 @@ def _path_of(run: RunId) -> str:
 
 
 def _new_id(spec: Mapping[str, Any]) -> str:
-    """An id that nobody has, named after the first output."""
+    """Return a new id, named after the first output."""
     outputs = spec.get("outputs")
     first = next(iter(outputs.values()), None) if isinstance(outputs, Mapping) else None
     node = str(first.get("$ref", "")) if isinstance(first, Mapping) else ""

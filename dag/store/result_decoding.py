@@ -1,4 +1,4 @@
-"""Results as the root tells them, back to values: hashes checked, the tenant's pickles read in the tenant's own process."""
+"""Decodes the root's results to values. It checks hashes, and reads the tenant's pickles in the tenant's own process only."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class FailedNode:
 
 
 def decode_output(output: Mapping[str, Any], fetch: Callable[[str], bytes]) -> Any:
-    """The value of one output.
+    """Return the value of one output.
 
     Args:
-        output: As in the answer to `result`.
-        fetch: Gives the bytes at an address of the root.
+        output: The output's part of the answer to `result`.
+        fetch: Returns the bytes at an address of the root.
     Raises:
-        RuntimeAdapterError: The bytes are not those that were written, or not what they are said to be.
+        RuntimeAdapterError: The bytes have another hash or another encoding than the answer says.
     """
     if output["inline"] and output["encoding"] == Encoding.JSON.value:
         return output["value"]
@@ -45,7 +45,7 @@ def decode_output(output: Mapping[str, Any], fetch: Callable[[str], bytes]) -> A
 
 
 def failure_of(run: str, answer: Mapping[str, Any]) -> RunFailed:
-    """What `result()` raises for a failed run; the user's own exception is its cause, where its bytes came along."""
+    """Return the error that `result()` raises for a failed run, with the user's own exception as its cause if its bytes came along."""
     failures = [(_failed_node(failure), failure) for failure in answer["failures"]]
     skipped = tuple(skip["node"] for skip in answer["skipped"])
     error = RunFailed(_history(run, [node for node, _ in failures], skipped), tuple(node for node, _ in failures), skipped)
@@ -62,7 +62,7 @@ def _decode(data: bytes, sha256: str, encoding: Encoding) -> Any:
     try:
         return json.loads(data)
     except ValueError:
-        raise RuntimeAdapterError(f"the value {sha256} is said to be JSON, and is not") from None
+        raise RuntimeAdapterError(f"the value {sha256} is not JSON, although the root says so") from None
 
 
 def _part(value: Any, path: Sequence[str | int]) -> Any:
@@ -84,7 +84,7 @@ def _failed_node(failure: Mapping[str, Any]) -> FailedNode:
 
 
 def _exception(failure: Mapping[str, Any]) -> BaseException | None:
-    """The exception itself; None when it did not come along, or cannot be rebuilt here: the story has its words anyway."""
+    """Return the exception; None if it did not come along or cannot be rebuilt. The message has its text in any case."""
     if failure.get("pickled") is None:
         return None
     data = base64.b64decode(failure["pickled"])
@@ -110,5 +110,5 @@ def _history(run: str, failures: Sequence[FailedNode], skipped: Sequence[str]) -
     return "\n".join(described)
 
 
-#: How many skipped nodes a story names.
+#: Limit on the skipped nodes in a message.
 _NAMED = 10

@@ -1,7 +1,7 @@
-"""The rows a run is kept as. Both stores keep these very bytes, so what one of them would lose, the other loses too.
+"""Stored rows of a run. Both stores keep the same bytes, so tests in memory find what Redis would lose.
 
-A run is one hash of fields (the spec among them, written once), one row per node, one per stage, one per event. A row is
-the JSON of its record, and unknown keys in it are refused.
+A run is one hash of fields (among them the spec, which is written once), and one row per node, stage and event. A row is the JSON
+of its record; unknown keys in it are refused.
 """
 
 from collections import Counter
@@ -17,13 +17,13 @@ from mesh.ids import NodeId, RunId, StageId, TenantPath
 from mesh.reasons import Reason
 from mesh.wire import decode, encode
 
-#: The fields that a summary needs; all of them small.
+#: Fields of a summary; all of them are small.
 SUMMARY_FIELDS = ("tenant", "user", "state", "created_ms", "ended_ms", "reason", "detail", "counts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Decided:
-    """A decision under its kind: the decisions have fields in common, so a bare union could be read back as another."""
+    """A decision with its kind: the decisions share fields, so a bare union could decode one as another."""
 
     send: SendStage | None = None
     deliver: DeliverInput | None = None
@@ -35,7 +35,7 @@ _DECIDED = tuple[_Decided, ...]
 
 
 def fixed_fields(record: RunRecord) -> dict[str, bytes]:
-    """What never changes in a run."""
+    """Return the fields of a run that never change."""
     return {
         "tenant": record.tenant.encode(),
         "user": record.user.encode(),
@@ -47,8 +47,10 @@ def fixed_fields(record: RunRecord) -> dict[str, bytes]:
 
 
 def moving_fields(record: RunRecord, *, version: int, with_outbox: bool) -> dict[str, bytes]:
-    """What a commit writes of the run itself; the counts come along so that a summary reads no node."""
-    counts = Counter(map(attrgetter("state"), record.nodes.values()))  # Of all nodes at each commit, so without a loop in Python.
+    """Return the run's own fields that each commit writes, with counts per state, so that a summary reads no node."""
+    counts = Counter(
+        map(attrgetter("state"), record.nodes.values())
+    )  # All nodes are counted at each commit, so this avoids a loop in Python.
     fields = {
         "state": record.state.value.encode(),
         "version": str(version).encode(),
@@ -65,18 +67,18 @@ def moving_fields(record: RunRecord, *, version: int, with_outbox: bool) -> dict
 
 
 def writes_outbox(record: RunRecord, change: RunChange) -> bool:
-    """Whether this commit has to write the outbox: it holds whole stages, so the same one is not written again.
+    """Return whether a commit writes the outbox: only if it changes, because it holds whole stages.
 
-    It changes with a change that decides something, and when it is emptied.
+    The outbox changes with new decisions, and when it is emptied.
     """
     return bool(change.decisions) or not record.outbox
 
 
 def check_numbers(record: RunRecord, change: RunChange) -> int:
-    """The number of the last event before this change.
+    """Return the number of the last event before this change.
 
     Raises:
-        LedgerError: The events of the change do not follow each other up to `record.seq`; nothing may be written.
+        LedgerError: The events of the change are not numbered without gaps up to `record.seq`; nothing may be written.
     """
     base = record.seq - len(change.events)
     numbers = [event.seq for event in change.events]
@@ -86,20 +88,20 @@ def check_numbers(record: RunRecord, change: RunChange) -> int:
 
 
 def node_rows(nodes: Iterable[NodeRecord]) -> dict[str, bytes]:
-    """Nodes as a store keeps them, by id."""
+    """Return the rows of nodes, by id."""
     return {node.node: encode(node) for node in nodes}
 
 
 def stage_rows(stages: Iterable[StageRecord]) -> dict[str, bytes]:
-    """Stages as a store keeps them, by id."""
+    """Return the rows of stages, by id."""
     return {stage.stage: encode(stage) for stage in stages}
 
 
 def record_of(run: RunId, fields: Mapping[str, bytes], nodes: Iterable[bytes], stages: Iterable[bytes]) -> RunRecord:
-    """The whole record. Nodes by id; stages by length of their id and then by id, which is the order of `run.9`, `run.10`.
+    """Return the whole record. Nodes are ordered by id; stages by length of id, then by id, so that `run.10` follows `run.9`.
 
     Raises:
-        RuntimeAdapterError: A field is missing, or a row is not what it should be.
+        RuntimeAdapterError: A field is missing, or a row cannot be decoded.
     """
     node_records: list[NodeRecord] = [decode(NodeRecord, row) for row in nodes]
     stage_records: list[StageRecord] = [decode(StageRecord, row) for row in stages]
@@ -107,7 +109,7 @@ def record_of(run: RunId, fields: Mapping[str, bytes], nodes: Iterable[bytes], s
         return RunRecord(
             run=run,
             tenant=TenantPath(fields["tenant"].decode()),
-            user=fields.get("user", b"").decode(),  # Runs that were stored before there were users have none.
+            user=fields.get("user", b"").decode(),  # Runs of older versions have no user.
             digest=fields["digest"].decode(),
             spec=fields["spec"],
             state=RunState(fields["state"].decode()),
@@ -124,11 +126,11 @@ def record_of(run: RunId, fields: Mapping[str, bytes], nodes: Iterable[bytes], s
             key=fields.get("key", b"").decode(),
         )
     except (KeyError, ValueError) as broken:
-        raise RuntimeAdapterError(f"run {run} is not kept as it should be: {broken!r}") from None
+        raise RuntimeAdapterError(f"the stored rows of run {run} are damaged: {broken!r}") from None
 
 
 def summary_of(run: RunId, fields: Mapping[str, bytes]) -> RunSummary:
-    """From `SUMMARY_FIELDS`.
+    """Return the summary from `SUMMARY_FIELDS`.
 
     Raises:
         RuntimeAdapterError: As for `record_of`.
@@ -146,26 +148,26 @@ def summary_of(run: RunId, fields: Mapping[str, bytes]) -> RunSummary:
             user=fields.get("user", b"").decode(),
         )
     except (KeyError, ValueError) as broken:
-        raise RuntimeAdapterError(f"run {run} is not kept as it should be: {broken!r}") from None
+        raise RuntimeAdapterError(f"the stored rows of run {run} are damaged: {broken!r}") from None
 
 
 def dead_rows(letters: Iterable[DeadLetter]) -> dict[str, bytes]:
-    """Dead letters as a store keeps them, by node."""
+    """Return the rows of dead letters, by node."""
     return {letter.node: encode(letter) for letter in letters}
 
 
 def weight_of(record: RunRecord, blobs: Mapping[str, bytes]) -> int:
-    """Bytes that an open run is counted with: its graph, and what was sent along."""
+    """Return the bytes that an open run counts against the limits: its graph and blobs."""
     return len(record.spec) + sum(map(len, blobs.values()))
 
 
 def has_ended(state: bytes) -> bool:
-    """Whether a run in this state, as a store keeps it, has ended."""
+    """Return whether a run in this stored state has ended."""
     return RunState(state.decode()) in RUN_ENDS
 
 
 def uris_of(nodes: Iterable[bytes]) -> tuple[str, ...]:
-    """The files that the nodes' values and pickled exceptions lie in, each once."""
+    """Return the files of the nodes' values and pickled exceptions, each once."""
     found: dict[str, None] = {}
     for row in nodes:
         node: NodeRecord = decode(NodeRecord, row)
@@ -176,7 +178,7 @@ def uris_of(nodes: Iterable[bytes]) -> tuple[str, ...]:
 
 
 def reach_of(tenant: TenantPath) -> tuple[str, ...]:
-    """The tenant and all above it: the lists in which its runs stand."""
+    """Return the tenant and its ancestors, whose lists of runs contain the run."""
     parts = tenant.split("/")
     return tuple("/".join(parts[:depth]) for depth in range(1, len(parts) + 1))
 

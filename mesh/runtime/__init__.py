@@ -1,33 +1,35 @@
-"""A mesh on Ray: stages of the federation run by a tenant's own workers. The local mesh, which needs no federation, is in `supervision`.
+"""A mesh on Ray: a tenant's own workers run stages of the federation. The local mesh, which needs no federation, is in `supervision`.
 
 The host of a mesh:
 
-    host           warm runners, and room that leases pay for              bound_runner     whose a runner is, what it has yet to hear
-    placement      room in Ray, kept for the next of its shape             group_keeper     an actor, so that this room outlives its host
-    node_cache     what Ray last told, asked without waiting               detached_actors  actors that are found again, and ended
-    cancellations  when those asked to stop are killed
+    host           warm runners, and placement groups paid for by leases   bound_runner     state that the host keeps about one runner
+    placement      placement groups, kept for reuse by shape               group_keeper     actor that owns the groups, so they outlive
+    the host
+    node_cache     latest node list from Ray, without waiting              detached_actors  creation, discovery and removal of detached
+    actors
+    cancellations  timers that kill cancelled stages
 
 The runner of a tenant:
 
-    runner         the actor that owns its tasks and values                engine           one thread: decides, submits, listens, tells
-    open_stage     what a stage has submitted and not ended                functions        the tenant's code, sent to a worker once
-    execution      what happens on a worker                                watch            few reports one by one, many together
-    outcomes       why a task did not return, in our words                 run_values       what it holds for runs, and what Ray lost
-    exporting      values out of a mesh, and in again                      outbox           what it has to tell, until that is confirmed
-    connection     what ray.init() and ray.shutdown() do in a worker
+    runner         actor that owns the tenant's tasks and values           engine           one thread: decides, submits, reports
+    open_stage     submitted tasks of a stage that has not ended           functions        the tenant's code, sent to a worker once
+    execution      execution of a task on a worker                         watch            reports awaited one by one or in bulk
+    outcomes       reason for which a task did not return                  run_values       values held for runs, and values that Ray lost
+    exporting      values out of a mesh, and into another                  outbox           messages, kept until they are confirmed
+    connection     `ray.init()` and `ray.shutdown()` in a worker
 
-A node's watchdog:
+The watchdog of a node:
 
-    watchdog       stops work whose leases nobody proves                   node_guards      an actor per node that keeps it informed
-    watch_folder   a file per worker, where it finds them
+    watchdog       stops work whose leases are no longer renewed           node_guards      actor per node that passes renewals on
+    watch_folder   file per worker, through which the watchdog finds it
 
 Folders:
 
-    cluster        Ray clusters of one's own                               supervision      the local mesh: supervisor, agents, facade
-    user_code      what a task's code creates, how it is interrupted
+    cluster        Ray clusters that this project starts                   supervision      the local mesh: supervisor, agents, facade
+    user_code      Ray resources that a task's code creates, interrupts
 
 Beside them:
 
-    plugin_loading  from packages, modules, WebAssembly files              tracing          spans that are told after the fact
-    wasm            strangers' code that reaches nothing, holds up nothing
+    plugin_loading  from packages, modules, WebAssembly files              tracing          spans made from records after the fact
+    wasm            plugins in a sandbox with limits
 """

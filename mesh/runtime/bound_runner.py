@@ -1,4 +1,4 @@
-"""What the host of a mesh knows of one runner: whose it is, what it runs, and what it still has to be told or to tell."""
+"""State that the host of a mesh keeps about one runner: its tenant, its stages, and the reports that wait for confirmation."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class BoundRunner:
     """A runner that is bound to a tenant and a runtime environment."""
 
     actor: Any
-    holder: int  #: The token of the first stage that it was given.
-    stages: dict[StageId, Any] = field(default_factory=dict)  #: With their placement groups.
-    heard: dict[StageId, int] = field(default_factory=dict)  #: Reports that have been confirmed, until the runner knows it.
-    ends: dict[StageId, int] = field(default_factory=dict)  #: The numbers of last reports that are not confirmed.
+    holder: int  #: Token of the first stage that the runner got.
+    stages: dict[StageId, Any] = field(default_factory=dict)  #: Stages with their placement groups.
+    heard: dict[StageId, int] = field(default_factory=dict)  #: Numbers of confirmed reports, until the runner knows of the confirmation.
+    ends: dict[StageId, int] = field(default_factory=dict)  #: Numbers of the last reports of stages that are not confirmed.
     runs: dict[RunId, StageId] = field(default_factory=dict)
-    """Of which it may hold values, for they are not known to be over; each with the first stage that it was given."""
-    idle_since_s: float | None = None  #: Monotonic; None: it is not idle, or nobody has looked yet.
+    """Runs whose values the runner may hold, each with the first stage that the runner got; ended runs are removed."""
+    idle_since_s: float | None = None  #: Seconds, monotonic; None: the runner is busy, or was not checked yet.

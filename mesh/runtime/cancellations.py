@@ -1,4 +1,4 @@
-"""Stages that were asked to stop, and when their workers are killed if they do not."""
+"""Cancelled stages, and timers that kill their workers if the stages do not end."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable
 
 from mesh.ids import StageId
 
-#: How long after a cancellation a stage that has not ended loses its placement group, and with it its workers.
+#: Time from a cancellation until a stage that has not ended loses its placement group, and with it its workers; seconds.
 EVICT_AFTER_S = 5.0
 
 
 class Cancellations:
-    """Has no lock of its own: every call is made under the owner's.
+    """Cancelled stages. Has no lock: the owner calls every method under its own lock.
 
     Args:
-        evict: Called in a thread of its own, without the lock, when a stage has not ended in time.
+        evict: Called in its own thread, without the lock, when a stage has not ended in time.
     """
 
     def __init__(self, evict: Callable[[StageId], None]) -> None:
@@ -27,11 +27,11 @@ class Cancellations:
         return stage in self._stages
 
     def add(self, stages: Iterable[StageId]) -> None:
-        """They were asked to stop."""
+        """Record that the stages were cancelled."""
         self._stages.update(stages)
 
     def evict_later(self, stage: StageId) -> None:
-        """Begin to count, unless it has ended, or was cancelled before."""
+        """Start the eviction timer, unless the stage has ended or has a timer."""
         if stage not in self._stages or stage in self._evictions:
             return
         eviction = threading.Timer(EVICT_AFTER_S, self._evict, (stage,))
@@ -40,18 +40,18 @@ class Cancellations:
         eviction.start()
 
     def begin_eviction(self, stage: StageId) -> None:
-        """Its time has come: nothing is left to be called off."""
+        """Drop the timer, which has fired and cannot be cancelled any more."""
         self._evictions.pop(stage, None)
 
     def forget(self, stage: StageId) -> None:
-        """The stage is over."""
+        """Drop an ended stage and cancel its timer."""
         self._stages.discard(stage)
         eviction = self._evictions.pop(stage, None)
         if eviction is not None:
             eviction.cancel()
 
     def forget_all(self) -> None:
-        """Everything was stopped."""
+        """Drop all stages and cancel their timers."""
         for stage in tuple(self._evictions):
             self.forget(stage)
         self._stages.clear()

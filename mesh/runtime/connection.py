@@ -1,7 +1,7 @@
-"""A worker's connection to Ray, which the tenant's code can neither make again nor end.
+"""Protection of a worker's connection to Ray: the tenant's code can neither repeat nor end it.
 
 Scripts begin with `ray.init()` and end with `ray.shutdown()`. In a worker the first raises ("called ray.init twice"), and the second
-takes the worker down with the task. Ray has its own answer to the first, `ignore_reinit_error`, which is what holds here.
+ends the worker together with the task. `ray.init()` gets Ray's own option `ignore_reinit_error`, and `ray.shutdown()` does nothing.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
-#: Addresses that mean the Ray that is there.
+#: Addresses that mean the Ray cluster of this worker.
 _HERE = (None, "", "auto")
 
 
 class OtherRay(RuntimeError):
-    """A task asked for a Ray that is not its mesh's."""
+    """A task asked for a Ray cluster other than its mesh's."""
 
 
 @functools.cache
@@ -47,6 +47,6 @@ def _left_out(shutdown: Any) -> Any:
         if options.get("_exiting_interpreter"):
             shutdown(**options)
             return
-        log.info("ray_stays", call="ray.shutdown()", why="the worker would end with its task")
+        log.info("ray_stays", call="ray.shutdown()", why="it would end the worker together with its task")
 
     return ignored

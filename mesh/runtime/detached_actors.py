@@ -1,7 +1,7 @@
-"""The actors of a mesh on its Ray cluster: their names, how they are made, found again and ended.
+"""The actors of a mesh on its Ray cluster: creation, names, discovery and removal.
 
-They are detached: they outlive the process that has made them, and are ended by the watchdogs of their nodes when nobody proves
-the mesh's leases any more. So they are made only after a proof, and their names say whose they are.
+The actors are detached: they outlive the process that created them. The watchdogs of their nodes end them when the mesh's leases are no
+longer renewed. So actors are created only after a renewal, and their names hold the name of their mesh.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from mesh.runtime.runner import Inventory, StageRunner
 
 log = structlog.get_logger(__name__)
 
-#: How long an actor that was found may take to answer: longer than a keeper waits for room.
+#: Time limit for the answer of a found actor; seconds. Longer than a keeper waits for room.
 ANSWER_S = 10.0
 _KEEPER, _RUNNER = "keeper", "runner"
 
 
 def detached_name(ledger: str, mesh: MeshId) -> MeshId:
-    """What a mesh is called on its Ray cluster, where meshes of several federations may live, and two may have one name.
+    """Return the name of a mesh on its Ray cluster. Meshes of several federations may share a cluster and a name.
 
     Args:
         ledger: The id of the federation's ledger; empty: there is no other federation.
@@ -36,7 +36,7 @@ def detached_name(ledger: str, mesh: MeshId) -> MeshId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundActors:
-    """What was found: the keeper with its session and the first of its line, and all runners."""
+    """Actors of an earlier process: the keeper with its session and the first session that it continues, and all runners."""
 
     keeper: Any
     incarnation: int
@@ -45,7 +45,7 @@ class FoundActors:
 
 
 class DetachedActors:
-    """One mesh's actors in the namespace of the calling driver. Safe to use from several threads.
+    """Actors of one mesh in the namespace of the calling driver. Safe to use from several threads.
 
     Args:
         mesh: Its `detached_name`.
@@ -57,11 +57,11 @@ class DetachedActors:
         self._node_labels = node_labels
 
     def new_keeper(self, incarnation: int, since: int) -> Any:
-        """A keeper of placement groups; returns before it is up."""
+        """Create a keeper of placement groups. Returns before the keeper is up."""
         return GroupKeeper.options(**self._options(_KEEPER)).remote(self._mesh, self._node_labels, incarnation, since)
 
     def new_runner(self, runtime_env: dict[str, object], environment: str) -> Any:
-        """A runner without a tenant; returns before it is up. Raises whatever Ray has to say about the runtime environment."""
+        """Create a runner without a tenant. Returns before the runner is up. Raises Ray's own errors about the runtime environment."""
         return StageRunner.options(**self._options(_RUNNER), runtime_env=runtime_env or None).remote(self._mesh, environment)
 
     def _options(self, role: str) -> dict[str, Any]:
@@ -72,20 +72,22 @@ class DetachedActors:
 
     @property
     def prefix(self) -> str:
-        """What the names of all of them begin with."""
+        """Prefix of the names of all actors of the mesh."""
         return f"mesh/{self._mesh}/"
 
     def find(self) -> FoundActors | None:
-        """All that is there and answers. None: there is nothing to go on with; what is there all the same may be ended.
+        """Return all actors of an earlier process. None: they cannot be recovered, and the caller may end those that exist.
 
-        One that does not answer may still have work that nobody here knows of, so then nothing was found at all.
+        An actor that does not answer may still have work that is unknown here. In that case the result is None.
         """
         actors = self._actors()
         keepers = [actor for role, actor in actors if role == _KEEPER]
         runners = [actor for role, actor in actors if role == _RUNNER]
         if len(keepers) != 1:
             if actors:
-                log.warning("what an earlier process has left is not whole", mesh=self._mesh, keepers=len(keepers), runners=len(runners))
+                log.warning(
+                    "the actors that an earlier process left are incomplete", mesh=self._mesh, keepers=len(keepers), runners=len(runners)
+                )
             return None
         try:
             incarnation, since = ray.get(keepers[0].session.remote(), timeout=ANSWER_S)
@@ -93,7 +95,7 @@ class DetachedActors:
             ray.wait([question for _, question in questions], num_returns=len(questions), timeout=ANSWER_S) if questions else None
             rolls = [(runner, _inventory_in(question)) for runner, question in questions]
         except (RayError, GetTimeoutError) as silent:
-            log.warning("what an earlier process has left does not answer", mesh=self._mesh, error=str(silent))
+            log.warning("the actors that an earlier process left do not answer", mesh=self._mesh, error=str(silent))
             return None
         return FoundActors(
             keeper=keepers[0],
@@ -103,22 +105,22 @@ class DetachedActors:
         )
 
     def end(self, actor: Any) -> None:
-        """Kill one; harmless when it is dead, or Ray does not answer."""
+        """Kill one actor. Harmless when the actor is dead or Ray does not answer."""
         try:
             ray.kill(actor)
         except (RayError, RuntimeError) as away:
-            log.warning("an actor could not be ended", mesh=self._mesh, error=str(away))
+            log.warning("an actor could not be killed", mesh=self._mesh, error=str(away))
 
     def end_all(self) -> None:
-        """Kill every actor of the mesh, whoever made it; Ray ends the tasks of a dead runner, and removes the groups of a dead keeper."""
+        """Kill every actor of the mesh. Ray ends the tasks of a dead runner, and removes the groups of a dead keeper."""
         try:
             for _, actor in self._actors():
                 ray.kill(actor)
         except (RayError, RuntimeError) as away:  # RuntimeError: this driver has left the cluster.
-            log.warning("Ray does not answer; what is left is ended by the watchdogs", mesh=self._mesh, error=str(away))
+            log.warning("Ray does not answer; the watchdogs end the actors that are left", mesh=self._mesh, error=str(away))
 
     def _actors(self) -> list[tuple[str, Any]]:
-        """With their roles."""
+        """Return the actors of the mesh with their roles."""
         found = []
         for name in ray.util.list_named_actors():
             if name.startswith(self.prefix):
@@ -130,7 +132,7 @@ class DetachedActors:
 
 
 def _inventory_in(question: Any) -> Inventory | None:
-    """None: the runner is dead, and with it all that it had."""
+    """Return the inventory of a runner; None: the runner is dead, and its state is lost."""
     try:
         inventory: Inventory = ray.get(question, timeout=1)
     except ActorDiedError:

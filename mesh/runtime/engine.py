@@ -1,8 +1,7 @@
-"""Stages on Ray: decides with `StageMachine`, submits, listens, tells.
+"""Stages on Ray: decides with `StageMachine`, submits tasks, and reports their outcomes.
 
-One thread does everything, fed by a queue: orders from outside, and what Ray calls back when a task's report is there. So
-no lock is needed, and a report is handled the moment it comes, whatever the number of tasks. Neither values nor the
-tenant's code are read here.
+One thread does everything, fed by a queue: orders from outside, and Ray's callbacks when a task's report arrives. So no lock is needed,
+and a report is handled at once, whatever the number of tasks. This module reads neither values nor the tenant's code.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ from mesh.values import StoredValue
 
 log = structlog.get_logger(__name__)
 
-#: How often a task that should be gone is killed again: a kill that meets a task on its way to a worker is lost.
+#: Pause between two kills of a task that should have ended; seconds. A kill that meets a task on its way to a worker is lost.
 FORCE_EVERY_S = 1.0
-#: How long Ray may take to say what became of the tasks of a group that it has removed.
+#: Time for Ray to report the outcome of the tasks of a removed group; seconds.
 GROUP_LOST_GRACE_S = 2.0
 GROUP_LOST = "its placement group was removed while it ran"
 
@@ -49,7 +48,7 @@ Delivered = tuple[StoredValue, bytes | None] | None
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Whose value is being brought in, as a key beside stages."""
+    """Key of an import, used beside stages: the run whose value is imported."""
 
     run: RunId
 
@@ -58,11 +57,11 @@ _Key = tuple[StageId | _Run, NodeId]
 
 
 class StageEngine:
-    """All stages of one tenant on one mesh, and the values they leave behind.
+    """All stages of one tenant on one mesh, and the values that they leave behind.
 
     Args:
         runner: Handle of the actor that this engine lives in.
-        outbox: Takes what there is to tell.
+        outbox: Takes the messages of the stages.
     """
 
     def __init__(self, runner: Any, outbox: Outbox) -> None:
@@ -72,9 +71,9 @@ class StageEngine:
         self._inline_limit_bytes = 0
         self._stages: dict[StageId, OpenStage] = {}
         self._values = RunValues()
-        self._imports: dict[tuple[RunId, NodeId], SubmittedTask] = {}  #: On their way in.
+        self._imports: dict[tuple[RunId, NodeId], SubmittedTask] = {}  #: Imports that have not ended.
         self._force_at: dict[StageId, float] = {}  #: Seconds, monotonic.
-        self._landmark: Any = ray.put(None)  #: A value that is there: see `_when_submitted`.
+        self._landmark: Any = ray.put(None)  #: A value that is ready: see `_when_submitted`.
         self._bring_in: Any = ray.remote(bring_in).options(num_cpus=0, num_returns=2)
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._watch: ReportWatch[_Key] = ReportWatch(lambda key, outcome: self._events.put(partial(self._reported, key, outcome)))
@@ -84,7 +83,7 @@ class StageEngine:
     # -- orders; each returns at once ----------------------------------------------------------------------------------
 
     def bind(self, mesh: MeshId, storage_url: str, inline_limit_bytes: int) -> None:
-        """Say whose work this is, where values go that leave the mesh, and up to which size they go through the control store."""
+        """Set the mesh, the storage for values that leave the mesh, and the largest size that the control store carries."""
         self._shelf.bind(mesh)
         self._storage_url, self._inline_limit_bytes = storage_url, inline_limit_bytes
 
@@ -96,27 +95,26 @@ class StageEngine:
         group: PlacementGroup | None,
         held: frozenset[NodeId],
     ) -> None:
-        """Run the stage; harmless when it runs already."""
+        """Run the stage. Harmless when it runs already."""
         self._events.put(partial(self._start, spec, blobs, inputs, group, held))
 
     def deliver(self, stage: StageId, node: NodeId, value: Delivered) -> None:
-        """A value from outside; None: it will not come."""
+        """Deliver a value from outside; None: it will not come."""
         self._events.put(partial(self._deliver, stage, node, value))
 
     def cancel(self, stage: StageId, grace_s: float) -> None:
-        """Stop the stage: ask its tasks, and kill their workers after the grace."""
+        """Stop the stage: interrupt its tasks, and kill their workers after the grace period."""
         self._events.put(partial(self._cancel, stage, grace_s))
 
     def lose_group(self, stage: StageId) -> None:
-        """The stage's placement group is gone: report what ran in it as lost, and end the stage."""
+        """Report the stage's running tasks as lost, and end the stage: its placement group is gone."""
         self._events.put(partial(self._lose_group, stage))
 
     def forget(self, run: RunId) -> None:
-        """Drop the values of a run."""
         self._events.put(partial(self._forget, run))
 
     def announce(self, stage: StageId, node: NodeId, attempt: int, started_ms: int) -> None:
-        """A worker tells that a task runs."""
+        """Record that a task runs; called by its worker."""
         self._events.put(partial(self._announce, stage, node, attempt, started_ms))
 
     # -- the thread ----------------------------------------------------------------------------------------------------
@@ -130,8 +128,8 @@ class StageEngine:
                 for key, outcome in self._watch.sweep():
                     self._take(key, outcome)
                 self._force()
-            except Exception:  # One stage's misfortune must not stop the others.
-                log.exception("the engine could not carry out an event")
+            except Exception:  # An error of one stage must not stop the others.
+                log.exception("the engine could not handle an event")
 
     def _next(self) -> Callable[[], None] | None:
         pauses_s = [max(0.0, due - time.monotonic()) for due in self._force_at.values()]
@@ -204,15 +202,16 @@ class StageEngine:
             return
         stage.is_group_lost = True
         if stage.machine.stop():
-            # Ray says by itself what became of the tasks, but for those that it tries again in a group that is gone.
+            # Ray reports the outcome of the tasks by itself, except of tasks that it retries in the removed group.
             self._when_submitted(partial(self._force_later, stage_id, GROUP_LOST_GRACE_S))
         self._end_if_over(stage)
 
     def _when_submitted(self, then: Callable[[], None], rounds: int = 2) -> None:
-        """Call `then` when Ray's own thread has the arguments of every task that was submitted so far: see ADR 0034.
+        """Call `then` when Ray's own thread has the arguments of every task submitted so far: see ADR 0034.
 
-        That thread handles in order what it is given, and the callback for a value that is there is given to it too. The second
-        round comes after what the tasks have given to it in the first one.
+        That thread handles its work in order, and the callback for a ready value is part of that work. The second round comes after the
+        work
+        that the tasks add in the first round.
         """
         if rounds == 0:
             then()
@@ -234,7 +233,7 @@ class StageEngine:
             ray.cancel(stage.tasks[node][1], force=force, recursive=True)
 
     def _force(self) -> None:
-        """Kill what was asked to stop and did not: code inside a C call does not hear the question."""
+        """Kill tasks that were asked to stop and did not: code inside a C call does not notice an interrupt."""
         now = time.monotonic()
         for stage_id, due in tuple(self._force_at.items()):
             if due <= now:
@@ -292,14 +291,14 @@ class StageEngine:
                 self._lose_input(stage, node, reason, message)
 
     def _hold(self, run: RunId, node: NodeId, value: Any) -> None:
-        """Keep a value, and submit what waits for it in any stage of its run."""
+        """Hold a value, and submit the tasks that wait for it in any stage of its run."""
         self._values.hold(run, node, value)
         for stage in tuple(self._stages.values()):
             if stage.spec.run == run and stage.machine.awaits(node):
                 self._submit(stage, stage.machine.arrive(node))
 
     def _lose_input(self, stage: OpenStage, node: NodeId, reason: Reason, message: str) -> None:
-        """A value that was delivered cannot be read: whoever reads it fails, and may be sent again with a better one."""
+        """Fail all tasks that read a delivered value that cannot be read. They may be sent again with a new value."""
         self._outbox.put(InputLost(stage=stage.spec.stage, node=node))
         for reader in stage.machine.readers(node):
             self._fail(stage, reader, OwnFailure(reason, "mesh.runtime.exporting.ValueUnreadable", f"input {node}: {message}"))
@@ -310,13 +309,13 @@ class StageEngine:
     def _submit(self, stage: OpenStage, tasks: tuple[TaskSpec, ...]) -> None:
         for task in tasks:
             if stage.machine.state(task.node) is not StageTaskState.SUBMITTED:
-                continue  # One before it in this batch was refused, and took it along.
+                continue  # An earlier task of this batch was refused, and this task was dropped with it.
             try:
                 self._submit_one(stage, task)
             except Missing as missing:
                 self._fail(stage, task.node, OwnFailure(missing.reason, "builtins.LookupError", str(missing)))
-            except Exception as refused:  # noqa: BLE001 - options come from strangers, and Ray has many ways to refuse one
-                message = f"Ray does not take the task: {refused}"
+            except Exception as refused:  # noqa: BLE001 - users write the options, and Ray raises many errors to refuse one
+                message = f"Ray refuses the task: {refused}"
                 self._fail(stage, task.node, OwnFailure(Reason.USER_ERROR, f"builtins.{type(refused).__name__}", message))
         self._end_if_over(stage)
 
@@ -325,7 +324,7 @@ class StageEngine:
         code = stage.code_of(task) if needs_code else None
         inline, names, references = stage.arguments_of(task)
         inputs = [self._reference_to(stage, task, node) for node in task.inputs]
-        # Those that only come before are waited for by their reports; the worker ignores them.
+        # Reports of tasks that must only come before: Ray waits for them, and the worker ignores them.
         before = [stage.tasks[node][1] for node in task.after if node in stage.tasks]
         call = TaskCall(
             run=stage.spec.run,
@@ -344,7 +343,7 @@ class StageEngine:
         self._watch.add((stage.spec.stage, task.node), submitted[1])
 
     def _reference_to(self, stage: OpenStage, reader: TaskSpec, node: NodeId) -> Any:
-        """Raises Missing when the value was there and Ray has lost it since, as was said then."""
+        """Return the reference to an input. Raises Missing when Ray has lost the value, which was reported before."""
         if node in stage.tasks:
             return stage.tasks[node][0]
         reference = self._values.of(stage.spec.run).get(node)
@@ -394,7 +393,7 @@ class StageEngine:
         elif isinstance(reported, Inherited) and reported.from_task:
             stage.machine.leave(node)  # The task that failed reports itself.
         elif stage.machine.has_open_need(node):
-            stage.early[node] = error  # Perhaps its own, perhaps that of a task whose report is still on its way.
+            stage.early[node] = error  # The error may be its own, or of a task whose report is still on its way.
         elif isinstance(reported, (GroupLost, TaskInterrupted)):
             self._fail(stage, node, OwnFailure(Reason.WORKER_LOST, "ray.exceptions.TaskPlacementGroupRemoved", GROUP_LOST))
         elif isinstance(reported, OwnFailure):
@@ -427,7 +426,7 @@ class StageEngine:
         self._outbox.put(message, blobs)
 
     def _lose_values(self, stage: OpenStage, node: NodeId, error: BaseException) -> None:
-        """Find which of the task's inputs Ray has lost, and say so, so that they are computed again."""
+        """Find the inputs of the task that Ray has lost, and report them, so that they are computed again."""
         cause = getattr(error, "cause", None) or error
         lost_id = getattr(cause, "object_ref_hex", None)
         held = self._values.of(stage.spec.run)
@@ -440,7 +439,7 @@ class StageEngine:
         if stage.machine.is_ended and self._stages.pop(stage.spec.stage, None) is not None:
             self._room.drop(stage.spec.stage)
             self._force_at.pop(stage.spec.stage, None)
-            if stage.is_group_lost:  # What waits behind a lost task would go to the removed group, and wait there for ever.
+            if stage.is_group_lost:  # Tasks that wait for a lost task would go to the removed group, and wait there for ever.
                 dropped = [node for node in stage.tasks if stage.machine.state(node) is StageTaskState.DROPPED]
                 self._when_submitted(partial(self._ask_to_stop, stage, dropped, force=False))
             self._outbox.put(StageEnded(stage=stage.spec.stage))

@@ -1,8 +1,8 @@
-"""What happens on a worker: arguments are put together, the tenant's function is called, the outcome is told.
+"""Execution of a task on a worker: build the arguments, call the tenant's function, report the outcome.
 
-Each task returns two objects: the value, which stays in Ray's object store, and a report of a few bytes, which is all the
-runner reads. An error is raised, so that Ray stops every task behind it without anybody being asked; it carries the report.
-The function's own code is read here and nowhere else: neither the control plane nor the runner imports or unpickles it.
+Each task returns two objects: the value, which stays in Ray's object store, and a report of a few bytes, which is all that the runner
+reads. A failed task raises an error that carries the report, so Ray itself stops every dependent task. Only this module reads the
+tenant's code: neither the control plane nor the runner imports or unpickles it.
 """
 
 from __future__ import annotations
@@ -40,24 +40,26 @@ from mesh.values import Encoding, StoredValue
 
 PICKLED_ERROR_BYTES_MAX = 64 * 1024
 TEXT_CHARS_MAX = 32 * 1024
-#: Characters of the name of an exception's class; the link to the root takes no more.
+#: Longest name of an exception's class that is reported; the link to the root accepts no more.
 CLASS_NAME_CHARS_MAX = 1_024
-#: Classes above an exception's own that are told of.
+#: Largest number of base classes of an exception that are reported.
 _BASES_MAX = 50
-#: How long a task runs before its start is told by itself: shorter ones are told with their end, at no cost.
+#: Run time after which the start of a task is reported separately; seconds. The start of a shorter task is reported with its end, at
+#: no cost.
 ANNOUNCE_AFTER_S = 0.3
 _PULSE_S = 0.15
 _IDLE_PULSES_MAX = 20
-#: How deep a result is searched for what must not leave a task; pickling finds the rest.
+#: Depth to which a result is searched for values that must not leave a task; pickling finds the rest.
 _SEARCH_DEPTH = 3
 _SEARCH_PARTS_MAX = 1000
 
 
 class TaskCall(NamedTuple):
-    """One call of a function; positional values come beside it, in the order of `values`.
+    """One call of a function; positional values travel beside it, in the order of `values`.
 
-    It travels as bytes: Ray takes about 0.2 ms more for an object of a class than for bytes. A tuple with names, as the
-    report is: it is pickled and read back once per task, and a frozen dataclass with slots takes three times as long.
+    The call travels as bytes: Ray takes about 0.2 ms more for an object of a class. It is a named tuple, like the report: each task
+    pickles
+    and unpickles it once, and a frozen dataclass with slots takes three times as long.
     """
 
     run: RunId
@@ -66,46 +68,46 @@ class TaskCall(NamedTuple):
     attempt: int
     args: tuple[ArgumentForm, ...]
     kwargs: dict[str, ArgumentForm]
-    values: tuple[str, ...]  #: What each positional value is: a node's value, or a pickled argument by its hash.
+    values: tuple[str, ...]  #: Meaning of each positional value: a node whose value it is, or the hash of a pickled argument.
     blobs: dict[str, bytes]  #: Small pickled arguments.
-    storage_url: str | None  #: Where the value is written; None: it does not leave the mesh.
+    storage_url: str | None  #: Storage that the value is written to; None: the value stays on the mesh.
     inline_limit_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedValue:
-    """Bytes of a value that came from another mesh, checked by the runner, read by the worker."""
+    """Bytes of a value from another mesh: the runner has verified them, the worker decodes them."""
 
     data: bytes
     encoding: Encoding
 
 
 class TaskReport(NamedTuple):
-    """How a task went. Times in milliseconds since the epoch."""
+    """Times and result of a task. Times in milliseconds since the epoch."""
 
     started_ms: int
     finished_ms: int
     worker: str  #: `host:pid`.
     stored: StoredValue | None = None
-    data: bytes | None = None  #: The bytes of `stored`, when they go through the control store.
+    data: bytes | None = None  #: Bytes of `stored`, when they go through the control store.
 
 
 @dataclass(frozen=True, slots=True)
 class TaskFault:
-    """How a task went wrong."""
+    """Error of a failed task."""
 
     node: NodeId
     reason: Reason
     type_name: str
     message: str
     traceback: str
-    pickled: bytes | None  #: The exception itself, when it is small and can be had back.
+    pickled: bytes | None  #: The exception itself, when it is small and can be unpickled.
     report: TaskReport
-    bases: tuple[str, ...] = ()  #: The exception classes above its own, nearest first.
+    bases: tuple[str, ...] = ()  #: Base classes of the exception, nearest first.
 
 
 class TaskCodeFailed(Exception):
-    """Raised out of a failed task; `fault` tells what the runner has to know."""
+    """Raised out of a failed task; `fault` is the report for the runner."""
 
     def __init__(self, fault: TaskFault) -> None:
         super().__init__(fault)
@@ -116,7 +118,7 @@ class TaskCodeFailed(Exception):
 
 
 class _CodeUnavailable(Exception):
-    """The function or an argument cannot be read on this worker; `__cause__` says why."""
+    """The function or an argument cannot be loaded on this worker; `__cause__` gives the reason."""
 
 
 class _Forbidden(Exception):
@@ -125,9 +127,9 @@ class _Forbidden(Exception):
 
 @dataclass(slots=True)
 class _Present:
-    """What this worker process runs at the moment."""
+    """The task that this worker process runs at the moment."""
 
-    runner: Any  #: Actor handle of the runner, which is told when the task runs long.
+    runner: Any  #: Actor handle of the runner, which gets the announcement of a long task.
     call: TaskCall
     started_ms: int
     started: float  #: Seconds, monotonic.
@@ -136,7 +138,7 @@ class _Present:
 
 @dataclass(slots=True)
 class _Pulse:
-    """The thread that tells the runner about a long task. It lives while tasks come, and ends when none has come for a while."""
+    """Thread that announces long tasks to the runner. It ends when no task has come for a while."""
 
     present: _Present | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -166,7 +168,7 @@ class _Pulse:
                 _announce(present)
 
 
-#: What a task meets that waits for a child, when the child's worker, node or placement group is lost.
+#: Errors of a task that waits for a child, when the child's worker, node or placement group is lost.
 _LOST_CHILD = (WorkerCrashedError, NodeDiedError, LocalRayletDiedError, OutOfMemoryError, TaskPlacementGroupRemoved)
 
 _pulse = _Pulse()
@@ -175,14 +177,14 @@ _host = socket.gethostname()
 
 
 def task_of(key: str, code: bytes | None, *, name: str, runner: Any, mesh: MeshId) -> Callable[..., tuple[Any, TaskReport]]:
-    """The function that Ray runs for the tenant's function `key`; Ray sends it to each worker once.
+    """Return the function that Ray runs for the tenant's function `key`; Ray sends it to each worker once.
 
     Args:
         key: `call:module:qualname` or `blob:<sha256>`.
         code: The pickled function of a blob.
-        name: What Ray shows for it.
+        name: Name that Ray's views show.
         runner: Handle of the runner; it travels here, once, and not with each call.
-        mesh: Whose watchdog stops the worker when the mesh's leases are no longer proved.
+        mesh: Mesh whose watchdog stops the worker when the mesh's leases are no longer renewed.
     """
 
     def run_node(call: bytes, *values: Any) -> tuple[Any, TaskReport]:
@@ -193,13 +195,16 @@ def task_of(key: str, code: bytes | None, *, name: str, runner: Any, mesh: MeshI
         attribute_to(mesh, reported.stage)
         return _run(runner, key, code, reported, values)
 
-    # Ray's own views name a task by its function's name.
+    # Ray's own views show the function's name as the name of the task.
     run_node.__name__ = run_node.__qualname__ = name
     return run_node
 
 
 def _heed_cancel() -> None:
-    """Ray cancels by SIGINT, which a worker ignores if whoever started its cluster did, as shells do for what runs in the background."""
+    """Make the worker react to SIGINT, by which Ray cancels.
+
+    A worker ignores SIGINT if the process that started its cluster did, as shells do for processes in the background.
+    """
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     listen_for_cancel()
@@ -209,7 +214,7 @@ def bring_in(stored: StoredValue) -> tuple[Any, TaskReport]:
     """Ray task: read a value that another mesh wrote.
 
     Raises:
-        TaskCodeFailed: It is gone, corrupt, or made of classes that are not here.
+        TaskCodeFailed: The value is gone, corrupt, or made of classes that are missing here.
     """
     started_ms = _now_ms()
     try:
@@ -239,17 +244,17 @@ def _run(runner: Any, key: str, code: bytes | None, call: TaskCall, values: tupl
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the tenant's code raises is reported; KeyboardInterrupt is Ray's cancel
         if (end := _end_of_worker(error)) is not None:
             raise end from None  # Ray ends the worker, and the runner sees a lost worker, not an error of the tenant's code.
-        # A child that lost its worker is no error of the code either.
+        # A lost worker of a child is not an error of the code either.
         fault = _fault(call.node, Reason.WORKER_LOST if isinstance(error, _LOST_CHILD) else Reason.USER_ERROR, error, started_ms)
     finally:
         _pulse.present = None
-    # Outside of the handler, so that the error that Ray pickles has no context to pickle.
+    # Raised outside the handler, so that the error that Ray pickles has no context to pickle.
     raise TaskCodeFailed(fault)
 
 
 def _end_of_worker(error: BaseException) -> BaseException | None:
-    """The `SystemExit` by which Ray's handler of SIGTERM ends a worker, if the error is that or was raised because of it."""
-    seen: dict[int, BaseException] = {}  # Causes may form a circle.
+    """Return the `SystemExit` by which Ray's SIGTERM handler ends a worker, if the error is it or was caused by it; else None."""
+    seen: dict[int, BaseException] = {}  # Causes may form a cycle.
     following = [error]
     while following:
         cause = following.pop()
@@ -305,10 +310,10 @@ def _load(key: str, code: bytes | None) -> Callable[..., Any]:
 
 
 def _check(value: Any, node: NodeId) -> None:
-    """Refuse what has no meaning outside of the task that made it.
+    """Refuse values that have no meaning outside the task that made them.
 
     Raises:
-        _Forbidden: Names what it is.
+        _Forbidden: Names the refused part.
     """
     level, parts = [value], 0
     for _ in range(_SEARCH_DEPTH):
@@ -316,7 +321,7 @@ def _check(value: Any, node: NodeId) -> None:
         for part in level:
             if isinstance(part, (ray.ObjectRef, ray.ObjectRefGenerator, ray.actor.ActorHandle)):
                 raise _Forbidden(
-                    f"the value of {node} holds a {type(part).__name__}, which means nothing outside of Ray; return what it stands for"
+                    f"the value of {node} holds a {type(part).__name__}, which means nothing outside of Ray; return the value behind it"
                 )
             if inspect.isgenerator(part) or inspect.isasyncgen(part) or inspect.iscoroutine(part):
                 raise _Forbidden(f"the value of {node} holds a {type(part).__name__}, which cannot be sent; return a list, or await it")
@@ -345,12 +350,12 @@ def _fault(node: NodeId, reason: Reason, error: BaseException, started_ms: int, 
 
 
 def class_name(kind: type) -> str:
-    """The full name of an exception's class, as it is reported: cut where it is too long for the link."""
+    """Return the full name of an exception's class as it is reported, cut to `CLASS_NAME_CHARS_MAX`."""
     return f"{kind.__module__}.{kind.__qualname__}"[:CLASS_NAME_CHARS_MAX]
 
 
 def _users_traceback(error: BaseException) -> str:
-    """The traceback without this project's own frames at its top."""
+    """Format the traceback without this project's own frames at its top."""
     frames = error.__traceback__
     while frames is not None and _is_own(frames.tb_frame.f_code):
         frames = frames.tb_next
@@ -369,14 +374,14 @@ def _pickled(error: BaseException) -> bytes | None:
         data = cloudpickle.dumps(error, protocol=5)
         if len(data) > PICKLED_ERROR_BYTES_MAX:
             return None
-        pickle.loads(data)  # noqa: S301 - just made; many exceptions pickle and cannot be had back
-    except Exception:  # noqa: BLE001 - any error here only means that words must do
+        pickle.loads(data)  # noqa: S301 - just made; many exceptions pickle and cannot be unpickled
+    except Exception:  # noqa: BLE001 - after any error the report has only the text
         return None
     return bytes(data)
 
 
 def _short(text: str) -> str:
-    """The text, or its two ends: a traceback's beginning and its last line both count."""
+    """Return the text, or its beginning and end: both ends of a traceback matter."""
     if len(text) <= TEXT_CHARS_MAX:
         return text
     half = TEXT_CHARS_MAX // 2
@@ -385,7 +390,7 @@ def _short(text: str) -> str:
 
 def _announce(present: _Present) -> None:
     call = present.call
-    with contextlib.suppress(Exception):  # The runner may be gone; nobody needs the pulse then.
+    with contextlib.suppress(Exception):  # The runner may be gone; the announcement is not needed then.
         present.runner.announce.remote(call.stage, call.node, call.attempt, present.started_ms)
 
 

@@ -1,8 +1,7 @@
-"""Values out of a mesh, and in again: a value becomes bytes with a hash, in the control store when small, else in a file.
+"""Export of values out of a mesh, and import into another: a value becomes bytes with a hash, in the control store when small, else a file.
 
-A pickle is written straight into the file while it is being made and hashed, so a large array is not copied on its way.
-The file gets its name, which holds the hash, only when it is whole: a reader never sees half a value, and writing the same
-value twice gives one file.
+A pickle is written straight into the file while it is made and hashed, so a large array is not copied. The file gets its final name,
+which holds the hash, only when it is complete. A reader never sees a partial value, and two exports of the same value give one file.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ from mesh.ids import NodeId, RunId
 from mesh.reasons import Reason
 from mesh.values import Encoding, StoredValue
 
-#: Beyond these a value is pickled: looking at every element in Python costs more than the pickle.
+#: Values with more parts are pickled: a look at every element in Python costs more than the pickle.
 JSON_PARTS_MAX = 50_000
 JSON_DEPTH_MAX = 64
-#: JSON integers that every reader gives back exactly.
+#: Bound of JSON integers that every reader restores exactly.
 _INT_BOUND = 2**63
 _CHUNK_BYTES = 8 * 2**20
 _NAME_CHARS_MAX = 120
 
 
 class ValueUnreadable(RuntimeAdapterError):
-    """Stored bytes that cannot be had back. `reason`: VALUE_LOST (gone, cut short, altered) or CODE_UNAVAILABLE (a class is missing)."""
+    """Stored bytes that cannot be restored. `reason`: VALUE_LOST (gone, truncated, altered) or CODE_UNAVAILABLE (a class is missing)."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(reason, message)
@@ -47,7 +46,7 @@ class ValueUnreadable(RuntimeAdapterError):
 
 
 class ValueUnwritable(RuntimeAdapterError):
-    """A value that cannot leave the mesh. `reason`: RESULT_UNSERIALIZABLE, or VALUE_LOST when the storage does not take it."""
+    """A value that cannot leave the mesh. `reason`: RESULT_UNSERIALIZABLE, or VALUE_LOST when the storage refuses it."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(reason, message)
@@ -58,7 +57,7 @@ class ValueUnwritable(RuntimeAdapterError):
 
 
 def export(value: Any, *, run: RunId, node: NodeId, storage_url: str, inline_limit_bytes: int) -> tuple[StoredValue, bytes | None]:
-    """Write a value. JSON when JSON gives it back exactly, else cloudpickle, protocol 5.
+    """Write a value: JSON when JSON restores it exactly, else cloudpickle, protocol 5.
 
     Args:
         value: Anything.
@@ -68,10 +67,10 @@ def export(value: Any, *, run: RunId, node: NodeId, storage_url: str, inline_lim
         inline_limit_bytes: Up to this size the bytes are returned, to be carried through the control store.
 
     Returns:
-        Where and what the bytes are; and the bytes themselves, when small.
+        A description of the bytes with their address; and the bytes themselves, when small.
 
     Raises:
-        ValueUnwritable: It cannot be pickled; or the storage refused it.
+        ValueUnwritable: The value cannot be pickled, or the storage refused it.
     """
     sink = _Sink(run, node, storage_url, inline_limit_bytes)
     try:
@@ -90,20 +89,22 @@ def import_value(stored: StoredValue, data: bytes | None) -> Any:
     """Read a value back: `data` when it came through the control store, else the file that `stored` names.
 
     Raises:
-        ValueUnreadable: Gone, cut short, altered, or made of classes that this process does not have.
+        ValueUnreadable: Gone, truncated, altered, or made of classes that this process does not have.
     """
     return unpack(read_verified(stored, data), stored.encoding)
 
 
 def read_verified(stored: StoredValue, data: bytes | None) -> bytes | bytearray:
-    """The bytes of a stored value, after a check of size and hash.
+    """Return the bytes of a stored value, after a check of size and hash.
 
     Raises:
-        ValueUnreadable: Gone, cut short or altered.
+        ValueUnreadable: Gone, truncated or altered.
     """
     if data is None:
         if stored.uri is None:
-            raise ValueUnreadable(Reason.VALUE_LOST, f"value {stored.sha256[:16]} was to come through the control store, and did not")
+            raise ValueUnreadable(
+                Reason.VALUE_LOST, f"value {stored.sha256[:16]} was expected through the control store, but did not arrive"
+            )
         return _read_file(stored, stored.uri)
     if len(data) != stored.size_bytes or hashlib.sha256(data).hexdigest() != stored.sha256:
         came = f"{len(data)} of {counted(stored.size_bytes, 'byte')} came"
@@ -112,10 +113,10 @@ def read_verified(stored: StoredValue, data: bytes | None) -> bytes | bytearray:
 
 
 def unpack(data: bytes | bytearray, encoding: Encoding) -> Any:
-    """The value that checked bytes hold.
+    """Return the value that verified bytes hold.
 
     Raises:
-        ValueUnreadable: A class of it cannot be imported here.
+        ValueUnreadable: A class of the value cannot be imported here.
     """
     try:
         return json.loads(data) if encoding is Encoding.JSON else pickle.loads(data)  # noqa: S301 - only the tenant's own workers read these
@@ -124,13 +125,16 @@ def unpack(data: bytes | bytearray, encoding: Encoding) -> Any:
 
 
 def belongs(uri: str, run: RunId, storage_url: str) -> bool:
-    """Whether the address is one that `export` gives to values of the run. A worker's word is not enough: tenants' code runs there."""
+    """Return whether the address is one that `export` gives to values of the run.
+
+    Addresses from a worker must be checked, since tenants' code runs there.
+    """
     folder = f"{storage_url.rstrip('/')}/{_file_name(run)}/"
     return uri.startswith(folder) and "/" not in uri[len(folder) :] and ".." not in uri[len(folder) :]
 
 
 def clear_folder(storage_url: str, run: RunId, keep: frozenset[str]) -> None:
-    """Delete the files of a run that has ended, except those to keep: values in between, and what dead attempts have left."""
+    """Delete the files of an ended run, except those in `keep`: intermediate values, and leftovers of dead attempts."""
     folder = f"{storage_url.rstrip('/')}/{_file_name(run)}"
     filesystem, path = fsspec.core.url_to_fs(folder)
     if not filesystem.isdir(path):
@@ -144,13 +148,13 @@ def clear_folder(storage_url: str, run: RunId, keep: frozenset[str]) -> None:
 
 
 def remove_within(storage_url: str, run: RunId, uri: str) -> None:
-    """Delete the file of a run's value; whatever else a worker has named, another run's too, is left alone.
+    """Delete the file of a run's value, and no other file that a worker may have named.
 
     Raises:
-        PermissionError: It lies elsewhere.
+        PermissionError: The file is not one of the run.
     """
     if not belongs(uri, run, storage_url):
-        raise PermissionError(f"{uri} is no file of run {run} in {storage_url}")
+        raise PermissionError(f"{uri} is not a file of run {run} in {storage_url}")
     remove(uri)
 
 
@@ -162,7 +166,7 @@ def remove(uri: str) -> None:
 
 
 def _as_json(value: Any) -> bytes | None:
-    """UTF-8 JSON when it gives back exactly this value, of exactly these types; else None."""
+    """Return UTF-8 JSON when it restores exactly this value, with exactly these types; else None."""
     level, depth, parts = [value], 0, 0
     while level:
         depth += 1
@@ -191,7 +195,7 @@ def _as_json(value: Any) -> bytes | None:
         level = deeper
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-    except UnicodeEncodeError:  # A lone surrogate: text that UTF-8 has no bytes for.
+    except UnicodeEncodeError:  # A lone surrogate, which UTF-8 cannot encode.
         return None
 
 
@@ -230,7 +234,7 @@ def _read_file(stored: StoredValue, uri: str) -> bytearray:
 
 
 class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]  # cloudpickle has no types
-    """Refuses references into a Ray cluster: elsewhere they mean nothing, and reading them would fail far from the cause."""
+    """Refuses references into a Ray cluster: elsewhere they mean nothing, and a read would fail far from the cause."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, (ray.ObjectRef, ray.ObjectRefGenerator, ray.actor.ActorHandle)):
@@ -239,7 +243,7 @@ class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]  # cloudpickle h
 
 
 class _Sink:
-    """Takes bytes, hashes them, and moves from memory to a file when they outgrow the inline limit."""
+    """Takes bytes, hashes them, and moves from memory to a file when they exceed the inline limit."""
 
     def __init__(self, run: RunId, node: NodeId, storage_url: str, inline_limit_bytes: int) -> None:
         self._folder = f"{storage_url.rstrip('/')}/{_file_name(run)}"
@@ -253,7 +257,7 @@ class _Sink:
         self._part = ""
 
     def write(self, data: Any) -> int:
-        """One piece, of any type with a buffer (the pickler hands large buffers over as they are)."""
+        """Add one piece, of any type with a buffer (the pickler passes large buffers without a copy)."""
         # `raw` flattens arrays of any order; the other buffers are flat already.
         view = data.raw() if isinstance(data, pickle.PickleBuffer) else memoryview(data)
         self._digest.update(view)
@@ -265,7 +269,7 @@ class _Sink:
         return len(view)
 
     def commit(self, encoding: Encoding) -> tuple[StoredValue, bytes | None]:
-        """Give the file its name, or the bytes to the caller."""
+        """Give the file its final name, or return the bytes."""
         sha256 = self._digest.hexdigest()
         if self._file is None:
             return StoredValue(sha256=sha256, size_bytes=self._size, encoding=encoding), self._small.getvalue()
@@ -280,14 +284,14 @@ class _Sink:
         return StoredValue(sha256=sha256, size_bytes=self._size, encoding=encoding, uri=uri), None
 
     def discard(self) -> None:
-        """Remove what was begun."""
+        """Remove the unfinished file."""
         if self._file is None:
             return
         try:
             self._file.close()
             self._filesystem.rm_file(self._part)
         except OSError:
-            pass  # The error on its way up says more than this one.
+            pass  # The error that led here says more than this one.
         self._file = None
 
     def _write_out(self, view: Any) -> None:
@@ -304,8 +308,8 @@ class _Sink:
 
 
 def _file_name(name: str) -> str:
-    """A name that any file system takes, differs for different names, and cannot climb out of its folder."""
-    # `=` in place of `%`: some file systems of fsspec undo percent signs.
+    """Return a file name that every file system accepts, differs for different names, and cannot leave its folder."""
+    # `=` in place of `%`: some file systems of fsspec decode percent signs.
     safe = quote(name, safe="").replace("%", "=").replace(".", "=2E")
     if len(safe) > _NAME_CHARS_MAX:
         safe = f"{safe[: _NAME_CHARS_MAX - 17]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"

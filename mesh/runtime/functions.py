@@ -1,4 +1,4 @@
-"""The tenant's functions as Ray knows them: one remote function each, so that Ray sends its code to a worker once."""
+"""Remote functions of Ray, one per function of the tenant, so that Ray sends the code to a worker once."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from mesh.ids import MeshId
 from mesh.runtime.execution import task_of
 from mesh.stages import TaskSpec
 
-#: Functions that are kept ready; one that is pushed out is sent to the workers again when it comes back.
+#: Remote functions that are kept. A dropped function is sent to the workers again when it is next used.
 FUNCTIONS_MAX = 512
-#: Configured forms of one function.
+#: Configured forms that are kept of one function.
 FORMS_MAX = 64
 _REPEAT = re.compile(r"-\d+$")
 
@@ -27,7 +27,7 @@ class FunctionShelf:
     """Remote functions by key, and their configured forms by options.
 
     Args:
-        runner: Handle of the actor that owns the shelf; workers tell it about long tasks.
+        runner: Handle of the actor that owns the functions; workers announce long tasks to it.
     """
 
     def __init__(self, runner: Any) -> None:
@@ -37,20 +37,20 @@ class FunctionShelf:
         self._configured: dict[str, dict[Hashable, Any]] = {}
 
     def bind(self, mesh: MeshId) -> None:
-        """Say which mesh the workers work for."""
+        """Set the mesh that the workers work for."""
         self._mesh = mesh
 
     def holds(self, task: TaskSpec) -> bool:
-        """Is the task's function here already, so that its code need not be shown again?"""
+        """Return whether the task's function is kept, so that its code is not needed."""
         return _key(task) in self._plain
 
     def remote(self, task: TaskSpec, code: bytes | None, group: PlacementGroup | None) -> Any:
-        """What to call `.remote` on for this task.
+        """Return the remote function for this task, ready for a call of `.remote`.
 
         Args:
             task: Names function and options.
-            code: The pickled function, when it is one and the shelf may not hold it.
-            group: Where the task and its children run; None: anywhere in the cluster.
+            code: The pickled function, when the function is pickled and may not be kept.
+            group: Placement group of the task and its children; None: anywhere in the cluster.
 
         Raises:
             ValueError, TypeError: Ray refuses an option.
@@ -65,7 +65,7 @@ class FunctionShelf:
         forms = self._configured[key]
         if wanted not in forms:
             if len(forms) >= FORMS_MAX:
-                forms.clear()  # Placement groups come and go; nobody says which of them is gone.
+                forms.clear()  # Placement groups come and go, and nothing reports the removed ones.
             forms[wanted] = plain.options(**_options(task, group))
         return forms[wanted]
 
@@ -75,21 +75,21 @@ class FunctionShelf:
             del self._configured[oldest]
         name = task.function.rpartition(":")[2] if task.function.startswith("call:") else _REPEAT.sub("", task.node)
         function = task_of(task.function, code, name=name, runner=self._runner, mesh=self._mesh)
-        max_calls = task.ray_options.get("max_calls")  # Ray reads it where the function is made, and nowhere else.
+        max_calls = task.ray_options.get("max_calls")  # Ray reads it only when the remote function is created.
         self._plain[key] = plain = ray.remote(function) if max_calls is None else ray.remote(max_calls=max_calls)(function)
         self._configured[key] = {}
         return plain
 
 
 def _key(task: TaskSpec) -> str:
-    """Of a remote function: the tenant's function, and what Ray cannot be told later."""
+    """Return the key of a remote function: the tenant's function, and the options that Ray takes only at creation."""
     max_calls = task.ray_options.get("max_calls")
     return task.function if max_calls is None else f"{task.function} {max_calls}"
 
 
 def _options(task: TaskSpec, group: PlacementGroup | None) -> dict[str, Any]:
     amounts = task.resources.for_people()
-    # Ray's own retries are off unless asked for: the run machine counts attempts, and every attempt is an event.
+    # Ray's own retries are off by default: the run machine counts attempts, and every attempt is an event.
     given = {name: value for name, value in task.ray_options.items() if name != "max_calls"}
     options: dict[str, Any] = {"max_retries": 0, **given, "num_returns": 2, "num_cpus": amounts.pop("cpu", 0)}
     if "gpu" in amounts:

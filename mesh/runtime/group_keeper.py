@@ -1,9 +1,9 @@
-"""The keeper of a mesh's placement groups: an actor, so that they outlive the process that has asked for them, and nothing else.
+"""Keeper of a mesh's placement groups: an actor, so that the groups outlive the process that requested them.
 
-A group that an actor has made goes with it (Ray's own rule), and with the group the workers in it. The host watches the keeper: when
-it dies, the stages in its groups end, and what they have not finished runs again. The keeper is registered with the watchdog of its
-node as runners are: when nobody proves the mesh's leases any more it is ended, and whatever it held is free. It also knows whose
-leases were proved last, which is what a new process of the mesh has to name to go on.
+Ray removes a group together with the actor that made it, and with the group its workers. The host watches the keeper: when the keeper
+dies, the stages in its groups end, and their unfinished tasks run again. Like a runner, the keeper is registered with the watchdog of
+its node: when the mesh's leases are no longer renewed, the watchdog ends the keeper, and its groups are freed. The keeper also knows
+the session whose leases were renewed last; a new process of the mesh must name this session to continue.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from mesh.runtime.watch_folder import register
 
 
 class Keeper:
-    """One per mesh.
+    """Keeper of one mesh.
 
     Args:
-        incarnation: Of the session whose leases pay for what it holds.
-        since: The first session of its line.
+        incarnation: The session whose leases pay for the groups.
+        since: The first session that this one continues.
     """
 
     def __init__(self, mesh: MeshId, node_labels: Mapping[str, str], incarnation: int, since: int) -> None:
@@ -34,25 +34,23 @@ class Keeper:
         self._session = incarnation, since
 
     def settle(self, incarnation: int, since: int) -> None:
-        """Another session pays from now on."""
+        """Set the session that pays from now on."""
         self._session = incarnation, since
 
     def session(self) -> tuple[int, int]:
-        """The session that pays, and the first of its line."""
+        """Return the session that pays, and the first session that it continues."""
         return self._session
 
     def take(self, slot: ResourceSet, slots: int) -> PlacementGroup:
-        """See `PlacementPool.take`."""
         return self._pool.take(slot, slots)
 
     def give_back(self, group: PlacementGroup, reuse: bool) -> None:
-        """See `PlacementPool.give_back`."""
         self._pool.give_back(group, reuse=reuse)
 
     def keep_only(self, groups: frozenset[str]) -> None:
-        """Remove what was taken, but for these groups, by their ids: whoever took it did not live to give it back."""
+        """Remove all taken groups but these, by their ids: the process that took the others died before it returned them."""
         self._pool.keep_only(groups)
 
 
-#: The actor class, typed as Any: Ray's types do not know what an actor's handle answers.
+#: The actor class, typed as Any: Ray's types do not know the results of calls on an actor's handle.
 GroupKeeper: Any = ray.remote(num_cpus=0, max_restarts=0)(Keeper)

@@ -1,15 +1,16 @@
-"""The stage host on Ray: warm runners, one per tenant, and placement groups that hold what leases pay for.
+"""The stage host on Ray: warm runners, one per tenant, and placement groups for the resources that leases pay for.
 
-All orders go through one thread, in order, so that `start` of a stage is before its `deliver` and `cancel`. What stages have left in
-Ray is removed by another thread, which may have to wait for Ray. Each runner has a thread that waits for its batches. A runner that
-dies takes the values of its tenant with it: its stages are reported lost, and the next stage of the tenant gets a new runner, with
-another holder token.
+One thread carries out all orders in sequence, so `start` of a stage comes before its `deliver` and `cancel`. Another thread, which may
+have to wait for Ray, removes the resources that stages left in Ray. Each runner has a thread that waits for its batches. A runner that
+dies loses the values of its tenant: its stages are reported lost, and the next stage of the tenant gets a new runner with another
+holder token.
 
-A runner whose runs are all over holds no value that anybody will read; after a while without a new stage it is ended. One that was found
-again tells which runs it has values of.
+A runner whose runs have all ended holds no value that will be read; it is ended after a while without a new stage. A recovered runner
+reports the runs whose values it holds.
 
-Runners, and the keeper of the groups, outlive this process: see `DetachedActors`. They are made when a session has been proved to the
-watchdogs, which would end them before. A new process of the mesh finds them, and hears again what this one has not confirmed.
+Runners, and the keeper of the groups, outlive this process: see `DetachedActors`. They are created after the watchdogs have the first
+renewal of a session, since the watchdogs would end them before. A new process of the mesh recovers them, and receives again the reports
+that this process has not confirmed.
 """
 
 from __future__ import annotations
@@ -48,22 +49,22 @@ from mesh.wire import decode, encode
 
 log = structlog.get_logger(__name__)
 
-#: How long one wait for a runner's news lasts; the end of the host is noticed within it.
+#: Length of one wait for a runner's reports; seconds. The host's threads notice its close within it.
 BATCH_WAIT_S = 2.0
-#: How long a cancelled task may clean up before its worker is killed.
+#: Time for a cancelled task to clean up before its worker is killed; seconds.
 CANCEL_GRACE_S = 2.0
-#: How long the watchdogs are waited for when a session is proved for the first time.
+#: Wait for the watchdogs to accept the first renewal of a session; seconds.
 FIRST_PROOF_S = 1.0
-#: How long a runner without stages and runs waits for more work of its tenant.
+#: Time that a runner without stages and runs waits for more work of its tenant; seconds.
 IDLE_S = 300.0
-#: How often the keeper of placement groups is looked at.
+#: Pause between two checks of the keeper of placement groups; seconds.
 KEEPER_LOOK_S = 1.0
-#: How long one look at the keeper takes at most; one that makes a group answers later.
+#: Time limit of one check of the keeper; seconds. A keeper that creates a group answers late.
 KEEPER_S_MAX = 60.0
-#: How long the cluster's control service may take to let somebody in; it is tried twice.
+#: Time limit for a connection to the cluster's control service; seconds. It is tried twice.
 CONNECT_S = 0.25
 
-REMEDY = "start the cluster again, and then the mesh; what is queued goes to other meshes, and what runs, if anything does, runs on"
+REMEDY = "restart the cluster, then the mesh; queued work goes to other meshes, and work that still runs continues"
 
 
 class RayStageHost:
@@ -73,7 +74,7 @@ class RayStageHost:
         address: `HOST:PORT` of the cluster's control service.
         report: Called from threads of the host; must only pass the report on.
         node_labels: Ray node labels of the mesh's slice of the cluster.
-        warm_runners: How many runners wait for a tenant, so that a first stage waits for no process start.
+        warm_runners: Number of runners that wait for a tenant, so that a first stage waits for no process start.
         ledger: The id of the federation's ledger: on one cluster a mesh of another federation may have the same name.
         idle_s: See `IDLE_S`; seconds.
     """
@@ -104,16 +105,16 @@ class RayStageHost:
         self._runners: dict[RunnerKey, BoundRunner] = {}
         self._of_stage: dict[StageId, RunnerKey] = {}
         self._cancelled = Cancellations(self._evict)
-        self._sender: dict[StageId, BoundRunner] = {}  #: Who keeps reports of a stage until they are confirmed.
+        self._sender: dict[StageId, BoundRunner] = {}  #: Runner that keeps the reports of a stage until they are confirmed.
         self._keeper: Any = None
         self._actors = DetachedActors(self._name, node_labels)
         sweep = Sweep(self._name, (self._actors.prefix, guard_name(self._name, "")), self._running)
         self._garbage = GarbageCollector(self._name, sweep)
         self._found: FoundActors | None = None
-        self._session = 0, 0  #: The incarnation that was proved last, and the first of its line.
+        self._session = 0, 0  #: The session renewed last, and the first session that it continues.
         self._guards = NodeGuards(self._name, node_labels)
-        self._unguarded: frozenset[str] = frozenset()  #: Nodes whose watchdog had not taken the last proof but one.
-        self._guard = threading.Lock()  #: Over what is known of runners and stages, which the threads of runners read too.
+        self._unguarded: frozenset[str] = frozenset()  #: Nodes whose watchdog had not accepted the renewal before the last.
+        self._guard = threading.Lock()  #: Guards the state of runners and stages, which the threads of runners read too.
         self._orders: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._obey, name="host", daemon=True)
         self._thread.start()
@@ -125,20 +126,20 @@ class RayStageHost:
     def start(
         self, spec: StageSpec, slots: int, token: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered], note: bytes = b""
     ) -> int:
-        """See `StageHost`; a tenant's first stage takes a warm runner."""
+        """Start the stage; a tenant's first stage takes a warm runner."""
         key = (spec.tenant, _digest(spec.runtime_env))
         with self._guard:
             runner = self._runners.get(key)
             if runner is None:
                 try:
                     runner = BoundRunner(actor=self._take_warm(spec.runtime_env, key[1]), holder=token)
-                except Exception as refused:  # noqa: BLE001  the environment is a stranger's word, and Ray has many ways to refuse it
-                    self._refuse(spec, f"Ray does not take the runtime environment: {refused}")
+                except Exception as refused:  # noqa: BLE001  a user wrote the environment, and Ray raises many errors to refuse it
+                    self._refuse(spec, f"Ray refuses the runtime environment: {refused}")
                     return token
                 runner.actor.bind.remote(key[0], self._storage_url, self._inline_limit_bytes, self._name, token)
                 self._listen_to(key, runner)
             runner.stages[spec.stage] = None
-            runner.runs.setdefault(spec.run, spec.stage)  # The first: what a store forgets when it loses writes is new.
+            runner.runs.setdefault(spec.run, spec.stage)  # Keeps the first stage: a store that loses writes forgets the new ones.
             runner.idle_since_s = None
             self._of_stage[spec.stage] = key
             self._sender[spec.stage] = runner
@@ -146,14 +147,14 @@ class RayStageHost:
         return runner.holder
 
     def deliver(self, stage: StageId, node: NodeId, value: Delivered) -> None:
-        """See `StageHost`."""
         self._order(stage, lambda actor: actor.deliver.remote(stage, node, *_on_the_wire(value)))
 
     def cancel(self, stage: StageId) -> None:
-        """See `StageHost`.
+        """Cancel the stage, and kill its workers when it has not ended after `EVICT_AFTER_S`.
 
-        Code that never gives the interpreter up hears neither Ray's question nor its order to end: a worker in such a call
-        ends when its placement group is taken from under it.
+        Code that never returns to the interpreter notices neither Ray's interrupt nor its order to end. A worker in such a call ends when
+        its
+        placement group is removed.
         """
         with self._guard:
             if stage not in self._of_stage:
@@ -164,7 +165,7 @@ class RayStageHost:
             self._cancelled.evict_later(stage)
 
     def confirm(self, stage: StageId, number: int) -> None:
-        """See `StageHost`; the runner hears of it with the next question."""
+        """Confirm the stage's reports up to this number; the runner learns of it with the next `next_batch`."""
         with self._guard:
             runner = self._sender.get(stage)
             if runner is not None:
@@ -173,7 +174,6 @@ class RayStageHost:
                     del runner.ends[stage], self._sender[stage]
 
     def forget(self, run: RunId) -> None:
-        """See `StageHost`."""
         with self._guard:
             actors = [runner.actor for runner in self._runners.values()]
             for runner in self._runners.values():
@@ -182,63 +182,60 @@ class RayStageHost:
             self._orders.put(partial(actor.forget.remote, run))
 
     def held(self) -> dict[RunId, StageId]:
-        """See `StageHost`."""
         with self._guard:
             return {run: stage for runner in self._runners.values() for run, stage in runner.runs.items()}
 
     def is_ready(self) -> bool:
-        """See `StageHost`: whether a node of the mesh is guarded, and the control service of the cluster takes connections.
+        """Return whether a node of the mesh is guarded, and the control service of the cluster accepts connections.
 
-        Ray itself would wait for that for a minute, and take new work meanwhile that it can only lose.
+        Ray itself would wait a minute for the control service, and accept new work meanwhile that it can only lose.
         """
         try:
             try:
                 can_connect(self._address, CONNECT_S)
-            except TimeoutError:  # The network may have lost the first packet, and TCP sends it again after a second only.
+            except TimeoutError:  # The network may have lost the first packet, and TCP resends it only after a second.
                 can_connect(self._address, CONNECT_S)
         except OSError as away:
-            log.warning("the Ray cluster is gone, or cut off: nothing new is started", mesh=self._mesh, error=str(away), remedy=REMEDY)
+            log.warning("the Ray cluster is down or unreachable: no new stage starts", mesh=self._mesh, error=str(away), remedy=REMEDY)
             return False
         if self._session[0] and not self._guards.can_work():
-            log.warning("no node of the mesh is guarded: nothing new is started", mesh=self._mesh)
+            log.warning("no node of the mesh is guarded: no new stage starts", mesh=self._mesh)
             return False
         return True
 
     def stop_all(self) -> None:
-        """Kill every actor of the mesh, warm or bound; Ray ends the tasks that a dead runner has submitted, and removes all groups."""
+        """Kill every actor of the mesh, warm or bound. Ray ends the tasks of dead runners, and removes all groups."""
         with self._guard:
             for runner in self._runners.values():
-                runner.stages.clear()  # Orders that wait still hold the runner: none of them starts, or loses, a stage now.
+                runner.stages.clear()  # Waiting orders still refer to the runner: from now on none of them starts or loses a stage.
             self._cancelled.forget_all()
             for kept in (self._runners, self._of_stage, self._sender, self._warm):
                 kept.clear()
-            self._keeper, self._found, self._session = None, None, (0, 0)  # From now on no order makes an actor.
+            self._keeper, self._found, self._session = None, None, (0, 0)  # From now on no order creates an actor.
         self._actors.end_all()
         self._orders.put(self._garbage.collect)
 
     def read_clock(self) -> None:
-        """See `StageHost`."""
         self._guards.read_clock()
 
     def extend_deadline(self, incarnation: int, stop_after_ms: int, kill_after_ms: int, since: int) -> None:
-        """See `StageHost`. What has to be there before the first stage is made after the first proof."""
+        """Renew the lease deadline on all nodes. The first renewal of a session also creates the keeper and warm runners."""
         unguarded = self._guards.unguarded()
-        if still := unguarded & self._unguarded:  # Once says little: a node that has just come was sent no proof yet.
-            log.warning("watchdogs did not take the last proof of the leases; their nodes' work may be stopped", nodes=sorted(still))
+        if still := unguarded & self._unguarded:  # Two misses in a row count: a node that has just joined was sent no renewal yet.
+            log.warning("watchdogs did not accept the last renewal of the leases; work on their nodes may be stopped", nodes=sorted(still))
         self._unguarded = unguarded
         self._guards.extend_deadline(incarnation, stop_after_ms, kill_after_ms, since)
         if (incarnation, since) != self._session:
             self._guards.unguarded(FIRST_PROOF_S)
             self._session = incarnation, since
-            if self._found is None:  # Else `go_on` says what is there already: a second keeper would find the room of the first taken.
+            if self._found is None:  # Else `go_on` settles: a second keeper would find its room taken by the first.
                 self._orders.put(self._settle)
 
     def leave(self, incarnation: int) -> None:
-        """See `StageHost`."""
         self._guards.leave(incarnation)
 
     def find(self) -> FoundStages | None:
-        """See `StageHost`."""
+        """Return the stages that an earlier process left running. None: nothing can be recovered, and all actors are ended."""
         self._found = self._actors.find()
         if self._found is None:
             self._actors.end_all()
@@ -251,26 +248,26 @@ class RayStageHost:
         return FoundStages(incarnation=self._found.incarnation, since=self._found.since, stages=tuple(stages))
 
     def go_on(self, stages: frozenset[StageId]) -> None:
-        """See `StageHost`."""
+        """Recover the found stages. Cancel those that are not in `stages`."""
         found = self._found
         if found is None:
             return
         self._keeper = found.keeper
         for actor, inventory in found.runners:
             self._take_over(actor, inventory)
-        self._found = None  # From now on it is known which stages run.
+        self._found = None  # From now on the running stages are known.
         groups = frozenset(held.group.id.hex() for _, inventory in found.runners for held in inventory.stages if held.group is not None)
         self._orders.put(partial(found.keeper.keep_only.remote, groups))
         self._orders.put(self._settle)
         for stage in [stage for stage in self._of_stage if stage not in stages]:
-            log.warning("a stage that was found is stopped: it is not the mesh's any more", mesh=self._mesh, stage=stage)
+            log.warning("a recovered stage is cancelled: it no longer belongs to the mesh", mesh=self._mesh, stage=stage)
             self.cancel(stage)
 
     def _take_over(self, actor: Any, inventory: Inventory) -> None:
         key = (inventory.tenant, inventory.environment)
         if not inventory.tenant and not inventory.environment:
             self._warm.append(actor)
-        elif not inventory.tenant or key in self._runners:  # Nobody will ever ask for it.
+        elif not inventory.tenant or key in self._runners:  # No stage will ask for this runner.
             ray.kill(actor)
         else:
             with self._guard:
@@ -281,11 +278,11 @@ class RayStageHost:
                 cancelled = [held.stage for held in inventory.stages if held.is_cancelled]
                 self._cancelled.add(cancelled)
                 self._listen_to(key, runner)
-                for stage in cancelled:  # Whoever asked them to stop has died, and its evictions with it.
+                for stage in cancelled:  # The process that cancelled them died, and its eviction timers with it.
                     self._cancelled.evict_later(stage)
 
     def close(self) -> None:
-        """End the host's threads after what was ordered so far."""
+        """End the host's threads after the orders given so far."""
         self._is_closed.set()
         self._orders.put(None)
         self._thread.join(timeout=CANCEL_GRACE_S * 2)
@@ -297,8 +294,8 @@ class RayStageHost:
         while (order := self._orders.get()) is not None:
             try:
                 order()
-            except Exception:  # a mesh whose thread has ended would go on taking stages and run none
-                log.exception("an order broke", mesh=self._mesh)
+            except Exception:  # without this thread the mesh would go on accepting stages and run none
+                log.exception("an order failed", mesh=self._mesh)
 
     def _order(self, stage: StageId, order: Callable[[Any], object]) -> None:
         with self._guard:
@@ -310,13 +307,13 @@ class RayStageHost:
     def _start(
         self, runner: BoundRunner, spec: StageSpec, slots: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered], note: bytes
     ) -> None:
-        if spec.stage not in runner.stages:  # Everything was stopped before its turn came.
+        if spec.stage not in runner.stages:  # All stages were stopped before this order ran.
             return
         try:
-            # Tasks that take nothing need no bundle each: any number of them runs in one.
+            # Tasks without resource requests need no bundle each: any number of them runs in one.
             group = self._take_group(spec.slot, slots if spec.slot else 1)
             with self._guard:
-                if spec.stage not in runner.stages:  # It ended, or everything was stopped, in the meantime.
+                if spec.stage not in runner.stages:  # The stage ended, or all stages were stopped, meanwhile.
                     self._give_back(group)
                     return
                 runner.stages[spec.stage] = group
@@ -327,7 +324,7 @@ class RayStageHost:
             raise
 
     def _lose(self, runner: BoundRunner, stage: StageId) -> None:
-        """A stage that could not be handed to its runner goes back to the root."""
+        """Report a stage lost that could not be passed to its runner."""
         with self._guard:
             if stage not in runner.stages:
                 return
@@ -343,7 +340,7 @@ class RayStageHost:
         self._report(HostReport(stage=stage, number=LAST_WORD, messages=(lost,)))
 
     def _take_group(self, slot: ResourceSet, slots: int) -> Any:
-        """Raises RayActorError when the keeper dies, and the one that takes its place too."""
+        """Return a placement group. Raises RayActorError when the keeper dies, and its replacement too."""
         self._keep_house()
         keeper = self._keeper
         try:
@@ -353,7 +350,7 @@ class RayStageHost:
             return ray.get(self._keeper.take.remote(slot, slots))
 
     def _watch_keeper(self) -> None:
-        """Notice the death of the keeper: a task that is submitted to a removed group waits for ever, and nobody hears of it."""
+        """Detect the death of the keeper: a task that is submitted to a removed group waits for ever, and Ray does not report it."""
         while not self._is_closed.wait(KEEPER_LOOK_S):
             keeper = self._keeper
             if keeper is None:
@@ -362,11 +359,11 @@ class RayStageHost:
                 ray.get(keeper.session.remote(), timeout=KEEPER_S_MAX)
             except ActorDiedError as death:
                 self._orders.put(partial(self._lose_keeper, keeper, str(death)))
-            except Exception as away:  # noqa: BLE001  whatever Ray says of a cluster that is away, the next look may find the keeper dead
+            except Exception as away:  # noqa: BLE001  Ray raises many errors when it is away; the next check may find the keeper dead
                 log.debug("the keeper of placement groups does not answer", mesh=self._mesh, error=str(away))
 
     def _lose_keeper(self, keeper: Any, why: str) -> None:
-        """All groups went with it: their stages end. Another keeper takes its place."""
+        """End the stages of the dead keeper's groups, which are gone, and create another keeper."""
         with self._guard:
             if self._keeper is not keeper:
                 return
@@ -375,28 +372,28 @@ class RayStageHost:
                 (runner.actor, stage) for runner in self._runners.values() for stage, group in runner.stages.items() if group is not None
             ]
         log.warning("the keeper of placement groups died", mesh=self._mesh, stages=sorted(stage for _, stage in lost), why=why)
-        self._actors.end(keeper)  # One that does not answer may live.
+        self._actors.end(keeper)  # A keeper that does not answer may be alive.
         for actor, stage in lost:
             actor.lose_group.remote(stage)
         self._keep_house()
 
     def _give_back(self, group: Any, *, reuse: bool = True) -> None:
-        """Returns at once; what a dead keeper held is gone already."""
+        """Return the group to the keeper, without waiting. The groups of a dead keeper are gone already."""
         if group is not None and self._keeper is not None:
             self._keeper.give_back.remote(group, reuse)
 
     def _clear(self, group: Any, *, reuse: bool = True) -> None:
-        """A stage is over: have removed what its code has created, and its group given back then. See `ORDERS_WAIT_S`."""
+        """Remove the resources that an ended stage's code created, then return the stage's group. See `ORDERS_WAIT_S`."""
         hex_id = None if group is None else group.id.hex()
         self._garbage.clear(hex_id, lambda is_clean: self._give_back(group, reuse=reuse and is_clean))
 
     def _running(self) -> frozenset[StageId] | None:
-        """Stages that are not over. None: it is not known yet what an earlier process has left running."""
+        """Return the stages that have not ended. None: it is not known yet which stages an earlier process left running."""
         with self._guard:
             return frozenset(self._of_stage) if self._found is None else None
 
     def _refuse(self, spec: StageSpec, why: str) -> None:
-        """Nothing of the stage can run here or anywhere: each of its tasks fails, with the reason."""
+        """Fail each task of the stage with the reason: the stage can run on no mesh."""
         failure = Failure(reason=Reason.CODE_UNAVAILABLE, type_name="schedulemesh.CodeUnavailable", message=why)
         failed = (
             NodeFailed(stage=spec.stage, node=task.node, attempt=task.attempt, started_ms=0, finished_ms=0, failure=failure)
@@ -416,7 +413,7 @@ class RayStageHost:
     # -- runners -------------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """A session has begun: there is a keeper that knows it, and runners wait for tenants."""
+        """Set up a new session: name it to the keeper, create missing actors, and sweep leftovers."""
         self._keep_house()
         self._garbage.collect()
         if self._keeper is not None:
@@ -444,7 +441,7 @@ class RayStageHost:
         while not self._end_if_idle(key, runner, time.monotonic()):
             with self._guard:
                 if self._runners.get(key) is not runner:
-                    return  # Everything was stopped on purpose.
+                    return  # All stages were stopped on purpose.
                 listener = self._session[0]
                 heard, runner.heard = runner.heard, {}
             try:
@@ -453,14 +450,14 @@ class RayStageHost:
                 self._record_end(key, runner, str(death))
                 return
             except (RayError, RuntimeError) as failure:  # RuntimeError: this driver has left the cluster.
-                log.warning("a runner cannot be heard", mesh=self._mesh, tenant=key[0], error=str(failure))
+                log.warning("a runner cannot be reached", mesh=self._mesh, tenant=key[0], error=str(failure))
                 self._record_end(key, runner, str(failure))
                 return
             for stage, number, messages, blobs in batches:
                 self._pass_on(runner, StageId(stage), number, tuple(decode(STAGE_MESSAGE, message) for message in messages), blobs)
 
     def _end_if_idle(self, key: RunnerKey, runner: BoundRunner, now_s: float) -> bool:
-        """Whether it was ended: it has nothing to do, to tell, or to keep, and that for long."""
+        """End the runner if it has had no stage, no run and no unconfirmed report for long; return whether it was ended."""
         with self._guard:
             is_busy = runner.stages or runner.runs or any(sender is runner for sender in self._sender.values())
             if is_busy or self._runners.get(key) is not runner:
@@ -470,7 +467,7 @@ class RayStageHost:
             if now_s - runner.idle_since_s < self._idle_s:
                 return False
             del self._runners[key]
-        log.info("a runner is not needed any more", mesh=self._mesh, tenant=key[0])
+        log.info("an idle runner is ended", mesh=self._mesh, tenant=key[0])
         self._actors.end(runner.actor)
         return True
 
@@ -493,7 +490,7 @@ class RayStageHost:
     def _record_end(self, key: RunnerKey, runner: BoundRunner, why: str) -> None:
         with self._guard:
             if self._runners.get(key) is not runner:
-                return  # Everything was stopped on purpose.
+                return  # All stages were stopped on purpose.
             del self._runners[key]
             stages = dict(runner.stages)
             runner.stages.clear()
@@ -502,7 +499,7 @@ class RayStageHost:
                 self._cancelled.forget(stage)
             for stage in [stage for stage, sender in self._sender.items() if sender is runner]:
                 del self._sender[stage]
-        self._actors.end(runner.actor)  # One that cannot be heard may live, with work that nobody would ever look at again.
+        self._actors.end(runner.actor)  # An unreachable runner may be alive, with work that nothing would track any more.
         log.warning("a runner died", mesh=self._mesh, tenant=key[0], stages=sorted(stages), why=why, last_word=_last_word(why))
         for stage, group in stages.items():
             self._orders.put(partial(self._clear, group))
@@ -510,7 +507,7 @@ class RayStageHost:
 
 
 def _last_word(death: str) -> str | None:
-    """What a dead actor's own log says, if it lived where this process can read that. Ray's words for its death name its process."""
+    """Return the fatal message in a dead actor's own log, if this process can read that log. Ray's error text names the process."""
     named = re.search(r"\bpid: (\d+)", death)
     node = ray._private.worker._global_node  # noqa: SLF001  Ray has no public name for it
     return last_word_of(int(named[1]), Path(node.get_logs_dir_path())) if named is not None and node is not None else None

@@ -1,4 +1,4 @@
-"""The nodes of the Ray cluster, as it last told them: asked without waiting longer than a heartbeat can afford."""
+"""Latest node list of the Ray cluster, without a wait longer than a heartbeat can afford."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ log = structlog.get_logger(__name__)
 
 Nodes = list[dict[str, Any]]
 
-SILENT = "Ray does not tell its nodes; those that were known are looked after"
-REMEDY = "look whether the head of the Ray cluster runs, and whether it is too busy to answer; work goes on, and nodes are asked again"
+SILENT = "Ray does not list its nodes; the last known nodes are used"
+REMEDY = "check that the head of the Ray cluster runs and is not overloaded; work continues, and the request is repeated"
 
 
 def _of_ray() -> Nodes:
@@ -25,10 +25,10 @@ def _of_ray() -> Nodes:
 
 
 class NodeCache:
-    """What `ray.nodes()` says. It has no time limit, and a control service that is away may hold it for minutes, so a thread asks it.
+    """Latest answer of `ray.nodes()`. A thread makes the call, which has no time limit and may block for minutes.
 
     Args:
-        ask: Instead of Ray, for tests.
+        ask: Replaces Ray in tests.
     """
 
     def __init__(self, ask: Callable[[], Nodes] = _of_ray) -> None:
@@ -37,7 +37,7 @@ class NodeCache:
         self._nodes: Nodes | None = None
 
     def look(self, wait_s: float) -> Nodes | None:
-        """The nodes; those that were told before when nothing new is told in so many seconds. None: nothing was ever told."""
+        """Return the nodes; the last known nodes when Ray does not answer within `wait_s` seconds. None: Ray has never answered."""
         if self._asked is None:
             self._asked = Future()
             threading.Thread(target=self._answer, args=(self._asked,), name="nodes", daemon=True).start()
@@ -45,7 +45,7 @@ class NodeCache:
             self._nodes, self._asked = self._asked.result(wait_s), None
         except NotYet:
             log.warning(SILENT, remedy=REMEDY)
-        except Exception as away:  # noqa: BLE001  Ray has many ways to say that its control service is away
+        except Exception as away:  # noqa: BLE001  Ray raises many errors when its control service is away
             self._asked = None
             log.warning(SILENT, error=str(away), remedy=REMEDY)
         return self._nodes
@@ -53,5 +53,5 @@ class NodeCache:
     def _answer(self, asked: Future[Nodes]) -> None:
         try:
             asked.set_result(self._ask())
-        except BaseException as away:  # noqa: BLE001  whoever waits is told
+        except BaseException as away:  # noqa: BLE001  the waiting thread gets it
             asked.set_exception(away)

@@ -1,4 +1,4 @@
-"""A stage on its runner that is not over: what it has submitted, and the code and arguments that came with it."""
+"""State of a stage on its runner until it ends: its submitted tasks, and the code and arguments that came with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mesh.reasons import Reason
 from mesh.stage_machine import StageMachine
 from mesh.stages import StageSpec, TaskSpec, blobs_of
 
-#: Pickled arguments up to this size travel with each call; larger ones are put into the object store once a stage.
+#: Pickled arguments up to this size travel with each call; larger ones are put into the object store once per stage.
 BLOB_INLINE_BYTES_MAX = 64 * 1024
 
 SubmittedTask = tuple[Any, Any]  #: References to the value and to the report.
@@ -21,28 +21,28 @@ SubmittedTask = tuple[Any, Any]  #: References to the value and to the report.
 
 @dataclass(slots=True)
 class OpenStage:
-    """A stage that is not over."""
+    """A stage that has not ended."""
 
     spec: StageSpec
     machine: StageMachine
     group: PlacementGroup | None
     blobs: dict[str, bytes]
-    tasks: dict[NodeId, SubmittedTask] = field(default_factory=dict)  #: Submitted by this stage, returned ones too.
+    tasks: dict[NodeId, SubmittedTask] = field(default_factory=dict)  #: Tasks that this stage submitted, returned ones too.
     put_blobs: dict[str, Any] = field(default_factory=dict)  #: References to large pickled arguments.
-    started_ms: dict[NodeId, int] = field(default_factory=dict)  #: Tasks that have told that they run.
-    early: dict[NodeId, BaseException] = field(default_factory=dict)  #: Errors that came before the report of what may have caused them.
+    started_ms: dict[NodeId, int] = field(default_factory=dict)  #: Tasks whose start was announced.
+    early: dict[NodeId, BaseException] = field(default_factory=dict)  #: Errors that arrived before the report of their possible cause.
     cancelled: bool = False
-    is_group_lost: bool = False  #: Ray has removed the placement group: what is submitted there would wait for ever.
+    is_group_lost: bool = False  #: Ray has removed the placement group: a task submitted there would wait for ever.
 
     def code_of(self, task: TaskSpec) -> bytes:
-        """The task's pickled function. Raises Missing."""
+        """Return the task's pickled function. Raises Missing."""
         code = self.blobs.get(task.function.removeprefix("blob:"))
         if code is None:
             raise Missing(Reason.CODE_UNAVAILABLE, f"the code of {task.node} did not come with the stage")
         return code
 
     def arguments_of(self, task: TaskSpec) -> tuple[dict[str, bytes], list[str], list[Any]]:
-        """The task's pickled arguments: small ones by value, large ones by name and reference. Raises Missing."""
+        """Return the task's pickled arguments: small ones by value, large ones by name and reference. Raises Missing."""
         inline: dict[str, bytes] = {}
         large: dict[str, Any] = {}
         for form in (*task.args, *task.kwargs.values()):
@@ -60,7 +60,7 @@ class OpenStage:
 
 
 class Missing(Exception):
-    """Something that the stage names did not come with it."""
+    """Code or an argument that the stage names did not come with it."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)

@@ -1,7 +1,7 @@
-"""What a runner has to tell, until somebody has heard it and confirmed that.
+"""Messages of a runner, kept until a listener has received and confirmed them.
 
-A batch that was handed out is kept: whoever took it may die before he has passed it on. A new listener gets all that was not
-confirmed once more, with the numbers that it had, so that the store can tell what it has taken in already.
+A batch that was handed out is kept, since the listener may die before it passes the batch on. A new listener gets all unconfirmed
+batches again with their old numbers, by which the store recognizes batches that it has accepted already.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from mesh.ids import StageId
 from mesh.messages import NodeFailed, StageEnded, StageMessage
 from mesh.wire import encode
 
-#: A stage, the number of the batch (counts up from 1 for each stage), its messages as JSON, and the bytes that belong to them by
-#: their SHA-256.
+#: A stage, the number of the batch (counts up from 1 for each stage), its messages as JSON, and the bytes that belong to them by their
+#: SHA-256.
 Batch = tuple[StageId, int, list[bytes], dict[str, bytes]]
 
 
-#: News that follow each other closely are handed out together, at most this much later: each handing out costs as much
-#: as several small tasks. The first after a pause, failures and ends are not held up.
+#: Messages that follow each other closely are handed out together, with at most this delay: each batch costs as much as several small
+#: tasks. The first message after a pause, failures and ends are not delayed. Seconds.
 GATHER_S = 0.02
 _URGENT = (NodeFailed, StageEnded)
 
@@ -56,11 +56,11 @@ class Outbox:
                 self._new_events.notify_all()
 
     def take(self, wait_s: float, listener: int = 0) -> list[Batch]:
-        """All that is there, waiting up to `wait_s` for the first; empty when nothing came.
+        """Return all batches, waiting up to `wait_s` for the first; empty when none came.
 
         Args:
             wait_s: Seconds.
-            listener: Who asks: a greater number than any before is a new listener. Earlier ones hear nothing any more.
+            listener: Number of the caller: a number above all earlier ones is a new listener. Earlier listeners get nothing any more.
         """
         with self._new_events:
             if listener > self._listener:
@@ -84,7 +84,7 @@ class Outbox:
         return taken
 
     def confirm(self, heard: Mapping[StageId, int]) -> list[StageId]:
-        """These stages' batches up to these numbers were passed on; the stages of which nothing more will ever be told."""
+        """Drop these stages' batches up to these numbers. Return the stages that have ended and have no unconfirmed message."""
         over = []
         with self._new_events:
             for stage, number in heard.items():
@@ -100,6 +100,6 @@ class Outbox:
         return over
 
     def has_ended(self, stage: StageId) -> bool:
-        """Was its end put in, and not confirmed?"""
+        """Return whether the stage's end was added, and is not confirmed."""
         with self._new_events:
             return stage in self._ended

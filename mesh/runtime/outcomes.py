@@ -1,7 +1,7 @@
-"""What Ray says when a task does not return, in this project's words.
+"""Meaning of the errors that Ray raises when a task does not return.
 
-Ray gives an error to every task behind the one that failed. What a task met by itself has to be told from what it inherited: only the
-first is reported. A value that was lost before the task could read it is computed again.
+Ray gives an error to every task that depends on a failed one. A task's own failure must be distinguished from an inherited one: only
+own failures are reported. A value that was lost before the task could read it is computed again.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from mesh.values import Encoding, StoredValue
 
 @dataclass(frozen=True, slots=True)
 class OwnFailure:
-    """The task itself went wrong."""
+    """The task itself failed."""
 
     reason: Reason
     type_name: str
     message: str
-    fault: TaskFault | None = None  #: What the worker could tell; None when there is no worker to tell.
+    fault: TaskFault | None = None  #: The worker's own report; None when the worker could not report.
 
 
 @dataclass(frozen=True, slots=True)
 class Inherited:
-    """Something that the task reads is lost. `from_task`: a task of the runner failed, and reports that itself."""
+    """An input of the task is lost. `from_task`: a task of the runner failed, and reports that itself."""
 
     from_task: bool
     message: str
@@ -61,13 +61,13 @@ class GroupLost:
 
 Outcome = OwnFailure | Inherited | TaskInterrupted | GroupLost
 
-#: What Ray's own errors mean, in place of a report or as the cause of a task's error; the first match holds. Any other is a lost worker.
+#: Meaning of Ray's own errors, in place of a report or as the cause of a task's error; the first match holds. Any other is a lost worker.
 _REASONS: tuple[tuple[type[BaseException], Reason], ...] = (
     (ObjectLostError, Reason.VALUE_LOST),
     (PlasmaObjectNotAvailable, Reason.VALUE_LOST),
     (RuntimeEnvSetupError, Reason.CODE_UNAVAILABLE),
     (RayChannelError, Reason.WORKER_LOST),
-    (RaySystemError, Reason.CODE_UNAVAILABLE),  # So Ray says that it cannot unpickle an argument.
+    (RaySystemError, Reason.CODE_UNAVAILABLE),  # Ray raises it when it cannot unpickle an argument.
     (CrossLanguageError, Reason.USER_ERROR),
     (UnserializableException, Reason.USER_ERROR),
     (UserCodeException, Reason.USER_ERROR),
@@ -75,7 +75,7 @@ _REASONS: tuple[tuple[type[BaseException], Reason], ...] = (
 
 
 def read(error: BaseException, node: NodeId) -> Outcome:
-    """The meaning of what Ray raised for the report of `node`'s task."""
+    """Return the meaning of the error that Ray raised for the report of `node`'s task."""
     cause = getattr(error, "cause", None) if isinstance(error, RayTaskError) else None
     if isinstance(cause, TaskCodeFailed):
         fault = cause.fault
@@ -98,7 +98,7 @@ def read(error: BaseException, node: NodeId) -> Outcome:
 
 
 def failure_of(reported: OwnFailure) -> tuple[Failure, dict[str, bytes] | None]:
-    """The failure as it is reported, and the pickled exception as a blob; None: there is none."""
+    """Return the failure as it is reported, and the pickled exception as a blob; None: there is none."""
     fault = reported.fault
     pickled, blobs = None, None
     if fault is not None and fault.pickled is not None:
@@ -118,7 +118,7 @@ def failure_of(reported: OwnFailure) -> tuple[Failure, dict[str, bytes] | None]:
 
 
 def _reason_outside_the_call(error: BaseException) -> Reason:
-    """The function returned or never began, and Ray's own part of the worker failed."""
+    """Return the reason of a failure of Ray's own part of the worker, before the function began or after it returned."""
     return Reason.CODE_UNAVAILABLE if "failed to import" in str(error) else Reason.RESULT_UNSERIALIZABLE
 
 

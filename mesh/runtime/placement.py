@@ -1,8 +1,8 @@
-"""Placement groups: room in Ray for what a lease pays for, kept for the next stage of the same shape.
+"""Placement groups: resources in Ray that a lease pays for, kept for the next stage of the same shape.
 
-Creating a group takes milliseconds when there is room, and up to a second when Ray has to look again. So a group that is
-given back is kept for a while, and a stage of the same shape gets it as it stands. Kept groups hold room: they go, oldest
-first, when a new one needs it, and after `IDLE_S` in any case.
+Ray creates a group in milliseconds when there is room, and in up to a second when it must look again. So a returned group is kept for a
+while, and a stage of the same shape reuses it unchanged. Kept groups hold resources: they are removed, oldest first, when a new group
+needs the room, and after `IDLE_S` in any case.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from mesh.idle_groups import IdleGroups
 from mesh.resources import NOTHING, ResourceSet
 
-#: How long a group is kept for the next stage.
+#: Time that a group is kept for the next stage; seconds.
 IDLE_S = 60.0
-#: How long `take` waits for Ray before it makes room. A group that is not ready then is handed out all the same: what is submitted to
-#: it waits in Ray, and starts when it is. Who waits longer holds up the stages behind, and those that give room back.
+#: Time that `take` waits for Ray before it frees room; seconds. A group that is not ready then is returned all the same: tasks
+#: submitted to it wait in Ray, and start when it is ready. A longer wait would delay the next stages, and returns of groups.
 READY_S = 0.5
-#: Ray refuses a bundle of nothing; this is the least CPU that it counts with some margin (its own grain is 1/10 000).
+#: Ray refuses an empty bundle; this is its smallest CPU amount with some margin (its own unit is 1/10 000).
 LEAST_CPU = 0.001
 _RAY_NAMES = {"cpu": "CPU", "gpu": "GPU"}
 _OWN_NAMES = {name: own for own, name in _RAY_NAMES.items()}
@@ -32,7 +32,7 @@ _OWN_NAMES = {name: own for own, name in _RAY_NAMES.items()}
 
 @dataclass(frozen=True, slots=True)
 class StageGroupShape:
-    """What makes two groups interchangeable."""
+    """Shape of a group; groups of one shape are interchangeable."""
 
     slot: ResourceSet
     slots: int
@@ -52,7 +52,7 @@ class PlacementPool:
         self._guard = threading.Lock()
 
     def take(self, slot: ResourceSet, slots: int) -> PlacementGroup:
-        """A group of `slots` bundles of `slot`: a kept one, else a new one. See `READY_S` for how long this takes."""
+        """Return a group of `slots` bundles of `slot`: a kept one, else a new one. See `READY_S` for how long this takes."""
         shape = StageGroupShape(slot, slots)
         with self._guard:
             group = self._idle.take(shape)
@@ -65,7 +65,7 @@ class PlacementPool:
         return group
 
     def give_back(self, group: PlacementGroup, *, reuse: bool = True) -> None:
-        """The stage is over. With `reuse=False` (what ran there may have left something behind) the group is removed."""
+        """Return the group of an ended stage. With `reuse=False` (its tasks may have left something behind) the group is removed."""
         with self._guard:
             taken = self._taken.pop(group.id.hex(), None)
             if taken is None:
@@ -79,7 +79,7 @@ class PlacementPool:
         timer.start()
 
     def keep_only(self, groups: frozenset[str]) -> None:
-        """Remove what is taken, but for these groups, by their ids."""
+        """Remove all taken groups but these, by their ids."""
         with self._guard:
             for lost in self._taken.keys() - groups:
                 remove_placement_group(self._taken.pop(lost)[1])
@@ -98,7 +98,7 @@ class PlacementPool:
         return group
 
     def _make_room(self, wanted: ResourceSet) -> None:
-        """Remove kept groups that stand in the way, as far as this pool can see."""
+        """Remove kept groups whose room the new group needs, as far as this pool can see."""
         if not self._idle:
             return
         used = [shape.slot.times(shape.slots) for shape, _ in self._taken.values()]
@@ -106,7 +106,7 @@ class PlacementPool:
             remove_placement_group(group)
 
     def _total(self) -> ResourceSet:
-        """What the nodes of the mesh have in all, by this project's names of resources."""
+        """Return the total resources of the mesh's nodes, by this project's names."""
         total = NOTHING
         nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # Ray gives it no types
         for node in nodes:
@@ -126,6 +126,6 @@ class PlacementPool:
 
 
 def bundle_of(slot: ResourceSet) -> dict[str, float]:
-    """The slot as Ray's bundle. A task of a group takes nothing from a resource that its bundle lacks, so zeros are left out."""
+    """Return the slot as Ray's bundle, without zeros: a task takes no resource that its bundle lacks."""
     bundle = {_RAY_NAMES.get(name, name): float(amount) for name, amount in slot.for_people().items()}
     return bundle or {"CPU": LEAST_CPU}

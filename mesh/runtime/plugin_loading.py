@@ -1,4 +1,4 @@
-"""Plugins from where users keep them: installed packages, Python modules, WebAssembly files."""
+"""Loading of plugins from installed packages, Python modules and WebAssembly files."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from mesh.plugins import Plugin, PluginError
 from mesh.policies.policy import Policy, highest
 from mesh.runtime.wasm import HOOKS, load_wasm
 
-#: Where installed packages announce theirs: `[project.entry-points."schedulemesh.policies"]`.
+#: Entry point group of installed packages: `[project.entry-points."schedulemesh.policies"]`.
 GROUP = "schedulemesh.policies"
 _WASM_SUFFIXES = (".wasm", ".wat")
 
 
 def load_plugins(sources: Mapping[str, str], *, folder: Path | None = None) -> tuple[Plugin, ...]:
-    """Those that a configuration names, and those of the installed packages; a configured one hides an installed one of its name.
+    """Return the configured plugins and those of installed packages; a configured plugin hides an installed one of the same name.
 
     Args:
         sources: By name, `module:attribute`, or the path of a `.wasm` or `.wat` file.
-        folder: What paths are relative to; the current one when left out.
+        folder: Base of relative paths; None: the current folder.
+
     Raises:
-        PluginError: One of them cannot be loaded.
+        PluginError: A plugin cannot be loaded.
     """
     configured = tuple(load_plugin(name, source, folder=folder) for name, source in sources.items())
     installed = tuple(_from_entry_point(entry) for entry in sorted(entry_points(group=GROUP)) if entry.name not in sources)
@@ -32,10 +33,10 @@ def load_plugins(sources: Mapping[str, str], *, folder: Path | None = None) -> t
 
 
 def load_plugin(name: str, source: str, *, folder: Path | None = None) -> Plugin:
-    """One plugin.
+    """Load one plugin.
 
     Raises:
-        PluginError: There is nothing of this kind at `source`, or it does not import.
+        PluginError: `source` names no plugin, or its import fails.
     """
     if source.endswith(_WASM_SUFFIXES):
         return load_wasm((folder or Path()) / source, name)
@@ -46,10 +47,10 @@ def load_plugin(name: str, source: str, *, folder: Path | None = None) -> Plugin
 
 
 def as_plugin(name: str, found: Any) -> Plugin:
-    """What users may offer as a plugin: a `Plugin`, a `Policy`, a function (its `score`), or anything that has some of the hooks.
+    """Convert a user's object to a plugin: a `Plugin`, a `Policy`, a function (its `score`), or an object with some of the hooks.
 
     Raises:
-        PluginError: It is nothing of these.
+        PluginError: The object is none of these.
     """
     if isinstance(found, Plugin):
         return Plugin(name=name, score=found.score, priority=found.priority, preemption_policy=found.preemption_policy)

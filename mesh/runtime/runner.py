@@ -1,11 +1,11 @@
 """The stage runner: the actor that owns a tenant's tasks and values on a mesh.
 
-It is started without a tenant and waits, its imports done, so that a first stage waits for no process. Orders come one
-after the other; news are waited for beside them. When it dies, Ray ends its tasks and drops its values: the mesh reports
-its stages lost.
+A runner starts without a tenant and waits with its imports done, so a first stage waits for no process. It handles orders in sequence;
+calls that wait for messages run beside them. When a runner dies, Ray ends its tasks and drops its values, and the mesh reports its
+stages lost.
 
-It outlives the process that has ordered it, and its tasks with it: a new process of the mesh calls the roll and goes on. Nobody's
-for ever, though: from its first moment on the watchdog of its node ends it when the mesh's leases are not proved any more.
+A runner and its tasks outlive the process that started it: a new process of the mesh asks for its `inventory` and continues. From the
+start the watchdog of its node ends the runner when the mesh's leases are no longer renewed.
 """
 
 from __future__ import annotations
@@ -32,37 +32,37 @@ OnTheWire = tuple[bytes | None, bytes | None]
 
 @dataclass(slots=True)
 class HeldStage:
-    """A stage that a runner was given, until its end is confirmed."""
+    """A stage that a runner got, until its end is confirmed."""
 
     stage: StageId
-    note: bytes  #: Of whoever gave it.
-    group: PlacementGroup | None  #: Where its tasks run; None: nowhere, or they are over.
+    note: bytes  #: Opaque bytes of the caller of `start`.
+    group: PlacementGroup | None  #: Placement group of its tasks; None: none, or the tasks have ended.
     is_cancelled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """What a runner is, and what it has."""
+    """Identity and contents of a runner, for the recovery by a new process."""
 
-    tenant: TenantPath  #: Empty while it is nobody's.
+    tenant: TenantPath  #: Empty until the runner is bound.
     environment: str  #: Digest of its runtime environment, empty for none.
-    holder: int  #: The token that names it.
+    holder: int  #: The runner's token.
     stages: tuple[HeldStage, ...]
-    runs: Mapping[RunId, StageId]  #: That it may have values of, each with a stage that it was given.
+    runs: Mapping[RunId, StageId]  #: Runs whose values it may hold, each with a stage that it got.
 
 
 class Runner:
-    """One per (mesh, tenant, runtime environment) once bound.
+    """Runner of one (mesh, tenant, runtime environment) once bound.
 
     Args:
-        mesh: The `detached_name` of whose watchdog ends it, bound or not; None: it is nobody's until it is bound.
+        mesh: `detached_name` of the mesh whose watchdog ends the runner, bound or not; None: no mesh until the runner is bound.
         environment: Digest of the runtime environment that it was started with.
     """
 
     def __init__(self, mesh: MeshId | None = None, environment: str = "") -> None:
         if mesh is not None:
             register(mesh)
-        # A failed task's value is never read here; that is no oversight which Ray has to print.
+        # The runner never reads a failed task's value; Ray must not print that as an oversight.
         os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = "1"
         self._tenant = TenantPath("")
         self._environment = environment
@@ -73,8 +73,8 @@ class Runner:
         self._engine = StageEngine(ray.get_runtime_context().current_actor, self._outbox)
 
     def bind(self, tenant: TenantPath, storage_url: str, inline_limit_bytes: int, mesh: MeshId, holder: int = 0) -> None:
-        """Give the runner to a tenant of a mesh, for good. `holder`: the token that names it from now on."""
-        register(mesh)  # When nobody proves the mesh's leases any more, the runner has to go with its tasks.
+        """Bind the runner to a tenant of a mesh, for good. `holder`: the runner's token from now on."""
+        register(mesh)  # When the mesh's leases are no longer renewed, the runner must end with its tasks.
         self._tenant, self._holder = tenant, holder
         self._engine.bind(mesh, storage_url, inline_limit_bytes)
 
@@ -92,49 +92,50 @@ class Runner:
         Args:
             spec_json: A `StageSpec`.
             blobs: The pickled code and arguments that the stage names, by SHA-256.
-            inputs: Values from outside that are there already.
-            group: Where its tasks run.
-            held: Values from outside that this runner is believed to hold; one that it does not hold is reported `InputLost`.
-            note: For whoever calls the roll.
+            inputs: Values from outside that are available already.
+            group: Placement group of its tasks.
+            held: Values from outside that the caller expects this runner to hold; a missing one is reported `InputLost`.
+            note: Opaque bytes, returned by `inventory`.
 
         Raises:
-            RuntimeAdapterError: Not a stage.
+            RuntimeAdapterError: The spec is not a stage.
             ValueError: The stage is another tenant's.
         """
         spec: StageSpec = decode(StageSpec, spec_json)
         if spec.tenant != self._tenant:
-            raise ValueError(f"stage {spec.stage} is of tenant {spec.tenant}, this runner is of {self._tenant or 'nobody yet'}")
+            raise ValueError(
+                f"stage {spec.stage} belongs to tenant {spec.tenant}, but this runner is bound to {self._tenant or 'no tenant yet'}"
+            )
         self._held[spec.stage] = HeldStage(spec.stage, note, group)
         self._runs.setdefault(spec.run, spec.stage)
         delivered = {node: _from_the_wire(stored, data) for node, (stored, data) in inputs.items()}
         self._engine.start(spec, blobs, delivered, group, frozenset(held))
 
     def deliver(self, stage: StageId, node: NodeId, stored_json: bytes | None, data: bytes | None) -> None:
-        """Give a stage a value from outside; None: it will not come. Harmless when the stage is over."""
+        """Deliver a value from outside to a stage; None: it will not come. Harmless when the stage has ended."""
         self._engine.deliver(stage, node, _from_the_wire(stored_json, data))
 
     def cancel(self, stage: StageId, grace_s: float) -> None:
-        """Stop a stage: its tasks are interrupted, and killed when they still run after the grace. Its `StageEnded` follows."""
+        """Stop a stage: interrupt its tasks, and kill those that still run after the grace period. Its `StageEnded` follows."""
         if stage in self._held:
             self._held[stage].is_cancelled = True
         self._engine.cancel(stage, grace_s)
 
     def lose_group(self, stage: StageId) -> None:
-        """The stage's placement group is gone: what ran in it is reported lost, and the stage ends. Harmless when it is over."""
+        """Report the stage's running tasks as lost, and end it: its placement group is gone. Harmless when the stage has ended."""
         self._engine.lose_group(stage)
 
     def forget(self, run: RunId) -> None:
-        """Drop all values of a run."""
         self._runs.pop(run, None)
         self._engine.forget(run)
 
     def announce(self, stage: StageId, node: NodeId, attempt: int, started_ms: int) -> None:
-        """From a worker: the task runs."""
+        """Record that a task runs; called by its worker."""
         self._engine.announce(stage, node, attempt, started_ms)
 
     @ray.method(concurrency_group="news")
     def next_batch(self, wait_s: float, listener: int = 0, heard: Mapping[StageId, int] | None = None) -> list[Batch]:
-        """What has happened since the last call, by stage; waits up to `wait_s` seconds for the first of it.
+        """Return the messages since the last call, by stage; wait up to `wait_s` seconds for the first.
 
         Args:
             wait_s: Seconds.
@@ -146,15 +147,15 @@ class Runner:
         return self._outbox.take(wait_s, listener)
 
     def inventory(self) -> Inventory:
-        """What it is, and what it has."""
+        """Return the runner's identity and contents."""
         stages = tuple(self._held.values())
         for held in stages:
             if self._outbox.has_ended(held.stage):
-                held.group = None  # It may be another stage's by now.
+                held.group = None  # Another stage may have the group by now.
         return Inventory(tenant=self._tenant, environment=self._environment, holder=self._holder, stages=stages, runs=dict(self._runs))
 
 
-#: The actor class. Typed as Any: Ray's types know neither concurrency groups nor what an actor's handle answers.
+#: The actor class, typed as Any: Ray's types know neither concurrency groups nor the results of calls on an actor's handle.
 StageRunner: Any = ray.remote(num_cpus=0, max_restarts=0, concurrency_groups={"news": 2})(Runner)  # type: ignore[call-overload]  # see above
 
 

@@ -1,8 +1,8 @@
-"""Spans that are told after the fact: where they are sent, and ids that follow from a name.
+"""Spans made after the fact: their export, and ids derived from a name.
 
 Shared by the traces of runs (`serve_apps.telemetry.traces`) and of a mesh's tasks (`mesh.runtime.supervision.telemetry`). Nothing is
-traced along a hot path: spans are made from a record of what happened, with the times at which it did. As their ids follow
-from the record's name, one that is told twice is one trace, not two.
+traced along a hot path: spans are made from a record of past events with their times. The ids derive from the record's name, so a
+record that is exported twice gives one trace, not two.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcess
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 
 NS_PER_MS = 1_000_000
-#: Where an OTLP/HTTP collector takes traces, when the endpoint names no path of its own.
+#: Path of an OTLP/HTTP collector for traces, when the endpoint has no path of its own.
 _TRACES_PATH = "/v1/traces"
 
 
 class IdsOfName(IdGenerator):
-    """Trace and span ids that follow from a name: the same one gives the same ids, in the order in which spans are begun."""
+    """Trace and span ids derived from a name: the same name gives the same ids, in the order in which spans begin."""
 
     def __init__(self) -> None:
         self.begin("")
@@ -35,17 +35,15 @@ class IdsOfName(IdGenerator):
         self._spans = 0
 
     def generate_trace_id(self) -> int:
-        """See `IdGenerator.generate_trace_id`."""
         return self._number("trace", 16)
 
     def generate_span_id(self) -> int:
-        """See `IdGenerator.generate_span_id`."""
         self._spans += 1
         return self._number(f"span {self._spans}", 8)
 
     def _number(self, part: str, size_bytes: int) -> int:
         digest = hashlib.sha256(f"{self._name}\0{part}".encode()).digest()
-        return int.from_bytes(digest[:size_bytes], "big") or 1  # 0 is no id
+        return int.from_bytes(digest[:size_bytes], "big") or 1  # 0 is not a valid id
 
 
 class JsonLines(SpanExporter):
@@ -56,7 +54,7 @@ class JsonLines(SpanExporter):
         self._writing = threading.Lock()
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """See `SpanExporter.export`. A full disk loses traces, never work."""
+        """Write the spans. A full disk loses traces, never work."""
         try:
             with self._writing, self._path.open("a", encoding="utf-8") as file:
                 file.writelines(span.to_json(indent=None) + "\n" for span in spans)
@@ -66,7 +64,7 @@ class JsonLines(SpanExporter):
 
 
 def tracer_provider(ids: IdGenerator, *, otlp_endpoint: str | None, traces_file: str | None) -> TracerProvider:
-    """A provider that sends spans to a collector, to a file, to both or nowhere.
+    """Return a provider that sends spans to a collector, a file, both or neither.
 
     Args:
         otlp_endpoint: `http://collector:4318`; None: to no collector.
@@ -81,7 +79,7 @@ def tracer_provider(ids: IdGenerator, *, otlp_endpoint: str | None, traces_file:
 
 
 def end_ns(begin_ms: int, end_ms: int) -> int:
-    """Never before the beginning: the two may have been read off different machines' clocks."""
+    """Return the end in nanoseconds, never before the beginning: the times may come from clocks of different machines."""
     return max(begin_ms, end_ms) * NS_PER_MS
 
 

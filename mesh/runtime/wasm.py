@@ -1,21 +1,21 @@
-"""Plugins as WebAssembly: strangers' code that can neither reach anything nor hold the scheduler up.
+"""WebAssembly plugins: untrusted code that reaches no resource and cannot block the scheduler.
 
-A module may import nothing, so it has no clock, no chance, no files and no network. Each call of a hook runs in an instance of its
-own: nothing is kept from one call to the next, so the same facts give the same answer, on this mesh and in a replay. It may burn
-`FUEL_PER_CALL` instructions, and `FUEL_PER_NODE` for each node, and grow its memory to `MEMORY_BYTES_MAX`. What goes beyond traps, and
-a trap fences the plugin off (`mesh.plugins`).
+A module may import nothing, so it has no clock, no randomness, no files and no network. Each call of a hook runs in a new instance:
+nothing is kept between calls, so the same facts give the same answer, on this mesh and in a replay. A call may use `FUEL_PER_CALL`
+instructions, plus `FUEL_PER_NODE` for each node, and grow its memory to `MEMORY_BYTES_MAX`. A call beyond these limits traps, and a trap
+fences the plugin off (`mesh.plugins`).
 
-All numbers are f64: CPUs and GPUs in wholes, memory in bytes, times in seconds, -1 for what nobody knows. A module exports any of
+All numbers are f64: CPUs and GPUs in wholes, memory in bytes, times in seconds, -1 for unknown values. A module exports any of
 
     score(cpu_free, cpu_total, gpu_free, gpu_total, memory_free, memory_total,
           cpu_wanted, gpu_wanted, memory_wanted, busy, of_job, local_bytes) -> f64      for each node
     priority(priority, cpu, gpu, memory, estimated_s) -> f64
     preemption_policy(priority_delta, ran_s, lost_s, remaining_s, cpu, gpu, memory) -> f64, NaN to leave the task alone
 
-A call from Python into WebAssembly costs about 100 µs, a call from one module to another nothing. So `score` is called by a module of
-our own, `_SWEEP`, which goes through the nodes of a whole table in one call from Python.
+A call from Python into WebAssembly costs about 100 µs, a call between modules nothing. So this project's module `_SWEEP` calls `score`
+for all nodes of a table, in one call from Python.
 
-Source: seed S13; `docs/plugins.md` tells it to users.
+`docs/plugins.md` is the documentation for users.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from mesh.resources import UNITS_PER_WHOLE, ResourceSet
 wasmtime: ModuleType | None
 try:
     import wasmtime
-except ImportError:  # The extra is not installed; whoever loads a module is told so.
+except ImportError:  # The extra is not installed; loading a module raises an error.
     wasmtime = None
 
 FUEL_PER_CALL = 1_000_000  #: Instructions, about; a millisecond or less.
 FUEL_PER_NODE = 10_000
 MEMORY_BYTES_MAX = 16 * 2**20
 SOURCE_BYTES_MAX = 2**20
-#: Hooks and how many numbers each takes.
+#: Hooks, each with the number of its parameters.
 HOOKS = {"score": 12, "priority": 5, "preemption_policy": 7}
 _UNKNOWN = -1.0
-_SWEEP_ROWS = 1024  #: Nodes in one call; their numbers and scores fit into the two pages of its memory.
+_SWEEP_ROWS = 1024  #: Nodes per call; their numbers and scores fit into the two pages of its memory.
 _SWEEP = f"""
 (module
   (import "plugin" "score" (func $score (param {"f64 " * 12}) (result f64)))
@@ -72,11 +72,11 @@ class WasmUnavailable(PluginError):
 
 
 def load_wasm(path: Path, name: str) -> Plugin:
-    """A `.wasm` or `.wat` file as a plugin.
+    """Load a `.wasm` or `.wat` file as a plugin.
 
     Raises:
         WasmUnavailable: The extra is missing.
-        PluginError: No such file, no valid module, an import, no hook, or a hook of another signature.
+        PluginError: No such file, an invalid module, an import, no hook, or a hook of another signature.
     """
     module = _Module(path, name)
     return Plugin(
@@ -88,7 +88,7 @@ def load_wasm(path: Path, name: str) -> Plugin:
 
 
 class _Module:
-    """A checked module; each call gets an instance of its own."""
+    """A checked module; each call gets a new instance."""
 
     def __init__(self, path: Path, name: str) -> None:
         if wasmtime is None:
@@ -99,10 +99,10 @@ class _Module:
         self._module = self._compiled(path)
         self.hooks = self._checked_hooks(path)
         self._sweep = self._wasmtime.Module(self._engine, _SWEEP)
-        self._instance(FUEL_PER_CALL)  # What it does as it starts shows here, not in the middle of a decision.
+        self._instance(FUEL_PER_CALL)  # A start function that traps fails here, not in the middle of a decision.
 
     def score(self, demand: NodeDemand, view: NodeScoringView) -> FloatArray:
-        """The module's `score` of each node [n]."""
+        """Return the module's `score` of each node [n]."""
         rows = len(view.total)
         store, instance = self._instance(FUEL_PER_CALL + FUEL_PER_NODE * rows)
         with self._trapped():
@@ -117,11 +117,11 @@ class _Module:
         return np.frombuffer(scores, dtype="<f8").astype(np.float64)
 
     def priority(self, facts: TaskFacts) -> float:
-        """The module's `priority`."""
+        """Return the module's `priority`."""
         return self._call("priority", FUEL_PER_CALL)(facts.priority, *_amounts(facts.resources), _seconds(facts.estimated_ms))
 
     def preemption_policy(self, facts: CandidateFacts) -> float | None:
-        """The module's `preemption_policy`; NaN is None."""
+        """Return the module's `preemption_policy`; None for NaN."""
         times = (_seconds(facts.ran_ms), _seconds(facts.lost_ms), _seconds(facts.remaining_ms))
         answer = self._call("preemption_policy", FUEL_PER_CALL)(facts.priority_delta, *times, *_amounts(facts.resources))
         return None if math.isnan(answer) else answer
@@ -151,7 +151,7 @@ class _Module:
             return store, self._wasmtime.Instance(store, self._module, [])
 
     def _described(self, error: Exception) -> str:
-        """Why it stopped: of a trap only its cause, not the backtrace."""
+        """Describe the error: for a trap only its cause, not the backtrace."""
         code = getattr(error, "trap_code", None)
         if code is not None:
             return f"trap {code.name}"
@@ -165,12 +165,12 @@ class _Module:
                 f"plugin {self._name}: {path} cannot be read: {error.strerror}; give the path of a .wasm or .wat file"
             ) from error
         if len(source) > SOURCE_BYTES_MAX:
-            raise PluginError(f"plugin {self._name}: {path} has {counted(len(source), 'byte')}; at most {SOURCE_BYTES_MAX} are taken")
+            raise PluginError(f"plugin {self._name}: {path} has {counted(len(source), 'byte')}; at most {SOURCE_BYTES_MAX} are allowed")
         try:
             binary = self._wasmtime.wat2wasm(source) if path.suffix == ".wat" else source
             return self._wasmtime.Module(self._engine, binary)
         except self._wasmtime.WasmtimeError as error:
-            raise PluginError(f"plugin {self._name}: {path} is no valid module: {self._described(error)}") from error
+            raise PluginError(f"plugin {self._name}: {path} is not a valid module: {self._described(error)}") from error
 
     def _checked_hooks(self, path: Path) -> frozenset[str]:
         imported = [f"{entry.module}.{entry.name}" for entry in self._module.imports]
@@ -201,7 +201,7 @@ def _config(wasmtime: Any) -> Any:
 
 
 def _numbers(demand: NodeDemand, view: NodeScoringView) -> FloatArray:
-    """What `score` takes, a row per node [n, 12]."""
+    """Return the arguments of `score`, a row per node [n, 12]."""
     names = ("cpu", "gpu", "memory")
     nodes = [_wholes(view.resources, table, name) for name in names for table in (view.free, view.total)]
     wanted = [_wholes(view.resources, demand.wanted, name) for name in names]
@@ -212,7 +212,7 @@ def _numbers(demand: NodeDemand, view: NodeScoringView) -> FloatArray:
 
 
 def _wholes(resources: tuple[str, ...], units: IntArray, name: str) -> Any:
-    """That column, in CPUs, GPUs or bytes; 0 where there is none."""
+    """Return the resource's column, in CPUs, GPUs or bytes; 0 if there is none."""
     place = column(resources, name)
     if place is None:
         return 0.0

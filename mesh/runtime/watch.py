@@ -1,9 +1,8 @@
-"""Waiting for reports of tasks: few of them one by one, many of them together.
+"""Waits for reports of tasks: one by one while they are few, in bulk when they are many.
 
-A callback of Ray tells of a report the moment it is there, and costs about a sixth of a small task: Ray's thread and the
-engine's take turns at the interpreter. Asking Ray about a thousand reports at once costs 0.4 ms (measured on two cores). So
-while few tasks are out each has a callback; when many are, they are asked for together, a few times a second or, when that
-is cheap, every 20 ms.
+A callback of Ray reports at once, and costs about a sixth of a small task: Ray's thread and the engine's compete for the interpreter. A
+query for a thousand reports at once costs 0.4 ms (measured on two cores). So while few tasks are submitted each has a callback. When
+many are, one query covers them all, a few times a second or, when that is cheap, every 20 ms.
 """
 
 from __future__ import annotations
@@ -14,9 +13,10 @@ from typing import Any, Generic, TypeVar
 
 import ray
 
-#: Up to so many tasks out, each is told of at once.
+#: Up to this number of submitted tasks each has a callback.
 CALLBACKS_MAX = 48
-#: Between two looks at many tasks: at least this, and this much for each of them, so that looking takes a few per cent of a core.
+#: Pause between two queries for many tasks: at least the first, plus the second per task, so that queries take a few per cent of a
+#: core; seconds.
 SWEEP_S, SWEEP_S_EACH = 0.02, 0.00001
 
 Key = TypeVar("Key", bound=Hashable)
@@ -25,10 +25,10 @@ Outcome = Any
 
 
 class ReportWatch(Generic[Key]):
-    """The reports that are awaited. Not safe for threads: one owner calls everything.
+    """Reports that are awaited. Not thread-safe: one owner makes all calls.
 
     Args:
-        tell: Called with key and outcome of one report, from a thread of Ray's.
+        send: Called with key and outcome of one report, from a thread of Ray's.
     """
 
     def __init__(self, send: Callable[[Key, Outcome], None]) -> None:
@@ -47,7 +47,7 @@ class ReportWatch(Generic[Key]):
             self._call_back(key, report)
 
     def done(self, key: Key) -> None:
-        """What was told of has been taken in."""
+        """Record that the owner has handled a report that came by callback."""
         self._called_back.discard(key)
 
     def pause_s(self) -> float | None:
@@ -55,7 +55,7 @@ class ReportWatch(Generic[Key]):
         return max(0.0, self._due - time.monotonic()) if self._swept else None
 
     def sweep(self) -> list[tuple[Key, Outcome]]:
-        """What has come of those without a callback, when a look is due; the last few of them get callbacks."""
+        """Return the reports that have come without a callback, when a query is due; the last few tasks get callbacks."""
         if not self._swept or time.monotonic() < self._due:
             return []
         keys = {report: key for key, report in self._swept.items()}
@@ -82,7 +82,7 @@ class ReportWatch(Generic[Key]):
 def _get(reports: list[Any]) -> list[Outcome]:
     try:
         return ray.get(reports) if reports else []
-    except Exception:  # noqa: BLE001 - one of them is an error, of any class: then each is asked for by itself
+    except Exception:  # noqa: BLE001 - one of them is an error, of any class: get each by itself
         return [_get_one(report) for report in reports]
 
 

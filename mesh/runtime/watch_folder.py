@@ -1,7 +1,7 @@
-"""Where a mesh's workers on a node can be found by the node's watchdog: a folder in Ray's session, a file per process.
+"""Folder in Ray's session through which a node's watchdog finds a mesh's workers: a file per process.
 
-A worker writes its file before it runs the first line of a tenant's code. The file's name is the process' id, its content the
-process' `start_mark`, so that another process that got the same number later is left alone.
+A worker writes its file before it runs the first line of a tenant's code. The file's name is the process' id, and its content the
+process' `start_mark`, so that a later process with the same id is left alone.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ _SOCKET, _WORKERS, _LOCK = "s", "w", "lock"
 
 
 def watch_folder(mesh: MeshId) -> Path:
-    """The folder of this mesh on the node that the calling Ray process lives on; several nodes may share a machine."""
+    """Return the folder of this mesh on the node of the calling Ray process; several nodes may share a machine."""
     node = ray.get_runtime_context().get_node_id()
     session = ray._private.worker._global_node.get_session_dir_path()  # type: ignore[attr-defined]  # noqa: SLF001  Ray has no public name for it
     return Path(session, f"sm-{hashlib.sha256(f'{mesh}|{node}'.encode()).hexdigest()[:10]}")
 
 
 def socket_of(folder: Path) -> Path:
-    """The watchdog's door."""
+    """Return the path of the watchdog's socket."""
     return folder / _SOCKET
 
 
 def lock_of(folder: Path) -> Path:
-    """The file that the folder's one watchdog has locked."""
+    """Return the file that the folder's one watchdog has locked."""
     return folder / _LOCK
 
 
 def workers_of(folder: Path) -> Path:
-    """Where workers' files lie."""
+    """Return the folder of the workers' files."""
     return folder / _WORKERS
 
 
 @cache
 def register(mesh: MeshId) -> None:
-    """Make this process known to the watchdog of its node; once for each mesh that it works for."""
+    """Register this process with the watchdog of its node; once for each mesh that it works for."""
     enlist(watch_folder(mesh), os.getpid())
 
 
 def enlist(folder: Path, pid: int) -> None:
-    """Write a worker's file. Raises psutil.NoSuchProcess when it has ended."""
+    """Write a worker's file. Raises psutil.NoSuchProcess when the process has ended."""
     workers = workers_of(folder)
     workers.mkdir(parents=True, exist_ok=True)
     pending = workers / f".{pid}"
@@ -60,7 +60,7 @@ def enlist(folder: Path, pid: int) -> None:
 
 
 def registered(folder: Path) -> Iterator[psutil.Process]:
-    """The processes that live; files of those that do not are removed. One that may not be looked at is left out until it may."""
+    """Yield the live processes, and remove the files of dead ones. A process that may not be inspected is skipped until it may."""
     workers = workers_of(folder)
     for file in workers.iterdir() if workers.is_dir() else ():
         if not file.name.isdigit():

@@ -1,21 +1,21 @@
-"""A node's watchdog: stops what a mesh runs on the node when nobody proves its leases any more.
+"""A node's watchdog: stops what a mesh runs on the node when the mesh's leases are no longer renewed.
 
     python -m mesh.runtime.watchdog FOLDER KEEPER_PID
 
-A small process of its own, outside of Ray: it shares no interpreter, no thread and no parent with the mesh, so what freezes or
-kills those does not touch it. It is asked through a socket in FOLDER, a JSON line each way:
+A small process of its own, outside Ray: it shares no interpreter, no thread and no parent with the mesh, so a fault that freezes or
+kills those does not reach it. It answers requests on a socket in FOLDER, a JSON line each way:
 
     {"ask": "read_clock"}                                                  -> {"clock_ms": 1234}
     {"ask": "extend_deadline", "incarnation": 7, "clock_ms": 1234, "stop_after_ms": 22000, "kill_after_ms": 29700}
                                                                       -> {"accepted": true, "incarnation": 7, "clock_ms": 5678}
     {"ask": "leave", "incarnation": 7}                                -> {"accepted": true, …}; the watchdog ends
 
-Workers and their children get SIGTERM once when their time to stop has come, SIGKILL again and again when their time is over.
-The first proof of a later session kills what was there before its stamp: it proves the leases of its own session, and those of
-the earlier one run out, whether the process that held them was stopped in good order or has just died. Unless the proof says
-`"since": 7`: the leases of all sessions from that one on were handed down to its own, and their work goes on.
+Workers and their children get one SIGTERM at the stop deadline, and repeated SIGKILLs from the kill deadline on.
+The first renewal of a later session kills workers that were there before its `clock_ms`. That renewal covers the leases of its own
+session only, and those of the earlier session run out, whether its process was stopped in good order or has died. A renewal with
+`"since": 7` is the exception: its session has taken over the leases of all sessions from 7 on, and their work continues.
 A folder has one watchdog, which holds its lock; another that is started there ends at once and touches nothing.
-It ends when it is told to leave, or when the process KEEPER_PID (the node's raylet) has ended; what is left then is killed.
+The watchdog ends at a `leave` request, or when the process KEEPER_PID (the node's raylet) has ended. It kills the work that is left.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from mesh.clock import Clock, EnduringClock
 from mesh.lease_deadline import DeadlineState, LeaseDeadline, Renewal
 from mesh.runtime.watch_folder import lock_of, registered, socket_of
 
-#: How long the watchdog sleeps at most: the end of its keeper, and workers that begin unproved, are seen within it.
+#: Longest sleep of the watchdog; seconds. It notices the end of its keeper, and workers that begin without a renewal, within it.
 TICK_S = 0.25
-#: How long one who has connected may take for his question.
+#: Time for a client to send its request; seconds.
 QUESTION_S = 0.5
 QUESTION_BYTES_MAX = 4096
 
 
 class Watchdog:
-    """The watch over one folder; `serve` returns when it is over."""
+    """The watch over one folder; `serve` returns when it ends."""
 
     def __init__(self, folder: Path, keeper: psutil.Process, clock: Clock) -> None:
         self._folder = folder
@@ -52,11 +52,11 @@ class Watchdog:
         self._clock = clock
         self._deadline = LeaseDeadline()
         self._is_over = False
-        self._asked: set[int] = set()  #: Processes that have got their SIGTERM in this stop.
-        self._since_ms: dict[psutil.Process, int] = {}  #: When a worker was first seen here.
+        self._asked: set[int] = set()  #: Processes that got SIGTERM in the current stop.
+        self._since_ms: dict[psutil.Process, int] = {}  #: Time at which a worker was first seen.
 
     def serve(self) -> None:
-        """Answer and watch until told to leave, or until the keeper has ended."""
+        """Answer and watch until a `leave` request, or until the keeper has ended."""
         socket_of(self._folder).unlink(missing_ok=True)
         with socketserver.UnixStreamServer(str(socket_of(self._folder)), _asking(self)) as server:
             server.timeout = TICK_S
@@ -67,7 +67,7 @@ class Watchdog:
         socket_of(self._folder).unlink(missing_ok=True)
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
-        """See the module. Raises KeyError, TypeError, ValueError for what is no question."""
+        """Answer a request; the module lists the requests. Raises KeyError, TypeError, ValueError for an invalid one."""
         now_ms = self._clock.monotonic_ms()
         if question["ask"] == "read_clock":
             self._look(now_ms)
@@ -106,7 +106,9 @@ class Watchdog:
             for process in (*_below(worker), worker):
                 if number is signal.SIGKILL or process.pid not in self._asked:
                     self._asked.add(process.pid)
-                    with contextlib.suppress(psutil.Error):  # One that has ended, or that is another user's, saves nobody else.
+                    with contextlib.suppress(
+                        psutil.Error
+                    ):  # A process that has ended, or belongs to another user, must not protect the others.
                         process.send_signal(number)
 
     def _keeper_lives(self) -> bool:
@@ -114,12 +116,12 @@ class Watchdog:
             return self._keeper.is_running() and self._keeper.status() != psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             return False
-        except psutil.Error:  # There is somebody, who may not be looked at.
+        except psutil.Error:  # The process exists, but may not be inspected.
             return True
 
 
 def _below(worker: psutil.Process) -> list[psutil.Process]:
-    """What the worker has started, at any depth."""
+    """Return the worker's descendants."""
     with contextlib.suppress(psutil.Error):
         return worker.children(recursive=True)
     return []
@@ -130,7 +132,7 @@ def _asking(watchdog: Watchdog) -> type[socketserver.StreamRequestHandler]:
         timeout = QUESTION_S
 
         def handle(self) -> None:
-            # Whoever sends rubbish, or nothing, gets no answer; the watch goes on.
+            # An invalid or missing request gets no answer; the watch continues.
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                 answer = watchdog.answer(json.loads(self.rfile.readline(QUESTION_BYTES_MAX)))
                 self.wfile.write(json.dumps(answer).encode() + b"\n")
@@ -139,8 +141,7 @@ def _asking(watchdog: Watchdog) -> type[socketserver.StreamRequestHandler]:
 
 
 def main(folder: str, keeper_pid: str) -> None:
-    """Watch until it is over."""
-    for number in (signal.SIGINT, signal.SIGHUP):  # Somebody's Ctrl-C in a terminal must not leave work unwatched.
+    for number in (signal.SIGINT, signal.SIGHUP):  # Ctrl-C in a terminal must not leave work unwatched.
         signal.signal(number, signal.SIG_IGN)
     try:
         keeper = psutil.Process(int(keeper_pid))
@@ -149,7 +150,7 @@ def main(folder: str, keeper_pid: str) -> None:
     with lock_of(Path(folder)).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:  # Two would take each other's socket, and the one without proofs would kill everything, for ever.
+        except BlockingIOError:  # Two would take each other's socket, and the one without renewals would kill everything, for ever.
             return
         Watchdog(Path(folder), keeper, EnduringClock()).serve()
 

@@ -575,7 +575,7 @@ def tight(store, kept) -> RunStore:
 def test_a_tenant_with_all_below_it_may_have_so_many_runs_open(store, tight):
     tight.create(a_record("r-1", tenant="acme/lab"), {})
     tight.create(a_record("r-2", tenant="acme/ops"), {})
-    with pytest.raises(BacklogFull, match=r"acme has 2 open runs, as many as it may \(dispatch.runs_max: 2\)") as full:
+    with pytest.raises(BacklogFull, match=r"acme has 2 open runs, which is its limit \(dispatch.runs_max: 2\)") as full:
         tight.create(a_record("r-3", tenant="acme/lab"), {X: b"x"})
     assert full.value.retry_after_ms > 0
     assert (tight.load(RunId("r-3")), store.blobs.get(RunId("r-3"), (X,)), len(store.queue.inbox(0))) == (None, {}, 2)

@@ -230,5 +230,5 @@ def test_a_folder_too_deep_for_sockets_is_refused_in_words(tmp_path):
 
 
 def test_a_cluster_without_nodes_is_refused():
-    with pytest.raises(ValueError, match="a node at least"):
+    with pytest.raises(ValueError, match="at least one node"):
         OwnCluster.start(ClusterSpec(nodes=(), object_store_bytes=1))

@@ -1,12 +1,12 @@
-"""Ray clusters of one's own, and the system below them.
+"""Ray clusters that this project starts itself, and the operating system below them.
 
-own_cluster    one or several nodes: started, watched, ended
-cluster_spec   what it is made of
+own_cluster    a cluster of one or several nodes: starts, watches and ends it
+cluster_spec   the nodes and sizes of a cluster
 node_start     one node: its command, its environment, the wait until it is up
-node_logs      the last word of a process that aborted
-cluster_token  the token of a cluster, without which it runs nothing
+node_logs      the reason that a process logged before it aborted
+cluster_token  the token that a cluster requires before it runs code
 run_as         another user for a cluster's processes
-ports          free for those that take a while to open them
-process        who cannot outlive whom; whom a number names
-tcp_probe      whether anybody listens at an address
+ports          free ports, reserved until a slow process opens them
+process        children bound to their parents; recognition of a process despite pid reuse
+tcp_probe      check that a process listens at an address
 """

@@ -1,4 +1,4 @@
-"""What a cluster of one's own is made of."""
+"""Specification of a Ray cluster that this project starts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class ClusterNodeSpec:
 
     cpu: float
     gpu: float = 0
-    memory_bytes: int | None = None  #: None: what Ray finds.
+    memory_bytes: int | None = None  #: None: the amount that Ray finds.
     labels: Mapping[str, str] = field(default_factory=dict)  #: Ray's node labels.
-    resources: Mapping[str, float] = field(default_factory=dict)  #: Custom ones.
+    resources: Mapping[str, float] = field(default_factory=dict)  #: Custom resources.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,4 +22,4 @@ class ClusterSpec:
     """A cluster; the first node is its head."""
 
     nodes: tuple[ClusterNodeSpec, ...]
-    object_store_bytes: int  #: Of each node; Ray wants 75 MiB at least.
+    object_store_bytes: int  #: Per node; Ray requires at least 75 MiB.

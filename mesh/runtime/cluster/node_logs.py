@@ -1,4 +1,4 @@
-"""Why a process of Ray ended itself, from its logs: a node that did not come up, a worker that aborted."""
+"""Reasons for which Ray's processes ended themselves, read from their logs: a node that did not come up, a worker that aborted."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import BinaryIO
 
-#: Ray's own files of a cluster, in its folder. A short name: Ray's sockets lie below, and their paths have to be short.
+#: Ray's own files, inside the cluster's folder. The name is short since the paths of Ray's sockets below it must be short.
 RAY_FOLDER = "r"
 #: Ray's link to the folder of the session, in the cluster's folder.
 SESSION = f"{RAY_FOLDER}/session_latest"
-#: Logs of the parts that end a whole node.
+#: Logs of the processes whose failure ends a whole node.
 _OF_NODES = ("raylet*", "gcs_server*")
-#: Whoever writes Ray's files may be another user. So no link is followed, and no pipe is waited for.
+#: Another user may write Ray's files, so links are not followed, and reading a pipe does not block.
 _SAFELY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-#: How Ray's C++ begins its reason for ending itself.
+#: Ray's C++ code begins its fatal message with these words.
 _FATAL = "Check failed"
-#: And these say that a part of the node had not started in time: 15 s for an agent, 30 s for the raylet, whatever the settings of Ray 2.60.
+#: These messages say that a process of the node did not start in time: 15 s for an agent, 30 s for the raylet, fixed in Ray 2.60.
 _TOO_SLOW = ("Timed out waiting for file", "timed out during startup")
-#: And so it tells of a signal that ended it.
+#: Ray's log line for a fatal signal begins so.
 _SIGNAL = "*** SIG"
-#: What is read of the end of one log; a stack of C++ calls follows the reason.
+#: Bytes read from the end of one log; a stack of C++ calls follows the reason.
 _END_BYTES = 65_536
 
 
 def fatal_line(folder: Path, since_s: float = 0.0) -> str | None:
-    """Why a part of a node ended itself, in its own words; None when none has said so.
+    """Return the message with which a process of a node ended itself; None when no log has one.
 
     Args:
-        folder: Of the cluster.
-        since_s: Logs that were last written before are left out; seconds since the epoch.
+        folder: Folder of the cluster.
+        since_s: Ignore logs that were last written before this time; seconds since the epoch.
     """
     for pattern in _OF_NODES:
         for name, log in _logs(folder):
@@ -46,10 +46,10 @@ def fatal_line(folder: Path, since_s: float = 0.0) -> str | None:
 
 
 def last_word_of(pid: int, logs: Path) -> str | None:
-    """Why the worker process aborted, in its own words; None when it has not said so, as when it was killed.
+    """Return the message with which the worker process aborted; None when there is none, as after a kill.
 
     Args:
-        logs: Of the Ray session that it belonged to, on its node.
+        logs: Folder of the logs of the worker's Ray session, on its node.
     """
     for path in sorted((*logs.glob(f"python-core-worker-*_{pid}.log"), *logs.glob(f"worker-*-{pid}.err"))):
         with contextlib.suppress(OSError), _opened(path) as log:
@@ -61,13 +61,15 @@ def last_word_of(pid: int, logs: Path) -> str | None:
 
 
 def is_too_slow(fatal: str | None) -> bool:
-    """Did the node end because a part of it had not started in time, as on a machine with too much to do?"""
+    """Return whether the node ended because one of its processes did not start in time, as on an overloaded machine."""
     return fatal is not None and any(words in fatal for words in _TOO_SLOW)
 
 
 def keep_logs(folder: Path, kept_in: Path) -> None:
-    """Copy all logs of the cluster in `folder` to `kept_in`, in place of those of an earlier start. What cannot be copied is left out:
-    the failure that is looked into matters more than its traces."""
+    """Copy all logs of the cluster in `folder` to `kept_in`, and replace those of an earlier start.
+
+    Logs that cannot be copied are left out, so a copy error does not hide the original failure.
+    """
     shutil.rmtree(kept_in, ignore_errors=True)
     with contextlib.suppress(OSError, shutil.Error):
         kept_in.mkdir(parents=True, mode=0o700)
@@ -81,9 +83,9 @@ def keep_logs(folder: Path, kept_in: Path) -> None:
 
 
 def _logs(folder: Path) -> Iterator[tuple[str, BinaryIO]]:
-    """Ray's logs of the cluster in `folder`, by their paths below the folder of logs. What is no plain file is left out.
+    """Yield Ray's logs of the cluster in `folder`, with their paths relative to the folder of logs. Only plain files count.
 
-    Of Ray's link to its session only the name counts: each folder is opened within the one before.
+    Ray's link to its session gives only a name. Each folder is opened relative to its parent, so no link is followed.
     """
     with contextlib.ExitStack() as opened:
         try:
@@ -110,10 +112,10 @@ def _session_of(folder: Path) -> str:
 
 @contextlib.contextmanager
 def _opened(path: str | Path, within: int | None = None) -> Iterator[BinaryIO]:
-    """A plain file. Raises OSError when it is none, or a link."""
+    """Open a plain file. Raises OSError for a link or any other kind of file."""
     with os.fdopen(os.open(path, _SAFELY, dir_fd=within), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(f"{path} is no plain file")
+            raise OSError(f"{path} is not a plain file")
         yield file
 
 

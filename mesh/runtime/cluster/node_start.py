@@ -1,7 +1,7 @@
 """One node of a cluster: its command, its environment, and the wait until it is up.
 
-A node is a `ray start --block` in a session of its own. The session is how its processes are found again: raylet, agents and workers
-stay in it, whatever they call themselves.
+A node is a `ray start --block` in its own session. Raylet, agents and workers stay in this session, whatever they call themselves, so
+the session identifies the processes of a node.
 """
 
 from __future__ import annotations
@@ -27,69 +27,71 @@ from mesh.runtime.cluster.run_as import RunAs
 
 START_S_MAX = 90.0
 LOG_LINES_SHOWN = 20
-#: Between two looks at nodes that come up or end.
+#: Pause between two looks at nodes that start or end; seconds.
 POLL_S = 0.03
-#: Between two looks into the logs of nodes that are coming up.
+#: Pause between two looks into the logs of starting nodes; seconds.
 _LOOK_S = 1.0
 PORTS_A_NODE = 6
-#: Writes files, told as pairs of path and content, with the rights of another user.
+#: Writes files, given as pairs of path and content, with the rights of another user.
 _WRITE = """
 import pathlib, sys
 for path, text in zip(sys.argv[1::2], sys.argv[2::2]):
     pathlib.Path(path).write_text(text, encoding="ascii")
 """
-#: How long that may take: as long as a raylet waits for what is written.
+#: Time limit of that program; seconds. A raylet waits for the files as long.
 _WRITE_S_MAX = 15.0
-#: Sets the id of a node that starts; Ray has no option for that.
+#: Sets the id of a starting node; Ray has no option for it.
 _NODE_ID = "RAY_OVERRIDE_NODE_ID_FOR_TESTING"
-#: What `ray start` prints when a node is up.
+#: Text that `ray start` prints when a node is up.
 _UP = "Ray runtime started"
 
-#: What makes a cluster small and quick to start. A variable that the caller's environment sets is left as it is.
+#: Keep a cluster small and quick to start. Variables of the caller's environment take precedence.
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_enable_metrics_collection": "0",
     "RAY_event_stats": "0",
-    # Workers as quick to be served as everybody else: about 1.3-2 times the task rate on a busy machine.
+    # Give workers the same CPU priority as other processes: about 1.3-2 times the task rate on a busy machine.
     "RAY_worker_niceness": "0",
-    # The dashboard is off, and what remains of its process is not waited for: about a second of a start.
+    # The dashboard is off. Do not wait for the rest of its process: saves about a second of a start.
     "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "0",
-    # What remains of it would show its figures on all interfaces to everybody; no port has this number, so none is opened.
+    # The rest of the dashboard process would serve metrics on all interfaces. No port has this number, so none is opened.
     "DASHBOARD_METRIC_PORT": "-1",
-    # A node's own waits for its control service and its agents, 30 s by themselves: as long as a start may take here.
+    # Ray waits 30 s by default for the control service and the agents; wait as long as a start may take here.
     "RAY_gcs_server_port_wait_time_s": str(int(START_S_MAX)),
     "RAY_agent_register_timeout_ms": str(int(START_S_MAX * 1000)),
-    # A node that is told to end does: Ray would wait up to 30 s for actors that nobody ends, also when whoever started it has died.
+    # End a node at once. Ray would wait up to 30 s for actors that nothing ends, even after the death of the process that started it.
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
     "NO_COLOR": "1",
 }
-#: Would lead `ray start` to another cluster, slow the start of each worker, or give tenants' code keys of whoever runs `up`.
+#: These would lead `ray start` to another cluster, slow each worker's start, or give tenants' code the keys of the user that runs `up`.
 _UNWANTED = ("RAY_ADDRESS", "RAY_TMPDIR", "PYTHONDONTWRITEBYTECODE", "SCHEDULEMESH_API_KEY", "SCHEDULEMESH_REDIS_URL")
 
 
 class NodeTooSlow(RuntimeAdapterError):
-    """A node ended itself since a part of it had not started in time: the machine has too much to do."""
+    """A node ended itself since one of its processes did not start in time: the machine is overloaded."""
 
 
 class NotWanted(RuntimeAdapterError):
-    """A start was broken off, since whoever had begun it has changed his mind."""
+    """A start was cancelled by its caller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nodes:
-    """The nodes of one cluster, by their places in its `spec`: how each is started."""
+    """Start parameters of the nodes of one cluster; a node's place is its index in `spec`."""
 
     spec: ClusterSpec
-    address: str  #: Of the head's control service.
+    address: str  #: Address of the head's control service.
     folder: Path
-    environment: Mapping[str, str]  #: Of every node.
+    environment: Mapping[str, str]  #: Variables of every node.
     run_as: RunAs | None
 
     def spawn(self, place: int, ports: Sequence[int]) -> tuple[subprocess.Popen[bytes], Callable[[], None]]:
-        """The process, and what to call once the cluster has its session folder: it publishes the ports of the node's agents.
+        """Start a node. Return its process, and a function that publishes the ports of the node's agents.
+
+        Call the function once the cluster has its session folder.
 
         Args:
-            ports: Its own `PORTS_A_NODE`; for the head two more.
+            ports: `PORTS_A_NODE` ports of the node; two more for the head.
         """
         node_id = secrets.token_hex(28)
         log = os.open(_log_file(self.folder, place), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
@@ -107,17 +109,20 @@ class Nodes:
 
 
 def _publish_agent_ports(session: Path, node_id: str, ports: Sequence[int], environment: Mapping[str, str], run_as: RunAs | None) -> None:
-    """Write what the agents of the node write when they are up, before its raylet looks: it ends itself after 15 s without, and Ray has
-    no setting for that. An agent takes longer on a busy machine; the raylet asks an agent that is not up yet again."""
+    """Write the port files that the agents of the node write when they are up, before its raylet reads them.
+
+    Without the files the raylet ends itself after 15 s, for which Ray has no setting, and an agent takes longer on a busy machine. The
+    raylet retries an agent that is not up yet.
+    """
     _, _, grpc, _, http, environments, *_ = ports
     published = {
         "metrics_agent_port": grpc,
-        "metrics_export_port": -1,  # No figures are collected.
+        "metrics_export_port": -1,  # No metrics are collected.
         "dashboard_agent_listen_port": http,
         "runtime_env_agent_port": environments,
     }
     files = {session / f"{name}_{node_id}": str(port) for name, port in published.items()}
-    # The head may have ended before it made the folder: `await_up` tells why.
+    # The head may have ended before it made the folder: `await_up` reports the reason.
     if run_as is None:
         with contextlib.suppress(FileNotFoundError):
             for file, port in files.items():
@@ -165,7 +170,7 @@ def _command(spec: ClusterSpec, index: int, ports: Sequence[int], address: str, 
 
 
 def node_environment(python_path: tuple[str, ...]) -> dict[str, str]:
-    """Of all nodes, and with it of tenants' code: this process' own without its keys.
+    """Return the environment of all nodes, and so of tenants' code: this process' own without its keys.
 
     Args:
         python_path: Folders that workers import from.
@@ -178,8 +183,11 @@ def node_environment(python_path: tuple[str, ...]) -> dict[str, str]:
 
 
 def _kept_workers(node: ClusterNodeSpec) -> dict[str, str]:
-    """As many idle workers are kept as the node has CPUs. Ray's own measure is its *available* CPUs, and a placement group that is kept
-    for the next stage leaves none: every worker would end after a second of silence, and the next stage wait a second for new ones."""
+    """Keep as many idle workers as the node has CPUs.
+
+    Ray's default is its *available* CPUs, and a placement group that is kept for the next stage leaves none. Every worker would then end
+    after an idle second, and the next stage would wait a second for new workers.
+    """
     return {"RAY_num_workers_soft_limit": str(max(1, int(node.cpu)))}
 
 
@@ -197,10 +205,10 @@ def await_up(
     """Wait for these nodes, by their places.
 
     Args:
-        since_s: Logs that were not written since then are about nodes that have died before; seconds since the epoch.
+        since_s: Ignore logs last written before this time, which are about nodes that died before; seconds since the epoch.
 
     Raises:
-        RuntimeAdapterError: One did not come up; NodeTooSlow when it is worth another try.
+        RuntimeAdapterError: A node did not come up; NodeTooSlow when another try may succeed.
     """
     begun = looked = time.monotonic()
     coming = dict(processes)
@@ -213,7 +221,7 @@ def await_up(
             if _UP in log.read_text(errors="replace"):
                 del coming[index]
         now = time.monotonic()
-        if coming and now > looked + _LOOK_S:  # `ray start` waits for a raylet that is dead as long as for one that is slow.
+        if coming and now > looked + _LOOK_S:  # `ray start` waits for a dead raylet as long as for a slow one.
             looked = now
             if node_logs.is_too_slow(node_logs.fatal_line(folder, since_s)):
                 raise _failure("ended before it was up", _log_file(folder, min(coming)), logs_kept_in, since_s)
@@ -224,11 +232,11 @@ def await_up(
 
 def _check_wanted(is_wanted: Callable[[], bool]) -> None:
     if not is_wanted():
-        raise NotWanted("the Ray cluster that was starting is not wanted any more")
+        raise NotWanted("the start of the Ray cluster was cancelled")
 
 
 def await_start_of(part: Callable[[], bool], processes: Iterable[subprocess.Popen[bytes]], is_wanted: Callable[[], bool]) -> None:
-    """Wait until this part of a cluster is there. A node that ends before is told by `await_up`."""
+    """Wait until this part of a cluster exists. `await_up` reports a node that ends before."""
     nodes, deadline = tuple(processes), time.monotonic() + START_S_MAX
     while not part() and all(process.poll() is None for process in nodes) and time.monotonic() < deadline:
         _check_wanted(is_wanted)
@@ -241,8 +249,8 @@ def _failure(what: str, log: Path, logs_kept_in: Path | None, since_s: float) ->
     end = fatal or "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
     if node_logs.is_too_slow(end):
         return NodeTooSlow(
-            f"a Ray node {what}: most likely this machine is too busy, for Ray gives each part of a node 15 to 30 s to start, which no "
-            f"setting changes. Try again when it has less to do, or with fewer nodes.{kept} Ray says: {end}"
+            f"a Ray node {what}: most likely this machine is overloaded. Ray gives each part of a node 15 to 30 s to start, and has no "
+            f"setting for it. Try again when the load is lower, or with fewer nodes.{kept} Ray says: {end}"
         )
     return RuntimeAdapterError(
         f"a Ray node {what}. Check that `ray` of this Python works (`python -m ray.scripts.scripts --version`), that memory and the disk "

@@ -1,7 +1,7 @@
-"""Ray clusters of one's own, as child processes, several side by side.
+"""Ray clusters as child processes, several side by side.
 
-`ray stop` is never used: it ends every cluster of the machine. What belongs to a cluster is known by the sessions of its nodes, and by
-the name of its folder.
+This module never uses `ray stop`, which ends every cluster of the machine. The sessions of its nodes and the name of its folder
+identify the processes of a cluster.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from mesh.runtime.cluster.node_start import (
 from mesh.runtime.cluster.ports import promise_ports
 from mesh.runtime.cluster.run_as import RunAs
 
-#: How often a cluster is started whose nodes end themselves since they are too slow; see `OwnCluster.start`.
+#: Tries to start a cluster whose nodes are too slow; see `OwnCluster.start`.
 STARTS_MAX = 3
-#: How long processes may take to end by themselves before they are killed.
+#: Time for processes to end by themselves before they are killed; seconds.
 STOP_S_MAX = 2.0
-#: How long those may take that were killed: on a busy machine a raylet gives its memory back for a while.
+#: Time for killed processes to end; seconds. On a busy machine a raylet takes a while to free its memory.
 KILL_S_MAX = 60.0
-#: How the names of clusters' folders begin.
+#: Prefix of the names of clusters' folders.
 FOLDER_PREFIX = "sm-"
-#: Ray puts sockets under `<folder>/r/session_<time>_<pid>/sockets/`, and Linux wants their paths shorter than 108 bytes.
+#: Ray puts sockets under `<folder>/r/session_<time>_<pid>/sockets/`, and Linux limits their paths to 107 bytes.
 FOLDER_BYTES_MAX = 35
 
 
 class OwnCluster:
-    """A running cluster, which asks for a token of its own.
+    """A running cluster with its own token.
 
-    Its processes end with the thread that started it, on Linux; those of a node that was started again with the thread that did that.
+    On Linux its processes end with the thread that started them; those of a restarted node with the thread that restarted it.
     """
 
     def __init__(
@@ -66,11 +66,13 @@ class OwnCluster:
         nodes: Nodes | None = None,
     ) -> None:
         self.address = address  #: `127.0.0.1:port`, for `ray.init`.
-        self.folder = folder  #: `node-<n>.log`, and the folder of Ray's own files and logs, which alone is another user's.
-        self.token_file = token_file  #: What a process needs to enter; it goes with the cluster.
+        self.folder = (
+            folder  #: Holds `node-<n>.log`, and the folder of Ray's own files and logs. Only Ray's folder may belong to another user.
+        )
+        self.token_file = token_file  #: Token that a process needs to connect; removed with the cluster.
         self._processes = processes
         self._nodes = nodes
-        self._guard = threading.Lock()  #: Over the processes: one thread may start a node while another stops all.
+        self._guard = threading.Lock()  #: Guards the processes: one thread may start a node while another stops all.
         self._is_ending = False
 
     @classmethod
@@ -86,28 +88,29 @@ class OwnCluster:
         logs_kept_in: Path | None = None,
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> OwnCluster:
-        """Start all nodes, one upon the other, and wait until they are up.
+        """Start all nodes and wait until they are up.
 
-        `ray start` gives a raylet 30 s, and ends it then, as happens on a machine with too much to do; Ray has no setting for that. All is
-        then tried again, up to `STARTS_MAX` times in all, each node only when the one before it is up.
+        `ray start` gives a raylet 30 s and then ends it, which happens on an overloaded machine; Ray has no setting for it. The start is
+        then
+        repeated, up to `STARTS_MAX` tries in all, and each node starts only when the previous one is up.
 
         Args:
             spec: The nodes.
-            token_file: Where the cluster's token is written; None: into its folder.
-            run_as: The user whose processes its nodes are; None: the caller.
-            temp_dir_parent: Where the cluster's folder is made; a short path. None: the system's.
+            token_file: File for the cluster's token; None: a file in its folder.
+            run_as: The user that runs the nodes; None: the caller.
+            temp_dir_parent: Parent of the cluster's folder; a short path. None: the system's.
             python_path: Folders that workers import from.
-            variables: Others for the environment of the nodes, and with it of their workers.
-            logs_kept_in: Where the logs of a start that failed are kept; None: they go with the cluster's folder.
-            is_wanted: Asked again and again while it starts.
+            variables: More variables for the environment of the nodes, and so of their workers.
+            logs_kept_in: Folder for the logs of a failed start; None: they are removed with the cluster's folder.
+            is_wanted: Called repeatedly during the start; False cancels it.
 
         Raises:
-            RuntimeAdapterError: A node did not come up, or nobody wants it any more; the message says why. Nothing is left behind but the
-                logs.
+            RuntimeAdapterError: A node did not come up, or the start was cancelled; the message gives the reason. Only the logs are left
+            behind.
             ValueError: No nodes, or the folder's path is too long.
         """
         if not spec.nodes:
-            raise ValueError("a cluster needs a node at least")
+            raise ValueError("a cluster needs at least one node")
         environment = {**node_environment(python_path), **(variables or {})}
         start = partial(cls._start_once, spec, token_file, run_as, temp_dir_parent, environment, logs_kept_in, is_wanted)
         for tried in range(STARTS_MAX - 1):
@@ -165,32 +168,35 @@ class OwnCluster:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Of the nodes' first processes; each is the id of a session."""
+        """Ids of the nodes' first processes; each is also the id of a session."""
         return tuple(process.pid for process in self._processes)
 
     def alive(self) -> bool:
-        """Is the head up? Without it there is no cluster; `ray start --block` ends within a second or so when a part of its node dies."""
+        """Return whether the head is up. Without the head there is no cluster.
+
+        `ray start --block` ends within about a second when a process of its node dies.
+        """
         return bool(self._processes) and self._processes[0].poll() is None
 
     def dead_workers(self) -> tuple[int, ...]:
-        """The nodes beside the head that have died, by their places in the `ClusterSpec`."""
+        """Return the places in the `ClusterSpec` of nodes that have died, without the head."""
         return tuple(place for place, process in enumerate(self._processes) if place and process.poll() is not None)
 
     def restart_worker(self, place: int, *, is_wanted: Callable[[], bool] = lambda: True) -> None:
-        """Start a node that has died again, as it was, and wait until it is up. What the dead one has left is killed first.
+        """Start a dead node again with the same spec, and wait until it is up. Processes of the dead node are killed first.
 
         Args:
             place: One of `dead_workers`.
-            is_wanted: Asked again and again while it starts.
+            is_wanted: Called repeatedly during the start; False cancels it.
 
         Raises:
-            RuntimeAdapterError: It did not come up; nothing of it is left. Or the cluster was stopped meanwhile.
-            ValueError: It is the head, or there is no such node.
+            RuntimeAdapterError: The node did not come up, and nothing of it is left; or the cluster was stopped meanwhile.
+            ValueError: The place is the head's, or there is no such node.
         """
         nodes = self._nodes
         if nodes is None or not 0 < place < len(nodes.spec.nodes):
             raise ValueError(f"the cluster at {self.address} has no worker node {place}")
-        for dead in self._processes[place : place + 1]:  # None, when all was stopped meanwhile.
+        for dead in self._processes[place : place + 1]:  # Empty when the cluster was stopped meanwhile.
             self._end_all((dead,), by_folder=False)
         begun_s, ports = time.time(), promise_ports(PORTS_A_NODE)
         with self._guard:
@@ -206,7 +212,7 @@ class OwnCluster:
             raise
 
     def _end_all(self, leaders: Sequence[subprocess.Popen[bytes]], *, by_folder: bool = True) -> None:
-        """Kill what is left of these nodes, until nothing is: a process can start another between the look and the kill.
+        """Kill the processes of these nodes until none is left: a process can start another between the look and the kill.
 
         Args:
             by_folder: See `_left`.
@@ -220,14 +226,14 @@ class OwnCluster:
             time.sleep(POLL_S)
 
     def connect(self, *, namespace: str | None = None) -> None:
-        """Make this process a driver of the cluster, until `ray.shutdown()`; it shows the cluster's token from now on."""
+        """Make this process a driver of the cluster until `ray.shutdown()`. The process presents the cluster's token from now on."""
         use_token(self.token_file)
         import ray  # noqa: PLC0415  takes a second, and reads the variables
 
         ray.init(address=self.address, namespace=namespace, log_to_driver=False, logging_level=logging.ERROR)
 
     def stop(self) -> None:
-        """End it in order, and by force what does not end; waits for all of it, and removes the folder. Harmless to repeat."""
+        """Stop the cluster with SIGTERM, kill what is left, wait for all of it, and remove the folder. Harmless to repeat."""
         leaders = self._end()
         for process in reversed(leaders):
             _signal(process.pid, signal.SIGTERM, if_running=process)
@@ -237,7 +243,7 @@ class OwnCluster:
         self._finish(leaders)
 
     def kill(self) -> None:
-        """SIGKILL to everything at once; waits, and removes the folder. Harmless to repeat."""
+        """Send SIGKILL to all processes, wait for them, and remove the folder. Harmless to repeat."""
         self._finish(self._end())
 
     def _finish(self, leaders: Sequence[subprocess.Popen[bytes]]) -> None:
@@ -247,13 +253,13 @@ class OwnCluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _end(self) -> tuple[subprocess.Popen[bytes], ...]:
-        """No node is started any more; the processes of those that were."""
+        """Refuse further node starts, and return the processes of the nodes."""
         with self._guard:
             self._is_ending = True
             return self._processes
 
     def _left(self, sessions: frozenset[int], by_folder: bool = True) -> set[int]:
-        """Processes of these sessions that still run; with `by_folder` also those that have left them, by the folder's name."""
+        """Return running processes of these sessions. With `by_folder` also those that have left the sessions, by the folder's name."""
         if not sessions:
             return set()
         folder = str(self.folder) if by_folder else None
@@ -265,32 +271,35 @@ def _reaped(leaders: Sequence[subprocess.Popen[bytes]]) -> bool:
 
 
 def _has_sockets(folder: Path, nodes: int) -> bool:
-    """Of so many nodes: Ray names them with the first number that is free, and two nodes that start at the same moment would take the
-    same."""
+    """Return whether that many nodes have their sockets.
+
+    Ray names the sockets by the first free number, and two nodes that start at the same moment would choose the same number.
+    """
     return len(list(folder.glob(f"{SESSION}/sockets/raylet*"))) >= nodes
 
 
 def _belongs(process: psutil.Process, sessions: frozenset[int], folder: str | None) -> bool:
-    """`folder`: None: by its session only."""
+    """Return whether the process belongs to the sessions or the folder. `folder` None: check the session only."""
     try:
         if process.status() == psutil.STATUS_ZOMBIE:
             return False
         return os.getsid(process.pid) in sessions or (folder is not None and any(folder in part for part in process.cmdline()))
     except (psutil.Error, ProcessLookupError, PermissionError):
-        return False  # Gone in the meantime, or somebody else's.
+        return False  # The process has ended meanwhile, or belongs to another user.
 
 
 def _signal(pid: int, number: signal.Signals, *, if_running: subprocess.Popen[bytes] | None = None) -> None:
     if if_running is not None and if_running.poll() is not None:
-        return  # Ended and reaped: the number may be another process by now.
+        return  # Ended and reaped: the id may name another process by now.
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
 
 
 def _handed_over(folder: Path, token_file: Path, run_as: RunAs) -> Path:
-    """Ray's folder and a copy of the token are the user's; the token's own file lies where the user cannot reach it.
+    """Give the user Ray's folder and a copy of the token. The user cannot reach the token's own file.
 
-    The folder around them is not: what this process writes by its path there could else lead through a link to any file.
+    The parent folder stays with this process. Otherwise the user could place links there, through which this process would write any
+    file.
     """
     copy = folder / "auth_token_of_user"
     copy.touch(mode=0o600)

@@ -1,8 +1,7 @@
 """Free ports for processes that take a while to open them.
 
-A port that is merely found free is soon found free by somebody else as well. So ports are promised: a file that all
-processes of this user share holds what was promised lately, under a lock. They lie outside the range from which the kernel
-serves outgoing connections.
+A port that a process finds free is soon found free by another process as well. So ports are reserved: a file that all processes of this
+user share lists the recent reservations, under a lock. Ports lie outside the range from which the kernel serves outgoing connections.
 """
 
 from __future__ import annotations
@@ -16,20 +15,20 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-#: How long a promise holds: longer than a cluster takes to open its ports.
+#: Lifetime of a reservation; seconds. Longer than a cluster takes to open its ports.
 PROMISE_S = 180.0
 _FIRST, _LAST = 20_000, 65_000
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def promise_ports(count: int) -> tuple[int, ...]:
-    """Ports of 127.0.0.1 that nobody uses, and that no other caller on this machine is given for a while.
+    """Reserve free ports of 127.0.0.1; no other caller on this machine gets them for `PROMISE_S`.
 
     Raises:
-        OSError: There are not that many.
+        OSError: There are fewer free ports.
     """
     with Path(tempfile.gettempdir(), f"schedulemesh-ports-{os.getuid()}.json").open("a+") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # Let go by the close.
+        fcntl.flock(file, fcntl.LOCK_EX)  # Released by the close.
         file.seek(0)
         promised = _still_promised(file.read())
         ports = []
@@ -49,7 +48,7 @@ def promise_ports(count: int) -> tuple[int, ...]:
 def _still_promised(text: str) -> dict[int, float]:
     try:
         kept = json.loads(text or "{}")
-    except ValueError:  # A writer was killed half-way; its promises are lost, and the check for use still holds.
+    except ValueError:  # A writer was killed half-way. Its reservations are lost, and the check for use still holds.
         return {}
     return {int(port): until for port, until in kept.items() if until > time.time()}
 

@@ -1,4 +1,4 @@
-"""What the system knows of processes: whose child cannot outlive whom, and which one a number still names."""
+"""Operating-system processes: children that end with their parents, and a mark that recognizes a process despite pid reuse."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-# 1: PR_SET_PDEATHSIG. The parent may have ended before the kernel was asked; then this process has another one.
+# 1: PR_SET_PDEATHSIG. The parent may have ended before this call; this process then has another parent.
 _BIND = """\
 import ctypes, os, sys
 parent, number, *command = sys.argv[1:]
@@ -21,18 +21,18 @@ if os.getppid() != int(parent):
 os.execv(command[0], command)
 """
 _PROC = Path("/proc")
-#: Of `/proc/PID/stat`, counted behind the process' name, which may hold spaces and brackets: the 22nd of all.
+#: Index of the start time in `/proc/PID/stat` (its 22nd field), counted after the process' name, which may hold spaces and brackets.
 _START_FIELD = 19
 
 
 def bound_to_parent(command: Sequence[str], number: signal.Signals = signal.SIGTERM) -> list[str]:
-    """The command, to be started as a child to which the kernel, on Linux, sends this signal when the thread that started it ends.
+    """Return the command wrapped so that, on Linux, the kernel sends it this signal when the thread that started it ends.
 
-    The thread, not the process: start such children from a thread that lives as long as they should. Elsewhere it is the command
-    itself, and an orphan is ended by `schedulemesh down`.
+    The thread counts, not the process: start such children from a thread that lives as long as they should. Elsewhere the command is
+    returned unchanged, and `schedulemesh down` ends an orphan.
 
-    A small program does it and then becomes the command. A `preexec_fn` would do the same between fork and exec, where the child of a
-    process with threads can wait for ever for a lock that one of them held, and whoever started it with it.
+    A small program sets the signal and then becomes the command. A `preexec_fn` would run between fork and exec, where the child of a
+    process with threads can wait for ever for a lock that one of them held, and its parent waits with it.
     """
     if sys.platform != "linux":
         return list(command)
@@ -40,11 +40,11 @@ def bound_to_parent(command: Sequence[str], number: signal.Signals = signal.SIGT
 
 
 def start_mark(pid: int) -> str:
-    """Tells the process from any other that has had, or will get, the same number.
+    """Return a mark that differs between processes that have the same id at different times.
 
-    On Linux the boot and the ticks from there to the process' start: a wall clock that is set does not change them, while
-    psutil's `create_time()` is the same ticks on top of a boot time that moves with that clock. Elsewhere the kernel keeps the
-    time of the start itself.
+    On Linux the mark is the boot and the process' start in ticks since then. Setting the wall clock does not change it, unlike psutil's
+    `create_time()`, which adds the ticks to a boot time that moves with that clock. Elsewhere the kernel keeps the time of the start
+    itself.
 
     Raises:
         psutil.NoSuchProcess: There is none.
@@ -60,7 +60,7 @@ def start_mark(pid: int) -> str:
 
 @cache
 def _boot() -> str:
-    """Names this start of the machine; empty where the kernel does not tell."""
+    """Return the id of this boot; empty where the kernel has none."""
     try:
         return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""Whether anybody listens at an address: the least that tells a Ray cluster that is gone from one that is busy."""
+"""Check that a process listens at an address. The check distinguishes a dead Ray cluster from a busy one."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import socket
 
 
 def can_connect(address: str, limit_s: float) -> None:
-    """Connect to `HOST:PORT`, and hang up. A service that is busy, or frozen, is reached: the kernel answers in its place.
+    """Connect to `HOST:PORT`, then disconnect. A busy or frozen service counts as reachable: the kernel accepts the connection.
 
     Raises:
-        OSError: Nobody listens there, or the way is cut.
-        ValueError: It is no address.
+        OSError: No process listens there, or the network path is cut.
+        ValueError: The address is invalid.
     """
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=limit_s).close()
     except OverflowError as beyond:
-        raise ValueError(f"{port} is no port: {beyond}") from None
+        raise ValueError(f"{port} is not a port: {beyond}") from None

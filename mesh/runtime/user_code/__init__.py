@@ -1,13 +1,13 @@
-"""What a tenant's code meets on a worker beside its arguments, and what it leaves on the Ray cluster.
+"""Support for tenants' code on a worker, and cleanup of the Ray resources that the code creates.
 
-    interrupts   a cancelled call inside `time.sleep` is interrupted as well
+    interrupts   interrupts a cancelled call that is inside `time.sleep`
 
-What it creates in Ray goes with its stage:
+Ray resources that a stage's code creates are removed with the stage:
 
-    ownership    notes for each actor and placement group which stage has created it
-    dependents   what belongs to stages that are over, told from what others own
-    sweep        one look at all of it, and its removal
-    collector    when that is done: on a thread that may wait for Ray, until nothing is left
+    ownership    records which stage created each actor and placement group
+    dependents   computes which resources belong to ended stages
+    sweep        one pass that finds and removes these resources
+    collector    runs sweeps on its own thread, which may wait for Ray, until nothing is left
     ray_tables   Ray's tables of actors, placement groups and tasks
-    room         what holds the room that a stage waits for
+    room         names the holders of the resources that a stage waits for
 """

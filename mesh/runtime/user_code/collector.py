@@ -1,7 +1,7 @@
-"""The garbage collector of a mesh: it has what the code of a stage has created in Ray removed when the stage is over.
+"""Garbage collector of a mesh: removes Ray resources that a stage's code created once the stage has ended.
 
-It has a thread of its own. Ray's control service may be slow, or frozen, and some of Ray's calls have no time limit: orders of a mesh
-wait for a removal `ORDERS_WAIT_S` at most, and not at all while an earlier one still goes on.
+The collector has its own thread: Ray's control service may be slow or frozen, and some Ray calls have no time limit. The orders of a
+mesh wait at most `ORDERS_WAIT_S` for a removal, and never while an earlier removal is unfinished.
 """
 
 from __future__ import annotations
@@ -19,17 +19,15 @@ from mesh.runtime.user_code.sweep import Swept
 
 log = structlog.get_logger(__name__)
 
-#: How long the next stage waits for the placement group of one that has ended, which it may get as it stands.
+#: How long the next stage waits for the placement group of an ended stage, which it may reuse; seconds.
 ORDERS_WAIT_S = 1.0
-#: When something is left, or Ray does not answer, it is tried again after so many seconds.
+#: Pause before the next try when something is left or Ray does not answer; seconds.
 RETRY_S = 1.0
-REMEDY = "it is tried again until it is; look whether the head of the Ray cluster answers"
+REMEDY = "the removal is retried until it succeeds; check that the head of the Ray cluster answers"
 
 
 @dataclass(slots=True)
 class _Ended:
-    """A stage that is over."""
-
     group: str | None
     then: Callable[[bool], None]
     is_late: bool = False
@@ -37,10 +35,10 @@ class _Ended:
 
 
 class GarbageCollector:
-    """Of one mesh. Safe to use from several threads.
+    """Removes leftovers of ended stages for one mesh. Safe to use from several threads.
 
     Args:
-        sweep: Removes what is to be removed; see `Sweep`. It is called until nothing is left.
+        sweep: Removes the leftovers; see `Sweep`. Called until nothing is left.
         retry_s: See `RETRY_S`.
     """
 
@@ -49,21 +47,21 @@ class GarbageCollector:
         self._sweep = sweep
         self._retry_s = retry_s
         self._asked: queue.SimpleQueue[_Ended | None] = queue.SimpleQueue()
-        self._is_late = False  #: A call of `clear` was left alone, and nothing has come of it yet.
+        self._is_late = False  #: A call of `clear` timed out, and its sweep has not finished.
         self._is_failing = False
         self._thread = threading.Thread(target=self._work, name="garbage", daemon=True)
         self._thread.start()
 
     def collect(self) -> None:
-        """Sweep soon."""
+        """Request a sweep."""
         self.clear(None, lambda _: None, wait_s=0.0)
 
     def clear(self, group: str | None, then: Callable[[bool], None], *, wait_s: float = ORDERS_WAIT_S) -> None:
-        """A stage is over: sweep, then call `then` from the collector's thread. Returns after that, or when it takes long.
+        """Sweep after the end of a stage, then call `then` from the collector's thread. Returns after that, or after `wait_s`.
 
         Args:
             group: The stage's placement group, by Ray's id.
-            then: Told whether the group is clean: nothing was left in it, and nobody has gone on without it.
+            then: Called with whether the group is clean: no ended stage had created resources, and `clear` still waits.
             wait_s: See `ORDERS_WAIT_S`.
         """
         ended = _Ended(group, then)
@@ -73,7 +71,7 @@ class GarbageCollector:
         ended.is_late = not ended.is_done.is_set()
 
     def close(self, wait_s: float) -> None:
-        """End after what was asked for so far, tried once. Waits so long at most."""
+        """End after one try of the sweeps requested so far. Wait at most `wait_s` seconds."""
         self._asked.put(None)
         self._thread.join(wait_s)
 
@@ -95,15 +93,15 @@ class GarbageCollector:
         try:
             swept = self._sweep([ended.group for ended in asked if ended.group is not None])
             self._is_failing = False
-        except Exception as away:  # noqa: BLE001  Ray has many ways to say that its control service is away
+        except Exception as away:  # noqa: BLE001  Ray raises many errors when its control service is away
             if not self._is_failing:
-                log.warning("what stages have left in Ray could not be removed", mesh=self._mesh, error=str(away), remedy=REMEDY)
+                log.warning("resources that ended stages left in Ray could not be removed", mesh=self._mesh, error=str(away), remedy=REMEDY)
             self._is_failing = True
         self._is_late = False
         for ended in asked:
             try:
                 ended.then(swept is Swept.CLEAN and not ended.is_late)
-            except Exception:  # the next stages' groups have to be given back all the same
-                log.exception("a placement group could not be given back", mesh=self._mesh)
+            except Exception:  # the groups of the other stages must be returned all the same
+                log.exception("a placement group could not be returned", mesh=self._mesh)
             ended.is_done.set()
         return swept

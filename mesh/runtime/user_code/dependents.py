@@ -1,9 +1,9 @@
-"""What the code of ended stages has left in Ray, told from what others own. Pure.
+"""Which Ray resources belong to ended stages. Pure.
 
-Whatever has an owner reference goes with its stage. So does what an actor that goes has created, and all actors in a placement group
-that goes. A task goes with the one that has started it. What nobody noted (a task below a node created it, or the process was killed
-before it could) may belong to any stage that had begun to create things by then: it goes when all of these have ended. Nothing goes
-that a stage which runs may own.
+A resource with an owner reference is removed with its stage. An actor is removed with the resources that it created; a placement group
+with all its actors; a task with the task that started it. A resource without a record (a task below a node created it, or the process
+was killed before it wrote the record) may belong to any stage that had begun to create resources by then. Such a resource is removed
+when all these stages have ended. Resources that a running stage may own are never removed.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from mesh.ids import StageId
 from mesh.runtime.user_code.ownership import OwnerReference, ResourceKind
 from mesh.runtime.user_code.ray_tables import ActorRow, GroupRow, TaskRow
 
-#: How far the clocks of two nodes may be apart; milliseconds.
+#: Largest assumed clock difference between two nodes; milliseconds.
 SKEW_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependents:
-    """What has to go, by Ray's ids: tasks before actors, and these before groups."""
+    """Resources to remove, by Ray's ids: tasks before actors, actors before groups."""
 
-    parents: frozenset[tuple[str, str]]  #: Of the tasks: the process that owns them, and the task that has started them.
+    parents: frozenset[tuple[str, str]]  #: For each task: the process that owns it, and the task that started it.
     actors: frozenset[str]
     groups: frozenset[str]
 
@@ -38,18 +38,18 @@ def dependents(
     given_back: Collection[str],
     own: Collection[str],
 ) -> Dependents:
-    """What belongs to stages that do not run.
+    """Return the resources of stages that do not run.
 
     Args:
-        noted: Of one mesh, all of it.
-        running: Stages that are not over.
-        given_back: Placement groups of stages that have just ended; they themselves are the mesh's.
-        actors: But for the mesh's own detached ones.
-        own: Processes of the mesh: what they have created is its own.
+        noted: All records of one mesh.
+        running: Stages that have not ended.
+        given_back: Placement groups of stages that have just ended; the groups themselves belong to the mesh.
+        actors: All but the mesh's own detached actors.
+        own: Processes of the mesh; resources that they created belong to the mesh.
     """
     ended = [one for one in noted if one.stage not in running]
     references = {one.id for one in noted}
-    # A handle can be of an actor that was there already (`get_if_exists`): it belongs to the process that has created it.
+    # A handle may refer to an actor that existed before (`get_if_exists`): such an actor belongs to the process that created it.
     noted_actors = {(one.id, one.worker) for one in ended if one.kind is ResourceKind.ACTOR}
     unschedulable = {actor.id for actor in actors if (actor.id, actor.owner) in noted_actors}
     going = {one.id for one in ended if one.kind is ResourceKind.GROUP} & {group.id for group in groups}
@@ -75,10 +75,12 @@ def dependents(
 def _parents(
     tasks: Sequence[TaskRow], others: Collection[str], noted: Sequence[OwnerReference], running: Collection[StageId]
 ) -> frozenset[tuple[str, str]]:
-    """Of tasks that go, but for what goes with its parent. When a task was started is not known, so it may be the latest stage's.
+    """Return the parents of tasks to cancel, but for tasks that are removed with their parent.
+
+    Ray does not say when a task was started, so a task without a record may belong to the latest stage.
 
     Args:
-        others: Processes of the mesh and of actors, whose tasks are theirs.
+        others: Processes of the mesh and of actors; their tasks belong to them.
     """
     stages: dict[str, set[StageId]] = {}
     for one in noted:
@@ -95,7 +97,10 @@ def _parents(
 
 
 def _has_no_owner(job: str, created_ms: int, noted: Iterable[OwnerReference], running: Collection[StageId]) -> bool:
-    """All stages that may have created it are over, and there was one at least. What is not up yet may be the latest one's."""
+    """Return whether all stages that may have created the resource have ended, and there was at least one.
+
+    `created_ms` 0: the resource is not up yet, so the latest stage may own it.
+    """
     candidates = [
         one
         for one in noted

@@ -1,11 +1,12 @@
 """Interrupt a cancelled task that is inside a system call.
 
 Ray cancels by `_thread.interrupt_main()`: the interpreter notes a SIGINT, and raises `KeyboardInterrupt` before its next bytecode.
-Nothing reaches the kernel, so `time.sleep`, a lock or a read goes on until it returns. A SIGINT of the kernel's own would not help:
-`ray start` blocks SIGINT for all that it starts (`start_ray_process`), so that Ctrl-C in a terminal does not end a cluster.
+Nothing reaches the kernel, so `time.sleep`, a lock or a read continues until it returns. A real SIGINT would not help: `ray start`
+blocks SIGINT for all processes that it starts (`start_ray_process`), so Ctrl-C in a terminal does not end a cluster.
 
-So the noted SIGINT is passed on as a signal that is not blocked and has no meaning of its own: the system call returns with EINTR, the
-interpreter looks at what it has noted, and raises. A call that never looks (compiled code in a loop) is killed after the grace.
+This module therefore forwards the noted SIGINT as a signal that is not blocked and has no meaning of its own. The system call returns
+with EINTR, and the interpreter then raises for the noted SIGINT. Compiled code that never returns to the interpreter is killed after
+the grace period.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ import signal
 import socket
 import threading
 
-#: Ignored by a process that has no handler for it; Go's runtime uses it in the same way.
+#: A process without a handler ignores this signal; Go's runtime uses it in the same way.
 KICK = signal.SIGURG
-#: A kick may come just before the system call that it is meant for.
+#: A kick may arrive just before the system call that it should interrupt, so it is repeated.
 _KICKS, _BETWEEN_S = 10, 0.05
 
 
-_signals: socket.socket | None = None  #: Where the listening thread hears of noted signals; None: it does not listen yet.
+_signals: socket.socket | None = None  #: The interpreter writes noted signals here for the listening thread; None: no thread listens yet.
 
 
 def listen_for_cancel() -> None:
-    """From now on a noted SIGINT ends a system call of this process' main thread. Harmless when repeated, and outside of the main thread.
+    """Let a noted SIGINT interrupt a system call of this process' main thread. Harmless when repeated, and no effect on other threads.
 
     Code that sets a wakeup fd of its own (`asyncio` with signal handlers) keeps it.
     """
@@ -53,4 +54,4 @@ def _pass_on(reads: socket.socket) -> None:
 
 
 def _ignore(*_: object) -> None:
-    """A handler, so that the system call is interrupted: what is ignored interrupts nothing."""
+    """Handle the signal, so that the system call is interrupted: an ignored signal interrupts nothing."""

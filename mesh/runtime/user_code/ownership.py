@@ -1,11 +1,11 @@
-"""Owner references: a record of each actor and placement group that a node's code creates, kept by Ray's control service.
+"""Owner references: records of the actors and placement groups that a node's code creates, kept by Ray's control service.
 
-Ray's tables name the job of a placement group, and the worker process of an actor. Both are shared by nodes of many runs: so the worker
-notes for which stage it works at that moment. Kubernetes calls this an owner reference, and has a garbage collector follow it.
+Ray's tables name the job of a placement group, and the worker process of an actor. Nodes of many runs share both, so the worker records
+the stage that it works for at that moment. Kubernetes has the same owner references, and a garbage collector that follows them.
 
-A mark of the stage, with the task that creates, is written before its code creates anything. With it are found: the tasks that this
-task starts, what a killed process created and could not note, and what tasks below the node created (`dependents`). Records are keys
-in Ray's internal store: they end with the cluster alone, as what they name does.
+A mark of the stage and the creating task is written before the stage's code creates anything. The mark finds the tasks that this task
+starts, resources that a killed process created and could not record, and resources that tasks below the node created (`dependents`).
+Records are keys in Ray's internal store: like the resources that they name, they end only with the cluster.
 """
 
 from __future__ import annotations
@@ -34,37 +34,34 @@ _BETWEEN = "|"
 
 
 class ResourceKind(str, Enum):
-    """What a record is about."""
-
-    STAGE = "stage"  #: A task of its code is about to create something.
+    STAGE = "stage"  #: Mark: a task of the stage's code is about to create something.
     ACTOR = "actor"
     GROUP = "group"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerReference:
-    """Something in Ray, and the stage that it belongs to."""
+    """A Ray resource and the stage that it belongs to."""
 
     stage: StageId
     kind: ResourceKind
-    id: str  #: Ray's, in hex; in a mark of the task.
-    worker: str  #: Ray's id of the process that noted it.
+    id: str  #: Ray's id in hex; in a mark, the id of the task.
+    worker: str  #: Ray's id of the process that wrote the record.
     job: str
     at_ms: int  #: Milliseconds since the epoch, on the worker's clock.
 
     def key(self, mesh: MeshId) -> bytes:
-        """As it is stored."""
         parts = (self.stage, self.kind.value, self.id, self.worker, self.job, str(self.at_ms))
         return f"{prefix_of(mesh)}{_BETWEEN.join(parts)}".encode()
 
 
 def prefix_of(mesh: MeshId, stage: StageId | None = None) -> str:
-    """Of the keys of a mesh, by its `detached_name`, or of one of its stages."""
+    """Return the key prefix of a mesh, by its `detached_name`, or of one of its stages."""
     return _BETWEEN.join(("owned", mesh, *((stage,) if stage is not None else ()), ""))
 
 
 def references(mesh: MeshId) -> list[OwnerReference]:
-    """All that is noted for the mesh. Raises whatever Ray has to say when its control service is away."""
+    """Return all records of the mesh. Raises Ray's own errors when its control service is away."""
     prefix = prefix_of(mesh)
     keys = store().internal_kv_keys(prefix.encode(), NAMESPACE, timeout=ANSWER_S)
     found = []
@@ -75,23 +72,22 @@ def references(mesh: MeshId) -> list[OwnerReference]:
 
 
 def forget(mesh: MeshId, stage: StageId) -> None:
-    """Remove the records of a stage."""
     store().internal_kv_del(prefix_of(mesh, stage).encode(), True, NAMESPACE, timeout=ANSWER_S)
 
 
 def store() -> Any:
-    """The client of Ray's internal store in this process."""
+    """Return this process' client of Ray's internal store."""
     return ray._private.worker.global_worker.gcs_client  # type: ignore[attr-defined]  # noqa: SLF001  Ray's public one has no time limit
 
 
 @dataclass(slots=True)
 class _Notes:
-    """What this worker process works for, and has noted for it."""
+    """Stage that this worker process works for, and the marks written for it."""
 
     mesh: MeshId | None = None
     stage: StageId | None = None
-    task: str | None = None  #: The node's, by Ray's id.
-    marked: set[str] = field(default_factory=set)  #: Tasks that have a mark; Ray gives each thread an id of its own.
+    task: str | None = None  #: The node's task, by Ray's id.
+    marked: set[str] = field(default_factory=set)  #: Tasks that have a mark; Ray gives each thread its own task id.
     sees_creation: bool = False
 
 
@@ -99,9 +95,9 @@ _notes = _Notes()
 
 
 def attribute_to(mesh: MeshId, stage: StageId) -> None:
-    """What this task creates in Ray belongs to the stage, and what threads of this process create from now on.
+    """Attribute to the stage all Ray resources that this task, and threads of this process, create from now on.
 
-    A task below a node may come to run in this process later: of it only its owner is known, which is another process.
+    A task below a node may run in this process later. Only the owner of such a task is known, which is another process.
     """
     if not _notes.sees_creation:
         _notes.sees_creation = True
@@ -110,9 +106,9 @@ def attribute_to(mesh: MeshId, stage: StageId) -> None:
 
 
 def _see_creation() -> None:
-    """Wrap the three functions of Ray through which code creates something. Ray has no hook for it that is open to others.
+    """Wrap the three functions of Ray through which code creates resources. Ray has no public hook for it.
 
-    `placement_group` is replaced inside of its own wrapper: code that has imported it by name calls the wrapper.
+    `placement_group` is replaced inside its own wrapper, since code that has imported it by name calls the wrapper.
     """
     actor_class: Any = ActorClass
     actor_class._remote = _noted(actor_class._remote, ResourceKind.ACTOR, lambda handle: handle._actor_id.hex())  # noqa: SLF001
@@ -154,5 +150,5 @@ def _note(kind: ResourceKind, hex_id: str) -> None:
     )
     try:
         store().internal_kv_put(reference.key(_notes.mesh), b"", True, NAMESPACE, timeout=ANSWER_S)
-    except Exception as away:  # noqa: BLE001  the tenant's code goes on; without a record the mark of its stage finds it
-        log.warning("what a node has created could not be noted", stage=_notes.stage, kind=kind.value, id=hex_id, error=str(away))
+    except Exception as away:  # noqa: BLE001  the tenant's code continues; without a record the mark of its stage finds the resource
+        log.warning("the owner of a Ray resource could not be recorded", stage=_notes.stage, kind=kind.value, id=hex_id, error=str(away))

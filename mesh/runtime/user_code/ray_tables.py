@@ -1,7 +1,7 @@
-"""Ray's own tables of actors and placement groups, its workers' lists of tasks, and how to end what stands there without a handle.
+"""Ray's own tables of actors and placement groups, its workers' lists of tasks, and removal of their entries without a handle.
 
-The State API needs a dashboard, and Ray's public functions tell neither creators nor owners. Of tasks the control service keeps events,
-a second late and dropped under load; the process that owns a task knows it until it has ended, so that is asked.
+The State API needs a dashboard, and Ray's public functions report neither creators nor owners. The control service keeps task events,
+but a second late and dropped under load. The process that owns a task knows the task until it has ended, so this module asks owners.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from ray._raylet import PlacementGroupID
 from ray.core.generated import common_pb2, gcs_pb2
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 
-#: How long the control service may take to answer; seconds.
+#: Time limit for an answer of the control service; seconds.
 ANSWER_S = 10.0
 #: Generated code, without types.
 _tables: Any = gcs_pb2
 _NORMAL_TASK: Any = common_pb2.TaskType.NORMAL_TASK  # type: ignore[attr-defined]  # generated
 _WORKER: Any = common_pb2.WorkerType.WORKER  # type: ignore[attr-defined]  # generated
-#: How long a worker may take to answer: one that is frozen, or cut off, holds up the others' garbage so long.
+#: Time limit for an answer of a worker; seconds. A frozen or unreachable worker delays the garbage collector so long.
 WORKER_ANSWER_S = 2.0
-#: A task's id ends with its job's.
+#: A task's id ends with the id of its job.
 _JOB_CHARS = 8
 
 
@@ -37,25 +37,25 @@ class ActorRow:
     name: str
     class_name: str
     job: str
-    worker: str  #: Its process, by Ray's id; empty while it has none.
-    owner: str  #: The process that has created it.
-    group: str  #: The placement group that it is in; empty: none.
+    worker: str  #: Worker process of the actor, by Ray's id; empty while it has none.
+    owner: str  #: Process that created the actor.
+    group: str  #: Placement group of the actor; empty: none.
     is_detached: bool
-    created_ms: int  #: When it was up; 0 before.
-    amounts: dict[str, float]  #: Outside of placement groups, by Ray's names.
+    created_ms: int  #: Time at which the actor was up; 0 before.
+    amounts: dict[str, float]  #: Resources held outside placement groups, by Ray's names.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRow:
-    """A placement group that is not removed."""
+    """A placement group that has not been removed."""
 
     id: str
     name: str
     job: str
-    creator: str  #: The actor that has created it; empty: a task or a driver.
+    creator: str  #: Actor that created the group; empty: a task or a driver did.
     is_placed: bool
     created_ms: int
-    amounts: dict[str, float]  #: Of all its bundles, by Ray's names.
+    amounts: dict[str, float]  #: Sum over all bundles, by Ray's names.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,25 +63,25 @@ class TaskRow:
     """A call of a remote function that has not ended."""
 
     id: str
-    parent: str  #: The task that has started it; each thread of a process counts as one.
-    owner: str  #: The process that has started it.
+    parent: str  #: Task that started this one; Ray counts each thread of a process as a task.
+    owner: str  #: Process that started this task.
 
     @property
     def job(self) -> str:
-        """By Ray's id."""
+        """Job of the task, by Ray's id."""
         return self.id[-_JOB_CHARS:]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskTable:
-    """What the workers of the cluster own."""
+    """Tasks that the workers of the cluster own."""
 
     rows: tuple[TaskRow, ...]
-    is_whole: bool  #: Each worker that Ray believes alive has answered.
+    is_whole: bool  #: Every worker that Ray believes alive has answered.
 
 
 def actors() -> list[ActorRow]:
-    """All in the cluster that are not dead."""
+    """Return all actors of the cluster that are not dead."""
     rows = []
     for data in _accessor().get_actor_table(None, None):
         actor = _tables.ActorTableData.FromString(data)
@@ -105,7 +105,7 @@ def actors() -> list[ActorRow]:
 
 
 def groups() -> list[GroupRow]:
-    """All in the cluster that are not removed."""
+    """Return all placement groups of the cluster that have not been removed."""
     rows = []
     for data in _accessor().get_placement_group_table():
         group = _tables.PlacementGroupTableData.FromString(data)
@@ -130,7 +130,7 @@ def groups() -> list[GroupRow]:
 
 
 def tasks() -> TaskTable:
-    """All that workers in the cluster have started, actors among them, and that have not ended."""
+    """Return all tasks that workers of the cluster, actors among them, have started and that have not ended."""
     rows, is_whole = [], True
     with _each_worker(_worker_addresses()) as workers:
         answers = {
@@ -143,7 +143,7 @@ def tasks() -> TaskTable:
         for owner, answer in answers.items():
             try:
                 entries = answer.result().owned_task_info_entries
-            except Exception:  # noqa: BLE001  gRPC is not imported here; the process ends, is frozen, or cut off
+            except Exception:  # noqa: BLE001  gRPC is not imported here; the process ends, is frozen, or is unreachable
                 is_whole = False
                 continue
             rows += [
@@ -155,10 +155,10 @@ def tasks() -> TaskTable:
 
 
 def cancel_children(parents: Iterable[tuple[str, str]]) -> None:
-    """Kill all tasks that these have started and that have not ended, and those that they have started. Harmless when there are none.
+    """Kill all unfinished tasks that these tasks have started, and their descendants. Harmless when there are none.
 
-    `ray.cancel` needs a reference, and the owner may have dropped it. An owner that is asked to cancel a task cancels its children too,
-    also when the task itself is over; it does not try again what it has cancelled. Returns before the processes have ended.
+    `ray.cancel` needs a reference, and the owner may have dropped it. An owner that is asked to cancel a task also cancels the task's
+    children, even when the task itself has ended. An owner does not repeat a cancellation. Returns before the processes have ended.
 
     Args:
         parents: The owner's process and the task, by Ray's ids.
@@ -181,11 +181,14 @@ def cancel_children(parents: Iterable[tuple[str, str]]) -> None:
             for parent in by_owner[owner]
         ]
         for answer in answers:
-            answer.exception()  # Whoever does not answer is asked again: its tasks are still in the table.
+            answer.exception()  # The next sweep asks an owner that did not answer again: its tasks are still in the table.
 
 
 def _worker_addresses() -> dict[str, str]:
-    """Of all workers that Ray believes alive, by their ids. A driver, who may be anybody's and stand still, is none."""
+    """Return the addresses of all workers that Ray believes alive, by their ids.
+
+    Drivers are left out: a driver may belong to any user, and may be stopped.
+    """
     workers = [_tables.WorkerTableData.FromString(data) for data in _accessor().get_worker_table()]
     return {
         worker.worker_address.worker_id.hex(): f"{worker.worker_address.ip_address}:{worker.worker_address.port}"
@@ -196,7 +199,7 @@ def _worker_addresses() -> dict[str, str]:
 
 @contextmanager
 def _each_worker(addresses: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Messages and a client for each process."""
+    """Open a client for each process; yield the message classes and the client, by worker."""
     utils, messages, services = _grpc("core_worker")
     channels = {worker: utils.create_gcs_channel(address) for worker, address in addresses.items()}
     try:
@@ -207,7 +210,7 @@ def _each_worker(addresses: Mapping[str, str]) -> Iterator[dict[str, Any]]:
 
 
 def _grpc(service: str) -> tuple[Any, Any, Any]:
-    """gRPC takes a quarter of a second to import, and runners, which only read the tables, start without it."""
+    """Import gRPC late: the import takes a quarter of a second, and runners only read the tables."""
     generated = f"ray.core.generated.{service}"
     names = ("ray._private.gcs_utils", f"{generated}_pb2", f"{generated}_pb2_grpc")
     utils, messages, services = (importlib.import_module(name) for name in names)
@@ -215,9 +218,9 @@ def _grpc(service: str) -> tuple[Any, Any, Any]:
 
 
 def kill_actors(ids: Collection[str]) -> None:
-    """Kill them for good, restartable ones too; harmless when they are dead.
+    """Kill the actors for good, restartable ones too. Harmless when they are dead.
 
-    `ray.kill` needs a handle, and Ray gives one for named actors only.
+    `ray.kill` needs a handle, and Ray gives a handle for named actors only.
 
     Raises:
         grpc.RpcError: The control service does not answer in time.
@@ -236,7 +239,10 @@ def kill_actors(ids: Collection[str]) -> None:
 
 
 def remove_groups(ids: Iterable[str]) -> None:
-    """Remove them; harmless when they are gone. Kill their actors before: one that may restart would wait for room for ever."""
+    """Remove the placement groups. Harmless when they are gone.
+
+    Kill their actors first: a restartable actor would wait for room for ever.
+    """
     for hex_id in ids:
         remove_placement_group(PlacementGroup(PlacementGroupID(bytes.fromhex(hex_id))))
 

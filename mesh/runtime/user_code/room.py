@@ -1,4 +1,4 @@
-"""Whether Ray has placed the group of a stage, and what holds the room if it has not."""
+"""Detection of stage placement groups that Ray has not placed, and of the holders of the resources that they wait for."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from mesh.runtime.user_code.ray_tables import ActorRow, GroupRow
 
 log = structlog.get_logger(__name__)
 
-#: How often Ray is asked, and how long a group may take before anybody says so; seconds.
+#: Pause between two looks at Ray's tables, and so the time before a waiting group is reported; seconds.
 LOOK_S = 1.0
 _HOLDERS_NAMED = 5
 
 
 def why_not_placed(group: str, groups: Sequence[GroupRow], actors: Sequence[ActorRow]) -> str | None:
-    """What the group waits for, in words. None: it is placed, or gone.
+    """Describe the resources that the group waits for and their holders. None: the group is placed, or gone.
 
-    Tasks outside of placement groups are in none of Ray's tables, so they are not named.
+    Tasks outside placement groups are in none of Ray's tables, so the description does not name them.
     """
     wanted = next((row for row in groups if row.id == group and not row.is_placed), None)
     if wanted is None:
@@ -35,7 +35,7 @@ def why_not_placed(group: str, groups: Sequence[GroupRow], actors: Sequence[Acto
 
 
 def _holders(wanted: GroupRow, groups: Sequence[GroupRow], actors: Sequence[ActorRow]) -> Iterator[tuple[float, str]]:
-    """How much of what is wanted each holds, and that in words."""
+    """Yield how much of the wanted resources each holder has, and the same in words."""
     by_id = {actor.id: actor for actor in actors}
     for group in groups:
         if group.is_placed and (held := _shared(wanted.amounts, group.amounts)):
@@ -60,10 +60,10 @@ def _name(name: str, hex_id: str) -> str:
 
 
 class RoomWatch:
-    """Stages whose groups may not be placed yet. Safe to use from several threads.
+    """Reports stages whose placement groups are not placed. Safe to use from several threads.
 
     Args:
-        tell: Called from a thread of the watch with a stage that waits, and for what, whenever these words change.
+        send: Called from a thread of the watch with a waiting stage and the description, whenever the description changes.
     """
 
     def __init__(self, send: Callable[[StageId, str], None]) -> None:
@@ -74,7 +74,7 @@ class RoomWatch:
         self._looks = False
 
     def add(self, stage: StageId, group: str) -> None:
-        """Look after the stage until its group is placed. `group`: Ray's id."""
+        """Watch the stage until its group is placed. `group`: Ray's id."""
         with self._guard:
             self._groups[stage] = group
             if not self._looks:
@@ -82,7 +82,7 @@ class RoomWatch:
                 threading.Thread(target=self._look_on, name="room", daemon=True).start()
 
     def drop(self, stage: StageId) -> None:
-        """It has begun, or is over. Harmless when repeated."""
+        """Stop watching the stage: it has begun or ended. Harmless when repeated."""
         with self._guard:
             self._groups.pop(stage, None)
             self._reported.pop(stage, None)
@@ -98,8 +98,8 @@ class RoomWatch:
                     return
             try:
                 groups, actors = ray_tables.groups(), ray_tables.actors()
-            except Exception as away:  # noqa: BLE001  Ray has many ways to say that its control service is away
-                log.warning("Ray does not tell its placement groups", error=str(away))
+            except Exception as away:  # noqa: BLE001  Ray raises many errors when its control service is away
+                log.warning("Ray does not list its placement groups", error=str(away))
                 continue
             for stage, group in watched.items():
                 self._look(stage, why_not_placed(group, groups, actors))

@@ -1,4 +1,4 @@
-"""One look at all that the code of stages has created in Ray, and the removal of what belongs to stages that are over."""
+"""One pass over all Ray resources that stages' code has created; it removes the resources of ended stages."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ log = structlog.get_logger(__name__)
 
 
 class Swept(Enum):
-    """What a sweep came to."""
+    """Result of a sweep."""
 
-    CLEAN = "clean"  #: No stage that is over had created anything.
-    REMOVED = "removed"  #: One had, and all of it is removed; or nobody may look yet.
-    LEFT = "left"  #: Something may still be there: sweep again.
+    CLEAN = "clean"  #: No ended stage had created anything.
+    REMOVED = "removed"  #: All resources of ended stages are removed, or nothing may be removed yet.
+    LEFT = "left"  #: Resources may be left: sweep again.
 
 
 class Sweep:
-    """Of one mesh, for the process that orders its stages. Level-triggered: each call looks at all that is noted.
+    """Removes the Ray resources of ended stages of one mesh. Level-triggered: each call reads all records.
 
     Args:
         mesh: Its `detached_name`.
-        own: What the names of the mesh's own actors begin with.
-        running: Stages that are not over. None: that is not known yet, and nothing may be removed.
+        own: Name prefixes of the mesh's own actors.
+        running: Stages that have not ended. None: these are not known yet, and nothing may be removed.
     """
 
     def __init__(self, mesh: MeshId, own: tuple[str, ...], running: Callable[[], Collection[StageId] | None]) -> None:
@@ -39,13 +39,13 @@ class Sweep:
         self._running = running
 
     def __call__(self, given_back: Collection[str]) -> Swept:
-        """Remove what stages that do not run have created.
+        """Remove the resources that ended stages have created.
 
         Args:
             given_back: Placement groups of stages that have just ended, by Ray's ids.
 
         Raises:
-            Exception: Ray's control service is away, for which Ray has many ways.
+            Exception: Ray's control service is away; Ray raises many different errors for it.
         """
         known = {one.stage for one in references(self._mesh)}
         running = self._running()
@@ -54,7 +54,7 @@ class Sweep:
         ended = known.difference(running)
         if not ended:
             return Swept.CLEAN
-        noted = references(self._mesh)  # Again: a stage may have noted more, and ended, since the first look.
+        noted = references(self._mesh)  # Again: a stage may have recorded more, and ended, since the first look.
         table, actors = ray_tables.tasks(), ray_tables.actors()
         is_own = {actor.id: actor.is_detached and actor.name.startswith(self._own) for actor in actors}
         left = dependents(
@@ -68,7 +68,7 @@ class Sweep:
         )
         if left.parents or left.actors or left.groups:
             log.info(
-                "what stages have left in Ray is removed",
+                "removing resources that ended stages left in Ray",
                 mesh=self._mesh,
                 stages=sorted(ended),
                 tasks_of=sorted(parent for _, parent in left.parents),
@@ -78,7 +78,7 @@ class Sweep:
         ray_tables.cancel_children(left.parents)
         ray_tables.kill_actors(left.actors)
         ray_tables.remove_groups(left.groups)
-        if left.parents or not table.is_whole:  # Tasks are known to have ended when their owners list them no more.
+        if left.parents or not table.is_whole:  # Tasks are known to have ended when their owners no longer list them.
             return Swept.LEFT
         for stage in ended:
             forget(self._mesh, stage)

@@ -283,7 +283,7 @@ def test_a_graph_has_one_runtime_environment():
 
 
 def test_a_parameter_that_is_no_plain_data_is_refused():
-    with pytest.raises(NotSerializable, match="/params/day: is no plain JSON data"):
+    with pytest.raises(NotSerializable, match="/params/day: is not plain JSON data"):
         compile_graph(double.bind(1), params={"day": {1, 2}})
 
 

@@ -318,7 +318,7 @@ def test_a_sum_of_the_ledger_that_is_not_that_of_its_leases_is_an_alarm_and_is_n
     with capture_logs() as lines:
         for _ in range(2 * TICKS_PER_COUNT):
             root.coordinator.tick()
-    reported = [line for line in lines if line["event"] == "a sum of the ledger is not that of its leases"]
+    reported = [line for line in lines if line["event"] == "a sum in the ledger differs from the sum of its leases"]
     assert [(line["log_level"], line["tenant"], line["kept"], line["counted"]) for line in reported] == [("error", "acme", 7, 0)]
     assert root.store.snapshot().usage[wrong] == 7
 

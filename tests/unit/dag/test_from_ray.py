@@ -95,7 +95,7 @@ def test_a_strategy_object_is_refused_without_its_insides():
 def test_an_option_that_only_a_newer_ray_has_is_refused_by_name():
     remote = ray.remote(num_cpus=1)(clean)
     remote._default_options["brand_new"] = 1
-    with pytest.raises(GraphTypeError, match="task clean: Ray's option brand_new is not known here"):
+    with pytest.raises(GraphTypeError, match="task clean: Ray's option brand_new is unknown"):
         dag.task(remote)
 
 
@@ -221,9 +221,9 @@ def test_a_node_of_rays_own_is_refused_wherever_it_stands():
 
 def test_a_reference_of_rays_own_is_refused():
     reference = ray.ObjectRef.nil()
-    with pytest.raises(NotSerializable, match=r"is an ObjectRef of a Ray of your own.*bind the function instead of f\.remote\(\)"):
+    with pytest.raises(NotSerializable, match=r"is an ObjectRef of your own Ray cluster.*bind the function instead of f\.remote\(\)"):
         compile_graph(dag.bind(clean, [reference]))
-    with pytest.raises(GraphTypeError, match="is an ObjectRef of a Ray of your own"):
+    with pytest.raises(GraphTypeError, match="is an ObjectRef of your own Ray cluster"):
         compile_graph(reference)
 
 

@@ -1060,7 +1060,7 @@ def test_what_waits_longer_than_it_may_fails_and_says_how_long_and_for_what(wait
     change = run.refuse_after(2_000, waited_ms=2_500)
     assert run.states() == ["FAILED", "SKIPPED"]
     assert run.node("a").failure.reason is Reason.WAITED_TOO_LONG
-    assert run.node("a").failure.message == f"waited 2.5 s to start, and acme waits 2 s at most (last: {last})"
+    assert run.node("a").failure.message == f"waited 2.5 s to start; acme allows at most 2 s (last: {last})"
     assert [letter.node for letter in change.dead] == ["a"]
 
 

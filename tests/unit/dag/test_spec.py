@@ -69,12 +69,12 @@ def test_inputs_are_told_in_reading_order_and_order_edges_apart():
     [
         pytest.param(b'{"spec": "dag/1",}', "", "not JSON: .*line 1, column 1[78]", id="broken JSON is told with line and column"),
         pytest.param(b"\xff{}", "", "not UTF-8: byte 0", id="bytes that are no text"),
-        pytest.param(b'{"spec": NaN}', "", "NaN is no JSON number", id="a number that JSON does not have"),
+        pytest.param(b'{"spec": NaN}', "", "NaN is not a JSON number", id="a number that JSON does not have"),
         pytest.param(b'{"params": {"x": 1e999}}', "/params/x", "larger than a float", id="a number beyond floats"),
         pytest.param(b"1" * 5000, "", "not JSON", id="a number of 5000 digits"),
         pytest.param(b'{"params": {"x": "\\ud800"}}', "/params/x", "half of a surrogate pair", id="half a character"),
         pytest.param(b'{"params": {"\\udc00": 1}}', "/params", "a key holds half", id="half a character in a key"),
-        pytest.param(b'{"nodes": {"a": {}, "a": {}}}', "/nodes/a", "there twice", id="a key that is there twice"),
+        pytest.param(b'{"nodes": {"a": {}, "a": {}}}', "/nodes/a", "occurs twice", id="a key that is there twice"),
         pytest.param(b"[]", "", "must be an object", id="a list instead of a graph"),
         pytest.param(b"[" * 100_000, "", "nested deeper than 64", id="brackets without end"),
         pytest.param(
@@ -95,9 +95,9 @@ def test_text_that_is_not_one_clear_value_is_refused(reported, place, words):
         pytest.param(graph(node={}), ("/node", "unknown key; did you mean nodes?"), id="a misspelt key"),
         pytest.param(graph(spec="dag/2"), ("/spec", "must be 'dag/1'"), id="another format"),
         pytest.param(graph(on_error="explode"), ("/on_error", "must be 'fail_fast' or 'continue'"), id="an unknown way out"),
-        pytest.param(graph(id="a:b"), ("/id", "'a:b' is no id"), id="a run id with a colon"),
-        pytest.param(graph(id=".."), ("/id", "'..' is no id"), id="a run id that is a folder"),
-        pytest.param(graph(tenant="/acme"), ("/tenant", "'/acme' is no tenant"), id="a tenant without its first name"),
+        pytest.param(graph(id="a:b"), ("/id", "'a:b' is not a valid id"), id="a run id with a colon"),
+        pytest.param(graph(id=".."), ("/id", "'..' is not a valid id"), id="a run id that is a folder"),
+        pytest.param(graph(tenant="/acme"), ("/tenant", "'/acme' is not a tenant"), id="a tenant without its first name"),
         pytest.param(graph(nodes={}), ("/nodes", "is empty"), id="no nodes"),
         pytest.param(graph(outputs={}), ("/outputs", "is empty"), id="no outputs"),
         pytest.param(
@@ -111,13 +111,15 @@ def test_text_that_is_not_one_clear_value_is_refused(reported, place, words):
             ("/outputs/r/path", "`path` must be a list"),
             id="a path with half an index",
         ),
-        pytest.param(graph(nodes={"a/b": {"call": "a:b"}}), ("/nodes/a~1b", "is no name"), id="a node id with a slash"),
-        pytest.param(graph(nodes={"x" * 201: {"call": "a:b"}}), (f"/nodes/{'x' * 200}", "is no name"), id="a node id of 201 characters"),
+        pytest.param(graph(nodes={"a/b": {"call": "a:b"}}), ("/nodes/a~1b", "is not a valid name"), id="a node id with a slash"),
+        pytest.param(
+            graph(nodes={"x" * 201: {"call": "a:b"}}), (f"/nodes/{'x' * 200}", "is not a valid name"), id="a node id of 201 characters"
+        ),
         pytest.param(graph(defaults={"retry": 1}), ("/defaults/retry", "unknown option; did you mean retries?"), id="a misspelt default"),
         pytest.param(with_node(), ("/nodes/more", "needs either `call` or `function`"), id="a node without a function"),
-        pytest.param(with_node(call="ads"), ("/nodes/more/call", "'ads' is no function"), id="a module alone"),
-        pytest.param(with_node(call="a:<lambda>"), ("/nodes/more/call", "is no function"), id="a lambda by name"),
-        pytest.param(with_node(call="a:f.__globals__"), ("/nodes/more/call", "leads inside Python"), id="the inside of a function"),
+        pytest.param(with_node(call="ads"), ("/nodes/more/call", "'ads' is not a function"), id="a module alone"),
+        pytest.param(with_node(call="a:<lambda>"), ("/nodes/more/call", "is not a function"), id="a lambda by name"),
+        pytest.param(with_node(call="a:f.__globals__"), ("/nodes/more/call", "leads to Python's internals"), id="the inside of a function"),
         pytest.param(
             with_node(call="a:b", map={}), ("/nodes/more/map", "`map` is not supported yet"), id="a part of the format that is to come"
         ),
@@ -133,7 +135,7 @@ def test_text_that_is_not_one_clear_value_is_refused(reported, place, words):
         *(
             pytest.param(
                 with_node(call="a:b", options={"resources": {name: 1}}),
-                ("/nodes/more/options/resources", "no name"),
+                ("/nodes/more/options/resources", "not a resource name"),
                 id=f"resource {name!a}",
             )
             for name in ("gpu|1|gpu", "x\ny", "x\u2028y", "x\x7f")
@@ -265,7 +267,7 @@ def test_a_wish_about_labels_that_cannot_be_read_is_refused_with_its_place():
         parse(body_of(with_node(call="m:f", options={"labels": {"zone": "!in(eu"}})))
     ((place, problem),) = refused.value.problems
     assert place == "/nodes/more/options/labels"
-    assert "of zone: '!in(eu', character 7: `)` is missing" in problem
+    assert "label zone: '!in(eu', character 7: `)` is missing" in problem
 
 
 def test_blobs_are_given_back_as_bytes():

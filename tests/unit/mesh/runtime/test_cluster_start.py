@@ -74,7 +74,7 @@ def test_one_that_is_too_slow_every_time_is_told_with_the_likely_cause_and_its_l
     nodes: Callable[[int, str], Path], tmp_path: Path
 ) -> None:
     tries = nodes(9, TOO_SLOW)
-    with pytest.raises(NodeTooSlow, match="this machine is too busy") as reported:
+    with pytest.raises(NodeTooSlow, match="this machine is overloaded") as reported:
         OwnCluster.start(SPEC, logs_kept_in=tmp_path / "kept")
     assert tries.read_text() == "x" * STARTS_MAX
     assert TOO_SLOW in str(reported.value)

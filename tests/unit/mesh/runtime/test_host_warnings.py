@@ -77,7 +77,7 @@ def test_a_cluster_at_whose_address_nobody_listens_is_told_with_a_remedy(host: R
         assert not host.is_ready()
     (line,) = lines
     assert (line["log_level"], line["mesh"]) == ("warning", "east")
-    assert "start the cluster again" in line["remedy"]
+    assert "restart the cluster" in line["remedy"]
 
 
 def test_a_cluster_that_takes_connections_is_there_however_busy_it_is(monkeypatch: pytest.MonkeyPatch, host: Any):

@@ -22,7 +22,7 @@ def test_without_a_name_it_is_whoever_asks() -> None:
 
 
 def test_a_user_that_is_not_there_is_told_with_the_remedy() -> None:
-    with pytest.raises(RuntimeAdapterError, match=r"no user nobody-at-all; make one: `useradd --system nobody-at-all`"):
+    with pytest.raises(RuntimeAdapterError, match=r"no user nobody-at-all; create it: `useradd --system nobody-at-all`"):
         RunAs.find("nobody-at-all")
 
 
@@ -47,7 +47,7 @@ def test_a_python_that_the_user_cannot_run_is_told(tmp_path: Path, monkeypatch: 
 def test_a_look_that_takes_too_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_as, "_LOOK", "import threading; threading.Event().wait()")
     monkeypatch.setattr(run_as, "_LOOK_S_MAX", 0.1)
-    with pytest.raises(RuntimeAdapterError, match=r"could not start Python and look .*; try again when this machine has less to do"):
+    with pytest.raises(RuntimeAdapterError, match=r"could not start Python and look .*; try again when the load on this machine is lower"):
         RunAs.find(None).check_reach({}, [])
 
 

@@ -233,7 +233,7 @@ def test_cancel_says_what_became_of_the_run(world, capsys):
         (["submit", "gone.py:graph"], "there is no file gone.py"),
         (["submit", "gone.json"], "gone.json cannot be read"),
         (["runs", "--tenant", "rival"], "this API key covers no tenant rival"),
-        (["runs", "--address", "http://root:http"], "--address 'http://root:http' is no address"),
+        (["runs", "--address", "http://root:http"], "--address 'http://root:http' is not an address"),
     ],
     ids=["an unknown run", "a Python file that is not there", "a JSON file that is not there", "a tenant out of reach", "no address"],
 )

@@ -398,7 +398,7 @@ def test_a_dry_run_says_no_where_a_submission_would_and_both_name_the_limit_that
     answers = [world.http().post(path, json=spec_of("a")) for path in ("/v1/runs", "/v1/plan")]
     assert [(answer.status_code, code_of(answer)) for answer in answers] == [(429, "backlog_full")] * 2
     assert {answer.json()["error"]["message"] for answer in answers} == {
-        f"{str(ACME).partition('/')[0]} has 1 open run, as many as it may (dispatch.runs_max: 1); come again when some ended"
+        f"{str(ACME).partition('/')[0]} has 1 open run, which is its limit (dispatch.runs_max: 1); retry when some have ended"
     }
 
 
