@@ -21,8 +21,8 @@ from federation.store.lease_rows import ask_line, lines_of
 from federation.store.redis_key_ring import RedisKeyRing
 from federation.store.redis_scripts import Scripts
 from federation.store.session_calls import of_session
-from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
-from mesh.resources import ResourceSet
+from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath
+from mesh.core.resources import ResourceSet
 from serve_apps.processes.stores import Stores, open_stores
 from serve_apps.requests.auth import issue_for_mesh
 

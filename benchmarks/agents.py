@@ -10,11 +10,11 @@ from typing import Any
 import ray
 
 from mesh.actors.members import GroupMember
-from mesh.ids import AgentId, TaskId
-from mesh.runtime.supervision.actor_group import ActorGroup
-from mesh.runtime.supervision.agent import Agent
-from mesh.runtime.supervision.agent_messages import HostCommand, Hosted
-from mesh.runtime.supervision.pickled_code import pickled_class
+from mesh.core.ids import AgentId, TaskId
+from mesh.ray.local.agent.agent import Agent
+from mesh.ray.local.agent_messages import HostCommand, Hosted
+from mesh.ray.local.client.actor_group import ActorGroup
+from mesh.ray.local.pickled_code import pickled_class
 
 #: Name without a supervisor: agents report every few seconds, and continue if no supervisor exists.
 NO_SUPERVISOR = ("benchmarks-have-no-supervisor", "benchmarks")

@@ -24,13 +24,13 @@ from typing import Any
 
 from rich.table import Table
 
-from mesh.ids import NodeName, PoolName, TaskId
-from mesh.pools import PoolSpec
-from mesh.resources import ResourceSet
-from mesh.scheduling.decisions import Decision, StartTask
-from mesh.scheduling.events import NodeJoined, PoolConfigured, TaskEnded, TaskStarted, TaskSubmitted
-from mesh.scheduling.scheduler import MeshScheduler
-from mesh.scheduling.tasks import TaskRequest
+from mesh.core.ids import NodeName, PoolName, TaskId
+from mesh.core.pools import PoolSpec
+from mesh.core.resources import ResourceSet
+from mesh.core.task_spec import TaskRequest
+from mesh.tasks.decisions import Decision, StartTask
+from mesh.tasks.events import NodeJoined, PoolConfigured, TaskEnded, TaskStarted, TaskSubmitted
+from mesh.tasks.scheduler import MeshScheduler
 
 NODES = (100, 1_000, 10_000)
 POLICIES = ("weighted", "hybrid", "binpack")

@@ -20,12 +20,12 @@ from typing import Any
 
 from rich.table import Table
 
-from mesh.ids import NodeName, PoolName, TaskId
+from mesh.core.ids import NodeName, PoolName, TaskId
+from mesh.core.pools import PoolSpec
+from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.task_spec import TaskRequest
 from mesh.policies.fragmentation import CommonShapes, fragmentation_for
-from mesh.pools import PoolSpec
-from mesh.resources import NOTHING, ResourceSet
-from mesh.scheduling.scheduler import MeshScheduler
-from mesh.scheduling.tasks import TaskRequest
+from mesh.tasks.scheduler import MeshScheduler
 from simulator.mesh_world import Arrival as SimulatedArrival
 from simulator.mesh_world import MeshFaults, MeshWorld, SimulatedNode
 

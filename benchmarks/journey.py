@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.measuring import WALL, Sample
 from dag.store.remote import Client
-from mesh.ids import RunId
+from mesh.core.ids import RunId
 
 #: Names of the parts, in order of time; each ends at the timestamp in its comment.
 COMPILE = "client: graph to spec"  # spec complete

@@ -25,8 +25,8 @@ from federation.store.keys import Keys
 from federation.store.redis_fixtures import running_redis, servers
 from federation.store.redis_ledger import RedisLedger
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.ids import FlavorName, MeshId, TenantPath
-from mesh.resources import ResourceSet
+from mesh.core.ids import FlavorName, MeshId, TenantPath
+from mesh.core.resources import ResourceSet
 
 TURNS = 30
 HEARTBEAT_SHARE_MIN, LEASES_PER_COUNT_MIN = 0.5, 2.0

@@ -18,8 +18,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from benchmarks.bed import ROOT, let_sigterm_interrupt
 from benchmarks.work import Replier
 from mesh import ScheduleMesh
-from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
-from mesh.runtime.cluster.own_cluster import OwnCluster
+from mesh.ray.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
+from mesh.ray.cluster.own_cluster import OwnCluster
 
 CPUS = 4  #: Logical CPUs per node: the measured work waits for processes and messages, and computes nothing.
 QUIET_S = 0.3

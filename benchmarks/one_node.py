@@ -14,7 +14,7 @@ from benchmarks.journey import Stamps, journey_of, now_ms
 from benchmarks.measuring import WALL, Result, Sample, in_turns, result_of
 from benchmarks.work import nothing
 from dag.compiling import compile_graph
-from mesh.ids import RunId
+from mesh.core.ids import RunId
 
 PYTHON, HTTP, PLAIN = "Python client", "bare HTTP", "plain Ray"
 SPEC = {"spec": "dag/1", "nodes": {"nothing": {"call": "benchmarks.work:nothing"}}, "outputs": {"result": {"$ref": "nothing"}}}

@@ -30,7 +30,7 @@ from federation.planning.reclaiming import Reclaiming
 from federation.planning.values import Holding, Plan, PlannerDemand
 from federation.quota.forest import ForestNode, QuotaForest
 from federation.tenants import Quota
-from mesh.ids import FlavorName, MeshId, TenantPath
+from mesh.core.ids import FlavorName, MeshId, TenantPath
 from serve_apps.processes.process import collect_seldom
 
 #: Tenants in the tree, and active ones among them.

@@ -28,8 +28,8 @@ from federation.store.memory_policies import MemoryTenantPolicies
 from federation.store.redis_fixtures import running_redis, servers
 from federation.store.redis_ledger import RedisLedger
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
-from mesh.resources import ResourceSet
+from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath
+from mesh.core.resources import ResourceSet
 from serve_apps.processes.process import collect_seldom
 
 TENANTS, ACTIVE = (1_000, 10_000, 100_000), 1_000

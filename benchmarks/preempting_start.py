@@ -15,7 +15,7 @@ import ray
 from benchmarks.measuring import WALL, Result, Sample, in_turns, result_of
 from benchmarks.mesh_bed import MeshBed, await_that
 from benchmarks.work import Replier
-from mesh.scheduling.tasks import TaskState
+from mesh.core.task_spec import TaskState
 
 POOL = "full"
 LOW, HIGH = 1.0, 7.0  #: Below the threshold of the reserved layer: there is none here.

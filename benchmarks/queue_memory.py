@@ -19,11 +19,11 @@ from typing import Any
 
 from rich.table import Table
 
-from mesh.ids import LabelName, PoolName, TaskId
-from mesh.resources import ResourceSet
-from mesh.scheduling.queues import LabelQueues
-from mesh.scheduling.task_queues import SchedulingQueues
-from mesh.scheduling.tasks import TaskRequest, TaskState
+from mesh.core.ids import LabelName, PoolName, TaskId
+from mesh.core.resources import ResourceSet
+from mesh.core.task_spec import TaskRequest, TaskState
+from mesh.tasks.queues import LabelQueues
+from mesh.tasks.task_queues import SchedulingQueues
 
 TASKS = 100_000
 #: Number of buckets; the last has one task each, as for tasks with arguments on certain nodes.

@@ -22,7 +22,7 @@ from benchmarks.work import moment_ms, wait_for_file
 from dag.store.client_access import Access
 from dag.store.remote import Client, Run
 from federation.leases import LeaseEvent
-from mesh.ids import TenantPath
+from mesh.core.ids import TenantPath
 from serve_apps.processes.stores import Stores, open_stores
 
 TURNS = 10

@@ -21,8 +21,8 @@ from federation.estimates import Pace
 from federation.mesh_conditions import MeshCondition
 from federation.snapshot import FederationSnapshot, MeshRecord, MeshView, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.ids import FlavorName, MeshId, NodeId, PoolName, TenantPath
-from mesh.resources import ResourceSet
+from mesh.core.ids import FlavorName, MeshId, NodeId, PoolName, TenantPath
+from mesh.core.resources import ResourceSet
 
 MESHES, NODES, TURNS = 100, 1_000, 5
 #: Kinds of nodes, inputs of each.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mesh.counting import counted
+from mesh.core.counting import counted
 
 #: Time after which a refused client may retry.
 RETRY_AFTER_MS = 5_000

@@ -21,10 +21,10 @@ from dag.spec import PROBLEMS_MAX, DagSpec, NodeSpec
 from dag.strict_json import pointer
 from dag.tasks import Node, Task, name_of, signature_of
 from dag.writing import FormWriter, exact_bytes, nodes_in
-from mesh.ids import MeshId, NodeId
-from mesh.near_names import NO_MESH_HAS, near_resource, unheld
-from mesh.resources import ResourceSet
-from mesh.stages import ArgumentForm, blobs_of
+from mesh.core.ids import MeshId, NodeId
+from mesh.core.near_names import NO_MESH_HAS, near_resource, unheld
+from mesh.core.resources import ResourceSet
+from mesh.stages.spec import ArgumentForm, blobs_of
 
 Outputs = Node | Mapping[str, Node] | Sequence[Node]
 

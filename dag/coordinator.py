@@ -37,10 +37,10 @@ from federation.routing.domains import crowded
 from federation.routing.mesh_filters import may_use
 from federation.snapshot import FederationSnapshot
 from federation.tenant_policies import TenantPolicyStore
-from mesh.clock import Clock
-from mesh.ids import MeshId, RunId, TenantPath
-from mesh.reasons import Reason
-from mesh.wire import decode
+from mesh.core.clock import Clock
+from mesh.core.ids import MeshId, RunId, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.wire import decode
 
 log = structlog.get_logger(__name__)
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
-from mesh.reasons import Reason
+from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
+from mesh.core.reasons import Reason
 
 #: Limit on the characters of an error in a dead letter; the run has the whole error.
 MESSAGE_CHARS_MAX = 2_000

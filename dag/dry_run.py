@@ -19,8 +19,8 @@ from dag.states import StageState
 from federation.estimates import CostRules
 from federation.quota.policies import NO_SETTINGS, QueueSettings
 from federation.snapshot import FederationSnapshot
-from mesh.ids import NodeId
-from mesh.resources import ResourceSet
+from mesh.core.ids import NodeId
+from mesh.core.resources import ResourceSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

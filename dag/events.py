@@ -1,11 +1,11 @@
-"""Events of the run machine, besides `mesh.messages.StageMessage`. Frozen values, named in the past tense."""
+"""Events of the run machine, besides `mesh.stages.messages.StageMessage`. Frozen values, named in the past tense."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mesh.ids import MeshId, NodeId
-from mesh.reasons import Reason
-from mesh.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
+from mesh.core.ids import MeshId, NodeId
+from mesh.core.reasons import Reason
+from mesh.preemption.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

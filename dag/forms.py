@@ -1,4 +1,4 @@
-"""Argument forms (see `mesh.stages`) in a spec: the names that they use, their problems, and parameters filled in.
+"""Argument forms (see `mesh.stages.spec`) in a spec: the names that they use, their problems, and parameters filled in.
 
 A spec has one form that a mesh does not know, `{"$param": name}`. It is replaced when the graph is compiled, so it never reaches
 a mesh.
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dag.strict_json import pointer
-from mesh.stages import ArgumentForm
+from mesh.stages.spec import ArgumentForm
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import networkx as nx
 
 from dag.errors import CycleError
-from mesh.ids import NodeId
+from mesh.core.ids import NodeId
 
 #: Limit on the nodes of a circle in a message.
 _CIRCLE_WORDS_MAX = 20

@@ -33,8 +33,8 @@ from dag.steps.run_status import NOT_BEGUN, RunStatus
 from dag.steps.stage_dispatch import StageDispatch
 from dag.steps.state_writer import StateWriter
 from dag.steps.withdrawals import Withdrawals
-from mesh.ids import MeshId, NodeId
-from mesh.messages import StageMessage
+from mesh.core.ids import MeshId, NodeId
+from mesh.stages.messages import StageMessage
 
 RunInput = StageMessage | NodesPlaced | CancelRequested | MeshGone | MeshClosed | StartsAllowed | WaitsLimited
 

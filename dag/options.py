@@ -8,11 +8,11 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
 
 from dag.errors import SpecError
+from mesh.core.ids import is_fit_name
+from mesh.core.labels import wishes_of
+from mesh.core.printable import check_printable
+from mesh.core.resources import ResourceSet, to_units
 from mesh.errors import AmountError, SelectorError
-from mesh.ids import is_fit_name
-from mesh.labels import wishes_of
-from mesh.printable import check_printable
-from mesh.resources import ResourceSet, to_units
 
 #: Names of these resources elsewhere in the project; a custom resource of such a name would count twice.
 _TAKEN = frozenset({"cpu", "gpu", "memory", "object_store_memory"})

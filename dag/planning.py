@@ -18,7 +18,7 @@ from federation.routing.route import Routed, RouteRefused, choose
 from federation.routing.survey import Survey, survey
 from federation.routing.verdicts import MeshVerdict
 from federation.snapshot import FederationSnapshot
-from mesh.ids import MeshId, NodeId, TenantPath
+from mesh.core.ids import MeshId, NodeId, TenantPath
 
 #: Assumed size of a value that was never measured: it is not stored, or not computed yet.
 SIZE_UNKNOWN_BYTES = 1_024

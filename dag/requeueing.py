@@ -15,7 +15,7 @@ from dag.spec import load
 from dag.spec_checks import RUN_ID_CHARS_MAX
 from dag.states import RUN_ENDS
 from federation.blobs import BlobStore
-from mesh.ids import NodeId, RunId
+from mesh.core.ids import NodeId, RunId
 
 _AGAIN = re.compile(r"(?P<stem>.+)\.again-(?P<count>\d{1,9})")
 

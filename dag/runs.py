@@ -11,11 +11,11 @@ from typing import Protocol
 
 from dag.dead_letters import DeadLetter, DeadLetters
 from dag.states import NodeState, RunState, StageState
-from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
-from mesh.messages import Failure
-from mesh.reasons import Reason
-from mesh.stages import StageSpec
-from mesh.values import StoredValue
+from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.values import StoredValue
+from mesh.stages.messages import Failure
+from mesh.stages.spec import StageSpec
 
 
 @dataclass(slots=True, kw_only=True)

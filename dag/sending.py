@@ -7,10 +7,10 @@ from typing import Any
 
 from dag.compiling import NodePlan
 from dag.runs import NodeRecord, RunRecord, StageRecord
-from mesh.ids import NodeId
-from mesh.resources import NOTHING
-from mesh.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
-from mesh.stages import StageSpec, TaskSpec
+from mesh.core.ids import NodeId
+from mesh.core.resources import NOTHING
+from mesh.preemption.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
+from mesh.stages.spec import StageSpec, TaskSpec
 
 
 def spec_of(

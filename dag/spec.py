@@ -6,7 +6,7 @@
      "outputs": {"scores": {"$ref": "score"}}}
 
 A function is named (`call`: `module:qualname`) or sent (`function`: `{"$blob": sha256}`, with the pickled bytes in `blobs` as
-base64). `mesh.stages` describes the forms of arguments; `{"$param": name}` takes a value of `params`. This module unpickles
+base64). `mesh.stages.spec` describes the forms of arguments; `{"$param": name}` takes a value of `params`. This module unpickles
 nothing.
 """
 
@@ -28,10 +28,10 @@ from dag.graph import Graph
 from dag.options import KEPT, NodeOptions, at_submission, words_of
 from dag.spec_checks import Problem, SpecChecks, similar_to
 from dag.strict_json import pointer, read_with_doubles
-from mesh.arguments import refs_of
-from mesh.counting import counted
-from mesh.ids import NodeId
-from mesh.printable import check_printable
+from mesh.core.counting import counted
+from mesh.core.ids import NodeId
+from mesh.core.printable import check_printable
+from mesh.stages.arguments import refs_of
 
 #: Limit on the listed problems; further ones are only counted.
 PROBLEMS_MAX = 200

@@ -17,8 +17,8 @@ from dag.forms import SHA256, FormContents, literal_bytes, problem_of_path, surv
 from dag.graph import Graph, circle_in_words, circles
 from dag.pickling import sha256_of
 from dag.strict_json import pointer
-from mesh.counting import counted
-from mesh.ids import NodeId
+from mesh.core.counting import counted
+from mesh.core.ids import NodeId
 
 NODES_MAX = 100_000
 EDGES_MAX = 1_000_000

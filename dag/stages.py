@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from mesh.ids import MeshId, NodeId
+from mesh.core.ids import MeshId, NodeId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,9 +17,9 @@ from federation.quota.policies import NO_SETTINGS, OnMaxWait, QueueSettings, Ten
 from federation.quota.starts import ANY_NUMBER, FULL, SHUT, Allowance, Starts, Tally
 from federation.tenant_policies import PoliciesInForce
 from federation.tenants import TenantTree
-from mesh.ids import RunId, TenantPath
-from mesh.reasons import Reason
-from mesh.stage_preemption import PreemptionPolicy
+from mesh.core.ids import RunId, TenantPath
+from mesh.core.reasons import Reason
+from mesh.preemption.stage_preemption import PreemptionPolicy
 
 _SENT = (StageState.QUEUED, StageState.RUNNING)
 _GATES = SHUT | FULL

@@ -22,7 +22,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 from dag.errors import GraphTypeError, SpecError
 from dag.from_ray import RAY_OPTIONS, RAY_RETRIES, accelerated, foreign, function_and_options, is_actor_class, names_of, without_refused
 from dag.options import RETRIES_MAX, NodeOptions, checked
-from mesh.near_names import wrong_call
+from mesh.core.near_names import wrong_call
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,7 +61,7 @@ class Options:
     num_gpus: float = 0
     memory: int | str = 0  #: Bytes, or text like "4GiB".
     resources: Mapping[str, float] = field(default_factory=dict)  #: Custom resources.
-    labels: Mapping[str, str] = field(default_factory=dict)  #: Required labels of the mesh; "!x" excludes a value; see `mesh.labels`.
+    labels: Mapping[str, str] = field(default_factory=dict)  #: Required labels of the mesh; "!x" excludes a value; see `mesh.core.labels`.
     mesh: str | None = None  #: The only mesh that may run the node.
     name: str | None = None  #: Prefix of the node's id; None: the function's name.
     retries: int = 0  #: Further attempts after an error of the function itself. Lost meshes count separately.

@@ -17,8 +17,8 @@ from dag.pickling import dumps, sha256_of
 from dag.spec_checks import LITERAL_BYTES_MAX
 from dag.strict_json import is_writable
 from dag.tasks import Node, name_of
-from mesh.ids import NodeId
-from mesh.stages import ArgumentForm
+from mesh.core.ids import NodeId
+from mesh.stages.spec import ArgumentForm
 
 #: Limit on all pickled bytes of one submission, as base64: the root's limit (16 MiB) less room for the graph itself.
 BLOB_BYTES_MAX = 12 * 2**20

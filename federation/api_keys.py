@@ -7,7 +7,7 @@ reveals no key. A slow password hash would protect only passwords that people ch
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from mesh.ids import MeshId, TenantPath
+from mesh.core.ids import MeshId, TenantPath
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

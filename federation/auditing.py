@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from federation.snapshot import FederationSnapshot
-from mesh.ids import FlavorName, TenantPath
+from mesh.core.ids import FlavorName, TenantPath
 
 #: Tenants that are counted per call. Each call walks all use, so a lower number would hardly cost less.
 TENANTS_AT_ONCE = 2_000

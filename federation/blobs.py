@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from mesh.ids import RunId
+from mesh.core.ids import RunId
 
 
 class BlobStore(Protocol):

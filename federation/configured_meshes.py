@@ -14,8 +14,8 @@ from difflib import get_close_matches
 from federation.errors import MeshMisfit
 from federation.routing.mesh_filters import narrowed
 from federation.snapshot import MeshRecord, PoolRecord
-from mesh.ids import FlavorName, MeshId
-from mesh.labels import mismatch
+from mesh.core.ids import FlavorName, MeshId
+from mesh.core.labels import mismatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

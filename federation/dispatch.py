@@ -14,13 +14,13 @@ from enum import Enum
 from typing import Protocol
 
 from federation.leases import Lease, Session
-from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
-from mesh.messages import STAGE_MESSAGE, StageMessage
-from mesh.reasons import Reason
-from mesh.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
-from mesh.stages import StageSpec
-from mesh.values import StoredValue
-from mesh.wire import encode
+from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.values import StoredValue
+from mesh.core.wire import encode
+from mesh.preemption.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
+from mesh.stages.messages import STAGE_MESSAGE, StageMessage
+from mesh.stages.spec import StageSpec
 
 #: A mesh may claim at most this multiple of what its lease holds; a correct mesh never exceeds 1.
 CLAIMS_PER_UNIT = 2
@@ -32,7 +32,7 @@ RESUMED_MAX = 200
 EXPLAINED_MAX = 100
 #: Entries of a queue that are searched for the oldest stage.
 LOOKED_AT_MAX = 1_000
-#: Type with which `mesh.wire` encodes and decodes the body of a `stage` entry.
+#: Type with which `mesh.core.wire` encodes and decodes the body of a `stage` entry.
 STAGE_MESSAGES = list[STAGE_MESSAGE]
 
 

@@ -19,7 +19,7 @@ restart of the watcher, from MultiKueue's issues; the excuse for an absent watch
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from mesh.ids import MeshId
+from mesh.core.ids import MeshId
 
 #: Losses kept per mesh; `probation_ms_max` is reached before more losses would matter.
 LOSSES_KEPT = 16

@@ -26,9 +26,9 @@ from pydantic import AfterValidator, Field
 from federation.auditing import Mismatch
 from federation.snapshot import FederationSnapshot, MeshRecord
 from federation.tenants import TenantTree
-from mesh.ids import FlavorName, LeaseId, MeshId, StageId, TenantPath, is_fit_name
-from mesh.reasons import Reason
-from mesh.resources import NOTHING, ResourceSet, format_units
+from mesh.core.ids import FlavorName, LeaseId, MeshId, StageId, TenantPath, is_fit_name
+from mesh.core.reasons import Reason
+from mesh.core.resources import NOTHING, ResourceSet, format_units
 
 #: Most rows in one call: a longer call would block other callers.
 ROWS_MAX = 100

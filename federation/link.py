@@ -41,11 +41,11 @@ from federation.errors import (
 )
 from federation.leases import Acquired, HeartbeatReport, Lease, LeaseAck, LedgerResponse, QuotaDemand, Session
 from federation.snapshot import MeshRecord
+from mesh.core.ids import MeshId, NodeId, StageId
+from mesh.core.reasons import Reason
+from mesh.core.values import StoredValue
 from mesh.errors import AmountError, MeshError
-from mesh.ids import MeshId, NodeId, StageId
-from mesh.messages import STAGE_MESSAGE
-from mesh.reasons import Reason
-from mesh.values import StoredValue
+from mesh.stages.messages import STAGE_MESSAGE
 
 #: Path prefix of the routes.
 LINK_PATH = "/v1/link"
@@ -90,7 +90,7 @@ class Verb(Generic[A, R]):
     port: str  #: `ledger` or `queue`.
     method: str
     asked: Any  #: The dataclass `A`; its fields are the method's arguments.
-    answered: Any  #: The type `R`, for `mesh.wire`.
+    answered: Any  #: The type `R`, for `mesh.core.wire`.
     budget: Budget = Budget.CALL
     limit_ms: int = 5_000  #: How long the child waits for one replica.
 

@@ -16,8 +16,8 @@ from federation.leases import (
     QuotaDemand,
 )
 from federation.snapshot import MeshRecord
-from mesh.ids import FlavorName, TenantPath
-from mesh.resources import NOTHING, ResourceSet
+from mesh.core.ids import FlavorName, TenantPath
+from mesh.core.resources import NOTHING, ResourceSet
 
 
 class ManualMesh:

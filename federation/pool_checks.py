@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from federation.snapshot import PoolRecord
-from mesh.resources import NOTHING, ResourceSet, format_units
+from mesh.core.resources import NOTHING, ResourceSet, format_units
 
 
 def unbacked_pools(pools: Iterable[PoolRecord], nodes: Iterable[ResourceSet]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from federation.errors import ForgedReceipt
 from federation.leases import Lease
-from mesh.ids import MeshId
+from mesh.core.ids import MeshId
 
 _DOT = "."
 #: Parts of a proof: token, version of the key, signature, ledger.

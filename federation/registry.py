@@ -13,7 +13,7 @@ from federation.estimates import Pace, paced
 from federation.flap_detection import FlapHistory, FlapRules, Sighting, changed, watch
 from federation.mesh_conditions import NEWCOMER, Drain, MeshCondition
 from federation.snapshot import AbsentMesh, FederationSnapshot, MeshRecord, Whereabouts
-from mesh.ids import MeshId
+from mesh.core.ids import MeshId
 
 #: Least time between two notes that only say that a coordinator watches, ms.
 NOTE_MS = 1_000

@@ -2,7 +2,7 @@
 
 from federation.errors import TenantCycle
 from federation.tenants import TenantTree
-from mesh.ids import TenantPath
+from mesh.core.ids import TenantPath
 
 
 def moved(tree: TenantTree, tenant: TenantPath, parent: TenantPath | None) -> TenantTree:

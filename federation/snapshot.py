@@ -6,8 +6,8 @@ from enum import Enum
 
 from federation.mesh_conditions import NEWCOMER, MeshCondition
 from federation.tenants import TenantTree
-from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
-from mesh.resources import NOTHING, ResourceSet
+from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath
+from mesh.core.resources import NOTHING, ResourceSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

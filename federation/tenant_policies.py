@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from federation.quota.policies import QueueSettings, Stop, TenantPolicies
-from mesh.ids import TenantPath
+from mesh.core.ids import TenantPath
 
 _STRENGTH = {Stop.NONE: 0, Stop.HOLD: 1, Stop.DRAIN: 2}
 

@@ -33,9 +33,9 @@ from operator import itemgetter
 from typing import Protocol
 
 from federation.errors import ConfigError, UnknownTenant
+from mesh.core.ids import FlavorName, TenantPath
+from mesh.core.resources import AMOUNT_MAX, ResourceSet
 from mesh.errors import LedgerError
-from mesh.ids import FlavorName, TenantPath
-from mesh.resources import AMOUNT_MAX, ResourceSet
 
 FlavorResource = tuple[FlavorName, str]
 #: Bubbled use of each node, in units; a missing row is 0.

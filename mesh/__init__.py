@@ -1,44 +1,23 @@
 """One scheduling domain on a Ray cluster: queues, quota, placement, preemption, agents. `ScheduleMesh` is its face.
 
-Names that need Ray are imported on first use, so `import mesh.ids` stays cheap.
+Names that need Ray are imported on first use, so `import mesh.core.ids` stays cheap. Imports go down this list only:
 
-Folders:
+    ray            a mesh on Ray: stage runner, local mesh, clusters
+    conformance    cases of other systems, run on the cores below
+    observability  metrics, targets and histories of tasks
+    tasks          the local scheduler: queue, order, admit, place, preempt
+    jobs           a leader and worker sets, as one
+    actors         selection of agents for a call on many
+    stages         a stage of the federation on a mesh
+    placement      nodes for tasks; placement groups kept for reuse
+    preemption     the choice of victims
+    policies       choice of a node, by name
+    core           ids, quantities, nodes, labels, pools, reasons
 
-    scheduling           tasks: queueing, placement, preemption         policies              choice of a node, by name
-    jobs                 a leader and worker sets, as one               actors                selection of agents for a call on many
-    runtime              all of it on Ray                               conformance           cases of other systems, run on the core
+Users import two modules besides:
 
-Quantities and capacity:
-
-    resources            integers in one immutable value                amounts               one counted quantity, in 1/10 000 of a unit
-    nodes                a cluster as arrays: total, used, promised     labels                labels of nodes, and label selectors
-    instances            numbered instances: a GPU, or half of one      instance_sets         all resources of a node by instance
-    instance_pools       one resource of a node: free, held, backlog    pools                 the quota ledger of a mesh, by holder
-
-Admission of the federation's stages:
-
-    stages               a stage as a mesh gets it; argument forms      admission             room in pools, within the leases
-    admission_kinds      stages that are refused alike                  admission_order       order of a tenant's stages
-    stage_preemption     victims for a tenant's more urgent stage       admission_events      events that admission handles
-    admission_decisions  decisions that admission returns               admission_invariants  invariants after every step
-    lease_deadline       how long proved leases let work run
-
-Running of stages:
-
-    hosting              the port to a host that runs stages            stage_machine         submit, wait or drop each task of a stage
-    idle_groups          kept placement groups: reuse or evict          arguments             argument forms to arguments, and to nodes
-    values               where a task's bytes are, how to check them    messages              reports of a mesh about its stages
-    saved_state          state that is kept of a preempted task         plugins               a user's own scores and orders, fenced
-
-Shared:
-
-    ids                  names of things, each a type of its own        clock                 time, passed in
-    random_stream        random numbers that a seed repeats             reasons               named causes of waiting and refusal
-    errors               all errors, as one tree                        wire                  frozen values to JSON bytes and back,
-    strictly
-    counting             `1 slot`, `2 slots`                            simulated_host        a stage host without Ray, in virtual time
-    printable            characters that names may not hold; escaping
-    near_names           suggestions for a wrong name
+    errors         all errors, as one tree
+    plugins        a user's own scores and orders, fenced
 """
 
 from __future__ import annotations
@@ -70,29 +49,29 @@ __all__ = [
     "running_mesh",
 ]
 
-_SUPERVISION = "mesh.runtime.supervision"
+_LOCAL = "mesh.ray.local"
 _HOMES = {
-    "CancelContext": "mesh.saved_state",
-    "DriverSettings": f"{_SUPERVISION}.driver",
-    "GroupPoolSpec": "mesh.scheduling.shapes",
-    "GroupShape": "mesh.scheduling.shapes",
-    "JobHandle": f"{_SUPERVISION}.job_handle",
-    "JobSettings": f"{_SUPERVISION}.job_reconciler",
+    "CancelContext": "mesh.core.saved_state",
+    "DriverSettings": f"{_LOCAL}.supervisor.driver",
+    "GroupPoolSpec": "mesh.core.shapes",
+    "GroupShape": "mesh.core.shapes",
+    "JobHandle": f"{_LOCAL}.client.job_handle",
+    "JobSettings": f"{_LOCAL}.supervisor.job_reconciler",
     "JobSpec": "mesh.jobs.spec",
     "JobSpecError": "mesh.errors",
     "JobView": "mesh.jobs.views",
-    "Reason": "mesh.reasons",
-    "RequestRefused": f"{_SUPERVISION}.status_values",
-    "ResourceSet": "mesh.resources",
-    "RestoreContext": "mesh.saved_state",
-    "SavedState": "mesh.saved_state",
-    "ScheduleMesh": f"{_SUPERVISION}.schedule_mesh",
-    "SchedulerSettings": "mesh.scheduling.settings",
-    "TaskHandle": f"{_SUPERVISION}.task_handle",
-    "TaskState": "mesh.scheduling.tasks",
-    "current_task": f"{_SUPERVISION}.agent_context",
-    "register_state_handlers": "mesh.saved_state",
-    "running_mesh": f"{_SUPERVISION}.schedule_mesh",
+    "Reason": "mesh.core.reasons",
+    "RequestRefused": f"{_LOCAL}.status_values",
+    "ResourceSet": "mesh.core.resources",
+    "RestoreContext": "mesh.core.saved_state",
+    "SavedState": "mesh.core.saved_state",
+    "ScheduleMesh": f"{_LOCAL}.client.schedule_mesh",
+    "SchedulerSettings": "mesh.tasks.settings",
+    "TaskHandle": f"{_LOCAL}.client.task_handle",
+    "TaskState": "mesh.core.task_spec",
+    "current_task": f"{_LOCAL}.agent.agent_context",
+    "register_state_handlers": "mesh.core.saved_state",
+    "running_mesh": f"{_LOCAL}.client.schedule_mesh",
 }
 
 

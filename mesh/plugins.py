@@ -5,7 +5,7 @@ answer, and must stay within its budget. The first call that fails fences the ho
 replaces it (for that call too), and the scheduler gets a `PluginFenced` to report.
 
 The budget is measured after the call, by the clock that is passed in. A Python plugin that never returns stops the scheduler, since
-nothing in one process can end a running Python function safely. A WebAssembly plugin is ended by its fuel (`mesh.runtime.wasm`).
+nothing in one process can end a running Python function safely. A WebAssembly plugin is ended by its fuel (`mesh.ray.plugins.wasm`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from mesh.counting import counted
+from mesh.core.counting import counted
+from mesh.core.ids import LabelName, PoolName, TaskId, TenantPath
+from mesh.core.resources import NOTHING, ResourceSet
 from mesh.errors import MeshError
-from mesh.ids import LabelName, PoolName, TaskId, TenantPath
 from mesh.policies.hybrid import HYBRID
 from mesh.policies.policy import Draw, FloatArray, NodeDemand, NodeScoringView, Policy, Score, highest
-from mesh.resources import NOTHING, ResourceSet
 
 #: Limit for one call of a hook; a longer call fences the hook off.
 BUDGET_MS = 50.0

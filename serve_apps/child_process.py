@@ -22,12 +22,12 @@ from federation.errors import StoreUnavailable
 from federation.link import LinkTerms
 from federation.pool_checks import unbacked_pools
 from federation.store.http_link import HttpLink, ask_terms
-from mesh.clock import EnduringClock
+from mesh.core.clock import EnduringClock
+from mesh.core.ids import MeshId
 from mesh.errors import MeshError
-from mesh.hosting import HostReport
-from mesh.ids import MeshId
-from mesh.runtime.host import RayStageHost
-from mesh.runtime.supervision.node_watch import look_at_nodes
+from mesh.ray.local.supervisor.node_watch import look_at_nodes
+from mesh.ray.stage_runner.host import RayStageHost
+from mesh.stages.hosting import HostReport
 from serve_apps.processes.process import configure_logging, report_ready, stop_on_signals
 from serve_apps.processes.ray_entry import cluster_id, enter
 from serve_apps.processes.settings import ChildSettings

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from federation.config.sections.values import format_duration
 from federation.config.shape import JsonSchema, resolved, schema
-from mesh.resources import format_units
+from mesh.core.resources import format_units
 
 _INTRO = """\
 # The federation file

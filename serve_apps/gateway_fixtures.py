@@ -28,11 +28,11 @@ from federation.store.memory_key_ring import MemoryKeyRing
 from federation.store.memory_policies import MemoryTenantPolicies
 from federation.store.memory_registry import MemoryRegistry
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.clock import ManualClock
-from mesh.ids import FlavorName, MeshId, NodeId, RunId, StageId, TenantPath
-from mesh.messages import Failure
-from mesh.reasons import Reason
-from mesh.values import Encoding, StoredValue
+from mesh.core.clock import ManualClock
+from mesh.core.ids import FlavorName, MeshId, NodeId, RunId, StageId, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.values import Encoding, StoredValue
+from mesh.stages.messages import Failure
 from serve_apps.requests.auth import issue
 from serve_apps.root.gateway import Dependencies, create_app
 

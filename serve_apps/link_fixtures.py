@@ -25,13 +25,13 @@ from federation.store.memory import MemoryStore
 from federation.store.memory_durability import MemoryDurability
 from federation.store.memory_policies import MemoryTenantPolicies
 from federation.store.memory_registry import MemoryRegistry
-from mesh.clock import SystemClock
-from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
-from mesh.messages import StageMessage
-from mesh.reasons import Reason
-from mesh.resources import NOTHING
-from mesh.stages import StageSpec
-from mesh.values import StoredValue
+from mesh.core.clock import SystemClock
+from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.resources import NOTHING
+from mesh.core.values import StoredValue
+from mesh.stages.messages import StageMessage
+from mesh.stages.spec import StageSpec
 from serve_apps.requests.auth import issue_for_mesh
 from serve_apps.requests.dependencies import Dependencies
 from serve_apps.root.gateway import create_app

@@ -16,15 +16,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 
-from mesh.ids import NodeName, TaskId
-from mesh.pools import PoolSpec
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
-from mesh.scheduling import events
-from mesh.scheduling.decisions import CreateGroup, Decision, EndTask, RemoveGroup, StartTask, StopTask
-from mesh.scheduling.invariants import violations
-from mesh.scheduling.scheduler import MeshScheduler
-from mesh.scheduling.tasks import TaskRequest
+from mesh.core.ids import NodeName, TaskId
+from mesh.core.pools import PoolSpec
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+from mesh.core.task_spec import TaskRequest
+from mesh.tasks import events
+from mesh.tasks.decisions import CreateGroup, Decision, EndTask, RemoveGroup, StartTask, StopTask
+from mesh.tasks.invariants import violations
+from mesh.tasks.scheduler import MeshScheduler
 
 TICK_MS = 1_000
 

@@ -20,11 +20,11 @@ from federation.store.memory import MemoryStore
 from federation.store.memory_policies import MemoryTenantPolicies
 from federation.store.memory_registry import MemoryRegistry
 from federation.tenants import TenantTree
-from mesh.clock import ManualClock
-from mesh.hosting import HostReport
-from mesh.ids import MeshId, NodeId, RunId
-from mesh.simulated_host import SimulatedHost
-from mesh.stages import TaskSpec
+from mesh.core.clock import ManualClock
+from mesh.core.ids import MeshId, NodeId, RunId
+from mesh.stages.hosting import HostReport
+from mesh.stages.simulated_host import SimulatedHost
+from mesh.stages.spec import TaskSpec
 
 STEP_MS_MAX = 150
 LEASE_TTL_MS = 3_000

@@ -17,7 +17,7 @@ from federation.store.redis_blobs import RedisBlobs
 from federation.store.redis_fixtures import copied, feign_restart, lose_writes, move_time
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_queue import RedisStageQueue
-from mesh.clock import ManualClock
+from mesh.core.clock import ManualClock
 
 #: Long against the run time of any test, so that only `advance` decides what has run out.
 TTL_MS = 600_000

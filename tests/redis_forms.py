@@ -14,7 +14,7 @@ from patience import PATIENCE_S, eventually
 
 from federation.store.redis_client import connect
 from federation.store.redis_fixtures import ANSWER_MS_MAX
-from mesh.runtime.cluster.process import bound_to_parent
+from mesh.ray.cluster.process import bound_to_parent
 
 SLOTS = 16_384
 SERVICE = "ledger"

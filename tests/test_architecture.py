@@ -2,7 +2,7 @@
 
     serve_apps > simulator > dag > federation > mesh
 
-Imports go down only. Each package is a core without doors; the doors stand in `mesh/runtime`, `federation/store`, `dag/store` and
+Imports go down only. Each package is a core without doors; the doors stand in `mesh/ray`, `federation/store`, `dag/store` and
 `serve_apps`, which has an order of rooms of its own. Every file stands on a map, and what users import is explained.
 """
 
@@ -36,15 +36,28 @@ from source_tree import (
 
 from serve_apps.cli.app import app
 
-DOOR_FOLDERS = ("mesh/runtime", "federation/store", "dag/store", "serve_apps")
+DOOR_FOLDERS = ("mesh/ray", "federation/store", "dag/store", "serve_apps")
 
-#: The rooms of `serve_apps`, lowest first; "" is the package's own folder.
+#: The rooms of a package, lowest first; "" is the package's own folder. A file imports its own room and the rooms before it.
 # fmt: off
-ROOMS = (
-    "schemas", "snapshot_cache", "telemetry", "processes", "configuration", "requests", "views", "link", "services", "routes", "root",
-    "standalone", "", "cli",
-)
+ROOMS = {
+    "mesh": (
+        "", "core", "policies", "preemption", "placement", "tasks", "stages", "actors", "jobs", "observability", "conformance", "ray",
+        "ray.cluster", "ray.user_code", "ray.stage_runner", "ray.plugins", "ray.local", "ray.local.store", "ray.local.agent",
+        "ray.local.supervisor", "ray.local.services", "ray.local.client",
+    ),
+    "serve_apps": (
+        "schemas", "snapshot_cache", "telemetry", "processes", "configuration", "requests", "views", "link", "services", "routes", "root",
+        "standalone", "", "cli",
+    ),
+}
 # fmt: on
+
+#: Imports of a room above, each with its reason: (file, module).
+UPWARD = {("mesh/plugins.py", "mesh.policies"): "users import plugins by a short name; what a plugin scores is a policy's to say"}
+
+#: A folder with more files wants parting.
+FILES_MAX = 25
 
 #: What stands in the package's own folder: started by name, or asked by tests and benchmarks. All else has a room.
 OUTSIDE_OF_ROOMS = frozenset(
@@ -66,7 +79,7 @@ DOORS = frozenset({
 EXCEPTIONS = {
     ("dag/pickling.py", "threading"): "cloudpickle's registry is the whole process', so one thread at a time may change it",
     ("mesh/conformance/program.py", "pathlib"): "the program reads the files of cases that it is given",
-    ("mesh/clock.py", "time"): "holds SystemClock, the one adapter to this machine's clocks, next to its port",
+    ("mesh/core/clock.py", "time"): "holds SystemClock, the one adapter to this machine's clocks, next to its port",
     ("simulator/mesh_world.py", "random"): "as world.py: chance of its seed alone",
     ("simulator/world.py", "random"): "draws from `random.Random(seed)` alone, so a seed gives the same world again",
 }
@@ -76,7 +89,7 @@ HARMLESS = {"simulator": ("dag.store.memory", "federation.store.memory")}
 
 #: Imports inside functions that are wanted, each with its reason: (file, module).
 LATE_IMPORTS: dict[tuple[str, str], str] = {
-    ("mesh/runtime/cluster/own_cluster.py", "ray"): "`up` starts clusters without it; one who enters a cluster has set the token by then",
+    ("mesh/ray/cluster/own_cluster.py", "ray"): "`up` starts clusters without it; one who enters a cluster has set the token by then",
     (
         "serve_apps/cli/joining.py",
         "serve_apps",
@@ -118,9 +131,10 @@ def doors_in(names: tuple[str, ...]) -> set[str]:
 
 
 def room_of(module: str) -> str:
-    """The room of a module of `serve_apps`; empty for one that stands in the package's own folder."""
-    room = module.removeprefix("serve_apps").removeprefix(".").partition(".")[0]
-    return "" if room in OUTSIDE_OF_ROOMS else room
+    """The innermost room that a module is in; empty for one that stands in the package's own folder."""
+    package, _, path = module.partition(".")
+    inside = [room for room in ROOMS[package] if room and f"{path}.".startswith(f"{room}.")]
+    return max(inside, key=len, default="")
 
 
 def is_core(file: str) -> bool:
@@ -146,17 +160,28 @@ def test_imports_go_down_the_layers_only():
 def test_imports_go_down_the_rooms_only():
     upward = []
     for file, each in all_imports():
-        if file.startswith("serve_apps/") and each.name.partition(".")[0] == "serve_apps":
-            own, imported = room_of(module_of(file)), room_of(each.name)
-            if imported not in ROOMS[: ROOMS.index(own) + 1]:
-                upward.append(f"{file}:{each.line}: the room {own!r} imports {each.name}")
+        package = file.partition("/")[0]
+        if package not in ROOMS or each.name.partition(".")[0] != package or file == "mesh/__init__.py":
+            continue
+        own, imported = room_of(module_of(file)), room_of(each.name)
+        wanted = any(file == excepted and each.name.startswith(module) for excepted, module in UPWARD)
+        if ROOMS[package].index(imported) > ROOMS[package].index(own) and not wanted:
+            upward.append(f"{file}:{each.line}: the room {own!r} imports {each.name}")
     expect_none(upward)
 
 
-def test_every_room_of_serve_apps_has_its_place():
-    package = ROOT / "serve_apps"
-    assert {folder.parent.name for folder in package.glob("*/__init__.py")} == set(ROOMS) - {""}
-    assert {file.stem for file in package.glob("*.py")} == OUTSIDE_OF_ROOMS
+def test_every_folder_is_a_room():
+    for package, rooms in ROOMS.items():
+        folders = {
+            folder.parent.relative_to(ROOT / package).as_posix().replace("/", ".") for folder in ROOT.glob(f"{package}/**/__init__.py")
+        }
+        assert folders - {"."} == set(rooms) - {""}
+    assert {file.stem for file in (ROOT / "serve_apps").glob("*.py")} == OUTSIDE_OF_ROOMS
+
+
+def test_no_folder_has_too_many_files():
+    sizes = Counter(file.rpartition("/")[0] for file in FILES if not file.endswith("__init__.py"))
+    expect_none([f"{folder}: {count} files" for folder, count in sizes.items() if count > FILES_MAX])
 
 
 def test_a_core_file_opens_no_door():
@@ -415,4 +440,4 @@ def test_every_count_goes_through_the_one_function():
         if isinstance(node, ast.JoinedStr)
         for count in bare_counts(node)
     ]
-    expect_none(found, "word it with mesh.counting")
+    expect_none(found, "word it with mesh.core.counting")

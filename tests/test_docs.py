@@ -28,16 +28,17 @@ from dag.options import NodeOptions
 from dag.spec import CodeSpec, DagSpec, NodeSpec, OutputSpec, parse
 from dag.states import NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS
 from federation.config.sections.section import Section
+from mesh.core.reasons import Reason
+from mesh.core.task_spec import TRANSITIONS
 from mesh.jobs.states import MEMBER_TRANSITIONS, SCHEDULE_TRANSITIONS
 from mesh.jobs.states import STAGE_TRANSITIONS as JOB_TRANSITIONS
+from mesh.observability.metric_targets import MetricValues
 from mesh.policies.catalogue import POLICIES
-from mesh.reasons import Reason
-from mesh.runtime.supervision import agent_errors, supervision_errors
-from mesh.runtime.supervision.actor_group import ActorGroup
-from mesh.runtime.supervision.agent_context import TaskContext
-from mesh.runtime.supervision.status_values import MeshEventKind
-from mesh.scheduling.metric_targets import MetricValues
-from mesh.scheduling.tasks import TRANSITIONS
+from mesh.ray.local import supervision_errors
+from mesh.ray.local.agent import agent_errors
+from mesh.ray.local.agent.agent_context import TaskContext
+from mesh.ray.local.client.actor_group import ActorGroup
+from mesh.ray.local.status_values import MeshEventKind
 from serve_apps import configuration_docs, states_docs
 from serve_apps.cli.app import app as terminal
 from serve_apps.gateway_fixtures import GatewayWorld

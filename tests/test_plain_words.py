@@ -9,7 +9,7 @@ from tools.words import files_of, findings_in
 #: Names, comments, strings and docstrings there are all in plain words.
 FINISHED = (
     "federation",
-    "mesh/scheduling",
+    "mesh/tasks",
     "mesh/policies",
     "mesh/jobs",
     "mesh/actors",

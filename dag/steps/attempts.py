@@ -14,9 +14,9 @@ from dag.steps.completion import Completion
 from dag.steps.recalls import Recalls
 from dag.steps.run_status import RunStatus
 from dag.steps.state_writer import PREEMPTED_COUNT, StateWriter
-from mesh.counting import counted, times
-from mesh.messages import Failure
-from mesh.reasons import Reason
+from mesh.core.counting import counted, times
+from mesh.core.reasons import Reason
+from mesh.stages.messages import Failure
 
 
 class Attempts:

@@ -11,9 +11,9 @@ from dag.states import NODE_ENDS, NodeState, RunState, StageState
 from dag.steps.deliveries import Deliveries
 from dag.steps.run_status import SENT, RunStatus
 from dag.steps.state_writer import StateWriter
-from mesh.ids import NodeId
-from mesh.messages import Failure
-from mesh.reasons import Reason
+from mesh.core.ids import NodeId
+from mesh.core.reasons import Reason
+from mesh.stages.messages import Failure
 
 
 class Completion:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dag.runs import DeliverInput, NodeRecord, StageRecord
 from dag.states import STAGE_ENDS
 from dag.steps.state_writer import StateWriter
-from mesh.ids import NodeId
+from mesh.core.ids import NodeId
 
 
 class Deliveries:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dag.compiling import NodePlan
-from mesh.ids import NodeId
+from mesh.core.ids import NodeId
 
 
 class Edges:

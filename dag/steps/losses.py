@@ -11,8 +11,8 @@ from dag.steps.completion import Completion
 from dag.steps.deliveries import Deliveries
 from dag.steps.run_status import RunStatus
 from dag.steps.state_writer import PREEMPTED_COUNT, StateWriter
-from mesh.ids import NodeId
-from mesh.reasons import Reason
+from mesh.core.ids import NodeId
+from mesh.core.reasons import Reason
 
 
 class Losses:

@@ -11,7 +11,7 @@ from dag.states import NodeState, RunState, StageState
 from dag.steps.run_status import RunStatus
 from dag.steps.state_writer import StateWriter
 from federation.quota.starts import SHUT
-from mesh.ids import NodeId, StageId
+from mesh.core.ids import NodeId, StageId
 
 
 class Placing:

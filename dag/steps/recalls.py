@@ -7,8 +7,8 @@ from dag.states import NODE_ENDS, NodeState, StageState
 from dag.steps.deliveries import Deliveries
 from dag.steps.run_status import RunStatus
 from dag.steps.state_writer import StateWriter
-from mesh.ids import NodeId, StageId
-from mesh.reasons import Reason
+from mesh.core.ids import NodeId, StageId
+from mesh.core.reasons import Reason
 
 
 class Recalls:

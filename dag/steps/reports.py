@@ -15,8 +15,8 @@ from dag.steps.losses import Losses
 from dag.steps.recalls import Recalls
 from dag.steps.run_status import RunStatus
 from dag.steps.state_writer import StateWriter
-from mesh.counting import counted
-from mesh.messages import (
+from mesh.core.counting import counted
+from mesh.stages.messages import (
     InputLost,
     NodeFailed,
     NodeStarted,

@@ -9,8 +9,8 @@ from dag.runs import NodeRecord, RunRecord, StageRecord
 from dag.states import NODE_ENDS, NodeState, RunState, StageState
 from dag.steps.edges import Edges
 from dag.steps.state_writer import StateWriter
+from mesh.core.ids import MeshId, NodeId, StageId
 from mesh.errors import IllegalTransition
-from mesh.ids import MeshId, NodeId, StageId
 
 #: States of a stage that its mesh has not begun.
 NOT_BEGUN = (StageState.PLANNED, StageState.QUEUED)

@@ -17,7 +17,7 @@ from dag.steps.deliveries import Deliveries
 from dag.steps.losses import Losses
 from dag.steps.run_status import SENT, RunStatus
 from dag.steps.state_writer import StateWriter
-from mesh.reasons import Reason
+from mesh.core.reasons import Reason
 
 
 class StageDispatch:

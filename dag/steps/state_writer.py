@@ -5,9 +5,9 @@ from __future__ import annotations
 from dag.dead_letters import DeadLetter
 from dag.runs import Decision, NodeRecord, RunChange, RunEvent, RunRecord, StageRecord
 from dag.states import NODE_ENDS, NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS, NodeState, RunState, StageState
+from mesh.core.ids import MeshId, NodeId, StageId
+from mesh.core.reasons import Reason
 from mesh.errors import IllegalTransition
-from mesh.ids import MeshId, NodeId, StageId
-from mesh.reasons import Reason
 
 #: Reasons that preempt running work through no fault of its own.
 PREEMPTED_COUNT = frozenset({Reason.QUOTA_RECLAIMED, Reason.PREEMPTED_WITHIN_TENANT, Reason.MESH_LEFT})

@@ -13,9 +13,9 @@ from dag.steps.completion import Completion
 from dag.steps.recalls import Recalls
 from dag.steps.run_status import NOT_BEGUN, RunStatus
 from dag.steps.state_writer import StateWriter
-from mesh.ids import MeshId, NodeId
-from mesh.messages import Failure
-from mesh.reasons import Reason
+from mesh.core.ids import MeshId, NodeId
+from mesh.core.reasons import Reason
+from mesh.stages.messages import Failure
 
 
 class Withdrawals:

@@ -14,7 +14,7 @@ from federation.errors import StoreUnavailable
 from federation.store.keys import Keys
 from federation.store.redis_client import answer_s_max
 from federation.store.redis_scripts import redis_responses
-from mesh.ids import RunId
+from mesh.core.ids import RunId
 
 P = ParamSpec("P")
 T = TypeVar("T")

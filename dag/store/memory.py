@@ -30,9 +30,9 @@ from dag.store.rows import (
     writes_outbox,
 )
 from federation.store.memory import MemoryStore
+from mesh.core.ids import RunId, TenantPath
+from mesh.core.wire import decode, encode
 from mesh.errors import LedgerError
-from mesh.ids import RunId, TenantPath
-from mesh.wire import decode, encode
 
 #: Interval at which a follower's thread checks that its caller still listens.
 _WAIT_MS = 200

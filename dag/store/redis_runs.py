@@ -29,9 +29,9 @@ from dag.store.rows import (
 from federation.store.keys import Keys
 from federation.store.redis_client import home_of
 from federation.store.redis_scripts import Scripts, redis_responses
+from mesh.core.ids import RunId, TenantPath
+from mesh.core.wire import decode, encode
 from mesh.errors import LedgerError
-from mesh.ids import RunId, TenantPath
-from mesh.wire import decode, encode
 
 #: An argument of a script.
 _Argument = str | bytes | int

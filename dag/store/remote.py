@@ -35,9 +35,9 @@ from dag.store.client_access import CLIENT_FILE, Access, find_access
 from dag.store.http_calls import PATIENCE_S, HttpCalls, Params
 from dag.store.result_decoding import decode_output, failure_of
 from dag.tasks import named_call
-from mesh.clock import Clock, SystemClock
-from mesh.ids import RunId
-from mesh.wire import decode
+from mesh.core.clock import Clock, SystemClock
+from mesh.core.ids import RunId
+from mesh.core.wire import decode
 
 #: Limit on the time that one request waits for the end of a run.
 LONG_POLL_S = 20.0

@@ -12,8 +12,8 @@ from typing import Any
 import cloudpickle
 
 from dag.errors import RunFailed
+from mesh.core.values import Encoding
 from mesh.errors import RuntimeAdapterError
-from mesh.values import Encoding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

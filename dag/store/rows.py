@@ -12,10 +12,10 @@ from operator import attrgetter
 from dag.dead_letters import DeadLetter
 from dag.runs import CancelStage, Decision, DeliverInput, ForgetRun, NodeRecord, RunChange, RunRecord, RunSummary, SendStage, StageRecord
 from dag.states import RUN_ENDS, RunState
+from mesh.core.ids import NodeId, RunId, StageId, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.wire import decode, encode
 from mesh.errors import LedgerError, RuntimeAdapterError
-from mesh.ids import NodeId, RunId, StageId, TenantPath
-from mesh.reasons import Reason
-from mesh.wire import decode, encode
 
 #: Fields of a summary; all of them are small.
 SUMMARY_FIELDS = ("tenant", "user", "state", "created_ms", "ended_ms", "reason", "detail", "counts")

@@ -16,8 +16,8 @@ import ray
 from examples.rlhf import roles
 from examples.rlhf.training import Round, Sizes, settings, train
 from mesh import ScheduleMesh, running_mesh
-from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
-from mesh.runtime.cluster.own_cluster import OwnCluster
+from mesh.ray.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
+from mesh.ray.cluster.own_cluster import OwnCluster
 
 NODES = (ClusterNodeSpec(cpu=2), ClusterNodeSpec(cpu=2))
 STORE_BYTES = 80 * 2**20

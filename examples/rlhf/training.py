@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from examples.rlhf.roles import Attempt, Judge, Rolled, Rollout, Samples, Table, Trainer, untrained
 from mesh import ScheduleMesh, SchedulerSettings, TaskHandle
-from mesh.runtime.supervision.actor_group import ActorGroup
-from mesh.scheduling.preemption import PreemptionRules, parse_cross_label
+from mesh.preemption.rules import PreemptionRules, parse_cross_label
+from mesh.ray.local.client.actor_group import ActorGroup
 
 SEED = 7
 JUDGES = 2

@@ -16,7 +16,7 @@ from mesh.actors.collecting import Concat
 from mesh.actors.dispatching import Split
 from mesh.actors.per_rank import PerRank, RankPlace
 from mesh.actors.pieces import cut
-from mesh.runtime.supervision.actor_group import ActorGroup
+from mesh.ray.local.client.actor_group import ActorGroup
 
 SHAPE = {"asked": 2, "known": 2}
 KNOWN = 1_200

@@ -52,14 +52,14 @@ from federation.errors import (
 )
 from federation.leases import LeaseLedger
 from federation.snapshot import MeshRecord
-from mesh import admission_events as events
-from mesh.clock import Clock
+from mesh.core.clock import Clock
+from mesh.core.ids import RunId, StageId
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
 from mesh.errors import MeshError
-from mesh.hosting import FoundStages, HostReport, StageHost
-from mesh.ids import RunId, StageId
-from mesh.messages import StageEnded, StageLost
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.stages import admission_events as events
+from mesh.stages.hosting import FoundStages, HostReport, StageHost
+from mesh.stages.messages import StageEnded, StageLost
 
 log = structlog.get_logger(__name__)
 

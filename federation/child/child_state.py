@@ -14,10 +14,10 @@ from federation.child.quota_demand import OpenDemand, wanted
 from federation.child.running_stage import RunningStage
 from federation.leases import LeaseUse
 from federation.snapshot import MeshRecord
-from mesh.admission import StageAdmission, WorkloadState
-from mesh.ids import PoolName, StageId
-from mesh.pools import PoolSpec
-from mesh.stage_preemption import Occupant
+from mesh.core.ids import PoolName, StageId
+from mesh.core.pools import PoolSpec
+from mesh.preemption.stage_preemption import Occupant
+from mesh.stages.admission import StageAdmission, WorkloadState
 
 
 @dataclass(slots=True)

@@ -21,14 +21,14 @@ from federation.child.status_reporter import StatusReporter
 from federation.dispatch import HEADS_MAX, StageQueue
 from federation.errors import SessionLost
 from federation.routing.mesh_filters import may_use
-from mesh import admission_events as events
-from mesh.admission_decisions import AdmissionDecision, StartWorkload
-from mesh.clock import Clock
+from mesh.core.clock import Clock
+from mesh.core.ids import NodeId, StageId
+from mesh.core.reasons import Reason
+from mesh.core.values import StoredValue
 from mesh.errors import MeshError
-from mesh.hosting import Delivered, StageHost
-from mesh.ids import NodeId, StageId
-from mesh.reasons import Reason
-from mesh.values import StoredValue
+from mesh.stages import admission_events as events
+from mesh.stages.admission_decisions import AdmissionDecision, StartWorkload
+from mesh.stages.hosting import Delivered, StageHost
 
 log = structlog.get_logger(__name__)
 

@@ -19,11 +19,11 @@ from federation.child.child_state import ChildState
 from federation.child.guard import NEVER, Guard
 from federation.child.lease_client import LeaseClient
 from federation.dispatch import EXPLAINED_MAX, StageQueue
-from mesh import admission_events as events
-from mesh.admission_decisions import AcquireLease, AdmissionDecision, ExplainWaiting, ReleaseLease, StartWorkload
-from mesh.admission_events import AdmissionEvent
-from mesh.ids import StageId
-from mesh.reasons import Reason
+from mesh.core.ids import StageId
+from mesh.core.reasons import Reason
+from mesh.stages import admission_events as events
+from mesh.stages.admission_decisions import AcquireLease, AdmissionDecision, ExplainWaiting, ReleaseLease, StartWorkload
+from mesh.stages.admission_events import AdmissionEvent
 
 
 @dataclass(slots=True, kw_only=True)

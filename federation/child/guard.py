@@ -31,9 +31,9 @@ from federation.errors import (
     TooManyClaims,
     UnfitName,
 )
-from mesh.clock import Clock
+from mesh.core.clock import Clock
+from mesh.core.ids import MeshId
 from mesh.errors import AmountError, IllegalTransition, LedgerError, MeshError
-from mesh.ids import MeshId
 
 log = structlog.get_logger(__name__)
 

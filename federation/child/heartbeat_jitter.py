@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 
 from federation.child.deadlines import Deadlines
-from mesh.ids import MeshId
+from mesh.core.ids import MeshId
 
 #: Steps between the shortest and the longest interval.
 _STEPS = 1_000

@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from federation.leases import ROWS_MAX, ROWS_SENT_MAX, Lease, LeaseAck, LeaseUse, LedgerResponse, QuotaDemand
-from mesh.ids import FlavorName, StageId, TenantPath
-from mesh.resources import NOTHING, ResourceSet
+from mesh.core.ids import FlavorName, StageId, TenantPath
+from mesh.core.resources import NOTHING, ResourceSet
 
 LeaseKey = tuple[TenantPath, FlavorName]
 

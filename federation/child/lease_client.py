@@ -22,15 +22,15 @@ from federation.child.guard import NEVER, Guard
 from federation.child.lease_accounting import LeaseKey, Overdraft
 from federation.errors import EpochChanged, SessionLost
 from federation.leases import ROWS_SENT_MAX, Granted, LeaseLedger, LeaseRefused, LedgerResponse, LookAgain
-from mesh import admission_events as events
-from mesh.admission import Workload
-from mesh.admission_decisions import AcquireLease
-from mesh.clock import Clock
+from mesh.core.clock import Clock
+from mesh.core.ids import StageId
+from mesh.core.pools import PoolSpec
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
 from mesh.errors import MeshError
-from mesh.ids import StageId
-from mesh.pools import PoolSpec
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.stages import admission_events as events
+from mesh.stages.admission import Workload
+from mesh.stages.admission_decisions import AcquireLease
 
 _NEVER_MS = 2**53
 

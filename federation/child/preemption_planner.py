@@ -8,7 +8,7 @@ for lack of room or quota, and chooses the victims that do the least harm. Stage
 
 Pure: `PreemptionPlanner` reads the state of the mesh, and the caller carries out the result.
 
-Source: ADR 0025; `mesh.stage_preemption` chooses the victims.
+Source: ADR 0025; `mesh.preemption.stage_preemption` chooses the victims.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from federation.child.lease_accounting import LeaseAccounting, LeaseKey, sum_of
-from mesh.admission import LACK_OF_ROOM, StageAdmission, Workload, WorkloadState
-from mesh.ids import PoolName, StageId, TenantPath
-from mesh.pools import Pool, PoolSpec
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
-from mesh.stage_preemption import Claimant, Occupant, harm_of, select_victims, short_of
+from mesh.core.ids import PoolName, StageId, TenantPath
+from mesh.core.pools import Pool, PoolSpec
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+from mesh.preemption.stage_preemption import Claimant, Occupant, harm_of, select_victims, short_of
+from mesh.stages.admission import LACK_OF_ROOM, StageAdmission, Workload, WorkloadState
 
 _MAY_TAKE = LACK_OF_ROOM | {Reason.QUOTA_EXHAUSTED}
 #: Asks the ledger: may the lease that pays in this pool grow by so much for the stage?

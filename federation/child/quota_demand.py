@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 
 from federation.child.lease_accounting import LeaseAccounting, LeaseKey
 from federation.leases import ROWS_SENT_MAX, QuotaDemand
-from mesh.admission import StageAdmission, Workload, WorkloadState
-from mesh.ids import FlavorName, TenantPath
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.core.ids import FlavorName, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+from mesh.stages.admission import StageAdmission, Workload, WorkloadState
 
 #: Refusals that more quota may lift, in the order of the search. A full mesh is one of them: work there may have borrowed the tenant's
 #: quota, and only the root can see that.

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from federation.child.lease_accounting import sum_of
 from federation.dispatch import Claim, ClaimedStage, digest_of
 from federation.leases import Lease
-from mesh.hosting import StageHost
-from mesh.ids import NodeId, RunId, StageId
-from mesh.messages import NodeFailed, StageEnded, StageLost, StageMessage, StageWaiting
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.core.ids import NodeId, RunId, StageId
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+from mesh.stages.hosting import StageHost
+from mesh.stages.messages import NodeFailed, StageEnded, StageLost, StageMessage, StageWaiting
 
 
 @dataclass(slots=True)

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 from federation.child.running_stage import RunningStage
 from federation.dispatch import STAGE_MESSAGES, Claim
-from mesh.ids import StageId
-from mesh.messages import StageEnded, StageLost, StageMessage
-from mesh.wire import decode, encode
+from mesh.core.ids import StageId
+from mesh.core.wire import decode, encode
+from mesh.stages.messages import StageEnded, StageLost, StageMessage
 
 #: How long sent batches are kept. A store that lives loses about a second; a failover to a lagging replica loses more.
 KEPT_MS = 120_000

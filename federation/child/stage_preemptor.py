@@ -20,13 +20,13 @@ from federation.child.deadlines import Permission
 from federation.child.decision_queue import DecisionQueue
 from federation.child.lease_client import LeaseClient
 from federation.child.preemption_planner import PreemptionPlanner, StagePreemption, words_of
-from mesh import admission_events as events
-from mesh.admission import WorkloadState
-from mesh.clock import Clock
-from mesh.hosting import StageHost
-from mesh.ids import StageId, TenantPath
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.core.clock import Clock
+from mesh.core.ids import StageId, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+from mesh.stages import admission_events as events
+from mesh.stages.admission import WorkloadState
+from mesh.stages.hosting import StageHost
 
 log = structlog.get_logger(__name__)
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 from federation.child.lease_accounting import LeaseKey
 from federation.dispatch import Claim, ClaimedStage
-from mesh.admission_events import WorkloadFound, WorkloadOffered
+from mesh.core.ids import FlavorName, PoolName, StageId, TenantPath
+from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.wire import decode, encode
 from mesh.errors import RuntimeAdapterError
-from mesh.hosting import FoundStage, FoundStages
-from mesh.ids import FlavorName, PoolName, StageId, TenantPath
-from mesh.messages import StageStarted
-from mesh.resources import NOTHING, ResourceSet
-from mesh.wire import decode, encode
+from mesh.stages.admission_events import WorkloadFound, WorkloadOffered
+from mesh.stages.hosting import FoundStage, FoundStages
+from mesh.stages.messages import StageStarted
 
 _NOBODY = TenantPath("")
 

@@ -27,10 +27,10 @@ from federation.child.sent_reports import SentReport, SentReports
 from federation.child.stage_recovery import StageNote
 from federation.dispatch import RESUMED_MAX, Claim, ClaimStatus, HeldClaim, StageQueue
 from federation.errors import EarlierReportsLost, StaleFence
-from mesh.hosting import LAST_WORD, HostReport, StageHost
-from mesh.ids import RunId, StageId
-from mesh.messages import StageMessage
-from mesh.reasons import Reason
+from mesh.core.ids import RunId, StageId
+from mesh.core.reasons import Reason
+from mesh.stages.hosting import LAST_WORD, HostReport, StageHost
+from mesh.stages.messages import StageMessage
 
 log = structlog.get_logger(__name__)
 

@@ -23,11 +23,11 @@ from federation.config.trust import domains_apart, root_among_tenants
 from federation.config.yaml_source import ConfigProblem, Path
 from federation.errors import ConfigError
 from federation.redis_url import read_redis_url
+from mesh.core.ids import TenantPath
+from mesh.core.labels import mismatch, wishes_of
+from mesh.core.near_names import unheld
+from mesh.core.resources import AMOUNT_MAX, BYTE_RESOURCES, format_units, to_units
 from mesh.errors import AmountError, SelectorError
-from mesh.ids import TenantPath
-from mesh.labels import mismatch, wishes_of
-from mesh.near_names import unheld
-from mesh.resources import AMOUNT_MAX, BYTE_RESOURCES, format_units, to_units
 
 Check = Callable[[FederationConfig, PlacedTenants], Iterator[ConfigProblem]]
 

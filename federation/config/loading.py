@@ -20,8 +20,8 @@ from federation.flap_detection import FlapRules
 from federation.routing.mesh_filters import may_use
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenants import FlavorResource, Quota, Tenant
-from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
-from mesh.resources import ResourceSet, to_units
+from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath
+from mesh.core.resources import ResourceSet, to_units
 
 __all__ = [
     "FederationConfig",

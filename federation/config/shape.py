@@ -19,7 +19,7 @@ from federation.config.models import FederationConfig
 from federation.config.sections.tenants import LIST_TAG, TREE_TAG
 from federation.config.sections.values import format_duration
 from federation.config.yaml_source import ConfigProblem, Document, Path
-from mesh.resources import format_units
+from mesh.core.resources import format_units
 
 JsonSchema = dict[str, Any]
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from federation.config.sections.tenants import TenantEntry, TenantRights, TenantSection
 from federation.config.yaml_source import ConfigProblem, Path
-from mesh.ids import TenantPath
+from mesh.core.ids import TenantPath
 
 T = TypeVar("T")
 

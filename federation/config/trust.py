@@ -11,7 +11,7 @@ from federation.config.tenant_paths import PlacedTenants
 from federation.config.yaml_source import ConfigProblem
 from federation.routing.domains import admitted_top_level
 from federation.tenants import top_level_of
-from mesh.ids import TenantPath
+from mesh.core.ids import TenantPath
 
 _LOOPBACK = ("localhost", "127.0.0.1")
 

@@ -16,7 +16,7 @@ import yaml
 
 from federation.errors import ConfigError
 from federation.file_problems import FileProblem, in_parts
-from mesh.printable import escaped
+from mesh.core.printable import escaped
 
 TEXT_CHARACTERS_MAX = 4_000_000
 DEPTH_MAX = 100

@@ -36,8 +36,8 @@ from federation.quota.snapshot import Ask, QuotaSnapshot
 from federation.quota.workloads import ReplicaSet, Running, Workload
 from federation.tenants import FlavorResource, Quota
 from mesh.conformance.fields import CaseError
-from mesh.ids import FlavorName
-from mesh.reasons import Reason
+from mesh.core.ids import FlavorName
+from mesh.core.reasons import Reason
 
 NOW_MS = 1_000_000  #: A case's `now`: 1,000 s.
 COHORT = "cohort:"

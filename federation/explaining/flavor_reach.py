@@ -8,8 +8,8 @@ from federation.explaining.pending_stages import PendingStage
 from federation.explaining.queue_positions import Flavors
 from federation.snapshot import MeshView
 from federation.tenants import TenantTree
-from mesh.ids import FlavorName, MeshId, TenantPath
-from mesh.resources import ResourceSet
+from mesh.core.ids import FlavorName, MeshId, TenantPath
+from mesh.core.resources import ResourceSet
 
 
 class FlavorReach:

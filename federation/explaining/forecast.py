@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from federation.explaining.pending_stages import PendingStage
 from federation.quota.explain import Change
 from federation.quota.limits import Gate
-from mesh.ids import FlavorName, MeshId, StageId, TenantPath
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.core.ids import FlavorName, MeshId, StageId, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,9 +33,9 @@ from federation.quota.forest import QuotaForest
 from federation.quota.limits import Gate
 from federation.snapshot import FederationSnapshot
 from federation.tenant_policies import PoliciesInForce
-from mesh.ids import MeshId, TenantPath
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.core.ids import MeshId, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
 
 _QUOTA_LACKS = frozenset({Reason.QUOTA_EXHAUSTED, Reason.QUOTA_TOO_SMALL})
 #: Reasons of a mesh that knows only its own part: its room, its leases, or not even that. The quota tree and the plans may know more.

@@ -10,8 +10,8 @@ from federation.explaining.flavor_reach import FlavorReach
 from federation.explaining.pending_stages import PendingStage
 from federation.explaining.run_times import RunTimes
 from federation.snapshot import MeshView, PoolRecord
-from mesh.ids import MeshId
-from mesh.resources import NOTHING, ResourceSet
+from mesh.core.ids import MeshId
+from mesh.core.resources import NOTHING, ResourceSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

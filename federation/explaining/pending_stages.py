@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from federation.dispatch import QueuedStage
-from mesh.ids import MeshId, TenantPath
-from mesh.resources import ResourceSet
+from mesh.core.ids import MeshId, TenantPath
+from mesh.core.resources import ResourceSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

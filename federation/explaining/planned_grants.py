@@ -13,9 +13,9 @@ from federation.planning.planner_inputs import FreeRoom, free_room, has_room, on
 from federation.quota.forest import QuotaForest
 from federation.quota.policies import TenantPolicies
 from federation.snapshot import FederationSnapshot, LeaseView
-from mesh.ids import FlavorName
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.core.ids import FlavorName
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,9 +14,9 @@ from federation.quota.explain import WorkloadExplanation
 from federation.quota.forest import QuotaForest
 from federation.quota.policies import TenantPolicies
 from federation.snapshot import FederationSnapshot, LeaseView
-from mesh.ids import FlavorName, MeshId, TenantPath
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.core.ids import FlavorName, MeshId, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
 
 
 class PlannerPreview:

@@ -9,9 +9,9 @@ from federation.explaining.flavor_reach import FlavorReach
 from federation.explaining.pending_stages import PendingStage
 from federation.explaining.queue_positions import Flavors, QueuePositions, may_meet
 from federation.quota.policies import TenantPolicies
-from mesh.admission import LACK_OF_ROOM
-from mesh.ids import MeshId, TenantPath
-from mesh.reasons import Reason
+from mesh.core.ids import MeshId, TenantPath
+from mesh.core.reasons import Reason
+from mesh.stages.admission import LACK_OF_ROOM
 
 #: Reasons that bind a stage to its own mesh, so that it blocks no stage of another mesh.
 _MESH_LACKS = LACK_OF_ROOM | {Reason.LEASES_AT_LIMIT}
@@ -61,7 +61,7 @@ class Precedence:
         return sum(count for name, count in alike.items() if self._may_precede(sent.get(name) or self._pending[name], pending))
 
     def line_before(self, pending: PendingStage, before: Iterable[PendingStage] = ()) -> tuple[PendingStage, ...]:
-        """Return the pieces that start before it on its mesh if its tenant's stages start in order, as in `mesh.admission_order`.
+        """Return the pieces that start before it on its mesh if its tenant's stages start in order, as in `mesh.stages.admission_order`.
 
         Args:
             before: Further pieces, beside those that wait.

@@ -1,7 +1,7 @@
 """Preview of a preemption by a mesh for a stage of the same tenant, as far as the root can tell.
 
-The choice is the mesh's own, `mesh.stage_preemption`, on the root's records of running stages, pools and leases. The root does not know a
-stage's pool: it assumes the first that could hold the stage, so with several pools of one flavor the result is a guess.
+The choice is the mesh's own, `mesh.preemption.stage_preemption`, on the root's records of running stages, pools and leases. The root
+does not know a stage's pool: it assumes the first that could hold the stage, so with several pools of one flavor the result is a guess.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from federation.child.lease_accounting import sum_of
 from federation.snapshot import MeshView, PoolRecord
-from mesh.ids import FlavorName, MeshId, StageId, TenantPath
-from mesh.resources import NOTHING, ResourceSet
-from mesh.stage_preemption import Claimant, Occupant, PreemptionPolicy, harm_of, select_victims, short_of
+from mesh.core.ids import FlavorName, MeshId, StageId, TenantPath
+from mesh.core.resources import NOTHING, ResourceSet
+from mesh.preemption.stage_preemption import Claimant, Occupant, PreemptionPolicy, harm_of, select_victims, short_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from mesh.ids import FlavorName, TenantPath
+from mesh.core.ids import FlavorName, TenantPath
 
 Flavors = frozenset[FlavorName]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from federation.dispatch import StageAges
 from federation.estimates import CostRules, typical_run_ms
 from federation.snapshot import MeshView
-from mesh.ids import MeshId
+from mesh.core.ids import MeshId
 
 
 class RunTimes:

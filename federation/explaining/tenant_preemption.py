@@ -11,8 +11,8 @@ from federation.explaining.preemption_preview import PreviewedPreemption, Starte
 from federation.quota.explain import WorkloadExplanation
 from federation.quota.policies import TenantPolicies
 from federation.snapshot import FederationSnapshot, MeshView
-from mesh.ids import MeshId, StageId, TenantPath
-from mesh.reasons import Reason
+from mesh.core.ids import MeshId, StageId, TenantPath
+from mesh.core.reasons import Reason
 
 
 class TenantPreemption:

@@ -21,7 +21,7 @@ from federation.quota.scheduler import QuotaScheduler
 from federation.quota.workloads import ReplicaSet, Running, Workload
 from federation.routing.flavor_choice import in_order
 from federation.snapshot import FederationSnapshot, LeaseView
-from mesh.reasons import Reason
+from mesh.core.reasons import Reason
 
 _SLOT = "slot"  #: The one replica set of a stage: the slot that it needs to start.
 

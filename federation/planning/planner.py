@@ -24,8 +24,8 @@ from federation.quota.forest import QuotaForest
 from federation.quota.past_use import NO_PAST, PastUse
 from federation.quota.policies import MESH, OnQuotaReduction, QueueSettings, Rules, Stop
 from federation.tenants import FlavorResource
-from mesh.reasons import Reason
-from mesh.resources import format_units
+from mesh.core.reasons import Reason
+from mesh.core.resources import format_units
 
 #: Each pick gives a claim a quarter of its missing slots, so that others of the same share get theirs beside it.
 PORTIONS = 4

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from federation.planning.values import Holding, PlannerDemand
 from federation.snapshot import DemandView, FederationSnapshot, LeaseView, PoolRecord
-from mesh.ids import FlavorName, MeshId, TenantPath
+from mesh.core.ids import FlavorName, MeshId, TenantPath
 
 #: By mesh, flavor and tenant: the mesh's room that is not yet assigned to a want of the tenant.
 _Left = dict[tuple[MeshId, FlavorName, TenantPath], dict[str, int]]

@@ -22,8 +22,8 @@ from federation.quota.policies import TenantPolicies
 from federation.snapshot import FederationSnapshot
 from federation.tenant_policies import PoliciesInForce, TenantPolicyStore
 from federation.tenants import TenantTree
-from mesh.reasons import Reason
-from mesh.resources import NOTHING, ResourceSet
+from mesh.core.reasons import Reason
+from mesh.core.resources import NOTHING, ResourceSet
 
 log = structlog.get_logger(__name__)
 

@@ -13,8 +13,8 @@ from federation.quota.forest import QuotaForest
 from federation.quota.ledger import QuotaLedger
 from federation.quota.share_ranks import ShareRanks
 from federation.tenants import FlavorResource
-from mesh.ids import FlavorName, MeshId, TenantPath
-from mesh.reasons import Reason
+from mesh.core.ids import FlavorName, MeshId, TenantPath
+from mesh.core.reasons import Reason
 
 LeaseKey = tuple[MeshId, TenantPath, FlavorName]
 _PLACE = attrgetter("mesh", "tenant", "flavor")

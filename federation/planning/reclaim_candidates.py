@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from federation.planning.planning_state import LeaseKey, PlannedDemand, PlannedLease, PlanningState
 from federation.quota.policies import QueueSettings, Rules
 from federation.tenants import FlavorResource
-from mesh.ids import FlavorName
+from mesh.core.ids import FlavorName
 
 Standing = tuple[int, int, LeaseKey]  #: Lost work, token, key: orders leases of one priority below one child, for the whole round.
 _Head = tuple[int, Standing, int, int]  #: Share, standing, index among the leases below the child, and the child.

@@ -30,7 +30,7 @@ from federation.planning.reclaim_candidates import ReclaimCandidates, Way
 from federation.planning.values import Units
 from federation.quota.policies import PreemptionMode, QueueSettings, Rules
 from federation.tenants import FlavorResource
-from mesh.ids import MeshId
+from mesh.core.ids import MeshId
 
 _Amounts = Mapping[FlavorResource, int]
 _Taken = list[tuple[PlannedLease, dict[str, int]]]

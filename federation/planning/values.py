@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from mesh.ids import FlavorName, MeshId, TenantPath
-from mesh.reasons import Reason
+from mesh.core.ids import FlavorName, MeshId, TenantPath
+from mesh.core.reasons import Reason
 
 Units = Mapping[str, int]  #: Resource to whole units.
 

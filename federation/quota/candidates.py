@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from federation.quota.policies import PreemptionMode
 from federation.quota.snapshot import Ask, QuotaSnapshot
 from federation.quota.workloads import Running, Workload
-from mesh.reasons import Reason
+from mesh.core.reasons import Reason
 
 VictimKey = tuple[bool, bool, int, int, int, str]
 

@@ -25,7 +25,7 @@ from federation.quota.candidates import (
 from federation.quota.policies import Policies, PreemptionMode
 from federation.quota.snapshot import Ask, QuotaSnapshot
 from federation.quota.workloads import Running, Workload
-from mesh.reasons import Reason
+from mesh.core.reasons import Reason
 
 
 class _Right(IntEnum):

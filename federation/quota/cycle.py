@@ -27,7 +27,7 @@ from federation.quota.policies import PreemptionMode as Policy
 from federation.quota.snapshot import QuotaSnapshot
 from federation.quota.workloads import Running, Workload
 from federation.tenants import FlavorResource
-from mesh.reasons import Reason
+from mesh.core.reasons import Reason
 
 Delays = Callable[[Nomination], bool]  #: Whether an admission now would delay other work that has a reservation.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from federation.quota.candidates import Victim
 from federation.quota.flavors import Assignment, Refusal
-from mesh.reasons import Reason
+from mesh.core.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,8 +19,8 @@ from federation.quota.reservations import BackfillReservation, earliest_start
 from federation.quota.scheduler import QuotaScheduler
 from federation.quota.workloads import Running, Workload
 from federation.tenants import FlavorResource
-from mesh.ids import FlavorName
-from mesh.reasons import Reason
+from mesh.core.ids import FlavorName
+from mesh.core.reasons import Reason
 
 AHEAD_MAX = 64  #: Workloads of the own queue that an estimate starts first; behind more of them there is no estimate.
 

@@ -32,7 +32,7 @@ from federation.quota.candidates import (
 from federation.quota.policies import PreemptionMode, Strategy
 from federation.quota.snapshot import Ask, QuotaSnapshot
 from federation.quota.workloads import Running
-from mesh.reasons import Reason
+from mesh.core.reasons import Reason
 
 _BELOW_ALL = -1
 

@@ -24,8 +24,8 @@ from federation.quota.preemption import victims_for
 from federation.quota.snapshot import Ask, QuotaSnapshot
 from federation.quota.workloads import ReplicaSet, Workload
 from federation.tenants import FlavorResource
-from mesh.ids import FlavorName
-from mesh.reasons import Reason
+from mesh.core.ids import FlavorName
+from mesh.core.reasons import Reason
 
 
 class Mode(IntEnum):

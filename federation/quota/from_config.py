@@ -28,7 +28,7 @@ from federation.quota.policies import (
     TryOn,
 )
 from federation.tenants import TenantTree
-from mesh.ids import TenantPath
+from mesh.core.ids import TenantPath
 
 #: Values of a file, and their policies.
 PREEMPT = {

@@ -21,8 +21,8 @@ from operator import itemgetter
 
 from federation.quota.forest import UNLIMITED, QuotaForest, Rows
 from federation.tenants import FlavorResource
+from mesh.core.ids import FlavorName
 from mesh.errors import LedgerError
-from mesh.ids import FlavorName
 
 Amounts = Mapping[FlavorResource, int]  #: (flavor, resource) to units.
 

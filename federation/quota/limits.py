@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from federation.quota.forest import QuotaForest
 from federation.quota.policies import QueueSettings, Stop
 from federation.quota.workloads import Workload
-from mesh.reasons import Reason
+from mesh.core.reasons import Reason
 
 _NONE = QueueSettings()
 

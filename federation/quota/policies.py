@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
 
-from mesh.stage_preemption import PreemptionPolicy
+from mesh.preemption.stage_preemption import PreemptionPolicy
 
 
 class PreemptionMode(str, Enum):

@@ -12,7 +12,7 @@ from federation.quota.scheduler import QuotaScheduler
 from federation.quota.snapshot import Ask, QuotaSnapshot
 from federation.quota.workloads import ReplicaSet, Running, Workload
 from federation.tenants import FlavorResource, Quota
-from mesh.ids import FlavorName
+from mesh.core.ids import FlavorName
 
 RED: FlavorResource = (FlavorName("red"), "gpu")
 BLUE: FlavorResource = (FlavorName("blue"), "gpu")

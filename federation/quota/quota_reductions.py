@@ -6,7 +6,7 @@ from federation.quota.candidates import Victim, victim_order
 from federation.quota.policies import OnQuotaReduction, QueueSettings
 from federation.quota.snapshot import QuotaSnapshot
 from federation.quota.workloads import Running
-from mesh.reasons import Reason
+from mesh.core.reasons import Reason
 
 _KEEP = QueueSettings()
 

@@ -37,8 +37,8 @@ from federation.quota.quota_reductions import reduction_victims
 from federation.quota.reservations import BackfillReservation, earliest_start, on_empty_tree, would_delay
 from federation.quota.snapshot import QuotaSnapshot
 from federation.quota.workloads import Running, Workload
+from mesh.core.reasons import Reason
 from mesh.errors import LedgerError
-from mesh.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from federation.quota.ledger import QuotaLedger
-from mesh.ids import FlavorName
+from mesh.core.ids import FlavorName
 
 _Factor = tuple[str, Sequence[int], int]  #: Resource, what every node has borrowed of it, and the factor that turns that into a share.
 #: A factor with every node's excess of one flavor of the resource, and which nodes declare that flavor.

@@ -15,9 +15,9 @@ from federation.quota.policies import QueueSettings
 from federation.quota.workloads import Workload
 from federation.tenant_policies import PoliciesInForce
 from federation.tenants import TenantTree
-from mesh.counting import counted
-from mesh.ids import TenantPath
-from mesh.reasons import Reason
+from mesh.core.counting import counted
+from mesh.core.ids import TenantPath
+from mesh.core.reasons import Reason
 
 #: Reasons that close a tenant: stages that were sent and have not started are withdrawn as well.
 SHUT = frozenset({Reason.TENANT_SUSPENDED, Reason.TENANT_DRAINED, Reason.OUTSIDE_WINDOW})

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from federation.quota.policies import NO_SETTINGS, QueueSettings
-from mesh.ids import MeshId, TenantPath
-from mesh.resources import ResourceSet
+from mesh.core.ids import MeshId, TenantPath
+from mesh.core.resources import ResourceSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +14,7 @@ class RoutingRequest:
 
     tenant: TenantPath
     slot: ResourceSet  #: The least that must be granted at once for the work to start.
-    labels: Mapping[str, str] = field(default_factory=dict)  #: Required labels, as in `mesh.labels.mismatch`.
+    labels: Mapping[str, str] = field(default_factory=dict)  #: Required labels, as in `mesh.core.labels.mismatch`.
     mesh: MeshId | None = None  #: If set, the only mesh allowed.
     near: Mapping[MeshId, int] = field(default_factory=dict)  #: Bytes of its inputs by the mesh that stores them.
     settings: QueueSettings = NO_SETTINGS  #: Settings of its tenant. Without an order of flavors, all flavors are equal.

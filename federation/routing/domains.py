@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from federation.snapshot import FederationSnapshot, MeshRecord
 from federation.tenants import top_level_of
-from mesh.ids import MeshId, TenantPath
+from mesh.core.ids import MeshId, TenantPath
 
 
 def admitted_top_level(record_tenants: Iterable[str], top_level: Iterable[TenantPath]) -> frozenset[TenantPath]:

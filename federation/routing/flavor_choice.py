@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from federation.quota.flavors import WORST, Grade, Mode, goes_on, is_better
 from federation.quota.policies import QueueSettings
-from mesh.ids import FlavorName
+from mesh.core.ids import FlavorName
 
 
 class Graded(NamedTuple):

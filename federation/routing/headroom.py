@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from federation.routing.domains import crowded
 from federation.snapshot import FederationSnapshot
-from mesh.ids import FlavorName, MeshId, TenantPath
-from mesh.resources import ResourceSet
+from mesh.core.ids import FlavorName, MeshId, TenantPath
+from mesh.core.resources import ResourceSet
 
 
 class Grantable(NamedTuple):

@@ -5,10 +5,10 @@ from datetime import datetime, timezone
 
 from federation.routing.demand import RoutingRequest
 from federation.snapshot import AbsentMesh, MeshRecord, MeshView, Whereabouts
-from mesh.counting import counted, times
-from mesh.ids import TenantPath
-from mesh.labels import mismatch
-from mesh.reasons import Reason
+from mesh.core.counting import counted, times
+from mesh.core.ids import TenantPath
+from mesh.core.labels import mismatch
+from mesh.core.reasons import Reason
 
 
 def may_use(record_tenants: Iterable[str], tenant: TenantPath) -> bool:

@@ -2,7 +2,7 @@
 
 from federation.estimates import wait_ms
 from federation.snapshot import MeshView
-from mesh.resources import ResourceSet
+from mesh.core.resources import ResourceSet
 
 #: Loads are compared in millionths of a pool.
 _PARTS = 1_000_000

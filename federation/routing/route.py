@@ -30,9 +30,9 @@ from federation.routing.queued_work import load_before, wait_behind_ms
 from federation.routing.survey import Acceptance, Survey, survey
 from federation.routing.verdicts import MeshVerdict
 from federation.snapshot import FederationSnapshot
-from mesh.ids import FlavorName, MeshId, PoolName
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.core.ids import FlavorName, MeshId, PoolName
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

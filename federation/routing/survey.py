@@ -21,10 +21,10 @@ from federation.routing.mesh_filters import refusal_of
 from federation.routing.queued_work import load_before, wait_behind_ms
 from federation.routing.verdicts import MeshVerdict
 from federation.snapshot import AbsentMesh, FederationSnapshot, MeshView, PoolRecord
-from mesh.ids import FlavorName, MeshId
-from mesh.near_names import NO_MESH_HAS, unheld
-from mesh.reasons import PASSING, Reason
-from mesh.resources import NOTHING, ResourceSet, format_units
+from mesh.core.ids import FlavorName, MeshId
+from mesh.core.near_names import NO_MESH_HAS, unheld
+from mesh.core.reasons import PASSING, Reason
+from mesh.core.resources import NOTHING, ResourceSet, format_units
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from mesh.ids import FlavorName, MeshId, PoolName
-from mesh.reasons import Reason
+from mesh.core.ids import FlavorName, MeshId, PoolName
+from mesh.core.reasons import Reason
 
 #: Reasons with which the mesh accepts the work, which then waits there.
 WAITS_THERE = frozenset({Reason.QUOTA_EXHAUSTED, Reason.CAPACITY_BUSY})

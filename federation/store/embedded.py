@@ -32,7 +32,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from mesh.errors import RuntimeAdapterError
-from mesh.runtime.cluster.process import bound_to_parent
+from mesh.ray.cluster.process import bound_to_parent
 
 VERSION_MIN = (6, 2)
 START_MS_MAX = 30_000  #: Loading a large append-only file takes long.

@@ -71,13 +71,13 @@ from federation.link import (
 from federation.snapshot import MeshRecord
 from federation.store.inbox_entries import refuse_many
 from federation.store.report_parts import parts_of
-from mesh.counting import counted
+from mesh.core.counting import counted
+from mesh.core.ids import MeshId, NodeId, RunId, StageId
+from mesh.core.reasons import Reason
+from mesh.core.values import StoredValue
+from mesh.core.wire import decode, encode
 from mesh.errors import RuntimeAdapterError
-from mesh.ids import MeshId, NodeId, RunId, StageId
-from mesh.messages import StageMessage
-from mesh.reasons import Reason
-from mesh.values import StoredValue
-from mesh.wire import decode, encode
+from mesh.stages.messages import StageMessage
 
 #: The client drops idle connections before servers do (uvicorn after 5 s), so no call meets a closing connection.
 KEEP_IDLE_S = 4.0

@@ -2,11 +2,11 @@
 
 from federation.dispatch import RESUMED_MAX, STAGE_MESSAGES, Claim, ClaimStatus, HeldClaim, QueuedStage
 from federation.errors import BatchTooLarge, StaleFence
-from mesh.ids import MeshId, StageId
-from mesh.messages import StageEnded, StageLost, StageMessage, StageWaiting
-from mesh.reasons import Reason
-from mesh.stages import StageSpec
-from mesh.wire import encode
+from mesh.core.ids import MeshId, StageId
+from mesh.core.reasons import Reason
+from mesh.core.wire import encode
+from mesh.stages.messages import StageEnded, StageLost, StageMessage, StageWaiting
+from mesh.stages.spec import StageSpec
 
 
 def head_of(spec: StageSpec) -> QueuedStage:

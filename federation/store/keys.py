@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from mesh.ids import MeshId, RunId, StageId
+from mesh.core.ids import MeshId, RunId, StageId
 
 #: Version of the stored layout: increases with each change that an older program would misread.
 SCHEMA = 6

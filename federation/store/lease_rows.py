@@ -7,8 +7,8 @@ from federation.errors import UnfitName
 from federation.leases import WAITED_MS_MAX, Lease, LeaseAck, LeaseUse, QuotaDemand
 from federation.snapshot import DemandView, LeaseView, MeshRecord, MeshView
 from federation.tenants import SEPARATOR
-from mesh.ids import FlavorName, MeshId, TenantPath, is_fit_name
-from mesh.resources import AMOUNT_MAX, ResourceSet
+from mesh.core.ids import FlavorName, MeshId, TenantPath, is_fit_name
+from mesh.core.resources import AMOUNT_MAX, ResourceSet
 
 #: Separates a mesh from the incarnation of an earlier session in a holder's name.
 EARLIER = "~"

@@ -43,13 +43,13 @@ from federation.store.inbox_entries import (
 )
 from federation.store.memory_ledger import MemoryLedger
 from federation.store.memory_rows import SessionRow
-from mesh.clock import Clock
-from mesh.ids import MeshId, NodeId, RunId, StageId
-from mesh.messages import StageMessage
-from mesh.reasons import Reason
-from mesh.stages import StageSpec
-from mesh.values import StoredValue
-from mesh.wire import decode, encode
+from mesh.core.clock import Clock
+from mesh.core.ids import MeshId, NodeId, RunId, StageId
+from mesh.core.reasons import Reason
+from mesh.core.values import StoredValue
+from mesh.core.wire import decode, encode
+from mesh.stages.messages import StageMessage
+from mesh.stages.spec import StageSpec
 
 _NOTIFICATIONS_KEPT = 1000
 

@@ -9,7 +9,7 @@ from federation.leases import ROWS_SENT_MAX, WAITED_MS_MAX, QuotaDemand
 from federation.snapshot import DemandView
 from federation.store.lease_rows import demand_field
 from federation.store.memory_rows import LeaseKey
-from mesh.ids import FlavorName, MeshId
+from mesh.core.ids import FlavorName, MeshId
 
 _SAME_MS = 1_000  #: Smaller differences are not written.
 

@@ -30,10 +30,10 @@ from federation.snapshot import FederationSnapshot, LeaseView
 from federation.store.lease_rows import EARLIER, holder_of, refuse_unfit, view_of
 from federation.store.memory_rows import Row, bounded
 from federation.store.memory_sessions import MemorySessions
-from mesh.counting import counted
+from mesh.core.counting import counted
+from mesh.core.ids import FlavorName, MeshId, StageId, TenantPath
+from mesh.core.reasons import Reason
 from mesh.errors import AmountError
-from mesh.ids import FlavorName, MeshId, StageId, TenantPath
-from mesh.reasons import Reason
 
 _FORGET_MS = 86_400_000
 

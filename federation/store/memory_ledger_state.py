@@ -16,10 +16,10 @@ from federation.store.lease_rows import holder_of
 from federation.store.memory_demands import MemoryDemands
 from federation.store.memory_rows import LeaseKey, Row, SessionRow, by_field
 from federation.tenants import FlavorResource, TenantTree
-from mesh.clock import Clock
-from mesh.ids import FlavorName, MeshId, StageId, TenantPath
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.core.clock import Clock
+from mesh.core.ids import FlavorName, MeshId, StageId, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
 
 _SKEW_US_MAX = 60_000_000
 _SET_BACK_US = 50_000

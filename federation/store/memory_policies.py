@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from federation.quota.policies import TenantPolicies
 from federation.tenant_policies import PoliciesInForce, TenantStop
-from mesh.ids import TenantPath
+from mesh.core.ids import TenantPath
 
 
 class MemoryTenantPolicies:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from federation.mesh_conditions import NEWCOMER, Drain, MeshCondition
 from federation.registry import MeshConditions, RegistryNote
-from mesh.ids import MeshId
+from mesh.core.ids import MeshId
 
 
 class MemoryRegistry:

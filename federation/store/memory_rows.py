@@ -8,8 +8,8 @@ from typing import TypeVar
 from federation.errors import BatchTooLarge
 from federation.snapshot import MeshRecord
 from federation.tenants import SEPARATOR
-from mesh.counting import counted
-from mesh.ids import FlavorName, TenantPath
+from mesh.core.counting import counted
+from mesh.core.ids import FlavorName, TenantPath
 
 LeaseKey = tuple[TenantPath, FlavorName]
 T = TypeVar("T")

@@ -13,9 +13,9 @@ from federation.store.lease_rows import EARLIER, refuse_unfit
 from federation.store.memory_ledger_state import MemoryLedgerState
 from federation.store.memory_rows import Row, SessionRow, bounded, by_field
 from federation.tenants import Tenant, TenantTree
-from mesh.ids import MeshId, TenantPath
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.core.ids import MeshId, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
 
 
 class MemorySessions(MemoryLedgerState):

@@ -6,7 +6,7 @@ import redis
 
 from federation.store.keys import Keys
 from federation.store.redis_scripts import redis_responses
-from mesh.ids import RunId
+from mesh.core.ids import RunId
 
 
 class RedisBlobs:

@@ -9,7 +9,7 @@ from federation.api_keys import ApiKey, ApiKeyLine, lines_of
 from federation.store.change_counter import ChangeCounter
 from federation.store.keys import Keys
 from federation.store.redis_scripts import redis_responses
-from mesh.wire import decode, encode
+from mesh.core.wire import decode, encode
 
 
 class RedisKeyRing:

@@ -66,11 +66,11 @@ from federation.store.tree_cache import LOOKS_MAX, TreeCache, new_name, not_whol
 from federation.store.tree_diff import tree_diff
 from federation.store.tree_rows import gone_of, parts_of, rows_of
 from federation.tenants import SEPARATOR, TenantTree
-from mesh.counting import counted
+from mesh.core.counting import counted
+from mesh.core.ids import FlavorName, MeshId, StageId, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.wire import encode
 from mesh.errors import AmountError
-from mesh.ids import FlavorName, MeshId, StageId, TenantPath
-from mesh.reasons import Reason
-from mesh.wire import encode
 
 #: Entries of the log per read in a search of the history.
 _PAGE = 1000

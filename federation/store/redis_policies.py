@@ -12,8 +12,8 @@ from federation.store.change_counter import ChangeCounter
 from federation.store.keys import Keys
 from federation.store.redis_scripts import redis_responses
 from federation.tenant_policies import PoliciesInForce, TenantStop
-from mesh.ids import TenantPath
-from mesh.wire import decode, encode
+from mesh.core.ids import TenantPath
+from mesh.core.wire import decode, encode
 
 _FILED, _STOP = b"filed", b"stop|"
 

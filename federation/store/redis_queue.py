@@ -30,12 +30,12 @@ from federation.store.redis_client import answer_s_max
 from federation.store.redis_scripts import Scripts, pairs, redis_responses
 from federation.store.report_parts import parts_of
 from federation.store.session_calls import of_session, raise_named
-from mesh.ids import MeshId, NodeId, RunId, StageId
-from mesh.messages import StageMessage
-from mesh.reasons import Reason
-from mesh.stages import StageSpec
-from mesh.values import StoredValue
-from mesh.wire import decode, encode
+from mesh.core.ids import MeshId, NodeId, RunId, StageId
+from mesh.core.reasons import Reason
+from mesh.core.values import StoredValue
+from mesh.core.wire import decode, encode
+from mesh.stages.messages import StageMessage
+from mesh.stages.spec import StageSpec
 
 #: Share of the client's own timeout for which a read may block without a timeout error.
 _SHARE_OF_TIMEOUT = 0.8

@@ -13,8 +13,8 @@ from federation.registry import MeshConditions, RegistryNote
 from federation.store.change_counter import ChangeCounter
 from federation.store.keys import Keys
 from federation.store.redis_scripts import Scripts, redis_responses
-from mesh.ids import MeshId
-from mesh.wire import decode, encode
+from mesh.core.ids import MeshId
+from mesh.core.wire import decode, encode
 
 #: Type of a field, by the word before the `|`.
 _KINDS: dict[str, Any] = {"drain": Drain, "flap_history": FlapHistory, "pace": Pace}

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from mesh.messages import StageMessage
-from mesh.wire import encode
+from mesh.core.wire import encode
+from mesh.stages.messages import StageMessage
 
 #: Most parts of one batch: numbers of parts lie between those of the batch and of the next.
 PARTS_MAX = 4_096

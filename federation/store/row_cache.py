@@ -15,8 +15,8 @@ from federation.store.lease_rows import holder_of, lease_of, mesh_view, view_of
 from federation.store.redis_scripts import pairs
 from federation.store.tree_rows import charged_of
 from federation.tenants import SEPARATOR
-from mesh.ids import FlavorName, TenantPath
-from mesh.wire import decode
+from mesh.core.ids import FlavorName, TenantPath
+from mesh.core.wire import decode
 
 Charged = dict[tuple[TenantPath, FlavorName, str], int]
 

@@ -14,7 +14,7 @@ from federation.errors import (
     StaleHeartbeat,
 )
 from federation.leases import Session
-from mesh.ids import MeshId
+from mesh.core.ids import MeshId
 
 _NAMED: dict[bytes, tuple[type[FederationError], str]] = {
     b"TREE": (ForeignLedger, "this is another ledger than the one it joined"),

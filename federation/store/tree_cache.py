@@ -15,7 +15,7 @@ from federation.errors import StoreUnavailable
 from federation.store.redis_scripts import pairs
 from federation.store.tree_rows import tree_of
 from federation.tenants import TenantTree
-from mesh.ids import FlavorName, TenantPath
+from mesh.core.ids import FlavorName, TenantPath
 
 #: Approximate rows per script; other callers wait a millisecond or two.
 _PAGE_ROWS = 2_000

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from federation.store.tree_rows import AMENDED_ROWS_MAX, names_of, rows_of
 from federation.tenants import TenantTree
-from mesh.ids import TenantPath
+from mesh.core.ids import TenantPath
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from itertools import chain, groupby
 from operator import itemgetter
 
 from federation.tenants import SEPARATOR, FlavorResource, Quota, Tenant, TenantTree
-from mesh.ids import FlavorName, TenantPath
+from mesh.core.ids import FlavorName, TenantPath
 
 #: Prefix of tenants' own rows; the scripts read the rows with parents and quotas.
 _TENANT = b"tenant" + SEPARATOR.encode()

@@ -13,7 +13,7 @@ from itertools import product
 from math import prod
 
 from mesh.actors.errors import ShapeError
-from mesh.counting import counted
+from mesh.core.counting import counted
 
 #: The only dimension of a group without a shape.
 RANK = "rank"

@@ -20,7 +20,7 @@ from mesh.actors.errors import DispatchError
 from mesh.actors.members import RankView
 from mesh.actors.pieces import cut, cut_at, even_bounds, length_along, padded
 from mesh.actors.results import Collect
-from mesh.counting import counted
+from mesh.core.counting import counted
 
 Args = tuple[Any, ...]
 Kwargs = Mapping[str, Any]

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mesh.counting import counted
+from mesh.core.counting import counted
+from mesh.core.ids import AgentId
 from mesh.errors import MeshError
-from mesh.ids import AgentId
 
 _SHOWN_CHARS_MAX = 300
 

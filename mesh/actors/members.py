@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mesh.actors.dimensions import Dimensions
-from mesh.ids import AgentId, TaskId
-from mesh.scheduling.tasks import DEFAULT_PRIORITY
+from mesh.core.ids import AgentId, TaskId
+from mesh.core.task_spec import DEFAULT_PRIORITY
 
 #: Queue name as in tasks (`gpu:a100`), or labels that must all match.
 Label = str | Mapping[str, str]

@@ -8,7 +8,7 @@ from typing import Any
 
 from mesh.actors.dimensions import Dimensions
 from mesh.actors.errors import DispatchError
-from mesh.counting import counted
+from mesh.core.counting import counted
 
 
 @dataclass(frozen=True, slots=True)

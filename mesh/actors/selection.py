@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import SupportsIndex
 
 from mesh.actors.errors import GroupError
-from mesh.counting import counted
-from mesh.scheduling.tasks import DEFAULT_PRIORITY
+from mesh.core.counting import counted
+from mesh.core.task_spec import DEFAULT_PRIORITY
 
 #: `draw(n)`: an integer from 0 to n - 1.
 Draw = Callable[[int], int]

@@ -7,10 +7,10 @@ from typing import Any
 
 from mesh.conformance.answering import Verbs, answer_all
 from mesh.conformance.fields import Fields
+from mesh.core.instance_sets import ResourceIdSet, TakenResources
+from mesh.core.instances import ResourceIds
+from mesh.core.resources import BYTE_RESOURCES, ResourceSet, from_units, to_units
 from mesh.errors import AmountError
-from mesh.instance_sets import ResourceIdSet, TakenResources
-from mesh.instances import ResourceIds
-from mesh.resources import BYTE_RESOURCES, ResourceSet, from_units, to_units
 
 _NOTHING_TAKEN = TakenResources()
 

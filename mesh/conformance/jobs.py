@@ -9,7 +9,8 @@ from typing import Any
 from mesh.conformance.answering import Verbs, answer_all
 from mesh.conformance.fields import CaseError, Fields
 from mesh.conformance.node_tables import read_table
-from mesh.ids import JobId, NodeName, PoolName
+from mesh.core.ids import JobId, NodeName, PoolName
+from mesh.core.resources import ResourceSet
 from mesh.jobs.controller import JobController
 from mesh.jobs.decisions import JobDecision, RefuseJob, ReportJob, StartMember, StopMember
 from mesh.jobs.events import (
@@ -37,7 +38,6 @@ from mesh.jobs.scheduler import allocate
 from mesh.jobs.snapshots import Allocation, JobSnapshot, MemberPlacement
 from mesh.jobs.spec import JobQueuePolicy, JobSpec
 from mesh.jobs.states import ScheduleState
-from mesh.resources import ResourceSet
 
 
 @dataclass(slots=True)

@@ -7,12 +7,12 @@ from typing import Any
 
 from mesh.conformance.answering import Verbs, answer_all
 from mesh.conformance.fields import Fields
-from mesh.ids import GroupId, NodeName, PoolName, TaskId
-from mesh.pools import PoolLedger, PoolSpec
-from mesh.resources import NOTHING, ResourceSet
-from mesh.scheduling.group_ledger import GroupLedger
-from mesh.scheduling.groups import GroupRecord, Layer
-from mesh.scheduling.shapes import GroupPoolSpec, GroupShape
+from mesh.core.ids import GroupId, NodeName, PoolName, TaskId
+from mesh.core.pools import PoolLedger, PoolSpec
+from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.shapes import GroupPoolSpec, GroupShape
+from mesh.placement.group_ledger import GroupLedger
+from mesh.placement.groups import GroupRecord, Layer
 
 _POOL = PoolName("p")
 _PACK = "PACK"

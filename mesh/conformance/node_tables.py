@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from mesh.conformance.fields import Fields
-from mesh.ids import NodeName, PoolName, TaskId
-from mesh.nodes import NodeTable
-from mesh.resources import ResourceSet
-from mesh.scheduling.tasks import TaskRequest
+from mesh.core.ids import NodeName, PoolName, TaskId
+from mesh.core.nodes import NodeTable
+from mesh.core.resources import ResourceSet
+from mesh.core.task_spec import TaskRequest
 
 _NO_POOL = PoolName("")
 

@@ -8,9 +8,9 @@ from typing import Any
 from mesh.conformance.answering import Verbs, answer_all
 from mesh.conformance.fields import Fields
 from mesh.conformance.node_tables import read_table
-from mesh.ids import NodeName
-from mesh.nodes import NodeTable, Units
-from mesh.resources import ResourceSet, to_units
+from mesh.core.ids import NodeName
+from mesh.core.nodes import NodeTable, Units
+from mesh.core.resources import ResourceSet, to_units
 
 
 def run(case: Mapping[str, Any]) -> Mapping[str, Any]:

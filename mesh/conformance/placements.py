@@ -10,11 +10,11 @@ import numpy as np
 
 from mesh.conformance.fields import Fields
 from mesh.conformance.node_tables import read_request, read_table, set_load
-from mesh.ids import NodeName
-from mesh.nodes import NodeTable
-from mesh.resources import ResourceSet
-from mesh.scheduling.feasibility import RowMask, available_rows, explain, feasible_rows, summarise
-from mesh.scheduling.two_pass import schedule, spill_over
+from mesh.core.ids import NodeName
+from mesh.core.nodes import NodeTable
+from mesh.core.resources import ResourceSet
+from mesh.placement.feasibility import RowMask, available_rows, explain, feasible_rows, summarise
+from mesh.placement.two_pass import schedule, spill_over
 
 
 def run(case: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from mesh.conformance.fields import CaseError, Fields
-from mesh.ids import NodeName
-from mesh.labels import mismatch
-from mesh.nodes import NodeTable
+from mesh.core.ids import NodeName
+from mesh.core.labels import mismatch
+from mesh.core.nodes import NodeTable
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+from mesh.core.task_spec import Weights
 from mesh.policies.catalogue import policy as policy_named
 from mesh.policies.fragmentation import fragmentation
 from mesh.policies.gang import place_all
 from mesh.policies.policy import BoolArray, FloatArray, IntArray, NodeDemand, NodeScoringView, PlacementRefused, Policy
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
-from mesh.scheduling.tasks import Weights
 
 #: Limit on the sequences of draws tried to find all reachable nodes.
 _WAYS_MAX = 10_000

@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 
 from mesh.conformance.fields import CaseError, Fields
+from mesh.core.ids import LabelName, NodeName, TaskId
+from mesh.core.nodes import NodeTable
+from mesh.core.resources import NOTHING, ResourceSet
 from mesh.errors import AmountError
-from mesh.ids import LabelName, NodeName, TaskId
-from mesh.nodes import NodeTable
-from mesh.resources import NOTHING, ResourceSet
-from mesh.scheduling.gang_placement import PlacementDemand, PlacementUnit
-from mesh.scheduling.gang_victims import Gives, plan_together
-from mesh.scheduling.preemption import (
+from mesh.preemption.rules import (
     Candidate,
     PreemptionRules,
     PreemptionRulesError,
@@ -23,7 +21,9 @@ from mesh.scheduling.preemption import (
     evaluate,
     parse_cross_label,
 )
-from mesh.scheduling.victims import PreemptionPlan, PreemptionRefused, plan
+from mesh.preemption.victims import PreemptionPlan, PreemptionRefused, plan
+from mesh.tasks.gang_placement import PlacementDemand, PlacementUnit
+from mesh.tasks.gang_victims import Gives, plan_together
 
 _SCORE_DIGITS = 6
 _RULES = ("threshold", "kappa_per_s", "min_run_ms", "lost_work_per_s", "cross_label_weight", "cross_pool", "per_minute_max")

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from operator import add, sub
 from typing import Any, TypeVar
 
-from mesh.amounts import Amount
 from mesh.conformance.fields import CaseError, Fields
+from mesh.core.amounts import Amount
+from mesh.core.resources import ResourceSet, from_units, to_units
 from mesh.errors import AmountError
-from mesh.resources import ResourceSet, from_units, to_units
 
 T = TypeVar("T", Amount, ResourceSet)
 

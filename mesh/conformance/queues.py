@@ -7,11 +7,11 @@ from typing import Any
 
 from mesh.conformance.answering import Verbs, answer_all
 from mesh.conformance.fields import Fields
-from mesh.ids import AgentId, JobId, LabelName, TaskId
-from mesh.resources import ResourceSet
-from mesh.scheduling.queues import LabelQueues, LabelSettings
-from mesh.scheduling.task_queues import SchedulingQueues
-from mesh.scheduling.tasks import TaskState
+from mesh.core.ids import AgentId, JobId, LabelName, TaskId
+from mesh.core.resources import ResourceSet
+from mesh.core.task_spec import TaskState
+from mesh.tasks.queues import LabelQueues, LabelSettings
+from mesh.tasks.task_queues import SchedulingQueues
 
 
 def run(case: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from mesh.conformance.fields import Fields
+from mesh.core.labels import matches, mismatch, parse_wish
 from mesh.errors import SelectorError
-from mesh.labels import matches, mismatch, parse_wish
 
 
 def run(case: Mapping[str, Any]) -> Mapping[str, Any]:

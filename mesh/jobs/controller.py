@@ -28,9 +28,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from mesh.counting import counted, times
+from mesh.core.counting import counted, times
+from mesh.core.ids import JobId
+from mesh.core.json_codec import form_of
+from mesh.core.reasons import Reason
 from mesh.errors import IllegalTransition
-from mesh.ids import JobId
 from mesh.jobs.decisions import JobDecision, RefuseJob, ReportJob, StartMember, StopMember
 from mesh.jobs.events import (
     JobEvent,
@@ -52,8 +54,6 @@ from mesh.jobs.records import ACTIVE, JobBook, JobRecord, MemberRecord
 from mesh.jobs.snapshots import Allocation, JobSnapshot
 from mesh.jobs.spec import CleanPolicy
 from mesh.jobs.states import MemberState, ScheduleState, Stage
-from mesh.reasons import Reason
-from mesh.scheduling.json_codec import form_of
 
 RESTART_PAUSE_MS, RESTART_PAUSE_MS_MAX = 1_000, 30_000
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mesh.ids import JobId, NodeName
+from mesh.core.ids import JobId, NodeName
+from mesh.core.reasons import Reason
 from mesh.jobs.members import Member
 from mesh.jobs.states import ScheduleState, Stage
-from mesh.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mesh.ids import JobId, NodeName
+from mesh.core.ids import JobId, NodeName
 from mesh.jobs.members import Member
 from mesh.jobs.snapshots import Allocation
 from mesh.jobs.spec import JobSpec

@@ -23,10 +23,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel, to_snake
 from pydantic_core import ErrorDetails
 
+from mesh.core.ids import JobId, LabelName, PoolName, TenantPath
+from mesh.core.resources import ResourceSet
 from mesh.errors import AmountError, JobSpecError
-from mesh.ids import JobId, LabelName, PoolName, TenantPath
 from mesh.jobs.spec import BasicPolicy, CleanPolicy, JobQueuePolicy, JobSpec, ReplicaSpec, WorkerSetSpec
-from mesh.resources import ResourceSet
 
 _MEANT = {
     "template": "members are Ray actors, not pods; write `resources` (and `selector`), and pass their class with the job",

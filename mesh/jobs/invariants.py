@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mesh.counting import counted
+from mesh.core.counting import counted
 from mesh.jobs.controller import JobController
 from mesh.jobs.members import members_of
 from mesh.jobs.records import JobRecord

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mesh.core.ids import JobId, NodeName, TaskId
+from mesh.core.task_spec import TaskRequest
 from mesh.errors import JobSpecError
-from mesh.ids import JobId, NodeName, TaskId
 from mesh.jobs.spec import LEADER, JobSpec, ReplicaSpec, WorkerSetSpec
-from mesh.scheduling.tasks import TaskRequest
 
 LEADER_ADDRESS = "SCHEDULEMESH_LEADER_ADDRESS"
 

@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from mesh.ids import JobId
+from mesh.core.ids import JobId
+from mesh.core.resources import NOTHING, ResourceSet
 from mesh.jobs.spec import JobQueuePolicy
-from mesh.resources import NOTHING, ResourceSet
 
 
 def dominant_share(held: ResourceSet, capacity: ResourceSet) -> Fraction:

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mesh.counting import counted
-from mesh.nodes import Units
+from mesh.core.counting import counted
+from mesh.core.nodes import Units
+from mesh.core.resources import format_units
 from mesh.policies.policy import BoolArray, IntArray
-from mesh.resources import format_units
 
 MEMBERS_MAX = 64  #: Larger jobs are not searched: the steps would run out before the first arrangement is complete.
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from mesh.core.ids import JobId, NodeName
+from mesh.core.reasons import Reason
 from mesh.errors import IllegalTransition
-from mesh.ids import JobId, NodeName
 from mesh.jobs.decisions import ReportJob
 from mesh.jobs.members import THE_LEADER, Member, members_of
 from mesh.jobs.snapshots import JobSnapshot
@@ -19,7 +20,6 @@ from mesh.jobs.states import (
     ScheduleState,
     Stage,
 )
-from mesh.reasons import Reason
 
 _M = MemberState
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mesh.ids import JobId, NodeName, PoolName
-from mesh.labels import matches
-from mesh.nodes import NodeTable, Units
+from mesh.core.ids import JobId, NodeName, PoolName
+from mesh.core.labels import matches
+from mesh.core.nodes import NodeTable, Units
+from mesh.core.resources import NOTHING, ResourceSet
 from mesh.policies.policy import BoolArray, IntArray, NodeScoringView
-from mesh.resources import NOTHING, ResourceSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,8 +17,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mesh.counting import counted
-from mesh.ids import JobId, NodeName, PoolName
+from mesh.core.counting import counted
+from mesh.core.ids import JobId, NodeName, PoolName
+from mesh.core.nodes import NodeTable, Units
+from mesh.core.reasons import Reason
+from mesh.core.resources import NOTHING, ResourceSet
 from mesh.jobs.members import THE_LEADER, Member, replica_of, selector_of
 from mesh.jobs.ordering import Turn, TurnQueue
 from mesh.jobs.packing import Demands, Part, Shortage, Steps, pack, shortage
@@ -26,11 +29,8 @@ from mesh.jobs.room import PoolRoom, Room
 from mesh.jobs.snapshots import Allocation, JobSnapshot, MemberPlacement
 from mesh.jobs.spec import LEADER, BasicPolicy, JobQueuePolicy
 from mesh.jobs.states import ScheduleState
-from mesh.nodes import NodeTable, Units
 from mesh.policies.catalogue import policy as built_in_policy
 from mesh.policies.policy import BoolArray, Draw, NodeDemand, Policy
-from mesh.reasons import Reason
-from mesh.resources import NOTHING, ResourceSet
 
 #: Node policy of each basic policy. The round itself makes gangs all-or-nothing; their members are packed.
 POLICY_NAMES: Mapping[BasicPolicy, str] = {

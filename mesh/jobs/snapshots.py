@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mesh.ids import JobId, NodeName
+from mesh.core.ids import JobId, NodeName
+from mesh.core.reasons import Reason
 from mesh.jobs.members import Member
 from mesh.jobs.spec import JobSpec
 from mesh.jobs.states import ScheduleState
-from mesh.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from mesh.counting import counted
+from mesh.core.counting import counted
+from mesh.core.ids import JobId, LabelName, PoolName, TenantPath
+from mesh.core.labels import check_selector
+from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.task_spec import NO_LABEL, NO_TENANT
 from mesh.errors import JobSpecError, SelectorError
-from mesh.ids import JobId, LabelName, PoolName, TenantPath
-from mesh.labels import check_selector
-from mesh.resources import NOTHING, ResourceSet
-from mesh.scheduling.tasks import NO_LABEL, NO_TENANT
 
 LEADER = "leader"  #: Role of the leader; no worker set may have this name.
 PRIORITY_MIN, PRIORITY_MAX = 1, 10

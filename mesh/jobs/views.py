@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mesh.ids import JobId, NodeName
+from mesh.core.ids import JobId, NodeName
+from mesh.core.reasons import Reason
 from mesh.jobs.members import rank_of
 from mesh.jobs.records import JobRecord
 from mesh.jobs.states import MemberState, ScheduleState, Stage
-from mesh.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from mesh.core.resources import ResourceSet
 from mesh.policies.fragmentation import CommonShapes
 from mesh.policies.policy import IntArray
-from mesh.resources import ResourceSet
 
 _KEPT = 64
 _WHOLE_SHARE = 0.02  #: Assumed frequency of a demand for a whole node.

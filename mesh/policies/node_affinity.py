@@ -12,9 +12,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from mesh.core.reasons import Reason
 from mesh.policies import hybrid
 from mesh.policies.policy import Draw, FloatArray, IntArray, NodeDemand, NodeScoringView, PlacementRefused, Policy
-from mesh.reasons import Reason
 
 _NAMED = 3.0  #: Above any score of `hybrid`.
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from mesh.core.reasons import Reason
+from mesh.core.task_spec import Weights
 from mesh.policies.fragmentation import CommonShapes
-from mesh.reasons import Reason
-from mesh.scheduling.tasks import Weights
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

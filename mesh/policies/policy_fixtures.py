@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from mesh.core.resources import to_units
 from mesh.policies.policy import NodeDemand, NodeScoringView
-from mesh.resources import to_units
 
 RESOURCES = ("cpu", "gpu", "memory")
 

@@ -25,10 +25,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from mesh.core.resources import UNITS_PER_WHOLE
 from mesh.policies.fragmentation import CommonShapes
 from mesh.policies.policy import FloatArray, IntArray, NodeDemand, NodeScoringView, Policy
 from mesh.policies.shares import column, fewness
-from mesh.resources import UNITS_PER_WHOLE
 
 _HALF_LOCAL_BYTES = float(256 * 2**20)
 _EIGHTHS = np.arange(9)

@@ -11,7 +11,7 @@ import typer
 from federation.config.loading import tenants_of
 from federation.quota.from_config import tenant_policies_of
 from federation.tenants import SEPARATOR, TenantTree
-from mesh.counting import counted
+from mesh.core.counting import counted
 from serve_apps.cli.output import console_for, print_json
 from serve_apps.cli.session import JsonOption
 from serve_apps.cli.state import STATE, ConfigArgument, StateOption, read_config_with_warnings, running_stores

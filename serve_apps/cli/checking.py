@@ -15,7 +15,7 @@ from dag.json_places import nearest, places_of
 from dag.spec import parse
 from federation.errors import ConfigError
 from federation.file_problems import FileProblem, in_parts
-from mesh.counting import counted
+from mesh.core.counting import counted
 from serve_apps.cli.output import console_for, print_json
 from serve_apps.cli.session import JsonOption
 from serve_apps.cli.spec_file import names_spec

@@ -14,7 +14,7 @@ from rich.console import RenderableType
 
 from dag.errors import UnknownLetter
 from dag.requeueing import requeue
-from mesh.clock import SystemClock
+from mesh.core.clock import SystemClock
 from serve_apps.cli.output import console_for, print_json
 from serve_apps.cli.render import audit_page, letter_page, letters_table
 from serve_apps.cli.session import AddressOption, JsonOption, is_elsewhere, open_session, read_view

@@ -10,8 +10,8 @@ from rich.live import Live
 
 from dag.states import RUN_ENDS, RunState
 from dag.store.remote import Client, Run, connect
-from mesh.clock import SystemClock
-from mesh.counting import counted
+from mesh.core.clock import SystemClock
+from mesh.core.counting import counted
 from serve_apps.cli.graph_file import load_graph
 from serve_apps.cli.output import RoomyTable, Text
 from serve_apps.cli.render import cut_text, duration, run_panel, stages_reported, tenants_table

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import typer
 
 from federation.snapshot import FederationSnapshot
-from mesh.ids import MeshId
+from mesh.core.ids import MeshId
 from serve_apps.cli.mesh_render import beside_the_table, meshes_table
 from serve_apps.cli.output import console_for, print_json
 from serve_apps.cli.session import AddressOption, JsonOption, is_elsewhere, open_session, read_view

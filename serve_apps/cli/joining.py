@@ -16,10 +16,10 @@ from federation.errors import LinkRefused
 from federation.link import LinkTerms
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.http_link import ask_terms
+from mesh.core.ids import FlavorName, MeshId, PoolName
+from mesh.core.resources import ResourceSet
 from mesh.errors import AmountError, MeshError
-from mesh.ids import FlavorName, MeshId, PoolName
-from mesh.resources import ResourceSet
-from mesh.runtime.cluster.cluster_token import MODE_VARIABLE
+from mesh.ray.cluster.cluster_token import MODE_VARIABLE
 from serve_apps.cli.output import console_for
 from serve_apps.configuration.config_file import read_config
 from serve_apps.processes.process import configure_logging

@@ -22,10 +22,10 @@ from federation.config.loading import FederationConfig
 from federation.store.redis_client import connect
 from federation.store.redis_key_ring import RedisKeyRing
 from federation.store.redis_scripts import load_scripts
-from mesh.clock import SystemClock
+from mesh.core.clock import SystemClock
+from mesh.core.ids import MeshId, TenantPath
+from mesh.core.printable import check_printable
 from mesh.errors import MeshError
-from mesh.ids import MeshId, TenantPath
-from mesh.printable import check_printable
 from serve_apps.cli.demo import show_demo
 from serve_apps.cli.interrupt import Interrupt, ignore_signals
 from serve_apps.cli.output import RoomyTable, Text, console_for, print_json

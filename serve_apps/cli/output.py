@@ -18,7 +18,7 @@ from rich.measure import Measurement
 from rich.style import Style, StyleType
 from rich.table import Table
 
-from mesh.printable import escaped, escaped_json
+from mesh.core.printable import escaped, escaped_json
 
 #: A pipe has no width: text that goes into a pipe is not cut.
 PIPE_COLUMNS = 10_000

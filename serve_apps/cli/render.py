@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
 
 from dag.states import RUN_ENDS, NodeState, RunState, StageState
-from mesh.counting import counted
+from mesh.core.counting import counted
 from serve_apps.cli.output import RoomyTable, Text
 from serve_apps.schemas.audits import AuditView
 from serve_apps.schemas.dead_letters import LettersView, LetterView

@@ -16,8 +16,8 @@ from rich.live import Live
 from dag.errors import UnknownRun
 from dag.states import RUN_ENDS, RunState
 from dag.store.remote import Run
-from mesh.clock import SystemClock
-from mesh.ids import RunId
+from mesh.core.clock import SystemClock
+from mesh.core.ids import RunId
 from serve_apps.cli.graph_file import load_graph
 from serve_apps.cli.output import Text, console_for, print_json
 from serve_apps.cli.render import failure_summary, result_summary, run_panel, runs_table

@@ -13,7 +13,7 @@ from rich.console import Console
 from dag.store.client_access import ADDRESS_VARIABLE, IN_TERMINAL, find_access
 from dag.store.http_calls import Params
 from dag.store.remote import Client
-from mesh.counting import counted
+from mesh.core.counting import counted
 from mesh.errors import RuntimeAdapterError
 from serve_apps.cli.output import console_for, print_json
 

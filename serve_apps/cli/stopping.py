@@ -12,7 +12,7 @@ from urllib.parse import quote
 import typer
 
 from federation.quota.policies import Stop
-from mesh.ids import TenantPath
+from mesh.core.ids import TenantPath
 from serve_apps.cli.output import Text, console_for, print_json
 from serve_apps.cli.session import AddressOption, JsonOption, is_elsewhere, open_session, read_view
 from serve_apps.cli.state import STATE, StateOption, running_stores

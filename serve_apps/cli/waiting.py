@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import typer
 
-from mesh.clock import SystemClock
+from mesh.core.clock import SystemClock
 from serve_apps.cli.session import AddressOption, JsonOption, open_session
 from serve_apps.cli.waiting_render import explanation_picture, history_table, leases_table, queue_picture, stage_picture
 from serve_apps.schemas.explanations import RunExplanation, StageExplanation

@@ -12,9 +12,9 @@ from federation.quota.policies import OnQuotaReduction, TenantPolicies
 from federation.routing.domains import crowded
 from federation.snapshot import FederationSnapshot
 from federation.tenants import SEPARATOR, FlavorResource, Quota, TenantTree
+from mesh.core.ids import TenantPath
+from mesh.core.resources import format_units
 from mesh.errors import MeshError
-from mesh.ids import TenantPath
-from mesh.resources import format_units
 from serve_apps.configuration.config_format import NOT_SET, UNSAID, format_rules, format_settings
 
 #: Limits of a tenant, by their names in a file.

@@ -12,11 +12,11 @@ from typing import Any, NoReturn
 
 from federation.errors import BatchTooLarge
 from federation.link import FREE_TEXTS, LIST_MAX, LONG_TEXTS, TEXT_MAX, A, Verb, meshes_in
+from mesh.core.ids import MeshId
+from mesh.core.printable import check_printable
+from mesh.core.resources import AMOUNT_MAX
+from mesh.core.wire import decode
 from mesh.errors import RuntimeAdapterError
-from mesh.ids import MeshId
-from mesh.printable import check_printable
-from mesh.resources import AMOUNT_MAX
-from mesh.wire import decode
 from serve_apps.requests.errors import MalformedBody, MalformedCall, WrongMesh
 
 DEPTH_MAX = 32

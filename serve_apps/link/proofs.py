@@ -12,7 +12,7 @@ from typing import Any
 from federation.leases import Acquired, LedgerResponse, Session
 from federation.link import Join
 from federation.receipts import ReceiptKeys
-from mesh.ids import MeshId
+from mesh.core.ids import MeshId
 
 
 def believed(asked: Any, mesh: MeshId, proof: str, receipts: ReceiptKeys) -> Any:

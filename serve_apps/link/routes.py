@@ -47,10 +47,10 @@ from federation.link import (
 from federation.routing.domains import admitted_top_level
 from federation.routing.mesh_filters import words_of_crowd
 from federation.snapshot import MeshRecord
-from mesh.ids import MeshId, NodeId, RunId
-from mesh.resources import format_units
-from mesh.values import StoredValue
-from mesh.wire import encode
+from mesh.core.ids import MeshId, NodeId, RunId
+from mesh.core.resources import format_units
+from mesh.core.values import StoredValue
+from mesh.core.wire import encode
 from serve_apps.link.calls import read_call
 from serve_apps.link.proofs import believed, proof_of
 from serve_apps.requests.access import address_of, asking_mesh

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mesh.errors import RuntimeAdapterError
-from mesh.runtime.cluster.cluster_token import MODE_VARIABLE, PATH_VARIABLE, TOKEN_VARIABLE, token_environment
-from mesh.runtime.cluster.tcp_probe import can_connect
+from mesh.ray.cluster.cluster_token import MODE_VARIABLE, PATH_VARIABLE, TOKEN_VARIABLE, token_environment
+from mesh.ray.cluster.tcp_probe import can_connect
 
 #: Seconds that the cluster may take to answer.
 ANSWER_S = 5.0

@@ -21,7 +21,7 @@ from starlette.concurrency import run_in_threadpool
 from dag.errors import BacklogFull, KeyConflict, RunConflict, StoreFull
 from dag.runs import RunRecord, RunStore
 from dag.states import RUN_ENDS
-from mesh.clock import Clock
+from mesh.core.clock import Clock
 from mesh.errors import MeshError
 
 log = structlog.get_logger(__name__)

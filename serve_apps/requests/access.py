@@ -10,7 +10,7 @@ from fastapi.security import HTTPBearer
 from dag.errors import UnknownRun
 from dag.runs import RunRecord, RunSummary
 from federation.snapshot import FederationSnapshot
-from mesh.ids import RunId, TenantPath
+from mesh.core.ids import RunId, TenantPath
 from serve_apps.requests.auth import Denial, Denied, MeshPrincipal, Principal, authenticate, authenticate_mesh
 from serve_apps.requests.dependencies import Dependencies, Ports
 from serve_apps.requests.errors import NotAuthenticated, OutOfReach

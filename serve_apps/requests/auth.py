@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from federation.api_keys import ApiKey, KeyRing
-from mesh.ids import MeshId, TenantPath
+from mesh.core.ids import MeshId, TenantPath
 
 #: Prefixes of keys: tenants' and meshes'.
 TENANTS_KEY, MESHS_KEY = "smk", "smm"

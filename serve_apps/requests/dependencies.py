@@ -21,7 +21,7 @@ from federation.receipts import ReceiptKeys
 from federation.registry import MeshRegistry
 from federation.snapshot import FederationSnapshot
 from federation.tenant_policies import TenantPolicyStore
-from mesh.clock import Clock
+from mesh.core.clock import Clock
 from serve_apps.requests.accepted_runs import KEPT_MS, AcceptedRuns
 from serve_apps.requests.request_limiter import RequestLimiter
 from serve_apps.snapshot_cache.single_flight import SingleFlight

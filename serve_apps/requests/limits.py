@@ -12,8 +12,8 @@ from collections import OrderedDict
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mesh.ids import RunId
-from mesh.resources import format_units
+from mesh.core.ids import RunId
+from mesh.core.resources import format_units
 from serve_apps.requests.errors import BodyTooLarge
 
 

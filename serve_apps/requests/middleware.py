@@ -11,7 +11,7 @@ import structlog
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mesh.clock import Clock
+from mesh.core.clock import Clock
 from serve_apps.requests.errors import INTERNAL, body_of
 from serve_apps.telemetry.metrics import GatewayMetrics
 

@@ -131,5 +131,5 @@ def _link_schemas() -> dict[str, Any]:
     schemas |= {f"link.{name}": schema for name, schema in rest.get("$defs", {}).items()}
     for schema in schemas.values():
         if "properties" in schema:
-            schema["additionalProperties"] = False  # `mesh.wire` refuses unknown keys.
+            schema["additionalProperties"] = False  # `mesh.core.wire` refuses unknown keys.
     return schemas

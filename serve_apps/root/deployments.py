@@ -27,8 +27,8 @@ from federation.receipts import ReceiptKeys
 from federation.store.redis_client import connect_async
 from federation.store.redis_election import CoordinatorElection
 from federation.store.redis_key_ring import RedisKeyRing
-from mesh.clock import SystemClock
-from mesh.runtime.exporting import clear_folder, remove_within
+from mesh.core.clock import SystemClock
+from mesh.ray.stage_runner.exporting import clear_folder, remove_within
 from serve_apps.processes.process import collect_seldom, configure_logging
 from serve_apps.processes.settings import RootSettings
 from serve_apps.processes.stores import ANSWER_MS_MAX, open_stores

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
 
 from federation.quota.policies import Stop
-from mesh.ids import MeshId, TenantPath
+from mesh.core.ids import MeshId, TenantPath
 from serve_apps.requests.access import Asking, looking, record_within
 from serve_apps.requests.dependencies import Ports
 from serve_apps.requests.openapi import refused

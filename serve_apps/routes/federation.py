@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path
 
-from mesh.ids import MeshId
+from mesh.core.ids import MeshId
 from serve_apps.requests.access import Asking, Operating, looking, reaches
 from serve_apps.requests.dependencies import Ports
 from serve_apps.requests.openapi import refused

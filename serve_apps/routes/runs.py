@@ -20,10 +20,10 @@ from dag.states import RUN_ENDS, NodeState, RunState
 from dag.store.rows import reach_of
 from federation.durability import Durability
 from federation.tenants import TenantTree
-from mesh.ids import RunId, TenantPath
-from mesh.printable import check_printable
-from mesh.runtime.exporting import belongs
-from mesh.values import Encoding
+from mesh.core.ids import RunId, TenantPath
+from mesh.core.printable import check_printable
+from mesh.core.values import Encoding
+from mesh.ray.stage_runner.exporting import belongs
 from serve_apps.requests.access import Asking, record_within, summary_within, tops
 from serve_apps.requests.auth import Principal
 from serve_apps.requests.dependencies import Dependencies, Ports

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from mesh.printable import check_printable
+from mesh.core.printable import check_printable
 from serve_apps.schemas.quantities import Quantity
 from serve_apps.schemas.view import View
 

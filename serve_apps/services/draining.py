@@ -10,7 +10,7 @@ from federation.leases import LeaseLedger
 from federation.mesh_conditions import Drain
 from federation.registry import MeshRegistry
 from federation.snapshot import FederationSnapshot
-from mesh.ids import MeshId
+from mesh.core.ids import MeshId
 from serve_apps.snapshot_cache.snapshots import snapshot_now
 
 

@@ -12,7 +12,7 @@ from dag.errors import UnknownRun
 from dag.runs import RunEvent
 from dag.store.event_feed import EventFeed
 from federation.errors import StoreUnavailable
-from mesh.ids import RunId
+from mesh.core.ids import RunId
 from serve_apps.views.runs import event_view
 
 log = structlog.get_logger(__name__)

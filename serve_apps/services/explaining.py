@@ -23,9 +23,9 @@ from federation.quota.starts import Starts, Tally
 from federation.snapshot import FederationSnapshot
 from federation.tenant_policies import PoliciesInForce
 from federation.tenants import TenantTree
-from mesh.ids import MeshId, NodeId, RunId, TenantPath
-from mesh.reasons import PASSING, Reason
-from mesh.resources import ResourceSet
+from mesh.core.ids import MeshId, NodeId, RunId, TenantPath
+from mesh.core.reasons import PASSING, Reason
+from mesh.core.resources import ResourceSet
 from serve_apps.requests.access import EVERYBODY, reaches, tops
 from serve_apps.requests.auth import Principal
 from serve_apps.requests.dependencies import Dependencies

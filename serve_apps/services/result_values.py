@@ -10,8 +10,8 @@ from typing import IO, cast
 import fsspec
 
 from federation.blobs import BlobStore
-from mesh.ids import RunId
-from mesh.values import StoredValue
+from mesh.core.ids import RunId
+from mesh.core.values import StoredValue
 from serve_apps.requests.errors import CorruptValue, ValueNotThere
 
 #: Bytes read from a file at once.

@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import quote
 
 from dag.runs import NodeRecord, RunRecord
-from mesh.ids import NodeId
-from mesh.values import Encoding, StoredValue
+from mesh.core.ids import NodeId
+from mesh.core.values import Encoding, StoredValue
 from serve_apps.requests.errors import CorruptValue, ValueNotThere
 from serve_apps.schemas.results import OutputView
 

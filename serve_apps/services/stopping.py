@@ -8,7 +8,7 @@ from dag.spec_checks import similar_to
 from federation.leases import LeaseLedger
 from federation.quota.policies import Stop
 from federation.tenant_policies import PoliciesInForce, TenantPolicyStore, TenantStop
-from mesh.ids import TenantPath
+from mesh.core.ids import TenantPath
 from serve_apps.requests.access import EVERYBODY, reaches
 from serve_apps.requests.auth import Principal
 from serve_apps.requests.errors import OutOfReach

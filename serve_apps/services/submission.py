@@ -13,7 +13,7 @@ from dag.spec import DagSpec, digest, kept_form, parse
 from federation.configured_meshes import ConfiguredMeshes
 from federation.durability import Durability, check_reachable
 from federation.snapshot import FederationSnapshot, resources_of
-from mesh.ids import NodeId, RunId, TenantPath
+from mesh.core.ids import NodeId, RunId, TenantPath
 from serve_apps.requests.access import EVERYBODY, reaches
 from serve_apps.requests.auth import Principal
 from serve_apps.requests.dependencies import Dependencies

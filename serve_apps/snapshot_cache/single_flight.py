@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from mesh.clock import Clock
+from mesh.core.clock import Clock
 from mesh.errors import MeshError
 
 T = TypeVar("T")

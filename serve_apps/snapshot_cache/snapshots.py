@@ -8,7 +8,7 @@ from dataclasses import replace
 from federation.configured_meshes import NO_CONFIGURED_MESHES, ConfiguredMeshes
 from federation.registry import MeshRegistry, enrolled
 from federation.snapshot import FederationSnapshot
-from mesh.ids import MeshId
+from mesh.core.ids import MeshId
 
 
 def snapshot_now(

@@ -17,9 +17,9 @@ from federation.explaining.forecasts import SAID_IN_PART, Forecasts
 from federation.quota.explain import Change, Lever
 from federation.snapshot import FederationSnapshot
 from federation.tenant_policies import PoliciesInForce
-from mesh.ids import MeshId, RunId, StageId
-from mesh.reasons import Reason
-from mesh.resources import format_units
+from mesh.core.ids import MeshId, RunId, StageId
+from mesh.core.reasons import Reason
+from mesh.core.resources import format_units
 
 #: Most stages read from a mesh's queue.
 QUEUE_DEPTH_MAX = 1_000

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import psutil
 
-from mesh.runtime.cluster.process import start_mark
+from mesh.ray.cluster.process import start_mark
 from serve_apps.standalone.stack_folder import CHILDREN_FILE, StackFolder
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dag.store.client_access import CLIENT_FILE
 from federation.config.loading import FederationConfig, default_within, tenants_of
-from mesh.ids import TenantPath
+from mesh.core.ids import TenantPath
 from serve_apps.standalone.stack_folder import StackFolder
 
 

@@ -22,7 +22,7 @@ from federation.store.redis_key_ring import RedisKeyRing
 from federation.store.redis_scripts import redis_responses
 from federation.tenant_policies import PoliciesInForce
 from federation.tenants import TenantTree
-from mesh.ids import MeshId
+from mesh.core.ids import MeshId
 from serve_apps.processes.stores import Stores
 from serve_apps.standalone.stack_folder import StackFolder
 

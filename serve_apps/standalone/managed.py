@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mesh.errors import RuntimeAdapterError
-from mesh.runtime.cluster.process import bound_to_parent
+from mesh.ray.cluster.process import bound_to_parent
 from serve_apps.processes.process import READY
 
 #: Most characters of a log that an error shows.

@@ -9,10 +9,10 @@ from contextlib import ExitStack
 from functools import partial
 
 from federation.config.loading import FederationConfig
-from mesh.counting import counted
-from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
-from mesh.runtime.cluster.own_cluster import OwnCluster
-from mesh.runtime.cluster.run_as import RunAs
+from mesh.core.counting import counted
+from mesh.ray.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
+from mesh.ray.cluster.own_cluster import OwnCluster
+from mesh.ray.cluster.run_as import RunAs
 from serve_apps.root.proxy_responses import VARIABLES
 from serve_apps.standalone import stale_folders
 from serve_apps.standalone.managed import LOOK_S

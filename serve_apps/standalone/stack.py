@@ -36,13 +36,13 @@ from federation.store.embedded import EmbeddedRedis
 from federation.store.redis_key_ring import RedisKeyRing
 from federation.store.redis_safety import check_server
 from federation.tenants import TenantTree
-from mesh.clock import SystemClock
-from mesh.counting import counted
+from mesh.core.clock import SystemClock
+from mesh.core.counting import counted
+from mesh.core.ids import MeshId, TenantPath
 from mesh.errors import RuntimeAdapterError
-from mesh.ids import MeshId, TenantPath
-from mesh.runtime.cluster.cluster_token import token_environment
-from mesh.runtime.cluster.own_cluster import OwnCluster
-from mesh.runtime.cluster.process import start_mark
+from mesh.ray.cluster.cluster_token import token_environment
+from mesh.ray.cluster.own_cluster import OwnCluster
+from mesh.ray.cluster.process import start_mark
 from serve_apps.configuration.dispatch_rules import backlog_limits_of, retry_rules_of
 from serve_apps.processes.ray_access import check_answers, check_token_file, entry_environment, open_words
 from serve_apps.processes.settings import ChildSettings, LinkSettings, RootSettings, StoreSettings

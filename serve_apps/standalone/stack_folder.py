@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from mesh.errors import MeshError
-from mesh.runtime.cluster.process import start_mark
+from mesh.ray.cluster.process import start_mark
 
 #: File of `serve_apps.standalone.child_pids`.
 CHILDREN_FILE = "children.json"

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from mesh.runtime.cluster.own_cluster import FOLDER_PREFIX
+from mesh.ray.cluster.own_cluster import FOLDER_PREFIX
 from serve_apps.standalone.stack_folder import StackFolder
 
 FILE = "clusters.json"

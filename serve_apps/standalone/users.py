@@ -7,8 +7,8 @@ from urllib.parse import unquote, urlsplit
 
 from federation.config.loading import FederationConfig
 from mesh.errors import RuntimeAdapterError
-from mesh.runtime.cluster.node_start import node_environment
-from mesh.runtime.cluster.run_as import RunAs, share_folder
+from mesh.ray.cluster.node_start import node_environment
+from mesh.ray.cluster.run_as import RunAs, share_folder
 
 
 def users_of(config: FederationConfig) -> dict[str, RunAs]:

@@ -24,9 +24,9 @@ from federation.dispatch import StageAges, StageQueue
 from federation.errors import StoreUnavailable
 from federation.leases import LeaseLedger
 from federation.snapshot import FederationSnapshot, MeshView
-from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet, from_units
+from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet, from_units
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 #: Most runs per root tenant (newest first) and queued stages per mesh (next first) that a scrape reads.

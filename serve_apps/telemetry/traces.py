@@ -15,7 +15,7 @@ from opentelemetry.util.types import AttributeValue
 
 from dag.runs import NodeRecord, RunRecord, StageRecord
 from dag.states import NodeState, RunState, StageState
-from mesh.runtime.tracing import NS_PER_MS, IdsOfName, end_ns, tracer_provider
+from mesh.ray.tracing import NS_PER_MS, IdsOfName, end_ns, tracer_provider
 
 
 class Telemetry:

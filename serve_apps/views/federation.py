@@ -17,8 +17,8 @@ from federation.routing.mesh_filters import may_use, words_of_crowd
 from federation.snapshot import AbsentMesh, FederationSnapshot, MeshRecord, MeshView, PoolRecord
 from federation.tenant_policies import PoliciesInForce
 from federation.tenants import FlavorResource
-from mesh.ids import MeshId, TenantPath
-from mesh.resources import format_units, from_units
+from mesh.core.ids import MeshId, TenantPath
+from mesh.core.resources import format_units, from_units
 from serve_apps.schemas.leases import LeaseEntry, LeasesView
 from serve_apps.schemas.meshes import AbsentEntry, MeshEntry, MeshesView, PoolView
 from serve_apps.schemas.quantities import Quantity

@@ -9,8 +9,8 @@ from typing import Any
 
 from dag.runs import NodeRecord, RunEvent, RunRecord, RunSummary, StageRecord
 from dag.states import NodeState, StageState
-from mesh.ids import MeshId, NodeId
-from mesh.messages import Failure
+from mesh.core.ids import MeshId, NodeId
+from mesh.stages.messages import Failure
 from serve_apps.schemas.events import EventView
 from serve_apps.schemas.nodes import NodesView, NodeView
 from serve_apps.schemas.runs import BlockedView, FailureView, MeshShare, RunLine, RunView, SkippedView, StageView

@@ -19,9 +19,9 @@ from federation.leases import LeaseEvent
 from federation.planning.values import Unmet
 from federation.quota.explain import Change
 from federation.quota.starts import Allowance
-from mesh.ids import NodeId
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.core.ids import NodeId
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
 from serve_apps.schemas.explanations import RunExplanation, StageExplanation
 from serve_apps.schemas.history import LeaseEventView
 from serve_apps.schemas.plans import PlannedStageView, PlanView

@@ -16,12 +16,12 @@ from patience import eventually, gone
 
 import mesh
 from mesh.errors import RuntimeAdapterError
-from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
-from mesh.runtime.cluster.cluster_token import token_environment
-from mesh.runtime.cluster.node_start import PORTS_A_NODE, Nodes, await_up, node_environment
-from mesh.runtime.cluster.own_cluster import OwnCluster
-from mesh.runtime.cluster.ports import promise_ports
-from mesh.runtime.supervision.node_watch import NodeSeen, look_at_nodes
+from mesh.ray.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
+from mesh.ray.cluster.cluster_token import token_environment
+from mesh.ray.cluster.node_start import PORTS_A_NODE, Nodes, await_up, node_environment
+from mesh.ray.cluster.own_cluster import OwnCluster
+from mesh.ray.cluster.ports import promise_ports
+from mesh.ray.local.supervisor.node_watch import NodeSeen, look_at_nodes
 
 REPOSITORY = Path(__file__).parents[2]
 OBJECT_STORE_BYTES = 80 * 2**20

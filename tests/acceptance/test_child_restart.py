@@ -19,7 +19,7 @@ import dag
 from dag.store.client_access import Access
 from dag.store.remote import Client
 from federation.config.loading import load_config
-from mesh.reasons import Reason
+from mesh.core.reasons import Reason
 from serve_apps.standalone.stack import Stack
 from serve_apps.standalone.stack_folder import StackFolder
 

@@ -33,12 +33,12 @@ from mesh_scene import (
 from patience import eventually
 
 import mesh
-from mesh.reasons import Reason
-from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec
-from mesh.runtime.supervision.driver import DriverSettings
-from mesh.runtime.supervision.supervision_errors import TaskFailed
-from mesh.scheduling.settings import SchedulerSettings
-from mesh.scheduling.tasks import TaskState
+from mesh.core.reasons import Reason
+from mesh.core.task_spec import TaskState
+from mesh.ray.cluster.cluster_spec import ClusterNodeSpec
+from mesh.ray.local.supervision_errors import TaskFailed
+from mesh.ray.local.supervisor.driver import DriverSettings
+from mesh.tasks.settings import SchedulerSettings
 
 pytestmark = pytest.mark.ray
 

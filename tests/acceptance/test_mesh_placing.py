@@ -11,10 +11,10 @@ from patience import eventually
 from ray.experimental import get_object_locations
 
 import mesh
-from mesh.reasons import Reason
-from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec
-from mesh.runtime.supervision.driver import DriverSettings
-from mesh.scheduling.tasks import TaskState
+from mesh.core.reasons import Reason
+from mesh.core.task_spec import TaskState
+from mesh.ray.cluster.cluster_spec import ClusterNodeSpec
+from mesh.ray.local.supervisor.driver import DriverSettings
 
 pytestmark = pytest.mark.ray
 

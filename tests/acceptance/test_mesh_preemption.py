@@ -9,13 +9,13 @@ from mesh_scene import Probe, Sleeper, Student, Trainer, clean, cluster_of, kept
 from patience import eventually
 
 import mesh
-from mesh.reasons import Reason
-from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec
-from mesh.runtime.supervision.driver import DriverSettings
-from mesh.runtime.supervision.supervision_errors import TaskNotRunning
-from mesh.scheduling.preemption import PreemptionRules, parse_cross_label
-from mesh.scheduling.settings import SchedulerSettings
-from mesh.scheduling.tasks import TaskState
+from mesh.core.reasons import Reason
+from mesh.core.task_spec import TaskState
+from mesh.preemption.rules import PreemptionRules, parse_cross_label
+from mesh.ray.cluster.cluster_spec import ClusterNodeSpec
+from mesh.ray.local.supervision_errors import TaskNotRunning
+from mesh.ray.local.supervisor.driver import DriverSettings
+from mesh.tasks.settings import SchedulerSettings
 
 pytestmark = pytest.mark.ray
 

@@ -7,12 +7,12 @@ from mesh_scene import Broken, Demanding, Probe, clean, cluster_of
 from patience import eventually
 
 import mesh
-from mesh.reasons import Reason
-from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec
-from mesh.runtime.supervision.supervision_errors import PoolUnknown, SubmissionError, SupervisorLost, TaskFailed
-from mesh.scheduling.preemption import PreemptionRules
-from mesh.scheduling.settings import SchedulerSettings
-from mesh.scheduling.tasks import TaskState
+from mesh.core.reasons import Reason
+from mesh.core.task_spec import TaskState
+from mesh.preemption.rules import PreemptionRules
+from mesh.ray.cluster.cluster_spec import ClusterNodeSpec
+from mesh.ray.local.supervision_errors import PoolUnknown, SubmissionError, SupervisorLost, TaskFailed
+from mesh.tasks.settings import SchedulerSettings
 
 pytestmark = pytest.mark.ray
 

@@ -21,10 +21,10 @@ from dag.states import RunState
 from dag.store.client_access import Access
 from dag.store.remote import Client
 from federation.config.loading import load_config
-from mesh.ids import NodeId, RunId
-from mesh.reasons import Reason
-from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
-from mesh.runtime.cluster.own_cluster import OwnCluster
+from mesh.core.ids import NodeId, RunId
+from mesh.core.reasons import Reason
+from mesh.ray.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
+from mesh.ray.cluster.own_cluster import OwnCluster
 from serve_apps.standalone.stack import Stack
 from serve_apps.standalone.stack_folder import StackFolder
 

@@ -14,9 +14,9 @@ import dag
 from dag.store.client_access import Access
 from dag.store.remote import Client, Run
 from federation.store.redis_key_ring import RedisKeyRing
-from mesh.clock import SystemClock
-from mesh.ids import TenantPath
-from mesh.reasons import Reason
+from mesh.core.clock import SystemClock
+from mesh.core.ids import TenantPath
+from mesh.core.reasons import Reason
 from serve_apps.processes.stores import Stores
 from serve_apps.requests.auth import issue
 from serve_apps.standalone.stack import Stack

@@ -15,10 +15,10 @@ from dag.store.client_access import Access
 from dag.store.remote import Client, Run
 from federation.config.loading import FederationConfig, load_config
 from federation.leases import LeaseTerms
-from mesh.ids import MeshId
-from mesh.reasons import Reason
-from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
-from mesh.runtime.cluster.own_cluster import OwnCluster
+from mesh.core.ids import MeshId
+from mesh.core.reasons import Reason
+from mesh.ray.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
+from mesh.ray.cluster.own_cluster import OwnCluster
 from serve_apps.processes.stores import Stores
 from serve_apps.standalone.stack import Stack
 from serve_apps.standalone.stack_folder import StackFolder

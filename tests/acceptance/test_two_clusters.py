@@ -17,7 +17,7 @@ from dag.store.remote import Client
 from federation.config.loading import load_config, tenants_of
 from federation.store.redis_key_ring import RedisKeyRing
 from federation.tenants import TenantTree
-from mesh.reasons import Reason
+from mesh.core.reasons import Reason
 from serve_apps.processes.stores import Stores
 from serve_apps.requests.access import EVERYBODY
 from serve_apps.requests.auth import issue

@@ -6,7 +6,7 @@ import pytest
 
 from federation.errors import BatchTooLarge
 from federation.link import BLOB_BYTES_MAX
-from mesh.ids import RunId
+from mesh.core.ids import RunId
 
 RUN, OTHER = RunId("run-1"), RunId("run-2")
 

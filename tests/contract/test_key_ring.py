@@ -6,7 +6,7 @@ from federation.api_keys import ApiKey, KeyRing
 from federation.store.keys import Keys
 from federation.store.memory_key_ring import MemoryKeyRing
 from federation.store.redis_key_ring import RedisKeyRing
-from mesh.ids import MeshId, TenantPath
+from mesh.core.ids import MeshId, TenantPath
 
 
 @pytest.fixture(params=["memory", "redis_server", "cluster_client", "narrow_client", "narrow_newer_client"])

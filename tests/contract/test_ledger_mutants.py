@@ -19,10 +19,10 @@ from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord
 from federation.store import redis_scripts
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.ids import FlavorName, MeshId, RunId, StageId, TenantPath
-from mesh.messages import StageEnded
-from mesh.resources import NOTHING, ResourceSet
-from mesh.stages import StageSpec
+from mesh.core.ids import FlavorName, MeshId, RunId, StageId, TenantPath
+from mesh.core.resources import NOTHING, ResourceSet
+from mesh.stages.messages import StageEnded
+from mesh.stages.spec import StageSpec
 
 LAB, RED, CPU, STAGE = TenantPath("lab"), FlavorName("red"), ResourceSet.of({"cpu": 1}), StageId("s")
 STEP_MS = 99_000

@@ -9,7 +9,7 @@ from federation.registry import MeshConditions, MeshRegistry, RegistryNote
 from federation.store.keys import Keys
 from federation.store.memory_registry import MemoryRegistry
 from federation.store.redis_registry import RedisRegistry
-from mesh.ids import MeshId
+from mesh.core.ids import MeshId
 
 EAST, WEST = MeshId("east"), MeshId("west.2|b")
 THERE = FlapHistory(incarnation=1_800_000_000_000_123, alive=True, losses_ms=(5, 9), back_ms=11, stable_ms=5_011)

@@ -27,13 +27,13 @@ from federation.store.memory import MemoryStore
 from federation.store.redis_client import connect_async, home_of
 from federation.store.redis_fixtures import ANSWER_MS_MAX
 from federation.tenants import Quota, Tenant, TenantTree
+from mesh.core.ids import FlavorName, MeshId, NodeId, RunId, StageId, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+from mesh.core.values import Encoding, StoredValue
 from mesh.errors import LedgerError
-from mesh.ids import FlavorName, MeshId, NodeId, RunId, StageId, TenantPath
-from mesh.messages import Failure
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
-from mesh.stages import StageSpec, TaskSpec
-from mesh.values import Encoding, StoredValue
+from mesh.stages.messages import Failure
+from mesh.stages.spec import StageSpec, TaskSpec
 
 LAB = TenantPath("acme/lab")
 RUN = RunId("digits-1")

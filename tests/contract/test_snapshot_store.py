@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from mesh.core.ids import TaskId
+from mesh.core.saved_state import Checkpoint, SnapshotLevel, SnapshotStore, StateSnapshot
 from mesh.errors import RuntimeAdapterError
-from mesh.ids import TaskId
-from mesh.runtime.supervision.snapshot_store import FileSnapshots, MemorySnapshots
-from mesh.saved_state import Checkpoint, SnapshotLevel, SnapshotStore, StateSnapshot
+from mesh.ray.local.store.snapshot_store import FileSnapshots, MemorySnapshots
 
 A, B, C = TaskId("a"), TaskId("b/../b"), TaskId("c" * 400)
 RETENTION_MS = 1_000

@@ -25,14 +25,24 @@ from federation.store.keys import Keys
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_queue import RedisStageQueue
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.ids import FlavorName, MeshId, NodeId, RunId, StageId, TenantPath
-from mesh.messages import Failure, InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageLost, StageStarted, StageWaiting
-from mesh.reasons import Reason
-from mesh.resources import NOTHING, ResourceSet
-from mesh.stage_preemption import PreemptionPolicy
-from mesh.stages import StageSpec, TaskSpec
-from mesh.values import Encoding, StoredValue
-from mesh.wire import decode
+from mesh.core.ids import FlavorName, MeshId, NodeId, RunId, StageId, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.values import Encoding, StoredValue
+from mesh.core.wire import decode
+from mesh.preemption.stage_preemption import PreemptionPolicy
+from mesh.stages.messages import (
+    Failure,
+    InputLost,
+    NodeFailed,
+    NodeStarted,
+    NodeSucceeded,
+    StageEnded,
+    StageLost,
+    StageStarted,
+    StageWaiting,
+)
+from mesh.stages.spec import StageSpec, TaskSpec
 
 CPU, LAB, RUN = FlavorName("cpu"), TenantPath("lab"), RunId("run-1")
 WEST, EAST = MeshId("west"), MeshId("east")

@@ -20,7 +20,7 @@ from federation.store.keys import Keys
 from federation.store.memory_policies import MemoryTenantPolicies
 from federation.store.redis_policies import RedisTenantPolicies
 from federation.tenant_policies import PoliciesInForce, TenantPolicyStore, TenantStop
-from mesh.ids import TenantPath
+from mesh.core.ids import TenantPath
 
 ACME, NLP = TenantPath("acme"), TenantPath("acme/research|é")
 FILED = TenantPolicies(

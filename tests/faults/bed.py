@@ -26,12 +26,12 @@ from federation.store.keys import Keys
 from federation.store.redis_client import connect
 from federation.store.redis_queue import RedisStageQueue
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
-from mesh.messages import StageMessage
-from mesh.resources import ResourceSet
-from mesh.runtime.watch_folder import socket_of, workers_of
-from mesh.stages import StageSpec, TaskSpec
-from mesh.wire import decode
+from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
+from mesh.core.resources import ResourceSet
+from mesh.core.wire import decode
+from mesh.ray.stage_runner.watch_folder import socket_of, workers_of
+from mesh.stages.messages import StageMessage
+from mesh.stages.spec import StageSpec, TaskSpec
 
 LAB, RUN = TenantPath("lab"), RunId("r")
 SLOT = ResourceSet.of({"cpu": 1})

@@ -39,20 +39,20 @@ from federation.store.redis_blobs import RedisBlobs
 from federation.store.redis_client import connect
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_queue import RedisStageQueue
-from mesh.clock import EnduringClock
-from mesh.hosting import Delivered, FoundStage, FoundStages, HostReport
-from mesh.ids import FlavorName, MeshId, NodeId, PoolName, RunId, StageId
-from mesh.lease_deadline import Renewal
-from mesh.messages import Failure, NodeFailed, NodeSucceeded, StageEnded, StageLost, StageMessage
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
-from mesh.runtime import watchdog as production_watchdog
-from mesh.runtime.cluster.process import start_mark
-from mesh.runtime.exporting import ValueUnwritable, export, import_value
-from mesh.runtime.watch_folder import enlist, socket_of
-from mesh.stages import StageSpec
-from mesh.values import Encoding, StoredValue
-from mesh.wire import decode, encode
+from mesh.core.clock import EnduringClock
+from mesh.core.ids import FlavorName, MeshId, NodeId, PoolName, RunId, StageId
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+from mesh.core.values import Encoding, StoredValue
+from mesh.core.wire import decode, encode
+from mesh.ray.cluster.process import start_mark
+from mesh.ray.stage_runner import watchdog as production_watchdog
+from mesh.ray.stage_runner.exporting import ValueUnwritable, export, import_value
+from mesh.ray.stage_runner.watch_folder import enlist, socket_of
+from mesh.stages.hosting import Delivered, FoundStage, FoundStages, HostReport
+from mesh.stages.lease_deadline import Renewal
+from mesh.stages.messages import Failure, NodeFailed, NodeSucceeded, StageEnded, StageLost, StageMessage
+from mesh.stages.spec import StageSpec
 from serve_apps.child_process import _read_notifications, _work
 
 log = structlog.get_logger(__name__)

@@ -20,14 +20,14 @@ from patience import eventually
 from federation.dispatch import STAGE_MESSAGES
 from federation.errors import StoreUnavailable
 from federation.leases import LeaseTerms
-from mesh.ids import MeshId, NodeId, StageId
-from mesh.messages import StageMessage
-from mesh.reasons import Reason
-from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
-from mesh.runtime.cluster.cluster_token import token_environment
-from mesh.runtime.cluster.own_cluster import OwnCluster
-from mesh.stages import StageSpec, TaskSpec
-from mesh.wire import decode
+from mesh.core.ids import MeshId, NodeId, StageId
+from mesh.core.reasons import Reason
+from mesh.core.wire import decode
+from mesh.ray.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
+from mesh.ray.cluster.cluster_token import token_environment
+from mesh.ray.cluster.own_cluster import OwnCluster
+from mesh.stages.messages import StageMessage
+from mesh.stages.spec import StageSpec, TaskSpec
 from serve_apps.processes.settings import ChildSettings, StoreSettings
 from serve_apps.processes.stores import Stores, open_stores
 

@@ -23,7 +23,7 @@ from patience import eventually
 from federation.store.embedded import version_of
 from federation.store.redis_client import connect
 from federation.store.redis_fixtures import servers
-from mesh.runtime.cluster.process import bound_to_parent
+from mesh.ray.cluster.process import bound_to_parent
 
 #: For the test's own calls: a busy machine is no fault that a row has made.
 PATIENT_MS = 60_000

@@ -16,8 +16,8 @@ import dag
 from dag.store.client_access import Access
 from dag.store.remote import Client
 from federation.store.redis_key_ring import RedisKeyRing
-from mesh.clock import SystemClock
-from mesh.ids import TenantPath
+from mesh.core.clock import SystemClock
+from mesh.core.ids import TenantPath
 from serve_apps.configuration.config_file import read_config
 from serve_apps.processes.stores import open_stores
 from serve_apps.requests.auth import issue

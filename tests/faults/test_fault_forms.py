@@ -31,7 +31,7 @@ from federation.store.redis_fixtures import copied, move_time, servers
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_queue import RedisStageQueue
 from federation.store.redis_safety import check_server
-from mesh.ids import MeshId
+from mesh.core.ids import MeshId
 
 pytestmark = pytest.mark.faults
 

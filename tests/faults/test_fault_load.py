@@ -24,9 +24,9 @@ from federation.manual_mesh import ManualMesh
 from federation.store.keys import Keys
 from federation.store.redis_client import connect
 from federation.store.redis_ledger import RedisLedger
-from mesh.ids import MeshId, NodeId, StageId, TenantPath
-from mesh.messages import NodeSucceeded, StageEnded, StageMessage
-from mesh.resources import ResourceSet
+from mesh.core.ids import MeshId, NodeId, StageId, TenantPath
+from mesh.core.resources import ResourceSet
+from mesh.stages.messages import NodeSucceeded, StageEnded, StageMessage
 
 pytestmark = pytest.mark.faults
 

@@ -21,8 +21,8 @@ import dag
 from dag.runs import RunEvent
 from dag.states import NodeState, RunState
 from dag.store.remote import Run
-from mesh.reasons import Reason
-from mesh.runtime.cluster.node_logs import SESSION
+from mesh.core.reasons import Reason
+from mesh.ray.cluster.node_logs import SESSION
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(900)]
 

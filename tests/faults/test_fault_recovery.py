@@ -24,7 +24,7 @@ import dag
 from dag.store.remote import Run
 from federation.child.deadlines import Deadlines
 from federation.child.heartbeat_jitter import interval_ms
-from mesh.ids import MeshId
+from mesh.core.ids import MeshId
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(900)]
 

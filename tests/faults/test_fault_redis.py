@@ -30,8 +30,8 @@ from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_queue import RedisStageQueue
 from federation.store.redis_safety import check_server
 from federation.store.redis_scripts import key_places, library
-from mesh.clock import EnduringClock
-from mesh.resources import NOTHING
+from mesh.core.clock import EnduringClock
+from mesh.core.resources import NOTHING
 from serve_apps.requests.accepted_runs import AcceptedRuns
 
 pytestmark = pytest.mark.faults

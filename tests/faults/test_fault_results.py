@@ -18,9 +18,9 @@ from patience import eventually
 
 from federation.store.keys import Keys
 from federation.store.redis_blobs import RedisBlobs
-from mesh.ids import NodeId
-from mesh.reasons import Reason
-from mesh.runtime.exporting import ValueUnreadable, export, import_value, read_verified
+from mesh.core.ids import NodeId
+from mesh.core.reasons import Reason
+from mesh.ray.stage_runner.exporting import ValueUnreadable, export, import_value, read_verified
 
 pytestmark = pytest.mark.faults
 

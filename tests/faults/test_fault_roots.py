@@ -20,8 +20,8 @@ from federation.leases import HeartbeatReport, QuotaDemand, TargetUpdate
 from federation.manual_mesh import ManualMesh
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_scripts import load_scripts
-from mesh.ids import MeshId
-from mesh.resources import ResourceSet
+from mesh.core.ids import MeshId
+from mesh.core.resources import ResourceSet
 
 pytestmark = pytest.mark.faults
 

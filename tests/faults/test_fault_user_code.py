@@ -21,17 +21,17 @@ from faults.nursery import ROOT
 from faults.table import Row
 from ray.util.placement_group import placement_group, remove_placement_group
 
-from mesh.hosting import HostReport
-from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
-from mesh.messages import NodeFailed, NodeSucceeded, StageEnded, StageLost, StageMessage, StageWaiting
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
-from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
-from mesh.runtime.cluster.own_cluster import OwnCluster
-from mesh.runtime.host import RayStageHost
-from mesh.runtime.user_code import ray_tables
-from mesh.runtime.user_code.ownership import references
-from mesh.stages import StageSpec, TaskSpec
+from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+from mesh.ray.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
+from mesh.ray.cluster.own_cluster import OwnCluster
+from mesh.ray.stage_runner.host import RayStageHost
+from mesh.ray.user_code import ray_tables
+from mesh.ray.user_code.ownership import references
+from mesh.stages.hosting import HostReport
+from mesh.stages.messages import NodeFailed, NodeSucceeded, StageEnded, StageLost, StageMessage, StageWaiting
+from mesh.stages.spec import StageSpec, TaskSpec
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Workers cannot import this file.
 

@@ -10,7 +10,7 @@ from faults.ray_mesh import RAY_PATIENCE_S, RayMesh
 from faults.table import Row
 from patience import eventually
 
-from mesh.reasons import Reason
+from mesh.core.reasons import Reason
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.ray]
 

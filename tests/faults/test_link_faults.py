@@ -32,12 +32,12 @@ from federation.store.redis_key_ring import RedisKeyRing
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_queue import RedisStageQueue
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.clock import SystemClock
-from mesh.ids import FlavorName, MeshId, PoolName, RunId, StageId, TenantPath
-from mesh.messages import StageEnded
-from mesh.resources import ResourceSet
-from mesh.stages import StageSpec
-from mesh.wire import decode
+from mesh.core.clock import SystemClock
+from mesh.core.ids import FlavorName, MeshId, PoolName, RunId, StageId, TenantPath
+from mesh.core.resources import ResourceSet
+from mesh.core.wire import decode
+from mesh.stages.messages import StageEnded
+from mesh.stages.spec import StageSpec
 from serve_apps.link_fixtures import PATIENCE, link_app, serving
 from serve_apps.requests.auth import issue_for_mesh
 

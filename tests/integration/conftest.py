@@ -15,14 +15,14 @@ import ray
 from sharing import SHARING
 from supervised import two_nodes_running
 
-from mesh.ids import NodeId, RunId, StageId, TenantPath
-from mesh.messages import STAGE_MESSAGE, StageEnded, StageMessage
-from mesh.resources import ResourceSet
-from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
-from mesh.runtime.cluster.own_cluster import OwnCluster
-from mesh.runtime.runner import StageRunner
-from mesh.stages import StageSpec, TaskSpec
-from mesh.wire import decode, encode
+from mesh.core.ids import NodeId, RunId, StageId, TenantPath
+from mesh.core.resources import ResourceSet
+from mesh.core.wire import decode, encode
+from mesh.ray.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
+from mesh.ray.cluster.own_cluster import OwnCluster
+from mesh.ray.stage_runner.runner import StageRunner
+from mesh.stages.messages import STAGE_MESSAGE, StageEnded, StageMessage
+from mesh.stages.spec import StageSpec, TaskSpec
 
 REPOSITORY = Path(__file__).parents[2]
 #: Longer than the processes of a runner, of a group's keeper and of a task take to begin one after the other on a busy machine.

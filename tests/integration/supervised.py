@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
-from mesh.runtime.cluster.own_cluster import OwnCluster
+from mesh.ray.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
+from mesh.ray.cluster.own_cluster import OwnCluster
 
 REPOSITORY = Path(__file__).parents[2]
 PYTHON_PATH = (REPOSITORY, REPOSITORY / "tests", REPOSITORY / "tests" / "integration")

@@ -20,12 +20,12 @@ from mesh.actors.dispatching import Split
 from mesh.actors.errors import CallTimeout, DispatchError, GroupCallFailed, GroupCallTimeout, GroupError, MemberLost, NoMembers, ShapeError
 from mesh.actors.members import GroupMember
 from mesh.actors.per_rank import PerRank
-from mesh.ids import AgentId, TaskId
-from mesh.runtime.cluster.own_cluster import OwnCluster
-from mesh.runtime.supervision.actor_group import ActorGroup
-from mesh.runtime.supervision.agent import Agent
-from mesh.runtime.supervision.agent_messages import HostCommand, Hosted, StopCommand
-from mesh.runtime.supervision.pickled_code import pickled_class
+from mesh.core.ids import AgentId, TaskId
+from mesh.ray.cluster.own_cluster import OwnCluster
+from mesh.ray.local.agent.agent import Agent
+from mesh.ray.local.agent_messages import HostCommand, Hosted, StopCommand
+from mesh.ray.local.client.actor_group import ActorGroup
+from mesh.ray.local.pickled_code import pickled_class
 
 for pickling in (cloudpickle, ray.cloudpickle):  # Workers cannot import this file.
     pickling.register_pickle_by_value(sys.modules[__name__])

@@ -24,12 +24,13 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from mesh.ids import TaskId
-from mesh.reasons import Reason
-from mesh.runtime.supervision.agent import Agent
-from mesh.runtime.supervision.agent_context import current_task
-from mesh.runtime.supervision.agent_errors import CallPreempted, NoSuchMethod, NothingHosted
-from mesh.runtime.supervision.agent_messages import (
+from mesh.core.ids import TaskId
+from mesh.core.reasons import Reason
+from mesh.core.saved_state import SavedState, SnapshotLevel, StateSnapshot, register_state_handlers
+from mesh.ray.local.agent.agent import Agent
+from mesh.ray.local.agent.agent_context import current_task
+from mesh.ray.local.agent.agent_errors import CallPreempted, NoSuchMethod, NothingHosted
+from mesh.ray.local.agent_messages import (
     AgentStatus,
     Failed,
     HostCommand,
@@ -39,8 +40,7 @@ from mesh.runtime.supervision.agent_messages import (
     StopHow,
     call_name,
 )
-from mesh.runtime.supervision.pickled_code import pickled_arguments, pickled_class, pickled_handlers
-from mesh.saved_state import SavedState, SnapshotLevel, StateSnapshot, register_state_handlers
+from mesh.ray.local.pickled_code import pickled_arguments, pickled_class, pickled_handlers
 
 for pickling in (cloudpickle, ray.cloudpickle):  # Workers cannot import this file.
     pickling.register_pickle_by_value(sys.modules[__name__])

@@ -13,7 +13,7 @@ import ray
 from patience import PATIENCE_S
 from ray.exceptions import ActorUnavailableError
 
-from mesh.runtime.supervision.agent_client import AgentClient, AgentProcess
+from mesh.ray.local.supervisor.agent_client import AgentClient, AgentProcess
 
 for pickling in (cloudpickle, ray.cloudpickle):  # Workers cannot import this file.
     pickling.register_pickle_by_value(sys.modules[__name__])

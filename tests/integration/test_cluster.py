@@ -19,10 +19,10 @@ import ray
 from patience import gone
 
 from mesh.errors import RuntimeAdapterError
-from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
-from mesh.runtime.cluster.cluster_token import token_environment
-from mesh.runtime.cluster.own_cluster import FOLDER_BYTES_MAX, OwnCluster
-from mesh.runtime.cluster.tcp_probe import can_connect
+from mesh.ray.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
+from mesh.ray.cluster.cluster_token import token_environment
+from mesh.ray.cluster.own_cluster import FOLDER_BYTES_MAX, OwnCluster
+from mesh.ray.cluster.tcp_probe import can_connect
 from serve_apps.processes.ray_access import asks_for_token
 
 pytestmark = pytest.mark.ray
@@ -155,8 +155,8 @@ def test_two_clusters_start_at_once_and_neither_stop_nor_kill_leaves_anything(st
 def test_a_cluster_dies_with_the_process_that_started_it():
     script = textwrap.dedent("""
         import sys, time
-        from mesh.runtime.cluster.cluster_spec import ClusterSpec, ClusterNodeSpec
-        from mesh.runtime.cluster.own_cluster import OwnCluster
+        from mesh.ray.cluster.cluster_spec import ClusterSpec, ClusterNodeSpec
+        from mesh.ray.cluster.own_cluster import OwnCluster
         cluster = OwnCluster.start(ClusterSpec(nodes=(ClusterNodeSpec(cpu=1),), object_store_bytes=80 * 2**20))
         print(*cluster.pids, cluster.folder, flush=True)
         sys.stdin.read()

@@ -13,15 +13,15 @@ import ray
 from ray.exceptions import ActorDiedError, RayActorError
 from ray.util.placement_group import placement_group_table
 
-from mesh.ids import MeshId, RunId, StageId, TenantPath
-from mesh.messages import STAGE_MESSAGE, StageEnded
-from mesh.resources import NOTHING, ResourceSet
-from mesh.runtime import detached_actors
-from mesh.runtime.detached_actors import DetachedActors, FoundActors, detached_name
-from mesh.runtime.runner import Inventory
-from mesh.runtime.watch_folder import watch_folder
-from mesh.stages import StageSpec, TaskSpec
-from mesh.wire import decode, encode
+from mesh.core.ids import MeshId, RunId, StageId, TenantPath
+from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.wire import decode, encode
+from mesh.ray.stage_runner import detached_actors
+from mesh.ray.stage_runner.detached_actors import DetachedActors, FoundActors, detached_name
+from mesh.ray.stage_runner.runner import Inventory
+from mesh.ray.stage_runner.watch_folder import watch_folder
+from mesh.stages.messages import STAGE_MESSAGE, StageEnded
+from mesh.stages.spec import StageSpec, TaskSpec
 
 pytestmark = pytest.mark.ray
 

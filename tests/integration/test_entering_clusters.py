@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from federation.config.loading import load_config
-from mesh.runtime.cluster import own_cluster as clusters
-from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
-from mesh.runtime.cluster.cluster_token import MODE_VARIABLE
-from mesh.runtime.cluster.own_cluster import OwnCluster
+from mesh.ray.cluster import own_cluster as clusters
+from mesh.ray.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
+from mesh.ray.cluster.cluster_token import MODE_VARIABLE
+from mesh.ray.cluster.own_cluster import OwnCluster
 from serve_apps.processes.ray_access import asks_for_token, entry_environment, open_words
 from serve_apps.standalone.stack import Stack
 from serve_apps.standalone.stack_folder import StackFolder

@@ -14,7 +14,7 @@ from dag.store.redis_runs import RedisRunStore
 from federation.errors import StoreUnavailable
 from federation.store.embedded import EmbeddedRedis
 from federation.store.keys import Keys
-from mesh.ids import RunId, TenantPath
+from mesh.core.ids import RunId, TenantPath
 
 KEYS = Keys("feed")
 RUN = RunId("r")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mesh.runtime.cluster.cluster_token import token_environment
+from mesh.ray.cluster.cluster_token import token_environment
 
 pytestmark = pytest.mark.ray
 

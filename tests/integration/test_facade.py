@@ -14,11 +14,12 @@ from supervised import Counter, Looper
 
 import mesh
 from mesh.actors.errors import NoMembers
+from mesh.core.reasons import Reason
+from mesh.core.saved_state import StateHandlers
+from mesh.core.task_spec import TaskState
 from mesh.errors import MeshError, RuntimeAdapterError, SelectorError
-from mesh.reasons import Reason
-from mesh.runtime.supervision import task_handle
-from mesh.runtime.supervision.driver import DriverSettings
-from mesh.runtime.supervision.supervision_errors import (
+from mesh.ray.local.client import task_handle
+from mesh.ray.local.supervision_errors import (
     GangContradiction,
     JobExists,
     JobTerminated,
@@ -30,9 +31,8 @@ from mesh.runtime.supervision.supervision_errors import (
     TaskNotRunning,
     TaskUnknown,
 )
-from mesh.saved_state import StateHandlers
-from mesh.scheduling.settings import SchedulerSettings, SettingError
-from mesh.scheduling.tasks import TaskState
+from mesh.ray.local.supervisor.driver import DriverSettings
+from mesh.tasks.settings import SchedulerSettings, SettingError
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

@@ -14,16 +14,16 @@ from patience import eventually
 
 import mesh
 from mesh.errors import RuntimeAdapterError
-from mesh.runtime.cluster.ports import promise_ports
-from mesh.runtime.supervision import supervised_mesh
-from mesh.runtime.supervision.driver import DriverSettings
-from mesh.runtime.supervision.journal_file import JournalFile
-from mesh.runtime.supervision.ray_names import supervisor_name
-from mesh.runtime.supervision.supervision_errors import StartFailed, SupervisorLost
-from mesh.runtime.supervision.supervisor import MeshSupervisor
-from mesh.runtime.supervision.supervisor_options import SupervisorOptions
-from mesh.scheduling.journal import JournalError
-from mesh.scheduling.settings import SchedulerSettings
+from mesh.ray.cluster.ports import promise_ports
+from mesh.ray.local.ray_names import supervisor_name
+from mesh.ray.local.services.supervisor import MeshSupervisor
+from mesh.ray.local.store.journal_file import JournalFile
+from mesh.ray.local.supervision_errors import StartFailed, SupervisorLost
+from mesh.ray.local.supervisor import supervised_mesh
+from mesh.ray.local.supervisor.driver import DriverSettings
+from mesh.ray.local.supervisor.supervisor_options import SupervisorOptions
+from mesh.tasks.journal import JournalError
+from mesh.tasks.settings import SchedulerSettings
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_driver")]
 

@@ -36,11 +36,11 @@ from federation.store.redis_policies import RedisTenantPolicies
 from federation.store.redis_queue import RedisStageQueue
 from federation.store.redis_registry import RedisRegistry
 from federation.tenants import TenantTree
-from mesh.clock import SystemClock
-from mesh.ids import NodeId, RunId
-from mesh.messages import Failure
-from mesh.reasons import Reason
-from mesh.values import Encoding, StoredValue
+from mesh.core.clock import SystemClock
+from mesh.core.ids import NodeId, RunId
+from mesh.core.reasons import Reason
+from mesh.core.values import Encoding, StoredValue
+from mesh.stages.messages import Failure
 from serve_apps.gateway_fixtures import RESEARCH, TENANTS, spec_of
 from serve_apps.requests.auth import issue
 from serve_apps.root.gateway import Dependencies, create_app

@@ -24,8 +24,8 @@ from dag.store.client_access import Access
 from dag.store.remote import Client
 from federation.config.loading import load_config
 from federation.store.redis_key_ring import RedisKeyRing
-from mesh.ids import MeshId
-from mesh.runtime.cluster.cluster_token import token_environment
+from mesh.core.ids import MeshId
+from mesh.ray.cluster.cluster_token import token_environment
 from serve_apps.processes.stores import Stores
 from serve_apps.requests.auth import issue_for_mesh
 from serve_apps.standalone.stack import Stack

@@ -12,13 +12,13 @@ import patience
 import pytest
 import ray
 
-from mesh.hosting import HostReport
-from mesh.ids import MeshId, RunId, StageId, TenantPath
-from mesh.messages import NodeSucceeded, StageEnded
-from mesh.resources import NOTHING
-from mesh.runtime import detached_actors
-from mesh.runtime.host import RayStageHost
-from mesh.stages import StageSpec, TaskSpec
+from mesh.core.ids import MeshId, RunId, StageId, TenantPath
+from mesh.core.resources import NOTHING
+from mesh.ray.stage_runner import detached_actors
+from mesh.ray.stage_runner.host import RayStageHost
+from mesh.stages.hosting import HostReport
+from mesh.stages.messages import NodeSucceeded, StageEnded
+from mesh.stages.spec import StageSpec, TaskSpec
 
 pytestmark = pytest.mark.ray
 

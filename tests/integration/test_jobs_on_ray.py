@@ -11,9 +11,9 @@ from patience import PATIENCE_S, eventually
 from supervised import Counter
 
 import mesh
+from mesh.core.reasons import Reason
 from mesh.jobs.states import ScheduleState, Stage
-from mesh.reasons import Reason
-from mesh.runtime.supervision.supervision_errors import JobExists, JobFailed, JobTerminated, JobUnknown, SubmissionError, TaskUnknown
+from mesh.ray.local.supervision_errors import JobExists, JobFailed, JobTerminated, JobUnknown, SubmissionError, TaskUnknown
 
 pytestmark = pytest.mark.ray
 

@@ -12,8 +12,8 @@ import pytest
 import ray
 from patience import gone
 
-from mesh.runtime.cluster.cluster_token import token_environment
-from mesh.runtime.cluster.own_cluster import OwnCluster
+from mesh.ray.cluster.cluster_token import token_environment
+from mesh.ray.cluster.own_cluster import OwnCluster
 
 pytestmark = pytest.mark.ray
 

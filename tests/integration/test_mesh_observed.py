@@ -13,11 +13,11 @@ from patience import PATIENCE_S, eventually
 from supervised import Counter
 
 import mesh
+from mesh.core.reasons import Reason
 from mesh.errors import RuntimeAdapterError
+from mesh.observability.metric_targets import Targets
 from mesh.plugins import PluginError
-from mesh.reasons import Reason
-from mesh.runtime.supervision.status_values import MeshEventKind
-from mesh.scheduling.metric_targets import Targets
+from mesh.ray.local.status_values import MeshEventKind
 
 pytestmark = pytest.mark.ray
 

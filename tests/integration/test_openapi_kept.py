@@ -24,7 +24,7 @@ from federation.store.redis_policies import RedisTenantPolicies
 from federation.store.redis_queue import RedisStageQueue
 from federation.store.redis_registry import RedisRegistry
 from federation.tenants import TenantTree
-from mesh.clock import SystemClock
+from mesh.core.clock import SystemClock
 from serve_apps.gateway_fixtures import EAST, RESEARCH, TENANTS, GatewayWorld, spec_of
 from serve_apps.link import routes as link_routes
 from serve_apps.link_fixtures import serving

@@ -22,8 +22,8 @@ import pytest
 import dag
 from dag.store.client_access import Access
 from dag.store.remote import Client
-from mesh.runtime.cluster.node_logs import RAY_FOLDER
-from mesh.runtime.cluster.run_as import RunAs
+from mesh.ray.cluster.node_logs import RAY_FOLDER
+from mesh.ray.cluster.run_as import RunAs
 from serve_apps.standalone.stack_folder import StackFolder
 
 pytestmark = [pytest.mark.ray, pytest.mark.faults, pytest.mark.slow]

@@ -11,9 +11,9 @@ import ray
 from patience import eventually
 from ray.util.placement_group import placement_group_table
 
-from mesh.messages import NodeSucceeded
-from mesh.resources import NOTHING, ResourceSet
-from mesh.runtime.placement import PlacementPool
+from mesh.core.resources import NOTHING, ResourceSet
+from mesh.ray.placement import PlacementPool
+from mesh.stages.messages import NodeSucceeded
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Workers cannot import this file.
 

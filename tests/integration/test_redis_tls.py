@@ -25,7 +25,7 @@ from federation.store.redis_client import connect, connect_async
 from federation.store.redis_fixtures import servers
 from federation.store.redis_ledger import RedisLedger
 from federation.tenants import TenantTree
-from mesh.ids import RunId
+from mesh.core.ids import RunId
 
 #: How long a server that will answer may be held up.
 PATIENCE_MS = 60_000

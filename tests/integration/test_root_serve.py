@@ -15,10 +15,10 @@ from slow_requests import CLIENTS, closed_in_the_end, head, slow
 from starlette.responses import StreamingResponse
 
 from mesh.errors import RuntimeAdapterError
-from mesh.runtime.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
-from mesh.runtime.cluster.cluster_token import use_token
-from mesh.runtime.cluster.own_cluster import OwnCluster
-from mesh.runtime.cluster.ports import promise_ports
+from mesh.ray.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
+from mesh.ray.cluster.cluster_token import use_token
+from mesh.ray.cluster.own_cluster import OwnCluster
+from mesh.ray.cluster.ports import promise_ports
 from serve_apps.processes.ray_entry import enter
 from serve_apps.root.deployments import root_applications
 from serve_apps.root.proxy_responses import VARIABLES

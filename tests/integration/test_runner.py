@@ -18,11 +18,11 @@ import pytest
 import ray
 from patience import PATIENCE_S, eventually
 
-from mesh.messages import InputLost, NodeFailed, NodeStarted, NodeSucceeded
-from mesh.reasons import Reason
-from mesh.runtime.exporting import export, import_value
-from mesh.values import Encoding, StoredValue
-from mesh.wire import encode
+from mesh.core.reasons import Reason
+from mesh.core.values import Encoding, StoredValue
+from mesh.core.wire import encode
+from mesh.ray.stage_runner.exporting import export, import_value
+from mesh.stages.messages import InputLost, NodeFailed, NodeStarted, NodeSucceeded
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Workers cannot import this file.
 

@@ -7,10 +7,10 @@ from patience import eventually
 from supervised import Broken, Counter, Looper
 
 import mesh
-from mesh.reasons import Reason
-from mesh.runtime.supervision.schedule_mesh import ScheduleMesh
-from mesh.runtime.supervision.supervision_errors import TaskExists, TaskFailed
-from mesh.scheduling.tasks import TaskState
+from mesh.core.reasons import Reason
+from mesh.core.task_spec import TaskState
+from mesh.ray.local.client.schedule_mesh import ScheduleMesh
+from mesh.ray.local.supervision_errors import TaskExists, TaskFailed
 
 pytestmark = pytest.mark.ray
 

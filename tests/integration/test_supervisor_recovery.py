@@ -11,10 +11,10 @@ import ray
 from patience import eventually
 from supervised import Counter, Gated, Looper
 
-from mesh.runtime.supervision.driver import DriverSettings
-from mesh.runtime.supervision.schedule_mesh import ScheduleMesh
-from mesh.scheduling.shapes import GroupPoolSpec
-from mesh.scheduling.tasks import TaskState
+from mesh.core.shapes import GroupPoolSpec
+from mesh.core.task_spec import TaskState
+from mesh.ray.local.client.schedule_mesh import ScheduleMesh
+from mesh.ray.local.supervisor.driver import DriverSettings
 
 pytestmark = pytest.mark.ray
 
@@ -97,8 +97,8 @@ def test_s22_a_call_that_is_under_way_is_answered_by_the_next_supervisor(running
 
 
 def test_processes_that_nobody_knows_are_ended_after_a_restart(running):
-    from mesh.runtime.supervision.agent import Agent
-    from mesh.runtime.supervision.ray_names import process_name, supervisor_name
+    from mesh.ray.local.agent.agent import Agent
+    from mesh.ray.local.ray_names import process_name, supervisor_name
 
     name = process_name("killed", "stray")
     Agent.options(name=name, namespace="schedulemesh", lifetime="detached").remote(

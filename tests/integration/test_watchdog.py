@@ -19,11 +19,11 @@ import psutil
 import pytest
 import ray
 
-from mesh.ids import MeshId
-from mesh.runtime import node_guards
-from mesh.runtime.cluster.process import start_mark
-from mesh.runtime.node_guards import NodeGuards
-from mesh.runtime.watch_folder import enlist, register, socket_of, watch_folder, workers_of
+from mesh.core.ids import MeshId
+from mesh.ray.cluster.process import start_mark
+from mesh.ray.stage_runner import node_guards
+from mesh.ray.stage_runner.node_guards import NodeGuards
+from mesh.ray.stage_runner.watch_folder import enlist, register, socket_of, watch_folder, workers_of
 
 LIMIT_S = 90.0
 eventually = partial(patience.eventually, patience_s=LIMIT_S)
@@ -49,7 +49,7 @@ class Bed:
 
     def watch(self) -> None:
         socket_of(self.folder).unlink(missing_ok=True)
-        self.watchdog = self.spawn(sys.executable, "-m", "mesh.runtime.watchdog", str(self.folder), str(self.keeper.pid))
+        self.watchdog = self.spawn(sys.executable, "-m", "mesh.ray.stage_runner.watchdog", str(self.folder), str(self.keeper.pid))
         eventually(lambda: self.try_to_ask(b'{"ask": "read_clock"}\n') or is_gone(self.watchdog))  # Its socket is there before it listens.
 
     def spawn(self, *command: str) -> subprocess.Popen[bytes]:
@@ -198,7 +198,7 @@ def test_it_leaves_when_its_session_says_so_and_not_when_an_earlier_one_does(bed
 def test_a_second_watchdog_of_a_folder_ends_at_once_and_touches_nothing(bed: Bed) -> None:
     assert bed.extend_deadline()
     worker = bed.worker()
-    second = bed.spawn(sys.executable, "-m", "mesh.runtime.watchdog", str(bed.folder), str(bed.keeper.pid))
+    second = bed.spawn(sys.executable, "-m", "mesh.ray.stage_runner.watchdog", str(bed.folder), str(bed.keeper.pid))
     assert second.wait(LIMIT_S) == 0
     assert bed.extend_deadline()
     assert (bed.watchdog.poll(), worker.poll()) == (None, None)
@@ -233,7 +233,7 @@ def watchdogs_of(folder: Path) -> list[psutil.Process]:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):  # One that has ended between the look and the question, or is a zombie.
             command = process.cmdline()
-            if "mesh.runtime.watchdog" in command and str(folder) in command:
+            if "mesh.ray.stage_runner.watchdog" in command and str(folder) in command:
                 found.append(process)
     return found
 

@@ -12,7 +12,7 @@ from mesh.actors.dispatching import ByLength, SequenceSplit, Split, natural_coll
 from mesh.actors.members import RankView
 from mesh.actors.resharding import assembled, plan_reshard
 from mesh.actors.selection import STRATEGIES, Load
-from mesh.ids import AgentId
+from mesh.core.ids import AgentId
 
 sizes = st.dictionaries(st.sampled_from(["pipeline", "tensor", "sequence", "data"]), st.integers(1, 4), min_size=1, max_size=3)
 shapes = sizes.map(Dimensions)

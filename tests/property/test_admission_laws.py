@@ -6,9 +6,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from mesh.admission import StageAdmission, WorkloadState
-from mesh.admission_decisions import AcquireLease, ExplainWaiting, ReleaseLease, StartWorkload
-from mesh.admission_events import (
+from mesh.core.pools import PoolSpec
+from mesh.core.reasons import Reason
+from mesh.core.resources import NOTHING, ResourceSet
+from mesh.preemption.stage_preemption import PreemptionPolicy
+from mesh.stages.admission import StageAdmission, WorkloadState
+from mesh.stages.admission_decisions import AcquireLease, ExplainWaiting, ReleaseLease, StartWorkload
+from mesh.stages.admission_events import (
     LeaseCameFree,
     LeaseGranted,
     LeaseRefused,
@@ -19,11 +23,7 @@ from mesh.admission_events import (
     WorkloadOffered,
     WorkloadWithdrawn,
 )
-from mesh.admission_invariants import violations
-from mesh.pools import PoolSpec
-from mesh.reasons import Reason
-from mesh.resources import NOTHING, ResourceSet
-from mesh.stage_preemption import PreemptionPolicy
+from mesh.stages.admission_invariants import violations
 
 REFUSALS = [Reason.QUOTA_EXHAUSTED, Reason.QUOTA_TOO_SMALL, Reason.LEDGER_UNREACHABLE]
 slots = st.builds(lambda cpu, gpu: ResourceSet({"cpu": cpu, "gpu": gpu}), st.integers(0, 4), st.integers(0, 2))

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mesh.ids import NodeName
-from mesh.nodes import NodeTable
+from mesh.core.ids import NodeName
+from mesh.core.nodes import NodeTable
+from mesh.core.resources import ResourceSet
+from mesh.core.task_spec import Weights
+from mesh.placement.candidates import Candidates
 from mesh.policies.catalogue import policy
 from mesh.policies.policy import NodeDemand
-from mesh.resources import ResourceSet
-from mesh.scheduling.candidates import Candidates
-from mesh.scheduling.tasks import Weights
 
 WANTED = ResourceSet.of({"cpu": 1, "memory": "1GiB"})
 TAKEN = ResourceSet.of({"cpu": "0.5", "memory": "512MiB"})

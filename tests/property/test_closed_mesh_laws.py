@@ -20,8 +20,8 @@ from federation.store.memory import MemoryStore
 from federation.store.memory_policies import MemoryTenantPolicies
 from federation.store.memory_registry import MemoryRegistry
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.clock import ManualClock
-from mesh.resources import ResourceSet
+from mesh.core.clock import ManualClock
+from mesh.core.resources import ResourceSet
 
 MESHES = ["east", "north", "west"]
 RULES = FlapRules(probation_ms=1_500, probation_ms_max=6_000, window_ms=60_000)

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federation.flap_detection import WATCH_GAP_MS, FlapRules, Sighting, changed, watch
-from mesh.ids import MeshId
+from mesh.core.ids import MeshId
 
 MESHES = [MeshId("east"), MeshId("north"), MeshId("west")]
 RULES = FlapRules(probation_ms=1_000, probation_ms_max=8_000, window_ms=20_000)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from mesh.ids import NodeName, PoolName, TaskId
-from mesh.pools import PoolSpec
-from mesh.resources import ResourceSet
-from mesh.scheduling import events
-from mesh.scheduling.decisions import Decision, StartTask, StopTask
-from mesh.scheduling.invariants import violations
-from mesh.scheduling.preemption import PreemptionRules
-from mesh.scheduling.scheduler import MeshScheduler
-from mesh.scheduling.settings import SchedulerSettings
-from mesh.scheduling.tasks import TaskRequest
+from mesh.core.ids import NodeName, PoolName, TaskId
+from mesh.core.pools import PoolSpec
+from mesh.core.resources import ResourceSet
+from mesh.core.task_spec import TaskRequest
+from mesh.preemption.rules import PreemptionRules
+from mesh.tasks import events
+from mesh.tasks.decisions import Decision, StartTask, StopTask
+from mesh.tasks.invariants import violations
+from mesh.tasks.scheduler import MeshScheduler
+from mesh.tasks.settings import SchedulerSettings
 
 POOL = PoolName("p")
 RULES = PreemptionRules(threshold=0.0, min_run_ms=0, kappa_per_s=0.0, lost_work_per_s=0.0)

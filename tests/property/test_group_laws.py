@@ -9,12 +9,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from mesh.core.pools import PoolSpec
+from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.shapes import GroupPoolSpec, GroupShape
 from mesh.errors import IllegalTransition, LedgerError
-from mesh.pools import PoolSpec
-from mesh.resources import NOTHING, ResourceSet
-from mesh.scheduling.group_ledger import GroupLedger
-from mesh.scheduling.groups import GroupState, Layer
-from mesh.scheduling.shapes import GroupPoolSpec, GroupShape
+from mesh.placement.group_ledger import GroupLedger
+from mesh.placement.groups import GroupState, Layer
 
 POOLS, NODES, TASKS = ["p", "q"], ["n1", "n2"], ["a", "b", "c"]
 CREATING, IDLE, TAKEN, HELD, REMOVING = GroupState

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mesh.amounts import ONE, Amount
+from mesh.core.amounts import ONE, Amount
+from mesh.core.instance_pools import InstancePool
+from mesh.core.instance_sets import ResourceIdSet, TakenResources
+from mesh.core.instances import ResourceIds
+from mesh.core.resources import UNITS_PER_WHOLE, ResourceSet
 from mesh.errors import AmountError
-from mesh.instance_pools import InstancePool
-from mesh.instance_sets import ResourceIdSet, TakenResources
-from mesh.instances import ResourceIds
-from mesh.resources import UNITS_PER_WHOLE, ResourceSet
 
 sixty = settings(max_examples=60)
 

@@ -8,6 +8,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mesh.core.json_codec import dataclasses_of, tagged
+from mesh.core.nodes import NodeTable
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
 from mesh.errors import LedgerError
 from mesh.jobs import events
 from mesh.jobs.controller import JobController
@@ -33,10 +37,6 @@ from mesh.jobs.packing import Demands, Part, Steps, pack, shortage
 from mesh.jobs.scheduler import allocate
 from mesh.jobs.spec import BasicPolicy, CleanPolicy, JobQueuePolicy, JobSpec, ReplicaSpec, WorkerSetSpec
 from mesh.jobs.states import ScheduleState
-from mesh.nodes import NodeTable
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
-from mesh.scheduling.json_codec import dataclasses_of, tagged
 
 EVENTS = tagged(dataclasses_of(events, JobEvent))
 ENDINGS = (MemberSucceeded, MemberFailed, MemberLost, MemberStopped)

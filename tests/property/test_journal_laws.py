@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mesh.pools import PoolSpec
-from mesh.resources import AMOUNT_MAX, ResourceSet
-from mesh.scheduling import decisions as decisions_module
-from mesh.scheduling import events as events_module
-from mesh.scheduling.decisions import Decision, StartTask, StopTask
-from mesh.scheduling.events import (
+from mesh.core.json_codec import dataclasses_of
+from mesh.core.pools import PoolSpec
+from mesh.core.resources import AMOUNT_MAX, ResourceSet
+from mesh.core.task_spec import TaskRequest
+from mesh.tasks import decisions as decisions_module
+from mesh.tasks import events as events_module
+from mesh.tasks.decisions import Decision, StartTask, StopTask
+from mesh.tasks.events import (
     Event,
     NodeJoined,
     NodeLeft,
@@ -24,10 +26,8 @@ from mesh.scheduling.events import (
     TaskSubmitted,
     Ticked,
 )
-from mesh.scheduling.journal import Batch, JournalError, decode, encode, read, replay
-from mesh.scheduling.json_codec import dataclasses_of
-from mesh.scheduling.scheduler import MeshScheduler
-from mesh.scheduling.tasks import TaskRequest
+from mesh.tasks.journal import Batch, JournalError, decode, encode, read, replay
+from mesh.tasks.scheduler import MeshScheduler
 
 st.register_type_strategy(ResourceSet, st.dictionaries(st.text(max_size=6), st.integers(0, AMOUNT_MAX), max_size=3).map(ResourceSet))
 st.register_type_strategy(float, st.floats(allow_nan=False))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from federation.child.lease_accounting import LeaseAccounting, Overdraft, sum_of
 from federation.leases import Lease, LedgerResponse
-from mesh.resources import ResourceSet
+from mesh.core.resources import ResourceSet
 
 KEYS = [("acme", "red"), ("acme", "blue"), ("beta", "red")]
 NAMES = ["s", "t", "u"]

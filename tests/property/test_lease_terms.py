@@ -11,9 +11,9 @@ from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.clock import ManualClock
-from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
-from mesh.resources import ResourceSet
+from mesh.core.clock import ManualClock
+from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath
+from mesh.core.resources import ResourceSet
 
 CPU, ACME, STANDARD = ResourceSet.of({"cpu": 1}), TenantPath("acme"), FlavorName("standard")
 TREE = TenantTree([Tenant(path=ACME, parent=None, quotas={(STANDARD, "cpu"): Quota(nominal=CPU["cpu"])})])

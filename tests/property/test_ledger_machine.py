@@ -26,15 +26,15 @@ from federation.store.redis_fixtures import copied, feign_restart, lose_writes, 
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_queue import RedisStageQueue
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.clock import ManualClock
+from mesh.core.clock import ManualClock
+from mesh.core.ids import FlavorName, MeshId, NodeId, RunId, StageId, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.values import Encoding, StoredValue
+from mesh.core.wire import decode
 from mesh.errors import MeshError
-from mesh.ids import FlavorName, MeshId, NodeId, RunId, StageId, TenantPath
-from mesh.messages import NodeStarted, StageEnded, StageLost
-from mesh.reasons import Reason
-from mesh.resources import NOTHING, ResourceSet
-from mesh.stages import StageSpec
-from mesh.values import Encoding, StoredValue
-from mesh.wire import decode
+from mesh.stages.messages import NodeStarted, StageEnded, StageLost
+from mesh.stages.spec import StageSpec
 
 # No sum of steps comes near a limit, so the real time that Redis adds to them decides nothing.
 TTL_MS, GRACE_MS, STEP_MS, MAX_STEP_MS, LEAP_MS, BACK_MS = 333_000, 111_000, 60_000, 100_000, 7_200_000, 17_000

@@ -17,15 +17,15 @@ from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
 from federation.tenant_policies import PoliciesInForce
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.admission import StageAdmission, WorkloadState
-from mesh.admission_decisions import AcquireLease
-from mesh.admission_events import LeaseGranted, LeaseRefused, WorkloadOffered
-from mesh.clock import ManualClock
-from mesh.ids import FlavorName, MeshId, PoolName, RunId, StageId, TenantPath
-from mesh.pools import PoolSpec
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
-from mesh.stage_preemption import PreemptionPolicy
+from mesh.core.clock import ManualClock
+from mesh.core.ids import FlavorName, MeshId, PoolName, RunId, StageId, TenantPath
+from mesh.core.pools import PoolSpec
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+from mesh.preemption.stage_preemption import PreemptionPolicy
+from mesh.stages.admission import StageAdmission, WorkloadState
+from mesh.stages.admission_decisions import AcquireLease
+from mesh.stages.admission_events import LeaseGranted, LeaseRefused, WorkloadOffered
 
 STD, POOL, LAB, EAST = FlavorName("std"), PoolName("p"), TenantPath("lab"), MeshId("east")
 CPU = ResourceSet.of({"cpu": 1})

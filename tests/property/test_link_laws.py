@@ -10,12 +10,12 @@ from federation.leases import Acquired, Granted, Lease, LeaseRefused, LedgerResp
 from federation.link import ACQUIRE, CODES, JOIN, VERBS, Join, LinkError, named_error
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.http_link import _error_in
+from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath, is_fit_name
+from mesh.core.printable import check_printable
+from mesh.core.reasons import Reason
+from mesh.core.resources import AMOUNT_MAX, ResourceSet
+from mesh.core.wire import decode, encode
 from mesh.errors import MeshError
-from mesh.ids import FlavorName, MeshId, PoolName, TenantPath, is_fit_name
-from mesh.printable import check_printable
-from mesh.reasons import Reason
-from mesh.resources import AMOUNT_MAX, ResourceSet
-from mesh.wire import decode, encode
 from serve_apps.link.calls import read_call
 
 EAST = MeshId("east")

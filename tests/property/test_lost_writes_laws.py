@@ -20,10 +20,10 @@ from federation.store.memory import MemoryStore
 from federation.store.memory_policies import MemoryTenantPolicies
 from federation.store.memory_registry import MemoryRegistry
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.clock import ManualClock
-from mesh.messages import NodeStarted
-from mesh.resources import ResourceSet
-from mesh.simulated_host import SimulatedHost
+from mesh.core.clock import ManualClock
+from mesh.core.resources import ResourceSet
+from mesh.stages.messages import NodeStarted
+from mesh.stages.simulated_host import SimulatedHost
 from serve_apps.requests.accepted_runs import AcceptedRuns
 
 TTL_MS, GRACE_MS, HEARTBEAT_MS, WORK_MS = 3_000, 1_000, 700, 400

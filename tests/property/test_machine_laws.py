@@ -1,7 +1,7 @@
 """Laws of the run machine, on random graphs, placements, orders of messages, and losses of every kind.
 
 The meshes here are a few sets: what a runner (a holder) has in memory, which stages it works on, what it has not told yet.
-They keep the promises of `mesh.messages`, and break down where hypothesis says so.
+They keep the promises of `mesh.stages.messages`, and break down where hypothesis says so.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from dag.machine import RunMachine
 from dag.retrying import RetryRules
 from dag.runs import CancelStage, DeliverInput, ForgetRun, RunRecord, SendStage
 from dag.states import NODE_ENDS, RUN_ENDS, STAGE_ENDS, NodeState, RunState, StageState
-from mesh.messages import Failure, InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageLost, StageStarted
-from mesh.reasons import Reason
-from mesh.values import Encoding, StoredValue
+from mesh.core.reasons import Reason
+from mesh.core.values import Encoding, StoredValue
+from mesh.stages.messages import Failure, InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageLost, StageStarted
 
 MESHES = ["east", "north", "west"]
 FAULTS_MAX = 3  #: As many as a node may lose attempts; one more could rightly fail it.

@@ -8,18 +8,18 @@ from dataclasses import dataclass, field, replace
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from mesh.ids import JobId, LabelName, NodeName, PoolName, TaskId
-from mesh.pools import PoolSpec
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
-from mesh.scheduling import events
-from mesh.scheduling.decisions import CreateGroup, Decision, EndTask, RemoveGroup, StartTask, StopTask
-from mesh.scheduling.invariants import violations
-from mesh.scheduling.preemption import PreemptionRules
-from mesh.scheduling.scheduler import MeshScheduler
-from mesh.scheduling.settings import SchedulerSettings
-from mesh.scheduling.shapes import GroupPoolSpec, GroupShape
-from mesh.scheduling.tasks import TERMINAL, TaskRequest, TaskState
+from mesh.core.ids import JobId, LabelName, NodeName, PoolName, TaskId
+from mesh.core.pools import PoolSpec
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+from mesh.core.shapes import GroupPoolSpec, GroupShape
+from mesh.core.task_spec import TERMINAL, TaskRequest, TaskState
+from mesh.preemption.rules import PreemptionRules
+from mesh.tasks import events
+from mesh.tasks.decisions import CreateGroup, Decision, EndTask, RemoveGroup, StartTask, StopTask
+from mesh.tasks.invariants import violations
+from mesh.tasks.scheduler import MeshScheduler
+from mesh.tasks.settings import SchedulerSettings
 
 EAGER = SchedulerSettings(
     rules=PreemptionRules(threshold=0.0, min_run_ms=0, kappa_per_s=0.0, cross_pool=True), reservation_timeout_ms=20, reserve_after_ms=25

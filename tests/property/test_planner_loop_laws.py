@@ -12,9 +12,9 @@ from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
 from federation.store.memory_policies import MemoryTenantPolicies
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.clock import ManualClock
-from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
-from mesh.resources import ResourceSet
+from mesh.core.clock import ManualClock
+from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath
+from mesh.core.resources import ResourceSet
 
 RED = FlavorName("red")
 LONG_MS = 10**9  #: No session ends and no seat is lost by itself.

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mesh.core.task_spec import Weights
 from mesh.policies.catalogue import POLICIES, policy
 from mesh.policies.fragmentation import CommonShapes, fragmentation
 from mesh.policies.gang import STRATEGIES, place_all
 from mesh.policies.policy import NodeDemand, NodeScoringView
 from mesh.policies.policy_fixtures import demand, node, view
-from mesh.scheduling.tasks import Weights
 
 SHAPES = CommonShapes.of([[10_000, 0, 0], [20_000, 10_000, 2**30], [80_000, 40_000, 2**33]], [5, 2, 1])
 NAMES = [*POLICIES, "least_busy+binpack", "2*weighted+spread"]

@@ -7,9 +7,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from mesh.core.pools import PoolLedger, PoolSpec
+from mesh.core.resources import NOTHING, ResourceSet
 from mesh.errors import LedgerError
-from mesh.pools import PoolLedger, PoolSpec
-from mesh.resources import NOTHING, ResourceSet
 
 POOLS, HOLDERS = ["p", "q"], ["a", "b", "c", "d"]
 amounts = st.builds(lambda cpu, gpu: ResourceSet({"cpu": cpu, "gpu": gpu}), st.integers(0, 6), st.integers(0, 3))

@@ -8,16 +8,16 @@ import networkx as nx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mesh.reasons import Reason
-from mesh.resources import NOTHING, ResourceSet
-from mesh.scheduling.preemption import (
+from mesh.core.reasons import Reason
+from mesh.core.resources import NOTHING, ResourceSet
+from mesh.preemption.rules import (
     Candidate,
     PreemptionRules,
     Preemptor,
     eligible,
     evaluate,
 )
-from mesh.scheduling.victims import PreemptionPlan, PreemptionRefused, plan
+from mesh.preemption.victims import PreemptionPlan, PreemptionRefused, plan
 
 NOW_MS = 100_000
 ROWS = range(3)

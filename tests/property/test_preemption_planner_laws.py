@@ -15,14 +15,14 @@ from federation.child.preemption_planner import PreemptionPlanner
 from federation.explaining.preemption_preview import StartedStage, preview_preemption
 from federation.leases import Lease, LedgerResponse
 from federation.snapshot import MeshRecord, MeshView, PoolRecord
-from mesh.admission import StageAdmission, WorkloadState
-from mesh.admission_decisions import AcquireLease
-from mesh.admission_events import LeaseGranted, LeaseRefused, RoomMayHaveCome, RoomPromised, WorkloadEnded, WorkloadOffered
-from mesh.admission_invariants import violations
-from mesh.pools import PoolSpec
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
-from mesh.stage_preemption import Claimant, Occupant, PreemptionPolicy, select_victims
+from mesh.core.pools import PoolSpec
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+from mesh.preemption.stage_preemption import Claimant, Occupant, PreemptionPolicy, select_victims
+from mesh.stages.admission import StageAdmission, WorkloadState
+from mesh.stages.admission_decisions import AcquireLease
+from mesh.stages.admission_events import LeaseGranted, LeaseRefused, RoomMayHaveCome, RoomPromised, WorkloadEnded, WorkloadOffered
+from mesh.stages.admission_invariants import violations
 
 NOW_MS, MIN_RUN_MS = 1_000, 100
 KEY = ("acme", "standard")

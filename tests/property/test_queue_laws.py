@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from mesh.resources import NOTHING, ResourceSet
-from mesh.scheduling.queues import LabelQueues, LabelSettings
-from mesh.scheduling.task_queues import SchedulingQueues
-from mesh.scheduling.tasks import TRANSITIONS, TaskState
+from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.task_spec import TRANSITIONS, TaskState
+from mesh.tasks.queues import LabelQueues, LabelSettings
+from mesh.tasks.task_queues import SchedulingQueues
 
 LABELS = ["", "gold", "plain"]
 eighths = st.integers(-16, 80)  # Of a point: exact in binary, so the formula can be worked out beside the queues.

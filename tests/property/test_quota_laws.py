@@ -25,8 +25,8 @@ from federation.quota.shares import dominant_share
 from federation.quota.snapshot import QuotaSnapshot
 from federation.quota.workloads import ReplicaSet, Workload
 from federation.tenants import Quota
-from mesh.ids import FlavorName
-from mesh.reasons import Reason
+from mesh.core.ids import FlavorName
+from mesh.core.reasons import Reason
 
 RED, BLUE = (FlavorName("red"), "gpu"), (FlavorName("blue"), "gpu")
 KEYS = [RED, BLUE, (FlavorName("red"), "cpu")]

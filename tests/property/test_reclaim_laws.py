@@ -19,7 +19,7 @@ from federation.quota.forest import ForestNode, QuotaForest
 from federation.quota.policies import OnQuotaReduction, Policies, PreemptionMode, QueueSettings, Rules, Stop
 from federation.quota.shares import ShareKey, dominant_share
 from federation.tenants import FlavorResource, Quota
-from mesh.reasons import Reason
+from mesh.core.reasons import Reason
 
 NOW_MS = 10_000_000
 FLAVORS, RESOURCES, MESHES = ("a100", "t4"), ("cpu", "gpu"), ("east", "north", "west")

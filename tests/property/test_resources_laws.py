@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mesh.core.resources import AMOUNT_MAX, NOTHING, ResourceSet, format_units, from_units, to_units
+from mesh.core.wire import decode, encode
 from mesh.errors import AmountError
-from mesh.resources import AMOUNT_MAX, NOTHING, ResourceSet, format_units, from_units, to_units
-from mesh.wire import decode, encode
 
 NAMES = ["cpu", "gpu", "memory", "object_store_memory", "licence"]
 sets = st.dictionaries(st.sampled_from(NAMES), st.integers(0, AMOUNT_MAX // 4)).map(ResourceSet)

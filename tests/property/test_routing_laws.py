@@ -14,10 +14,10 @@ from federation.routing.mesh_filters import may_use
 from federation.routing.route import Routed, RouteRefused, route
 from federation.snapshot import FederationSnapshot, MeshRecord, MeshView, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
-from mesh.labels import mismatch
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath
+from mesh.core.labels import mismatch
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
 
 TENANTS = [TenantPath(path) for path in ("acme", "acme/lab", "acme/lab/nlp", "acme/ops")]
 FLAVORS = [FlavorName("standard"), FlavorName("a100")]

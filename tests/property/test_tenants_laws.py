@@ -15,8 +15,8 @@ from federation.snapshot import FederationSnapshot, LeaseView
 from federation.store.tree_diff import TreeDiff, tree_diff
 from federation.store.tree_rows import rows_of
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.ids import FlavorName, MeshId, TenantPath
-from mesh.resources import ResourceSet
+from mesh.core.ids import FlavorName, MeshId, TenantPath
+from mesh.core.resources import ResourceSet
 
 KEYS = [(FlavorName("red"), "cpu"), (FlavorName("red"), "gpu"), (FlavorName("blue"), "gpu")]
 units = st.integers(0, 20)

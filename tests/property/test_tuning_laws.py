@@ -7,10 +7,10 @@ from operator import attrgetter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mesh.scheduling.metric_targets import MetricValues, Targets
-from mesh.scheduling.settings import SchedulerSettings
-from mesh.scheduling.tasks import Weights
-from mesh.scheduling.tuning import CALM_BEFORE, KNOBS, REPLICAS, REST_MS, Tuner, settings_of
+from mesh.core.task_spec import Weights
+from mesh.observability.metric_targets import MetricValues, Targets
+from mesh.observability.tuning import CALM_BEFORE, KNOBS, REPLICAS, REST_MS, Tuner, settings_of
+from mesh.tasks.settings import SchedulerSettings
 
 TARGETS = Targets(preemptions_per_min=5, fragmentation_baseline=0.4)
 PERIOD_MS = 5_000

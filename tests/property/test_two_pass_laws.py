@@ -6,14 +6,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mesh.core.ids import NodeName, PoolName, TaskId
+from mesh.core.nodes import NodeTable
+from mesh.core.random_stream import RandomStream
+from mesh.core.resources import ResourceSet
+from mesh.core.task_spec import TaskRequest
 from mesh.errors import LedgerError
-from mesh.ids import NodeName, PoolName, TaskId
-from mesh.nodes import NodeTable
-from mesh.random_stream import RandomStream
-from mesh.resources import ResourceSet
-from mesh.scheduling.feasibility import NodeFit, available_rows, explain, feasible_rows
-from mesh.scheduling.tasks import TaskRequest
-from mesh.scheduling.two_pass import schedule, spill_over
+from mesh.placement.feasibility import NodeFit, available_rows, explain, feasible_rows
+from mesh.placement.two_pass import schedule, spill_over
 
 sixty = settings(max_examples=60)
 

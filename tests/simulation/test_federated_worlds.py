@@ -16,12 +16,12 @@ from dag.states import RunState
 from federation.quota.policies import Rules, TenantPolicies
 from federation.snapshot import FederationSnapshot, MeshRecord, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.admission_invariants import violations
-from mesh.ids import FlavorName, MeshId, NodeId, PoolName, RunId, TenantPath
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
-from mesh.simulated_host import value_of
-from mesh.stages import TaskSpec
+from mesh.core.ids import FlavorName, MeshId, NodeId, PoolName, RunId, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+from mesh.stages.admission_invariants import violations
+from mesh.stages.simulated_host import value_of
+from mesh.stages.spec import TaskSpec
 from simulator.world import GRACE_MS, LEASE_TTL_MS, Faults, World
 
 CPU = (FlavorName("standard"), "cpu")

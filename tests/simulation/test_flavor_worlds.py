@@ -13,9 +13,9 @@ from dag.states import RunState
 from federation.quota.policies import Fungibility, Policies, PreemptionMode, QueueSettings, ResourceGroup, Rules, TenantPolicies, TryOn
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.ids import FlavorName, MeshId, PoolName, RunId, TenantPath
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.core.ids import FlavorName, MeshId, PoolName, RunId, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
 from simulator.world import World
 
 SHARED, OWNER, GUEST = TenantPath("shared"), TenantPath("shared/owner"), TenantPath("shared/guest")

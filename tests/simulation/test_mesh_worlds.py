@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from mesh.ids import LabelName, NodeName, PoolName, TaskId
-from mesh.pools import PoolSpec
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
-from mesh.scheduling.preemption import PreemptionRules
-from mesh.scheduling.scheduler import MeshScheduler
-from mesh.scheduling.settings import SchedulerSettings
-from mesh.scheduling.shapes import GroupPoolSpec, GroupShape
-from mesh.scheduling.tasks import TaskRequest
+from mesh.core.ids import LabelName, NodeName, PoolName, TaskId
+from mesh.core.pools import PoolSpec
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+from mesh.core.shapes import GroupPoolSpec, GroupShape
+from mesh.core.task_spec import TaskRequest
+from mesh.preemption.rules import PreemptionRules
+from mesh.tasks.scheduler import MeshScheduler
+from mesh.tasks.settings import SchedulerSettings
 from simulator.mesh_world import Arrival, MeshFaults, MeshWorld, SimulatedNode
 
 SETTINGS = SchedulerSettings(rules=PreemptionRules.of("high"), start_tries=50)

@@ -13,11 +13,11 @@ from dag.states import NODE_ENDS, NodeState, RunState, StageState
 from federation.quota.policies import Policies, PreemptionMode, QueueSettings, Rules, TenantPolicies
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.admission_invariants import violations
-from mesh.ids import FlavorName, MeshId, NodeId, PoolName, RunId, TenantPath
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
-from mesh.simulated_host import value_of
+from mesh.core.ids import FlavorName, MeshId, NodeId, PoolName, RunId, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+from mesh.stages.admission_invariants import violations
+from mesh.stages.simulated_host import value_of
 from simulator.world import Faults, World
 
 TENANT = TenantPath("acme/vision")

@@ -12,9 +12,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, PlainValidator, WithJsonSchema
 
+from mesh.core.printable import check_printable
+from mesh.core.resources import parse_bytes
 from mesh.errors import AmountError
-from mesh.printable import check_printable
-from mesh.resources import parse_bytes
 
 _DURATION = re.compile(r"^(?P<count>\d{1,12})\s*(?P<unit>ms|s|m|h|d)$")
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

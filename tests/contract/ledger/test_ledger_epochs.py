@@ -8,8 +8,8 @@ from two_teams import A100, ACME, LAB, SHOP, ask, gpu, gpus, record, target_upda
 from federation.errors import EpochChanged, ForgedReceipt, HoldingsRequired, LedgerLearning
 from federation.leases import HeartbeatReport, Lease, TargetUpdate
 from federation.manual_mesh import ManualMesh
-from mesh.ids import MeshId
-from mesh.reasons import Reason
+from mesh.core.ids import MeshId
+from mesh.core.reasons import Reason
 
 
 def learning(store, ledger, *meshes):

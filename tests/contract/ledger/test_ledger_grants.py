@@ -10,10 +10,10 @@ from federation.errors import BatchTooLarge, ForgedReceipt, LinkRefused, UnfitNa
 from federation.leases import ROWS_MAX, Granted, LeaseAck, LeaseRefused, QuotaDemand
 from federation.manual_mesh import ManualMesh
 from federation.tenants import Quota, Tenant, TenantTree
+from mesh.core.ids import FlavorName
+from mesh.core.reasons import Reason
+from mesh.core.resources import AMOUNT_MAX, ResourceSet
 from mesh.errors import AmountError
-from mesh.ids import FlavorName
-from mesh.reasons import Reason
-from mesh.resources import AMOUNT_MAX, ResourceSet
 
 
 def test_a_lease_holds_what_was_wanted_when_it_is_there(ledger, west):

@@ -7,8 +7,8 @@ from federation.dispatch import Notification, NotificationKind
 from federation.errors import LedgerLearning, SessionExpired, SessionSuperseded, SessionUnknown
 from federation.leases import Granted
 from federation.manual_mesh import ManualMesh
-from mesh.ids import MeshId
-from mesh.reasons import Reason
+from mesh.core.ids import MeshId
+from mesh.core.reasons import Reason
 
 
 def test_a_second_join_fences_the_first_session_and_leaves_its_leases_to_run_out(store, ledger, west):

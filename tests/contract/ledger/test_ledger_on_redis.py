@@ -20,11 +20,11 @@ from federation.store.redis_fixtures import ANSWER_MS_MAX, servers
 from federation.store.redis_ledger import RedisLedger
 from federation.store.redis_queue import RedisStageQueue
 from federation.tenants import Tenant, TenantTree
+from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
+from mesh.core.reasons import Reason
 from mesh.errors import RuntimeAdapterError
-from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
-from mesh.messages import StageEnded
-from mesh.reasons import Reason
-from mesh.stages import StageSpec
+from mesh.stages.messages import StageEnded
+from mesh.stages.spec import StageSpec
 
 
 def redis_ledger(client, shard="contract", **response) -> RedisLedger:

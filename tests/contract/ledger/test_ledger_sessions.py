@@ -8,7 +8,7 @@ from two_teams import ACME, LAB, SHOP, ask, gpu, gpus, record
 from federation.errors import ForeignLedger, SessionExpired, SessionLost, SessionUnknown, StaleHeartbeat
 from federation.leases import HeartbeatReport, Session
 from federation.manual_mesh import ManualMesh
-from mesh.ids import MeshId
+from mesh.core.ids import MeshId
 
 
 def test_a_session_tells_its_time_to_live(west, store):

@@ -7,8 +7,8 @@ from federation.dispatch import Notification, NotificationKind
 from federation.errors import PlannerSuperseded, QuotaExceeded, SessionUnknown, TreeChanged
 from federation.leases import LeaseAck
 from federation.manual_mesh import ManualMesh
-from mesh.ids import MeshId
-from mesh.reasons import Reason
+from mesh.core.ids import MeshId
+from mesh.core.reasons import Reason
 
 
 def test_what_a_plan_lowers_stays_charged_until_the_mesh_says_that_it_obeys(ledger, west):

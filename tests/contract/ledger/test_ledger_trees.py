@@ -7,8 +7,8 @@ from federation.errors import QuotaExceeded, TenantCycle, TreeChanged, UnknownTe
 from federation.leases import Granted, LeaseRefused
 from federation.manual_mesh import ManualMesh
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.ids import TenantPath
-from mesh.reasons import Reason
+from mesh.core.ids import TenantPath
+from mesh.core.reasons import Reason
 
 
 def test_a_tenant_that_is_not_there_is_refused_by_name(west):

@@ -15,7 +15,7 @@ from federation.manual_mesh import ManualMesh
 from federation.store.keys import Keys
 from federation.store.redis_ledger import RedisLedger
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.ids import TenantPath
+from mesh.core.ids import TenantPath
 
 KEYS = Keys("contract")
 #: More than one part, and more than one page.

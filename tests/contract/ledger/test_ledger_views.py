@@ -8,8 +8,8 @@ from two_teams import A100, LAB, SHOP, ask, gpu, record, tree
 from federation.leases import Lease
 from federation.manual_mesh import ManualMesh
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.ids import FlavorName, MeshId, TenantPath
-from mesh.resources import ResourceSet
+from mesh.core.ids import FlavorName, MeshId, TenantPath
+from mesh.core.resources import ResourceSet
 
 
 def test_the_snapshot_gives_back_the_tree_the_records_and_the_leases(ledger, west, store):

@@ -3,8 +3,8 @@
 from federation.leases import LeaseTerms, TargetUpdate
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
-from mesh.resources import ResourceSet
+from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath
+from mesh.core.resources import ResourceSet
 
 A100 = FlavorName("a100")
 ACME, LAB, SHOP = TenantPath("acme"), TenantPath("acme/lab"), TenantPath("acme/shop")

@@ -20,8 +20,8 @@ from dag.spec import DagSpec, parse
 from dag.store.client_access import Access
 from dag.store.remote import Client
 from dag.writing import BLOB_BYTES_MAX
-from mesh.arguments import resolve
-from mesh.resources import ResourceSet
+from mesh.core.resources import ResourceSet
+from mesh.stages.arguments import resolve
 
 #: Its faces, as far as nobody is asked.
 CLIENT = Client(Access(address="http://127.0.0.1:1", api_key="none", tenant=None))

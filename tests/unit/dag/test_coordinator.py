@@ -27,13 +27,13 @@ from federation.store.memory_policies import MemoryTenantPolicies
 from federation.store.memory_registry import MemoryRegistry
 from federation.tenant_policies import TenantStop
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.clock import ManualClock
-from mesh.messages import Failure, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageStarted
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
-from mesh.stage_preemption import PreemptionPolicy
-from mesh.values import Encoding, StoredValue
-from mesh.wire import encode
+from mesh.core.clock import ManualClock
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+from mesh.core.values import Encoding, StoredValue
+from mesh.core.wire import encode
+from mesh.preemption.stage_preemption import PreemptionPolicy
+from mesh.stages.messages import Failure, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageStarted
 
 CPU = ResourceSet.of({"cpu": 1})
 TTL_MS, GRACE_MS, RETENTION_MS = 3_000, 1_000, 60_000

@@ -8,8 +8,8 @@ from dag.spec import kept_form, parse
 from federation.estimates import CostRules
 from federation.snapshot import FederationSnapshot, MeshRecord, MeshView, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
 
 TREE = TenantTree([Tenant(path="acme", parent=None, quotas={("standard", "cpu"): Quota(nominal=1_000_000)})])
 

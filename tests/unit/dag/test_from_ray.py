@@ -17,7 +17,7 @@ from dag.errors import GraphTypeError, NotSerializable, SpecError
 from dag.from_ray import ACCELERATOR_LABEL, RAY_OPTIONS
 from dag.spec import parse
 from dag.tasks import Options
-from mesh.resources import ResourceSet
+from mesh.core.resources import ResourceSet
 
 REFUSED = {name: option for name, option in RAY_OPTIONS.items() if option.refused_because}
 HONOURED = {name: option for name, option in RAY_OPTIONS.items() if option.honoured_as}

@@ -14,12 +14,22 @@ from dag.machine import RunMachine
 from dag.retrying import RETRY_RULES
 from dag.runs import CancelStage, DeliverInput, ForgetRun, NodeRecord, RunRecord, SendStage
 from dag.states import NODE_ENDS, NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS, NodeState, RunState, StageState
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+from mesh.core.values import Encoding, StoredValue
 from mesh.errors import IllegalTransition
-from mesh.messages import Failure, InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageLost, StageStarted, StageWaiting
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
-from mesh.stage_preemption import PreemptionPolicy
-from mesh.values import Encoding, StoredValue
+from mesh.preemption.stage_preemption import PreemptionPolicy
+from mesh.stages.messages import (
+    Failure,
+    InputLost,
+    NodeFailed,
+    NodeStarted,
+    NodeSucceeded,
+    StageEnded,
+    StageLost,
+    StageStarted,
+    StageWaiting,
+)
 
 NOW_MS = 1_000
 MUCH_LATER_MS = NOW_MS + 10 * RETRY_RULES.wait_max_ms

@@ -8,8 +8,8 @@ from federation.quota.policies import QueueSettings, ResourceGroup
 from federation.routing.survey import survey
 from federation.snapshot import FederationSnapshot, MeshRecord, MeshView, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
 
 TREE = TenantTree([Tenant(path="acme", parent=None, quotas={("standard", "cpu"): Quota(nominal=1_000_000)})])
 

@@ -13,9 +13,9 @@ from dag.errors import ApiError, ResultTimeout, RunCancelled, RunConflict, RunFa
 from dag.states import NodeState, RunState
 from dag.store.client_access import IN_TERMINAL, Access, find_access
 from dag.store.remote import Client, Run
-from mesh.clock import ManualClock
+from mesh.core.clock import ManualClock
+from mesh.core.values import Encoding
 from mesh.errors import RuntimeAdapterError
-from mesh.values import Encoding
 from serve_apps.gateway_fixtures import ACME, ADDRESS, RESEARCH, RIVAL, GatewayWorld
 from serve_apps.root import proxy_responses
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mesh.ids import PoolName, TaskId
+from mesh.core.ids import PoolName, TaskId
+from mesh.core.resources import ResourceSet
 from mesh.plugins import CandidateFacts, Plugins, TaskFacts
 from mesh.policies.catalogue import Catalogue
 from mesh.policies.policy_fixtures import demand, node, view
-from mesh.resources import ResourceSet
-from mesh.runtime.plugin_loading import load_plugin
+from mesh.ray.plugins.plugin_loading import load_plugin
 
 FOLDER = Path(__file__).parents[3] / "examples" / "plugins"
 NODES = view(node(cpu=(8, 8)), node(cpu=(2, 8)), node(cpu=(8, 8), gpu=(4, 4)), node(cpu=(8, 8), gpu=(1, 4)))

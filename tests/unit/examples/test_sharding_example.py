@@ -9,7 +9,7 @@ from mesh.actors.dimensions import Dimensions
 from mesh.actors.dispatching import Split
 from mesh.actors.members import RankView
 from mesh.actors.per_rank import at_rank
-from mesh.ids import AgentId
+from mesh.core.ids import AgentId
 
 
 class InProcess:

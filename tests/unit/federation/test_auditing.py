@@ -7,8 +7,8 @@ from dataclasses import replace
 from federation.auditing import LedgerAudit, Mismatch, mismatches
 from federation.snapshot import FederationSnapshot, LeaseView
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.ids import FlavorName, MeshId, TenantPath
-from mesh.resources import ResourceSet
+from mesh.core.ids import FlavorName, MeshId, TenantPath
+from mesh.core.resources import ResourceSet
 
 STD = FlavorName("std")
 ACME, LAB, OPS = TenantPath("acme"), TenantPath("acme/lab"), TenantPath("acme/ops")

@@ -9,8 +9,8 @@ from federation.configured_meshes import NO_CONFIGURED_MESHES, admitted, differe
 from federation.errors import MeshMisfit
 from federation.routing.mesh_filters import narrowed
 from federation.snapshot import MeshRecord, PoolRecord
-from mesh.ids import FlavorName, MeshId, PoolName
-from mesh.resources import ResourceSet
+from mesh.core.ids import FlavorName, MeshId, PoolName
+from mesh.core.resources import ResourceSet
 
 FILE = """
 federation: {name: tests}

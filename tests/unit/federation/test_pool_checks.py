@@ -2,8 +2,8 @@
 
 from federation.pool_checks import unbacked_pools
 from federation.snapshot import PoolRecord
-from mesh.ids import FlavorName, PoolName
-from mesh.resources import ResourceSet
+from mesh.core.ids import FlavorName, PoolName
+from mesh.core.resources import ResourceSet
 
 
 def pool(name: str, **capacity: object) -> PoolRecord:

@@ -4,7 +4,7 @@ import pytest
 
 from federation.quota.policies import QueueSettings, Stop, TenantPolicies
 from federation.tenant_policies import PoliciesInForce, TenantStop
-from mesh.ids import TenantPath
+from mesh.core.ids import TenantPath
 
 NLP = TenantPath("acme/nlp")
 

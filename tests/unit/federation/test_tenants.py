@@ -3,9 +3,9 @@ import pytest
 from federation.errors import ConfigError, UnknownTenant
 from federation.leases import Lease
 from federation.tenants import Quota, Tenant, TenantTree
+from mesh.core.ids import FlavorName, MeshId, TenantPath
+from mesh.core.resources import AMOUNT_MAX, ResourceSet
 from mesh.errors import LedgerError
-from mesh.ids import FlavorName, MeshId, TenantPath
-from mesh.resources import AMOUNT_MAX, ResourceSet
 
 RED = FlavorName("red")
 KEY = (RED, "cpu")

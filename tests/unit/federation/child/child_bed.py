@@ -11,14 +11,14 @@ from federation.errors import StoreUnavailable
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.admission_invariants import violations
-from mesh.clock import ManualClock
-from mesh.resources import ResourceSet
-from mesh.simulated_host import SimulatedHost
-from mesh.stage_preemption import NEVER_PREEMPTS
-from mesh.stages import StageSpec, TaskSpec
-from mesh.values import Encoding, StoredValue
-from mesh.wire import decode
+from mesh.core.clock import ManualClock
+from mesh.core.resources import ResourceSet
+from mesh.core.values import Encoding, StoredValue
+from mesh.core.wire import decode
+from mesh.preemption.stage_preemption import NEVER_PREEMPTS
+from mesh.stages.admission_invariants import violations
+from mesh.stages.simulated_host import SimulatedHost
+from mesh.stages.spec import StageSpec, TaskSpec
 
 CPU = ResourceSet.of({"cpu": 1})
 TTL_MS, GRACE_MS, HEARTBEAT_MS = 3_000, 1_000, 700

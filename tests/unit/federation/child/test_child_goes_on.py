@@ -13,15 +13,15 @@ from federation.leases import TargetUpdate
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.admission_invariants import violations
-from mesh.clock import ManualClock
-from mesh.messages import NodeSucceeded, StageLost
-from mesh.reasons import Reason
-from mesh.resources import NOTHING, ResourceSet
-from mesh.simulated_host import SimulatedHost
-from mesh.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
-from mesh.stages import StageSpec, TaskSpec
-from mesh.wire import decode
+from mesh.core.clock import ManualClock
+from mesh.core.reasons import Reason
+from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.wire import decode
+from mesh.preemption.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
+from mesh.stages.admission_invariants import violations
+from mesh.stages.messages import NodeSucceeded, StageLost
+from mesh.stages.simulated_host import SimulatedHost
+from mesh.stages.spec import StageSpec, TaskSpec
 
 CPU = ResourceSet.of({"cpu": 1})
 TTL_MS, GRACE_MS, HEARTBEAT_MS = 30_000, 10_000, 3_000

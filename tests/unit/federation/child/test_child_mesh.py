@@ -13,9 +13,9 @@ from federation.dispatch import Notification, NotificationKind
 from federation.errors import BatchTooLarge
 from federation.manual_mesh import ManualMesh
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.hosting import HostReport
-from mesh.messages import NodeStarted, StageLost, StageWaiting
-from mesh.reasons import Reason
+from mesh.core.reasons import Reason
+from mesh.stages.hosting import HostReport
+from mesh.stages.messages import NodeStarted, StageLost, StageWaiting
 
 # -- the straight way --------------------------------------------------------------------------------------------------
 

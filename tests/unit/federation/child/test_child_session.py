@@ -10,7 +10,7 @@ from federation.child.quota_demand import OpenDemand
 from federation.errors import StoreUnavailable, UnfitName
 from federation.leases import Lease, LeaseUse, LedgerResponse, QuotaDemand, Session
 from federation.snapshot import MeshRecord
-from mesh.resources import ResourceSet
+from mesh.core.resources import ResourceSet
 
 CPU = ResourceSet.of({"cpu": 1})
 EAST = MeshRecord(mesh="east", labels={}, pools=(), cluster="c1")

@@ -12,9 +12,9 @@ from federation.child.child_mesh import HEARTBEATS_PER_COMPARISON, IDLE_HEARTBEA
 from federation.child.heartbeat_jitter import soonest_ms
 from federation.child.sent_reports import KEPT_MS
 from federation.errors import TooManyClaims
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
 from mesh.errors import RuntimeAdapterError
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
 
 
 def test_an_input_is_brought_when_its_letter_comes_and_once(joined):

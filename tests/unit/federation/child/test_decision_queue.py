@@ -8,8 +8,8 @@ from child_bed import CPU, Federation, pool, slow
 
 from federation.dispatch import EXPLAINED_MAX
 from federation.errors import SessionLost
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
 
 
 def test_an_explanation_that_is_not_taken_in_holds_up_nobody_else_and_comes_later():

@@ -4,8 +4,8 @@ import pytest
 
 from federation.child.lease_accounting import LeaseAccounting, Overdraft
 from federation.leases import Lease, LedgerResponse
-from mesh.ids import FlavorName, MeshId, StageId, TenantPath
-from mesh.resources import NOTHING, ResourceSet
+from mesh.core.ids import FlavorName, MeshId, StageId, TenantPath
+from mesh.core.resources import NOTHING, ResourceSet
 
 KEY = (TenantPath("lab"), FlavorName("red"))
 CPU = ResourceSet.of({"cpu": 1})

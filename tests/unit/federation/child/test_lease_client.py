@@ -12,8 +12,8 @@ from federation.errors import StoreUnavailable
 from federation.leases import QuotaDemand, TargetUpdate
 from federation.snapshot import MeshRecord
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
 
 
 def test_a_stage_that_waits_for_quota_says_so_once_and_starts_when_quota_comes():

@@ -5,12 +5,12 @@ import pytest
 from federation.child.lease_accounting import LeaseAccounting
 from federation.child.preemption_planner import LeavingStage, PreemptionPlanner, words_of
 from federation.leases import Lease, LedgerResponse
-from mesh.admission import StageAdmission
-from mesh.admission_events import LeaseGranted, LeaseRefused, RoomPromised, WorkloadOffered
-from mesh.pools import PoolSpec
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
-from mesh.stage_preemption import Occupant, PreemptionPolicy
+from mesh.core.pools import PoolSpec
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+from mesh.preemption.stage_preemption import Occupant, PreemptionPolicy
+from mesh.stages.admission import StageAdmission
+from mesh.stages.admission_events import LeaseGranted, LeaseRefused, RoomPromised, WorkloadOffered
 
 KEY = ("acme", "standard")
 NOW_MS = 100_000

@@ -4,13 +4,13 @@ from federation.child import quota_demand
 from federation.child.lease_accounting import LeaseAccounting
 from federation.child.quota_demand import wanted
 from federation.leases import Lease, LedgerResponse
-from mesh.admission import StageAdmission
-from mesh.admission_decisions import AcquireLease
-from mesh.admission_events import LeaseRefused, WorkloadOffered
-from mesh.pools import PoolSpec
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
-from mesh.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
+from mesh.core.pools import PoolSpec
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+from mesh.preemption.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
+from mesh.stages.admission import StageAdmission
+from mesh.stages.admission_decisions import AcquireLease
+from mesh.stages.admission_events import LeaseRefused, WorkloadOffered
 
 
 def cpu(count):

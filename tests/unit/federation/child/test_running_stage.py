@@ -7,9 +7,9 @@ from child_bed import CPU, HEARTBEAT_MS, TTL_MS, Federation
 
 from federation.child.child_mesh import HEARTBEATS_PER_COMPARISON, IDLE_HEARTBEATS
 from federation.leases import TargetUpdate
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
-from mesh.stage_preemption import PreemptionPolicy
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+from mesh.preemption.stage_preemption import PreemptionPolicy
 
 
 def test_work_goes_on_when_the_store_has_lost_the_plan_that_was_just_obeyed():

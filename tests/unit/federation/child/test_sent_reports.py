@@ -5,8 +5,8 @@ from __future__ import annotations
 from federation.child.running_stage import RunningStage
 from federation.child.sent_reports import KEPT_BYTES_MAX, KEPT_MS, SentReport, SentReports
 from federation.dispatch import Claim
-from mesh.messages import NodeStarted, StageEnded, StageLost
-from mesh.reasons import Reason
+from mesh.core.reasons import Reason
+from mesh.stages.messages import NodeStarted, StageEnded, StageLost
 
 
 def claim(stage="s", token=7):

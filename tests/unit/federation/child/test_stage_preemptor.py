@@ -9,10 +9,10 @@ from child_bed import HEARTBEAT_MS, Federation, pool
 
 from federation.child.child_mesh import IDLE_HEARTBEATS
 from federation.dispatch import Notification, NotificationKind
-from mesh.messages import StageLost
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
-from mesh.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+from mesh.preemption.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
+from mesh.stages.messages import StageLost
 
 TAKES = PreemptionPolicy(takes=True, min_run_ms=0, reservation_timeout_ms=10 * HEARTBEAT_MS)
 

@@ -6,9 +6,9 @@ import pytest
 
 from federation.child.stage_recovery import StageNote, note_of, recovery_of, seen_in, written
 from federation.dispatch import Claim, ClaimedStage
-from mesh.hosting import FoundStage, FoundStages
-from mesh.resources import NOTHING, ResourceSet
-from mesh.stages import StageSpec
+from mesh.core.resources import NOTHING, ResourceSet
+from mesh.stages.hosting import FoundStage, FoundStages
+from mesh.stages.spec import StageSpec
 
 CPU = ResourceSet.of({"cpu": 1})
 POOLS = {"general": ResourceSet.of({"cpu": 4})}

@@ -10,10 +10,10 @@ from federation.errors import BatchTooLarge, CallRejected
 from federation.leases import Granted, LeaseRefused
 from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord
-from mesh.hosting import HostReport
-from mesh.messages import StageEnded
-from mesh.reasons import Reason
-from mesh.stages import StageSpec, TaskSpec
+from mesh.core.reasons import Reason
+from mesh.stages.hosting import HostReport
+from mesh.stages.messages import StageEnded
+from mesh.stages.spec import StageSpec, TaskSpec
 
 
 def test_what_cannot_be_told_is_kept_and_told_later_in_order(busy):

@@ -13,11 +13,11 @@ from federation.snapshot import MeshRecord
 from federation.store.memory import MemoryStore
 from federation.store.memory_policies import MemoryTenantPolicies
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.clock import ManualClock
-from mesh.resources import ResourceSet
-from mesh.simulated_host import SimulatedHost
-from mesh.stage_preemption import PreemptionPolicy
-from mesh.stages import StageSpec, TaskSpec
+from mesh.core.clock import ManualClock
+from mesh.core.resources import ResourceSet
+from mesh.preemption.stage_preemption import PreemptionPolicy
+from mesh.stages.simulated_host import SimulatedHost
+from mesh.stages.spec import StageSpec, TaskSpec
 
 TTL_MS, GRACE_MS, HEARTBEAT_MS, PLAN_MS, STEP_MS = 10_000, 3_000, 2_000, 1_000, 100
 FOR_EVER_MS = 10**9

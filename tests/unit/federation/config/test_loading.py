@@ -23,8 +23,8 @@ from federation.errors import ConfigError
 from federation.estimates import CostRules
 from federation.flap_detection import FlapRules
 from federation.tenants import Quota, TenantTree
-from mesh.ids import TenantPath
-from mesh.resources import ResourceSet
+from mesh.core.ids import TenantPath
+from mesh.core.resources import ResourceSet
 from serve_apps.configuration.config_file import read_config
 
 CONFIGS = Path(__file__).parents[4] / "configs"

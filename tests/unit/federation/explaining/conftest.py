@@ -4,7 +4,7 @@ import pytest
 from outlook_bed import TREE
 
 from federation.store.memory import MemoryStore
-from mesh.clock import ManualClock
+from mesh.core.clock import ManualClock
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from federation.quota.policies import Policies, PreemptionMode, QueueSettings, R
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenant_policies import PoliciesInForce
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.ids import FlavorName, MeshId, PoolName, RunId, StageId, TenantPath
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.core.ids import FlavorName, MeshId, PoolName, RunId, StageId, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
 
 STD, EAST, WEST = FlavorName("std"), MeshId("east"), MeshId("west")
 GPU_FLAVOR = FlavorName("a100")

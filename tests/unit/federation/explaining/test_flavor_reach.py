@@ -6,7 +6,7 @@ from federation.explaining.flavor_reach import FlavorReach
 from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.ids import FlavorName, PoolName, TenantPath
+from mesh.core.ids import FlavorName, PoolName, TenantPath
 
 
 def test_a_flavor_of_which_its_tenant_could_never_have_as_much_is_none_that_it_could_take(store):

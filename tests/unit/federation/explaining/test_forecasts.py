@@ -13,9 +13,9 @@ from federation.mesh_conditions import MeshCondition
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.clock import ManualClock
-from mesh.ids import MeshId, PoolName, TenantPath
-from mesh.reasons import Reason
+from mesh.core.clock import ManualClock
+from mesh.core.ids import MeshId, PoolName, TenantPath
+from mesh.core.reasons import Reason
 
 
 def test_work_that_fits_would_start_now_and_nobody_gives_way(store):

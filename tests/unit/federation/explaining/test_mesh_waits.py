@@ -10,8 +10,8 @@ from federation.manual_mesh import ManualMesh
 from federation.mesh_conditions import MeshCondition
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.ids import PoolName, TenantPath
-from mesh.reasons import Reason
+from mesh.core.ids import PoolName, TenantPath
+from mesh.core.reasons import Reason
 
 
 def test_the_wait_for_room_goes_by_what_ends_on_the_flavors_that_it_could_take(store):

@@ -10,7 +10,7 @@ from federation.explaining.forecasts import Forecasts
 from federation.leases import TargetUpdate
 from federation.quota.policies import Rules
 from federation.tenant_policies import PoliciesInForce, TenantStop
-from mesh.reasons import Reason
+from mesh.core.reasons import Reason
 
 MIN_RUN_MS = 1_500
 YOUNG = PoliciesInForce(filed=replace(ORDERS.filed, rules=Rules(min_run_ms=MIN_RUN_MS)))

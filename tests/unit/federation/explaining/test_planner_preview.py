@@ -5,7 +5,7 @@ from dataclasses import replace
 from outlook_bed import ACME, BATCH, CPU, EAST, ORDERS, STD, VISION, WEST, forecasts, joined, pending, queued
 
 from federation.tenant_policies import TenantStop
-from mesh.reasons import Reason
+from mesh.core.reasons import Reason
 
 
 def test_whoever_borrows_is_asked_for_the_stage_of_the_owner_and_for_no_more(store):

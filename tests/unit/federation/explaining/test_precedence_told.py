@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from outlook_bed import BATCH, EAST, GPU, IN_ORDER, VISION, WEST, forecasts, joined, joined_with_two_flavors, on_gpu, pending, queued
 
-from mesh.ids import MeshId
-from mesh.reasons import Reason
+from mesh.core.ids import MeshId
+from mesh.core.reasons import Reason
 
 
 def test_what_waits_for_another_flavor_stands_before_nobody(store):

@@ -1,7 +1,7 @@
 """Who stands before whom in the queue of a mesh."""
 
 from federation.explaining.queue_positions import QueuePositions, may_meet
-from mesh.ids import FlavorName, TenantPath
+from mesh.core.ids import FlavorName, TenantPath
 
 STD, GPU = frozenset({FlavorName("std")}), frozenset({FlavorName("gpu")})
 EITHER, UNKNOWN = STD | GPU, frozenset()

@@ -7,7 +7,7 @@ from outlook_bed import BATCH, CPU, EAST, IN_ORDER, ORDERS, STD, VISION, WEST, b
 
 from federation.quota.policies import Policies, PreemptionMode, QueueSettings
 from federation.tenant_policies import PoliciesInForce
-from mesh.reasons import Reason
+from mesh.core.reasons import Reason
 
 
 def full(store, cpus=2):

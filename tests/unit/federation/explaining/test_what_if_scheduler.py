@@ -8,7 +8,7 @@ from outlook_bed import ACME, BATCH, CPU, EAST, IN_ORDER, ONE, ORDERS, RUN_MS, S
 from federation.quota.explain import Lever
 from federation.quota.policies import Policies, PreemptionMode, QueueSettings, Rules
 from federation.tenant_policies import PoliciesInForce
-from mesh.reasons import Reason
+from mesh.core.reasons import Reason
 
 
 def test_work_that_takes_back_its_own_waits_for_those_who_give_way(store):

@@ -12,7 +12,7 @@ from federation.quota.forest import ForestNode, QuotaForest
 from federation.quota.past_use import WHOLE, PastUse
 from federation.quota.policies import MESH, OnQuotaReduction, Policies, PreemptionMode, QueueSettings, Rules, Stop
 from federation.tenants import Quota
-from mesh.reasons import Reason
+from mesh.core.reasons import Reason
 
 GPU = ("a100", "gpu")
 NOW_MS = 1_000_000

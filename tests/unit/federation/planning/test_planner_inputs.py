@@ -5,7 +5,7 @@ from __future__ import annotations
 from federation.planning.planner_inputs import demands_of
 from federation.snapshot import DemandView, FederationSnapshot, LeaseView, MeshRecord, MeshView, PoolRecord
 from federation.tenants import Tenant, TenantTree
-from mesh.resources import NOTHING, ResourceSet
+from mesh.core.resources import NOTHING, ResourceSet
 
 HERE, LAB = "west", "lab"
 

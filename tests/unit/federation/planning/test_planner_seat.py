@@ -18,10 +18,10 @@ from federation.store.memory import MemoryStore
 from federation.store.memory_policies import MemoryTenantPolicies
 from federation.tenant_policies import TenantStop
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.clock import ManualClock
-from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
-from mesh.reasons import Reason
-from mesh.resources import NOTHING, ResourceSet
+from mesh.core.clock import ManualClock
+from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.resources import NOTHING, ResourceSet
 
 A100 = FlavorName("a100")
 ACME, VISION, BATCH = TenantPath("acme"), TenantPath("acme/vision"), TenantPath("acme/batch")

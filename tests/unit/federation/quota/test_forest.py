@@ -10,8 +10,8 @@ from federation.quota.ledger import QuotaLedger
 from federation.quota.quota_fixtures import RED, QuotaNode, forest_of
 from federation.quota.shares import dominant_share
 from federation.tenants import Quota, Tenant, TenantTree
+from mesh.core.ids import TenantPath
 from mesh.errors import LedgerError
-from mesh.ids import TenantPath
 
 
 def tenants(**nominal: int) -> QuotaForest:

@@ -9,7 +9,7 @@ from federation.quota.past_use import WHOLE, PastUse, load_of
 from federation.quota.policies import MESH
 from federation.quota.quota_fixtures import QuotaNode, forest_of, runs, snapshot_of, work
 from federation.tenants import Tenant, TenantTree
-from mesh.ids import TenantPath
+from mesh.core.ids import TenantPath
 
 
 def tenant(path: str, parent: str | None = None) -> Tenant:

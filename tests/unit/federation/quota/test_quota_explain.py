@@ -9,8 +9,8 @@ from federation.quota.ledger import QuotaLedger
 from federation.quota.policies import MESH, Policies, QueueSettings, TimeWindow
 from federation.quota.policies import PreemptionMode as Policy
 from federation.quota.quota_fixtures import RED, QuotaNode, forest_of, scheduler_of, work
+from mesh.core.reasons import Reason
 from mesh.errors import LedgerError
-from mesh.reasons import Reason
 
 ALL = Policies(within_queue=Policy.LOWER_PRIORITY, reclaim=Policy.ANY)
 QUICK = replace(MESH, min_run_ms=0)

@@ -10,7 +10,7 @@ from federation.quota.policies import KUEUE, Fungibility, Policies, Preference, 
 from federation.quota.policies import PreemptionMode as Policy
 from federation.quota.quota_fixtures import BLUE, QuotaNode, runs, snapshot_of, work
 from federation.quota.workloads import ReplicaSet
-from mesh.reasons import Reason
+from mesh.core.reasons import Reason
 
 BOTH = ("red", "blue")
 ALL = Policies(within_queue=Policy.LOWER_PRIORITY, reclaim=Policy.ANY)

@@ -9,7 +9,7 @@ from federation.quota.policies import KUEUE, MESH, Policies, QueueSettings, Stra
 from federation.quota.policies import PreemptionMode as Policy
 from federation.quota.preemption import victims_for
 from federation.quota.quota_fixtures import BLUE, QuotaNode, ask_for, runs, snapshot_of, work
-from mesh.reasons import Reason
+from mesh.core.reasons import Reason
 
 FAIR = replace(KUEUE, fair_sharing=True)
 DEFAULT = replace(MESH, min_run_ms=0)

@@ -11,8 +11,8 @@ from federation.quota.policies import PreemptionMode as Policy
 from federation.quota.quota_fixtures import RED, QuotaNode, forest_of, scheduler_of, settings_of, work
 from federation.quota.scheduler import QuotaScheduler
 from federation.quota.workloads import ReplicaSet
+from mesh.core.reasons import Reason
 from mesh.errors import LedgerError
-from mesh.reasons import Reason
 
 ALL = Policies(within_queue=Policy.LOWER_PRIORITY, reclaim=Policy.ANY)
 QUICK = replace(MESH, min_run_ms=0, reservation_timeout_ms=1_000)

@@ -6,8 +6,8 @@ from federation.quota.policies import QueueSettings, Stop, TenantPolicies, TimeW
 from federation.quota.starts import ANY_NUMBER, Starts, Tally
 from federation.tenant_policies import PoliciesInForce, TenantStop
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.ids import FlavorName, TenantPath
-from mesh.reasons import Reason
+from mesh.core.ids import FlavorName, TenantPath
+from mesh.core.reasons import Reason
 
 ACME, NLP, VISION = TenantPath("acme"), TenantPath("acme/nlp"), TenantPath("acme/vision")
 TREE = TenantTree(

@@ -9,9 +9,9 @@ from federation.routing.domains import crowded
 from federation.routing.route import Routed, RouteRefused, route
 from federation.snapshot import FederationSnapshot, LeaseView, MeshRecord, MeshView, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
 
 STANDARD = FlavorName("standard")
 ONE_CPU = ResourceSet.of({"cpu": 1})

@@ -17,9 +17,9 @@ from federation.routing.route import Routed, choose, route
 from federation.routing.survey import survey
 from federation.snapshot import FederationSnapshot, LeaseView, MeshRecord, MeshView, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
 
 LAB, OPS, ACME = TenantPath("acme/lab"), TenantPath("acme/ops"), TenantPath("acme")
 SPOT, STANDARD = FlavorName("spot"), FlavorName("standard")

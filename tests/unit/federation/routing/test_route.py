@@ -13,9 +13,9 @@ from federation.routing.route import Routed, RouteRefused, choose, route
 from federation.routing.survey import survey
 from federation.snapshot import AbsentMesh, FederationSnapshot, LeaseView, MeshRecord, MeshView, PoolRecord, Whereabouts
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.ids import FlavorName, MeshId, PoolName, TenantPath
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
+from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
 
 LAB = TenantPath("acme/lab")
 STANDARD = FlavorName("standard")

@@ -15,10 +15,10 @@ from federation.snapshot import MeshRecord
 from federation.store import http_link
 from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpStageQueue, ask_terms, trusted
 from federation.store.report_parts import PARTS_MAX
-from mesh.ids import FlavorName, MeshId, NodeId, RunId, StageId, TenantPath
-from mesh.messages import NodeStarted, StageEnded
-from mesh.resources import ResourceSet
-from mesh.wire import decode, encode
+from mesh.core.ids import FlavorName, MeshId, NodeId, RunId, StageId, TenantPath
+from mesh.core.resources import ResourceSet
+from mesh.core.wire import decode, encode
+from mesh.stages.messages import NodeStarted, StageEnded
 
 EAST = MeshId("east")
 FIRST, SECOND = "http://first.test", "http://second.test"

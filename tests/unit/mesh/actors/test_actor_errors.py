@@ -1,8 +1,8 @@
 """What the errors of groups say and keep."""
 
 from mesh.actors.errors import GroupCallFailed, MemberLost
+from mesh.core.ids import AgentId
 from mesh.errors import MeshError
-from mesh.ids import AgentId
 
 
 def test_s2_errors_of_all_ranks_are_reported_together_and_results_are_kept():

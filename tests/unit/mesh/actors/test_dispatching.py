@@ -18,7 +18,7 @@ from mesh.actors.dispatching import (
 )
 from mesh.actors.errors import DispatchError, ShapeError
 from mesh.actors.members import RankView
-from mesh.ids import AgentId
+from mesh.core.ids import AgentId
 
 
 def view(count=0, **sizes):

@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from mesh.core.json_codec import JsonCodecError
+from mesh.core.reasons import Reason
 from mesh.errors import IllegalTransition
 from mesh.jobs.controller import JobController
 from mesh.jobs.decisions import RefuseJob, ReportJob, StartMember, StopMember
@@ -29,8 +31,6 @@ from mesh.jobs.snapshots import Allocation, MemberPlacement
 from mesh.jobs.spec import BasicPolicy, CleanPolicy, JobSpec, ReplicaSpec, WorkerSetSpec
 from mesh.jobs.states import MemberState, ScheduleState, Stage
 from mesh.jobs.views import view_of
-from mesh.reasons import Reason
-from mesh.scheduling.json_codec import JsonCodecError
 
 LEADER = Member("leader")
 

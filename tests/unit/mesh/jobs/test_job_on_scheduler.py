@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mesh.core.pools import PoolSpec
+from mesh.core.resources import ResourceSet
 from mesh.jobs.controller import JobController
 from mesh.jobs.decisions import StartMember
 from mesh.jobs.events import JobSubmitted, MembersAllocated, MemberStarted
@@ -9,11 +11,9 @@ from mesh.jobs.members import member_of_task, member_request
 from mesh.jobs.room import PoolRoom
 from mesh.jobs.scheduler import allocate
 from mesh.jobs.spec import BasicPolicy, JobSpec, ReplicaSpec, WorkerSetSpec
-from mesh.pools import PoolSpec
-from mesh.resources import ResourceSet
-from mesh.scheduling.decisions import StartTask
-from mesh.scheduling.events import NodeJoined, PoolConfigured, TaskSubmitted
-from mesh.scheduling.scheduler import MeshScheduler
+from mesh.tasks.decisions import StartTask
+from mesh.tasks.events import NodeJoined, PoolConfigured, TaskSubmitted
+from mesh.tasks.scheduler import MeshScheduler
 
 
 def cpu(count):

@@ -4,9 +4,9 @@ from fractions import Fraction
 
 import pytest
 
+from mesh.core.resources import NOTHING, ResourceSet
 from mesh.jobs.ordering import Turn, TurnQueue, dominant_share, fill_by_shares
 from mesh.jobs.spec import JobQueuePolicy
-from mesh.resources import NOTHING, ResourceSet
 
 DRF, PRIORITY = JobQueuePolicy.DRF, JobQueuePolicy.PRIORITY
 

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from mesh.core.nodes import NodeTable
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
 from mesh.jobs.controller import JobController
 from mesh.jobs.decisions import StartMember
 from mesh.jobs.events import JobSubmitted, MemberLost, MembersAllocated, MemberStarted, MemberStopped
@@ -12,10 +15,7 @@ from mesh.jobs.scheduler import allocate
 from mesh.jobs.snapshots import JobSnapshot
 from mesh.jobs.spec import BasicPolicy, JobQueuePolicy, JobSpec, ReplicaSpec, WorkerSetSpec
 from mesh.jobs.states import ScheduleState
-from mesh.nodes import NodeTable
 from mesh.policies.policy import Policy, highest
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
 
 LEADER = Member("leader")
 EMPTIEST = Policy("emptiest", lambda _, view: view.free[:, 0].astype(float), highest)

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from mesh.core.resources import ResourceSet
 from mesh.errors import JobSpecError
 from mesh.jobs.form import JobForm, read_job
 from mesh.jobs.members import Member, environment, member_of_task, member_request, member_task, members_of, rank_of, replica_of
 from mesh.jobs.spec import BasicPolicy, CleanPolicy, JobQueuePolicy, JobSpec, ReplicaSpec, WorkerSetSpec
-from mesh.resources import ResourceSet
 
 PONG = {
     "name": "pong",

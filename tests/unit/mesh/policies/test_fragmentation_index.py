@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from benchmarks import fragmentation as benchmark
-from mesh.nodes import NodeTable
+from mesh.core.nodes import NodeTable
+from mesh.core.resources import NOTHING, ResourceSet
 from mesh.policies.census import Census
 from mesh.policies.fragmentation import CommonShapes, fragmentation, fragmentation_for
-from mesh.resources import NOTHING, ResourceSet
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from mesh.core.reasons import Reason
+from mesh.core.task_spec import Weights
 from mesh.policies import hybrid, node_affinity, weighted
 from mesh.policies.catalogue import policy
 from mesh.policies.fragmentation import CommonShapes
 from mesh.policies.policy import Draw, NodeDemand, NodeScoringView, PlacementRefused
 from mesh.policies.policy_fixtures import demand, node, view
-from mesh.reasons import Reason
-from mesh.scheduling.tasks import Weights
 
 
 def first(count: int) -> int:

@@ -25,8 +25,8 @@ from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory_key_ring import MemoryKeyRing
 from federation.tenant_policies import TenantStop
 from federation.tenants import Tenant, TenantTree
-from mesh.resources import ResourceSet
-from mesh.values import Encoding
+from mesh.core.resources import ResourceSet
+from mesh.core.values import Encoding
 from serve_apps.cli import applying, draining, lifecycle, runs, session, stopping, versions
 from serve_apps.cli.app import run_command
 from serve_apps.configuration.config_file import read_config

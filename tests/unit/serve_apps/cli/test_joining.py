@@ -8,8 +8,8 @@ import pytest
 
 from federation.errors import LinkRefused, StoreUnavailable
 from federation.link import LinkTerms
-from mesh.resources import ResourceSet
-from mesh.runtime.cluster.cluster_token import MODE_VARIABLE
+from mesh.core.resources import ResourceSet
+from mesh.ray.cluster.cluster_token import MODE_VARIABLE
 from serve_apps import child_process
 from serve_apps.cli import joining
 from serve_apps.cli.app import run_command

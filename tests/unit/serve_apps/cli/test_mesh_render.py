@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from mesh.resources import format_units, to_units
+from mesh.core.resources import format_units, to_units
 from serve_apps.cli.mesh_render import meshes_table
 from serve_apps.schemas.meshes import MeshEntry, MeshesView, PoolView
 from serve_apps.schemas.quantities import Quantity

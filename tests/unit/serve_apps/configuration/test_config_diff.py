@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from federation.quota.policies import QueueSettings, ResourceGroup, TenantPolicies
 from federation.store.memory import MemoryStore
-from mesh.clock import ManualClock
+from mesh.core.clock import ManualClock
 from serve_apps.configuration.config_diff import changes
 
 OLD_FIRST, NEW_FIRST = ("old", "new"), ("new", "old")

@@ -32,12 +32,12 @@ from federation.link import (
     Report,
 )
 from federation.snapshot import MeshRecord, PoolRecord
-from mesh.ids import FlavorName, MeshId, PoolName, StageId, TenantPath
-from mesh.messages import Failure, NodeFailed, StageLost
-from mesh.reasons import Reason
-from mesh.resources import AMOUNT_MAX, ResourceSet
-from mesh.runtime.execution import class_name
-from mesh.wire import encode
+from mesh.core.ids import FlavorName, MeshId, PoolName, StageId, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.resources import AMOUNT_MAX, ResourceSet
+from mesh.core.wire import encode
+from mesh.ray.stage_runner.execution import class_name
+from mesh.stages.messages import Failure, NodeFailed, StageLost
 from serve_apps.link.calls import read_call
 from serve_apps.requests.errors import MalformedBody, MalformedCall, WrongMesh
 

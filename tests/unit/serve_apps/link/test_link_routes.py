@@ -15,12 +15,12 @@ from federation.link import BLOB_BYTES_MAX, CALL_BYTES_MAX, CODES, LINK_PATH, PR
 from federation.receipts import ReceiptKeys
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpStageQueue, ask_terms
+from mesh.core.ids import MeshId, NodeId, PoolName, RunId, StageId
+from mesh.core.resources import ResourceSet
+from mesh.core.values import Encoding, StoredValue
+from mesh.core.wire import encode
 from mesh.errors import AmountError
-from mesh.ids import MeshId, NodeId, PoolName, RunId, StageId
-from mesh.resources import ResourceSet
-from mesh.stages import StageSpec
-from mesh.values import Encoding, StoredValue
-from mesh.wire import encode
+from mesh.stages.spec import StageSpec
 from serve_apps.gateway_fixtures import ADDRESS, NOW_MS, RESEARCH, STANDARD, GatewayWorld, InProcess, spec_of
 from serve_apps.link.routes import BEATS_PER_S_MIN, CALLS_BURST, LinkHandler
 from serve_apps.link_fixtures import PATIENCE

@@ -17,10 +17,10 @@ from federation.store.http_link import HttpStageQueue
 from federation.store.redis_fixtures import running_redis
 from federation.store.report_parts import PART_MESSAGES, parts_of
 from federation.tenants import Tenant, TenantTree
-from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
-from mesh.messages import NodeStarted
-from mesh.resources import NOTHING
-from mesh.stages import StageSpec, TaskSpec
+from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
+from mesh.core.resources import NOTHING
+from mesh.stages.messages import NodeStarted
+from mesh.stages.spec import StageSpec, TaskSpec
 from serve_apps.processes.settings import ChildSettings, StoreSettings
 from serve_apps.processes.stores import Stores, open_child_ports, open_stores
 

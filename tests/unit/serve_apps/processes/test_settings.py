@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from federation.configured_meshes import ConfiguredMeshes
 from federation.snapshot import MeshRecord, PoolRecord
-from mesh.resources import ResourceSet
+from mesh.core.resources import ResourceSet
 from serve_apps.processes.settings import ChildSettings, LinkSettings, RootSettings, StoreSettings
 
 STORE = {"redis_url": "redis://:secret@127.0.0.1:6379", "lease_ttl_ms": 3_000, "lease_grace_ms": 1_000}

@@ -9,7 +9,7 @@ from federation.errors import SchemaMismatch
 from federation.snapshot import MeshRecord
 from federation.store.keys import SCHEMA, Keys
 from federation.store.redis_fixtures import running_redis
-from mesh.ids import MeshId
+from mesh.core.ids import MeshId
 from serve_apps.processes.settings import ChildSettings, StoreSettings
 from serve_apps.processes.stores import open_child_ports
 

@@ -10,7 +10,7 @@ import pytest
 from dag.backlog import BacklogLimits
 from dag.states import RunState
 from federation.errors import StoreUnavailable
-from mesh.ids import RunId
+from mesh.core.ids import RunId
 from serve_apps.gateway_fixtures import ACME, GatewayWorld, spec_of
 from serve_apps.requests import accepted_runs
 from serve_apps.requests.accepted_runs import KEPT_BYTES_MAX, KEPT_MS, AcceptedRuns

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from federation.store.memory_key_ring import MemoryKeyRing
-from mesh.ids import MeshId, TenantPath
+from mesh.core.ids import MeshId, TenantPath
 from serve_apps.requests.auth import (
     Denial,
     Denied,

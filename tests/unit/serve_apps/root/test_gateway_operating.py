@@ -13,10 +13,10 @@ from federation.leases import Granted
 from federation.manual_mesh import ManualMesh
 from federation.registry import RegistryNote
 from federation.snapshot import MeshRecord, PoolRecord
-from mesh.ids import PoolName, RunId, StageId
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
-from mesh.stages import StageSpec
+from mesh.core.ids import PoolName, RunId, StageId
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+from mesh.stages.spec import StageSpec
 from serve_apps.gateway_fixtures import ACME, ADDRESS, EAST, RESEARCH, RIVAL, SALES, STANDARD, GatewayWorld, InProcess, spec_of
 from serve_apps.requests.request_limiter import CALLS_BURST, SNAPSHOTS_BURST, WRONG_BURST
 from serve_apps.root.gateway import TRUTH_KEPT_MS, create_app

@@ -12,8 +12,8 @@ from dag.runs import RunChange
 from dag.spec import load
 from dag.states import RunState
 from dag.store.remote import Client
-from mesh.ids import MeshId, NodeId, RunId, StageId
-from mesh.reasons import Reason
+from mesh.core.ids import MeshId, NodeId, RunId, StageId
+from mesh.core.reasons import Reason
 from serve_apps.cli import dead, session
 from serve_apps.cli.app import run_command
 from serve_apps.gateway_fixtures import ACME, ADDRESS, RESEARCH, GatewayWorld, spec_of

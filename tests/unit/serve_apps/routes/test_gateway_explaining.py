@@ -12,11 +12,11 @@ from federation.quota.policies import QueueSettings, Rules, Stop, TenantPolicies
 from federation.registry import RegistryNote
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenants import Tenant, TenantTree
-from mesh.ids import MeshId, NodeId, PoolName, RunId, StageId, TenantPath
-from mesh.messages import StageStarted
-from mesh.reasons import Reason
-from mesh.resources import ResourceSet
-from mesh.stages import StageSpec, TaskSpec
+from mesh.core.ids import MeshId, NodeId, PoolName, RunId, StageId, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+from mesh.stages.messages import StageStarted
+from mesh.stages.spec import StageSpec, TaskSpec
 from serve_apps.gateway_fixtures import ACME, EAST, NOW_MS, RESEARCH, RIVAL, SALES, STANDARD, GatewayWorld, spec_of
 
 ONE_CPU = ResourceSet.of({"cpu": 1})

@@ -13,9 +13,9 @@ from dag.errors import BacklogFull, KeyConflict
 from dag.states import NodeState, RunState
 from federation.durability import Durability
 from federation.store.memory_durability import MemoryDurability
-from mesh.ids import RunId
-from mesh.reasons import Reason
-from mesh.values import Encoding, StoredValue
+from mesh.core.ids import RunId
+from mesh.core.reasons import Reason
+from mesh.core.values import Encoding, StoredValue
 from serve_apps.gateway_fixtures import ACME, RESEARCH, RIVAL, SALES, GatewayWorld, spec_of
 
 

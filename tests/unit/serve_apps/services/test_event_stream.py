@@ -9,7 +9,7 @@ import pytest
 from dag.errors import UnknownRun
 from dag.runs import RunEvent
 from federation.errors import StoreUnavailable
-from mesh.ids import RunId
+from mesh.core.ids import RunId
 from serve_apps.services.event_stream import event_stream, wait_for_end
 
 RUN = RunId("night")

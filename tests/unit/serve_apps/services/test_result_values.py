@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from federation.store.memory import MemoryStore
-from mesh.clock import ManualClock
-from mesh.ids import RunId
-from mesh.values import Encoding, StoredValue
+from mesh.core.clock import ManualClock
+from mesh.core.ids import RunId
+from mesh.core.values import Encoding, StoredValue
 from serve_apps.requests.errors import CorruptValue, ValueNotThere
 from serve_apps.services import result_values
 from serve_apps.services.result_values import open_value, read_small

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from federation.errors import StoreUnavailable
-from mesh.clock import ManualClock
+from mesh.core.clock import ManualClock
 from serve_apps.snapshot_cache.single_flight import SingleFlight
 
 

@@ -6,7 +6,7 @@ from federation.mesh_conditions import Drain, MeshCondition
 from federation.quota.policies import Stop
 from federation.registry import MeshConditions
 from federation.tenant_policies import PoliciesInForce, TenantStop
-from mesh.ids import MeshId, TenantPath
+from mesh.core.ids import MeshId, TenantPath
 from serve_apps.standalone.active_stops import active_stops
 
 

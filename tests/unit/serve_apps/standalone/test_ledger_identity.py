@@ -18,7 +18,7 @@ from federation.store.redis_fixtures import copied, lose_writes, running_redis
 from federation.store.redis_key_ring import RedisKeyRing
 from federation.tenant_policies import PoliciesInForce, TenantStop
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.ids import MeshId, TenantPath
+from mesh.core.ids import MeshId, TenantPath
 from serve_apps.processes.stores import Stores, open_stores
 from serve_apps.requests.auth import Denial, Denied, Principal, authenticate, issue
 from serve_apps.standalone.ledger_identity import LedgerIdentity, known_ledger

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from mesh.errors import RuntimeAdapterError
-from mesh.runtime.cluster.ports import promise_ports
+from mesh.ray.cluster.ports import promise_ports
 from serve_apps.standalone import port_claim
 from serve_apps.standalone.port_claim import PortClaim
 

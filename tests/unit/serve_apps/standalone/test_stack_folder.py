@@ -5,7 +5,7 @@ import os
 import psutil
 import pytest
 
-from mesh.runtime.cluster.process import start_mark
+from mesh.ray.cluster.process import start_mark
 from serve_apps.standalone.stack_folder import AlreadyRunning, StackFolder
 
 

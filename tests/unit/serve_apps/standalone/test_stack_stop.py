@@ -11,8 +11,8 @@ import pytest
 
 from federation.config.loading import load_config
 from federation.errors import StoreUnavailable
-from mesh.runtime.cluster.cluster_token import write_token
-from mesh.runtime.cluster.own_cluster import OwnCluster
+from mesh.ray.cluster.cluster_token import write_token
+from mesh.ray.cluster.own_cluster import OwnCluster
 from serve_apps.standalone.managed import ManagedProcess
 from serve_apps.standalone.stack import Stack
 from serve_apps.standalone.stack_folder import StackFolder

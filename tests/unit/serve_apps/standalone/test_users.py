@@ -10,7 +10,7 @@ import pytest
 
 from federation.config.loading import FederationConfig, load_config
 from mesh.errors import RuntimeAdapterError
-from mesh.runtime.cluster import run_as
+from mesh.ray.cluster import run_as
 from serve_apps.standalone.users import users_of
 
 KEYS = ("SCHEDULEMESH_API_KEY", "SCHEDULEMESH_REDIS_URL")

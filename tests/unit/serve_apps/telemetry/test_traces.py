@@ -7,9 +7,9 @@ import pytest
 
 from dag.runs import NodeRecord, RunRecord, StageRecord
 from dag.states import NodeState, RunState, StageState
-from mesh.ids import MeshId, NodeId, RunId, StageId, TenantPath
-from mesh.messages import Failure
-from mesh.reasons import Reason
+from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
+from mesh.core.reasons import Reason
+from mesh.stages.messages import Failure
 from serve_apps.telemetry.traces import Telemetry
 
 START_MS = 1_700_000_000_000

@@ -1,0 +1,146 @@
+"""All resources of one node by instance: what a node agent lends, and to which instance a program is bound.
+
+Bulk resources have no instances and are only counted: bytes, and other resources that the node calls bulk (Ray does so with CPUs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from mesh.core.amounts import Amount
+from mesh.core.instance_pools import InstancePool
+from mesh.core.instances import ResourceIds
+from mesh.core.resources import BYTE_RESOURCES, NOTHING, ResourceSet
+from mesh.errors import LedgerError
+
+_NO_IDS = ResourceIds()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenResources:
+    """Resources that one holder has on a node: instances by resource, and amounts of bulk resources."""
+
+    ids: Mapping[str, ResourceIds] = field(default_factory=dict)
+    bulk: ResourceSet = NOTHING
+
+    def plus(self, other: TakenResources) -> TakenResources:
+        """Return both together. Raises `LedgerError` when an instance would exceed 1."""
+        names = sorted({*self.ids, *other.ids})
+        both = {name: self.ids.get(name, _NO_IDS).plus(other.ids.get(name, _NO_IDS)) for name in names}
+        return TakenResources(ids=both, bulk=self.bulk + other.bulk)
+
+    def to_set(self) -> ResourceSet:
+        """Return the amounts, without the instance numbers."""
+        return self.bulk + ResourceSet({name: ids.total.units for name, ids in self.ids.items()})
+
+
+class ResourceIdSet:
+    """Instances by resource name. Changes in place; a request that does not fit whole changes nothing."""
+
+    def __init__(self, total: ResourceSet = NOTHING, *, bulk: Iterable[str] = BYTE_RESOURCES) -> None:
+        """Make a node with all of `total` free. Raises `AmountError` for an instance count above one that is not whole."""
+        self._bulk_names = frozenset(bulk)
+        self._bulk_total = NOTHING
+        self._bulk_held = NOTHING
+        self._pools: dict[str, InstancePool] = {}
+        for name, units in total.items():
+            self.add_or_update(name, units)
+
+    @property
+    def total(self) -> ResourceSet:
+        """Total resources of the node."""
+        return self._bulk_total + ResourceSet({name: pool.capacity.units for name, pool in self._pools.items()})
+
+    def to_set(self) -> ResourceSet:
+        """Return the available amount of each resource."""
+        bulk = ResourceSet({name: max(units - self._bulk_held[name], 0) for name, units in self._bulk_total.items()})
+        return bulk + ResourceSet({name: pool.available.units for name, pool in self._pools.items()})
+
+    def free_ids(self, name: str) -> ResourceIds:
+        """Return the free instances of a resource."""
+        pool = self._pools.get(name)
+        return _NO_IDS if pool is None else pool.free
+
+    def backlog(self, name: str) -> int:
+        """Return the units of a resource that leave the node when their holders release them."""
+        pool = self._pools.get(name)
+        return max(self._bulk_held[name] - self._bulk_total[name], 0) if pool is None else pool.backlog.units
+
+    def contains(self, wanted: ResourceSet) -> bool:
+        """Return whether all of `wanted` can be acquired now: amounts below 1 on one instance each, others as whole instances."""
+        return all(self._contains(name, units) for name, units in wanted.items())
+
+    def acquire(self, wanted: ResourceSet) -> TakenResources | None:
+        """Acquire all of `wanted`; None, with nothing acquired, when it does not fit."""
+        if not self.contains(wanted):
+            return None
+        ids = {name: self._pools[name].acquire(Amount(units)) for name, units in wanted.items() if name not in self._bulk_names}
+        bulk = ResourceSet({name: units for name, units in wanted.items() if name in self._bulk_names})
+        self._bulk_held = self._bulk_held + bulk
+        return TakenResources(ids={name: taken for name, taken in ids.items() if taken is not None}, bulk=bulk)
+
+    def release(self, taken: TakenResources) -> None:
+        """Release acquired resources.
+
+        Raises:
+            LedgerError: A part of `taken` is not held; then nothing is released.
+        """
+        for name, ids in taken.ids.items():
+            self._held(name).minus(ids)
+        if not taken.bulk <= self._bulk_held:
+            raise LedgerError(f"cannot release {taken.bulk}: only {self._bulk_held} is held")
+        for name, ids in taken.ids.items():
+            self._pools[name].release(ids)
+            self._forget_if_gone(name)
+        self._bulk_held = self._bulk_held - taken.bulk
+
+    def release_constrained(self, taken: TakenResources, total: ResourceSet) -> None:
+        """Release acquired resources, but delete those that `total` no longer has: they were deleted from the node meanwhile.
+
+        Raises:
+            LedgerError: A part of `taken` is not held.
+        """
+        for name in {*taken.ids, *taken.bulk} - {*total}:
+            self.delete(name)
+        self.release(taken)
+
+    def add_or_update(self, name: str, units: int) -> None:
+        """Set the node's total of a resource. A total below what is held takes effect as holders release.
+
+        Raises:
+            AmountError: The change is a part of an instance.
+        """
+        if name in self._bulk_names:
+            self._bulk_total = self._bulk_total.with_amount(name, units)
+        elif name in self._pools:
+            self._pools[name].update_capacity(Amount(units))
+        else:
+            self._pools[name] = InstancePool(Amount(units))
+        self._forget_if_gone(name)
+
+    def delete(self, name: str) -> None:
+        """Set the node's total of a resource to zero; holders release it as before."""
+        if name in self._bulk_names or name in self._pools:
+            self.add_or_update(name, 0)
+
+    def clear(self) -> None:
+        for name in list(self.total):
+            self.delete(name)
+
+    def check(self) -> list[str]:
+        """Return every broken invariant as text; empty when all hold."""
+        return [f"{name}: {wrong}" for name, pool in self._pools.items() for wrong in pool.check()]
+
+    def _contains(self, name: str, units: int) -> bool:
+        if name in self._bulk_names:
+            return units <= self._bulk_total[name] - self._bulk_held[name]
+        return name in self._pools and self._pools[name].contains(Amount(units))
+
+    def _held(self, name: str) -> ResourceIds:
+        return self._pools[name].held if name in self._pools else _NO_IDS
+
+    def _forget_if_gone(self, name: str) -> None:
+        pool = self._pools.get(name)
+        if pool is not None and not pool.capacity and not pool.held.total:
+            del self._pools[name]

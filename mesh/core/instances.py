@@ -1,0 +1,118 @@
+"""Numbered instances of a resource: GPU 0, GPU 2, half of GPU 3.
+
+An amount of one or more consists of whole instances. A smaller amount lies on one instance and is never split over two: half a
+GPU here and a quarter there run no program. A small amount is taken from the partly used instance with the least left over
+(best fit), so whole instances stay whole; a whole instance is split only when no part fits. Released parts merge, and a
+complete instance is whole again.
+
+Source:
+    Ray's `resource_instance_set.cc` for best fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from mesh.core.amounts import ONE, ZERO, Amount
+from mesh.errors import AmountError, LedgerError
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceIds:
+    """Instances of one resource, held or free, as a value. No instance is in both lists."""
+
+    whole: tuple[int, ...] = ()  #: Ascending.
+    parts: tuple[tuple[int, Amount], ...] = ()  #: Ascending by instance; each amount is between 0 and 1, exclusive.
+
+    def __post_init__(self) -> None:
+        ids = [*self.whole, *(number for number, _ in self.parts)]
+        if len(set(ids)) < len(ids) or any(not ZERO < amount < ONE for _, amount in self.parts):
+            raise AmountError(f"{self} names an instance twice, or a part that is not between 0 and 1")
+
+    @classmethod
+    def of(cls, amount: Amount) -> ResourceIds:
+        """Return instances 0, 1, 2, … of `amount`.
+
+        Raises:
+            AmountError: The amount is above one, and not whole.
+        """
+        if amount < ONE:
+            return cls(parts=((0, amount),) if amount else ())
+        if not amount.is_whole:
+            raise AmountError(f"{amount} instances are not possible; an amount of 1 or more must be whole")
+        return cls(whole=tuple(range(amount.wholes)))
+
+    @property
+    def total(self) -> Amount:
+        """Sum over all instances."""
+        return sum((amount for _, amount in self.parts), start=Amount(ONE.units * len(self.whole)))
+
+    def contains(self, amount: Amount) -> bool:
+        """Return whether the amount can be acquired: as whole instances from 1 on, else on one instance."""
+        if amount < ONE:
+            return not amount or bool(self.whole) or any(amount <= has for _, has in self.parts)
+        return amount.is_whole and amount.wholes <= len(self.whole)
+
+    def acquire(self, amount: Amount) -> tuple[ResourceIds, ResourceIds] | None:
+        """Return the acquired and the remaining instances; None when `amount` is not available (see `contains`)."""
+        if not self.contains(amount):
+            return None
+        if amount < ONE:
+            return self._acquire_part(amount)
+        count = amount.wholes
+        return ResourceIds(whole=self.whole[:count]), ResourceIds(whole=self.whole[count:], parts=self.parts)
+
+    def plus(self, other: ResourceIds) -> ResourceIds:
+        """Return both together; complete parts of one instance merge to a whole one.
+
+        Raises:
+            LedgerError: An instance would exceed 1.
+        """
+        amounts = self.amounts()
+        for number, amount in other.amounts().items():
+            both = amounts.get(number, ZERO) + amount
+            if both > ONE:
+                raise LedgerError(f"instance {number} would have {both} of 1")
+            amounts[number] = both
+        return _from_amounts(amounts)
+
+    def minus(self, other: ResourceIds) -> ResourceIds:
+        """Return the instances without `other`.
+
+        Raises:
+            LedgerError: A part of `other` is not here.
+        """
+        amounts = self.amounts()
+        for number, amount in other.amounts().items():
+            has = amounts.get(number, ZERO)
+            if has < amount:
+                raise LedgerError(f"cannot take {amount} of instance {number}: only {has} is left")
+            amounts[number] = has - amount
+        return _from_amounts(amounts)
+
+    def amounts(self) -> dict[int, Amount]:
+        """Return the amount of each instance."""
+        return {**dict.fromkeys(self.whole, ONE), **dict(self.parts)}
+
+    def _acquire_part(self, amount: Amount) -> tuple[ResourceIds, ResourceIds]:
+        if not amount:
+            return ResourceIds(), self
+        fits = [(has, number) for number, has in self.parts if amount <= has]
+        number = min(fits)[1] if fits else self.whole[0]
+        taken = ResourceIds(parts=((number, amount),))
+        return taken, self.minus(taken)
+
+
+def without_ids(ids: ResourceIds, numbers: Iterable[int]) -> ResourceIds:
+    """Return `ids` without any part of these instances."""
+    gone = set(numbers)
+    return _from_amounts({number: amount for number, amount in ids.amounts().items() if number not in gone})
+
+
+def _from_amounts(amounts: Mapping[int, Amount]) -> ResourceIds:
+    ordered = sorted(amounts.items())
+    return ResourceIds(
+        whole=tuple(number for number, amount in ordered if amount == ONE),
+        parts=tuple((number, amount) for number, amount in ordered if ZERO < amount < ONE),
+    )

@@ -1,0 +1,249 @@
+"""Nodes of a cluster as arrays: total, used and promised resources of each.
+
+A row per node, a column per resource name. `available = total - used`. `load` is the part of it that is promised to tasks
+that have not started, so a new task may count on `free = available - load` (Ray's two-pass rule). Each change appends its
+row to `touched`, so readers that cache scores recompute those rows only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mesh.core.ids import NodeName
+from mesh.core.resources import ResourceSet
+from mesh.errors import LedgerError
+
+Units: TypeAlias = NDArray[np.int64]
+
+_ROWS_AT_FIRST = 16
+_VECTORS_MAX = 1_024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeResources:
+    """Total, available and promised resources of one node."""
+
+    total: ResourceSet
+    available: ResourceSet  #: Not in use.
+    load: ResourceSet  #: Promised to tasks that have not started; exceeds `available` where tasks queue for the node.
+
+
+class NodeTable:
+    """Invariants: 0 ≤ used, 0 ≤ load; left = total - used - load; a dead row is all zeros.
+
+    Besides, used + load ≤ total, unless a total was lowered while in use or tasks queue for the node (`queue_for`).
+    """
+
+    def __init__(self) -> None:
+        self.resources: tuple[str, ...] = ()  #: Names of the columns.
+        self.names: list[NodeName | None] = []  #: None: the row is free for another node.
+        self.labels: list[Mapping[str, str]] = []
+        self.touched: list[int] = []  #: Rows in the order of their changes; only grows, so readers keep an index into it.
+        self.shape_version = 0  #: Grows when rows are added or removed, labels change or columns are added.
+        self.totals_version = 0  #: Grows when a node's total changes.
+        self._rows: dict[NodeName, int] = {}
+        self._holes: list[int] = []  #: Heap of the rows that are free for another node.
+        self._columns: dict[str, int] = {}
+        self._vectors: dict[ResourceSet, Units] = {}  #: Cache of recent vectors: the same few shapes come again and again.
+        self.foreign: dict[NodeName, Units] = {}  #: Use by work outside this mesh; a part of `used`.
+        self.total: Units = np.zeros((0, 0), dtype=np.int64)
+        self.used: Units = np.zeros((0, 0), dtype=np.int64)
+        self.load: Units = np.zeros((0, 0), dtype=np.int64)
+        #: total - used - load, kept up to date with each change: every task reads it, and reading three tables costs three times as much.
+        self.left: Units = np.zeros((0, 0), dtype=np.int64)
+        self.busy: Units = np.zeros(0, dtype=np.int64)  #: Number of tasks that run on the node or are promised to it.
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __contains__(self, node: object) -> bool:
+        return node in self._rows
+
+    def row(self, node: NodeName) -> int:
+        """Return the row of the node. Raises `LedgerError` when the node is unknown."""
+        found = self._rows.get(node)
+        if found is None:
+            raise LedgerError(f"node {node} is not in the table")
+        return found
+
+    def name(self, row: int) -> NodeName:
+        """Return the node of the row. Raises `LedgerError` for an empty row."""
+        name = self.names[row]
+        if name is None:
+            raise LedgerError(f"row {row} has no node")
+        return name
+
+    def vector(self, amounts: ResourceSet) -> Units:
+        """Return the amounts in the table's columns [r]; a new resource gets a column. Shared: callers must not write into it."""
+        vector = self._vectors.get(amounts)
+        if vector is not None:
+            return vector
+        for name in amounts:
+            if name not in self._columns:
+                self._add_column(name)
+        vector = np.zeros(len(self.resources), dtype=np.int64)
+        for name, amount in amounts.items():
+            vector[self._columns[name]] = amount
+        vector.flags.writeable = False
+        if len(self._vectors) >= _VECTORS_MAX:
+            self._vectors.clear()
+        self._vectors[amounts] = vector
+        return vector
+
+    def amounts(self, vector: Units) -> ResourceSet:
+        """Return the resources of a vector: the inverse of `vector`."""
+        return ResourceSet({name: int(vector[column]) for name, column in self._columns.items() if vector[column]})
+
+    def widened(self, vector: Units) -> Units:
+        """Return a vector from before columns were added, in the present columns [r]."""
+        lacking = len(self.resources) - len(vector)
+        return np.pad(vector, (0, lacking)) if lacking else vector
+
+    def join(self, node: NodeName, total: ResourceSet, labels: Mapping[str, str]) -> None:
+        """Add a node, or set totals and labels of a known one; its use stays, over-committed if need be."""
+        vector = self.vector(total)
+        row = self._rows.get(node)
+        if row is None:
+            row = self._free_row()
+            self._rows[node], self.names[row] = row, node
+            self.shape_version += 1
+        elif self.labels[row] != labels:
+            self.shape_version += 1
+        self.labels[row] = dict(labels)
+        self._set_total(row, vector)
+        self.touched.append(row)
+
+    def update_resource(self, node: NodeName, name: str, units: int) -> None:
+        """Set the node's total of a resource; the available amount follows, and is never below zero.
+
+        Raises:
+            LedgerError: The node is unknown.
+            AmountError: `units` is less than zero or more than a ledger holds.
+        """
+        row = self.row(node)
+        vector = self.vector(ResourceSet({name: units}))
+        if name in self._columns:
+            total, column = self.total[row].copy(), self._columns[name]
+            total[column] = vector[column]
+            self._set_total(row, total)
+        self.touched.append(row)
+
+    def delete_resource(self, node: NodeName, name: str) -> None:
+        """Set the node's total of a resource to zero. Raises `LedgerError` when the node is unknown."""
+        self.update_resource(node, name, 0)
+
+    def resources_of(self, node: NodeName) -> NodeResources:
+        """Return the node's resources for people to read. Raises `LedgerError` when the node is unknown."""
+        row = self.row(node)
+        available: Units = np.maximum(self.total[row] - self.used[row], 0)
+        return NodeResources(total=self.amounts(self.total[row]), available=self.amounts(available), load=self.amounts(self.load[row]))
+
+    def leave(self, node: NodeName) -> None:
+        """Remove the node, with all that was used or promised there."""
+        row = self.row(node)
+        del self._rows[node]
+        self.foreign.pop(node, None)
+        heappush(self._holes, row)
+        self.names[row], self.labels[row] = None, {}
+        for table in (self.total, self.used, self.load, self.left):
+            table[row] = 0
+        self.busy[row] = 0
+        self.shape_version += 1
+        self.touched.append(row)
+
+    def promise(self, row: int, wanted: Units) -> None:
+        """Charge the load at once, so the next decision sees it. Raises `LedgerError` beyond what is free."""
+        left = self.left[row] - wanted
+        if _has_negative(left) and (left[wanted > 0] < 0).any():
+            raise LedgerError(f"node {self.names[row]} does not have {self.amounts(wanted)} free")
+        self.queue_for(row, wanted)
+
+    def queue_for(self, row: int, wanted: Units) -> None:
+        """Charge the load of a task that waits for the node, beyond what is free: the second of Ray's two passes."""
+        load, left = self.load[row], self.left[row]  # Views: `self.load[row] += wanted` would write each row twice.
+        load += wanted
+        left -= wanted
+        self.busy[row] += 1
+        self.touched.append(row)
+
+    def start(self, row: int, wanted: Units) -> None:
+        """Turn a promise into use."""
+        self._take(self.load, row, wanted)
+        self.used[row] += wanted
+        self.touched.append(row)
+
+    def withdraw(self, row: int, wanted: Units) -> None:
+        """Release a promise."""
+        self._take(self.load, row, wanted)
+        self.left[row] += wanted
+        self.busy[row] -= 1
+        self.touched.append(row)
+
+    def finish(self, row: int, wanted: Units) -> None:
+        """Release what was in use."""
+        self._take(self.used, row, wanted)
+        self.left[row] += wanted
+        self.busy[row] -= 1
+        self.touched.append(row)
+
+    def see_foreign(self, node: NodeName, wanted: Units) -> None:
+        """Set how much work outside this mesh uses of the node; replaces the earlier amount."""
+        row = self.row(node)
+        before = self.foreign.get(node)
+        more = wanted if before is None else wanted - before
+        self.used[row] += more
+        self.left[row] -= more
+        self.foreign[node] = wanted
+        self.touched.append(row)
+
+    def free(self, rows: NDArray[np.intp] | slice) -> Units:
+        """Return what a new task may count on [k, r]; never below zero."""
+        left = self.left[rows] if isinstance(rows, slice) else self.left.take(rows, 0)  # Seven times as fast as `[rows]`.
+        free: Units = np.maximum(left, 0)
+        return free
+
+    def _set_total(self, row: int, total: Units) -> None:
+        self.left[row] += total - self.total[row]
+        self.total[row] = total
+        self.totals_version += 1
+
+    def _take(self, table: Units, row: int, wanted: Units) -> None:
+        left = table[row] - wanted
+        if _has_negative(left):
+            raise LedgerError(f"node {self.names[row]}: cannot release {self.amounts(wanted)}, which is not held there")
+        table[row] = left
+
+    def _free_row(self) -> int:
+        if self._holes:
+            return heappop(self._holes)
+        row, size = len(self.names), len(self.total)
+        if row == size:
+            grown = max(_ROWS_AT_FIRST, 2 * size) - size
+            self._pad(((0, grown), (0, 0)))
+            self.busy = np.pad(self.busy, (0, grown))
+        self.names.append(None)
+        self.labels.append({})
+        return row
+
+    def _add_column(self, name: str) -> None:
+        self._vectors.clear()
+        self._columns[name] = len(self.resources)
+        self.resources = (*self.resources, name)
+        self._pad(((0, 0), (0, 1)))
+        self.foreign = {node: np.pad(seen, (0, 1)) for node, seen in self.foreign.items()}
+        self.shape_version += 1
+
+    def _pad(self, by: tuple[tuple[int, int], tuple[int, int]]) -> None:
+        """Append rows and columns of zeros to all tables."""
+        self.total, self.used, self.load, self.left = (np.pad(table, by) for table in (self.total, self.used, self.load, self.left))
+
+
+def _has_negative(row: Units) -> bool:
+    """Return whether any amount is negative. A list is checked: for a handful of columns a reduction of NumPy costs eight times as much."""
+    return min(row.tolist(), default=0) < 0

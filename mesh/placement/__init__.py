@@ -1,0 +1,14 @@
+"""Nodes for tasks, and placement groups kept for reuse. Pure: no ledger of tasks, no order among them.
+
+Nodes:
+
+    feasibility  feasible and available nodes, with reasons
+    candidates   nodes scored for one shape
+    two_pass     Ray's two-pass schedule, with spill-over
+
+Placement groups:
+
+    groups        one group: layer, holder, shapes it serves
+    group_ledger  all groups of all pools
+    idle_index    idle groups by fit and by age
+"""

@@ -1,0 +1,213 @@
+"""Scores of all nodes for one shape, updated incrementally.
+
+A shape is what makes two tasks alike for placement: resources, labels, policy and policy parameters. Scoring 10,000 nodes per task would
+cost more than the rest of the scheduler, and one placement changes one row. So scores are cached per shape. Only rows that the node table
+touched since the last use are scored again. Everything is scored again when nodes join or leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mesh.core.ids import JobId, NodeName
+from mesh.core.labels import matches
+from mesh.core.nodes import NodeTable, Units
+from mesh.core.resources import ResourceSet
+from mesh.placement.feasibility import label_rows
+from mesh.policies.fragmentation import CommonShapes
+from mesh.policies.policy import BoolArray, Draw, FloatArray, IntArray, NodeDemand, NodeScoringView, PlacementRefused, Policy
+
+#: Above this share of touched rows, one vectorised sweep over all rows is cheaper.
+_SWEEP_SHARE = 0.25
+#: Up to this many rows are tested one by one first: most touched rows are full and need no score.
+_SINGLY_MAX = 8
+_ZEROS: IntArray = np.zeros(1_024, dtype=np.int64)
+_NOWHERE: BoolArray = np.zeros(1_024, dtype=bool)
+
+
+class Candidates:
+    """Scores of every row for one shape; -inf where the shape does not fit now."""
+
+    def __init__(
+        self,
+        table: NodeTable,
+        wanted: ResourceSet,
+        selector: Mapping[str, str],
+        policy: Policy,
+        demand: NodeDemand,
+        *,
+        named: NodeName | None = None,
+        local_bytes: Mapping[NodeName, int] | None = None,
+        job: JobId | None = None,
+        job_counts: Mapping[JobId, Mapping[NodeName, int]] | None = None,
+    ) -> None:
+        self.wanted = wanted
+        self.vector: Units = table.vector(wanted)
+        self._table = table
+        self._selector = selector
+        self._policy = policy
+        self._asked = demand  #: As requested.
+        self._demand = demand  #: As the policy resolved it for the current nodes.
+        self._refused: PlacementRefused | None = None
+        self._named = named
+        self._local_bytes = local_bytes or {}
+        self._job = job
+        self._job_counts = job_counts or {}
+        self._scores: FloatArray = np.zeros(0)
+        self._labelled: BoolArray = np.zeros(0, dtype=bool)
+        self._all_labelled = False
+        self._is_stale = False  #: All scores must be recomputed for the same rows.
+        self._needs: list[tuple[int, int]] = []  #: Column and amount of each wanted resource.
+        self._seen = 0  #: Length of the table's log of touched rows that is already applied.
+        self._shape_version = self._totals = -1
+        self._feasible: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
+        self._feasible_at = (-1, -1)  #: Table versions for which `_feasible` is valid.
+
+    def pick(self, draw: Draw, *, only: Collection[int] | None = None, without: Collection[int] = ()) -> int | None:
+        """Return the row to use, within `only` and outside `without`; None when the shape fits nowhere now."""
+        self._refresh()
+        scores = self._scores
+        if only is not None or without:
+            scores = scores.copy() if only is None else np.full_like(scores, -np.inf)
+            for row in only or ():
+                scores[row] = self._scores[row]
+            scores[list(without)] = -np.inf
+        return self._policy.pick(scores, self._demand, draw)
+
+    def refused(self) -> PlacementRefused | None:
+        """Return why no node can ever satisfy an explicit wish (`node_affinity`), or None."""
+        self._refresh()
+        return self._refused
+
+    def know(self, common: CommonShapes | None) -> None:
+        """Use a new census of common shapes; scores are recomputed if the policy depends on it."""
+        self._asked = replace(self._asked, common=common)
+        self._is_stale = self._is_stale or self._policy.sees_common
+
+    def scores(self) -> FloatArray:
+        """Return one up-to-date score per row."""
+        self._refresh()
+        return self._scores
+
+    def feasible_rows(self) -> NDArray[np.intp]:
+        """Return the rows with matching labels that could hold the shape when empty."""
+        self._refresh()
+        totals = self._table.totals_version
+        if self._feasible_at != (self._shape_version, totals):
+            total = self._table.total[: len(self._labelled)]
+            self._feasible = np.flatnonzero(self._labelled & (total >= self.vector).all(axis=1))
+            self._feasible_at = (self._shape_version, totals)
+        return self._feasible
+
+    def _refresh(self) -> None:
+        table = self._table
+        if self._shape_version != table.shape_version:
+            self._start_again()
+        elif self._is_stale or (self._policy.settle is not None and self._totals != table.totals_version):
+            self._score_all()
+        elif self._seen != len(table.touched):
+            self._look_again(table.touched[self._seen :])
+            self._seen = len(table.touched)
+
+    def _look_again(self, touched: list[int]) -> None:
+        rows = list(set(touched))
+        if len(rows) > _SWEEP_SHARE * len(self._scores):
+            self._score(slice(0, len(self._scores)))
+        elif len(rows) > _SINGLY_MAX:
+            self._score(np.array(rows, dtype=np.intp))
+        else:
+            self._score_singly(rows)
+
+    def _score_singly(self, rows: list[int]) -> None:
+        fitting = []
+        for row in rows:
+            if self._fits_on(row):
+                fitting.append(row)
+            else:
+                self._scores[row] = -np.inf
+        if fitting:
+            these = np.array(fitting, dtype=np.intp)
+            self._scores[these] = self._policy.score(self._demand, self._view(these, self._table.free(these)))
+
+    def _fits_on(self, row: int) -> bool:
+        """Test a single row without building arrays."""
+        left: list[int] = self._table.left[row].tolist()
+        for column, amount in self._needs:
+            if left[column] < amount:
+                return False
+        return bool(self._labelled[row])
+
+    def _start_again(self) -> None:
+        table = self._table
+        self.vector = table.vector(self.wanted)  # First: the call may add a column.
+        self._needs = [(column, amount) for column, amount in enumerate(self.vector.tolist()) if amount]
+        self._labelled = label_rows(table, self._selector)
+        self._all_labelled = bool(self._labelled.all())
+        self._scores = np.full(len(table.names), -np.inf)
+        self._shape_version = table.shape_version
+        self._score_all()
+
+    def _score_all(self) -> None:
+        table = self._table
+        self._settle(replace(self._asked, wanted=self.vector))
+        self._seen, self._totals, self._is_stale = len(table.touched), table.totals_version, False
+        self._score(slice(0, len(self._scores)))
+
+    def _settle(self, asked: NodeDemand) -> None:
+        """Let the policy resolve the demand for the current nodes."""
+        self._demand, self._refused = asked, None
+        if self._policy.settle is None:
+            return
+        table, node = self._table, self._named
+        there = node is not None and node in table and matches(self._selector, table.labels[table.row(node)])
+        settled = self._policy.settle(asked, table.total[table.row(node)] if there and node is not None else None)
+        if isinstance(settled, PlacementRefused):
+            self._refused = settled
+        else:
+            self._demand = settled
+
+    def _score(self, rows: NDArray[np.intp] | slice) -> None:
+        free = self._table.free(rows)
+        fits = np.logical_and.reduce(free >= self.vector, axis=1)
+        if not self._all_labelled:
+            fits &= self._labelled[rows]
+        if not np.count_nonzero(fits):
+            self._scores[rows] = -np.inf
+            return
+        scores = self._policy.score(self._demand, self._view(rows, free))
+        self._scores[rows] = np.where(fits, scores, -np.inf)
+
+    def _view(self, rows: NDArray[np.intp] | slice, free: IntArray) -> NodeScoringView:
+        table, count = self._table, len(free)
+        job = self._job_counts.get(self._job, {}) if self._job is not None else {}
+        return NodeScoringView(
+            resources=table.resources,
+            total=table.total[rows] if isinstance(rows, slice) else table.total.take(rows, 0),
+            free=free,
+            busy=table.busy[rows],
+            load=table.load[rows] if isinstance(rows, slice) else table.load.take(rows, 0),
+            local_bytes=self._per_node(self._local_bytes, rows, count) if self._local_bytes else _zeros(count),
+            of_job=self._per_node(job, rows, count) if job else _zeros(count),
+            is_named=self._per_node({self._named: 1}, rows, count).astype(bool) if self._named is not None else _nowhere(count),
+        )
+
+    def _per_node(self, amounts: Mapping[NodeName, int], rows: NDArray[np.intp] | slice, count: int) -> IntArray:
+        values = np.zeros(count, dtype=np.int64)
+        places = {row: place for place, row in enumerate(range(count) if isinstance(rows, slice) else rows.tolist())}
+        for node, amount in amounts.items():
+            if node in self._table and (row := self._table.row(node)) in places:
+                values[places[row]] = amount
+        return values
+
+
+def _zeros(count: int) -> IntArray:
+    """Return a shared array of zeros, since most views know no such amounts."""
+    return _ZEROS[:count] if count <= len(_ZEROS) else np.zeros(count, dtype=np.int64)
+
+
+def _nowhere(count: int) -> BoolArray:
+    return _NOWHERE[:count] if count <= len(_NOWHERE) else np.zeros(count, dtype=bool)

@@ -1,0 +1,135 @@
+"""Victims for a more urgent stage of the same tenant on the same mesh.
+
+Priorities are compared strictly and never aged, so each choice exchanges stages for one that is more urgent than all of them.
+Choices cannot cycle: a victim is queued again with its old priority.
+
+The least urgent stage is stopped first. Among equals, the stage with the shortest run time is first, since nothing is known of
+saved state; then the one that started last. Either enough stages are stopped or none. Victims that turn out not to be needed
+are spared, the most urgent first. `mesh.preemption.rules` rules out candidates (equally urgent, too young), as for tasks.
+
+Source: ADR 0025; the order of `federation.planning.reclaim_candidates`, and Kueue's filling back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from mesh.core.ids import LabelName, PoolName, StageId, TaskId, TenantPath
+from mesh.core.resources import ResourceSet
+from mesh.preemption.rules import Candidate, PreemptionRules, Preemptor, Scored, evaluate
+
+#: Units by resource; an amount of 0 or less is not short.
+Short = Mapping[str, int]
+_NO_LABEL = LabelName("")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreemptionPolicy:
+    """Preemption among the stages of one tenant on a mesh; sent with each stage, from the tenant's configuration at that time."""
+
+    takes: bool = False  #: Whether it preempts less urgent stages of its tenant.
+    min_run_ms: int = 60_000  #: Stages of its tenant that have run for less are not preempted for it.
+    reservation_timeout_ms: int = 60_000  #: How long freed room is held for it.
+    flavors: tuple[str, ...] = ()  #: Order in which pools are tried; pools of other flavors come last.
+    in_order: bool = False  #: It waits until all earlier stages of its tenant on the mesh have started.
+
+
+#: Default policy of stages without one.
+NEVER_PREEMPTS = PreemptionPolicy()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occupant:
+    """Running stage that may be preempted."""
+
+    stage: StageId
+    tenant: TenantPath
+    priority: int
+    pool: PoolName
+    amounts: ResourceSet  #: Its amounts in the pool, which its tenant's lease also pays for.
+    started_ms: int
+    token: int = 0  #: Token of its claim; later ones are greater.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimant:
+    """Stage that waits for room in a pool."""
+
+    stage: StageId
+    tenant: TenantPath
+    priority: int
+    pool: PoolName
+
+
+def evaluate_occupants(claimant: Claimant, occupants: Iterable[Occupant], *, min_run_ms: int, now_ms: int) -> tuple[Scored, ...]:
+    """Return each occupant with ELIGIBLE, or with the reason why it is not preempted, in the given order."""
+    rules = PreemptionRules(threshold=0.0, kappa_per_s=0.0, lost_work_per_s=0.0, min_run_ms=min_run_ms, cross_pool=True)
+    preemptor = Preemptor(task=TaskId(claimant.stage), label=_NO_LABEL, pool=claimant.pool, priority=claimant.priority)
+    return evaluate(preemptor, [_candidate(occupant) for occupant in occupants], rules, now_ms)
+
+
+def short_of(slot: ResourceSet, room: Mapping[str, int]) -> dict[str, int]:
+    """Return how much room a slot lacks; `room` has every resource of the slot, and may be below zero."""
+    return {name: units - room[name] for name, units in slot.items() if units > room[name]}
+
+
+def select_victims(
+    claimant: Claimant, occupants: Iterable[Occupant], *, room: Short, quota: Short, min_run_ms: int, now_ms: int
+) -> tuple[Occupant, ...]:
+    """Return the victims to stop so that the claimant can start, in stop order; empty when all candidates are too few.
+
+    Every victim is needed: without any one of them the claimant could not start.
+
+    Args:
+        occupants: Running stages of any tenant; only those of the claimant's tenant are candidates.
+        room: Amounts that the claimant's pool lacks; only stages in that pool help.
+        quota: Amounts that the tenant's lease lacks; every stage that the lease pays for helps. The caller leaves out the others.
+        now_ms: On the clock of `Occupant.started_ms`.
+    """
+    own = [occupant for occupant in occupants if occupant.tenant == claimant.tenant]
+    judged = zip(own, evaluate_occupants(claimant, own, min_run_ms=min_run_ms, now_ms=now_ms), strict=True)
+    in_order = sorted((occupant for occupant, scored in judged if scored.is_eligible), key=lambda occupant: _rank(occupant, now_ms))
+    taken: list[Occupant] = []
+    for occupant in in_order:
+        if _is_covered(taken, claimant.pool, room, quota):
+            break
+        taken.append(occupant)
+    if not _is_covered(taken, claimant.pool, room, quota):
+        return ()
+    for occupant in reversed(tuple(taken)):
+        without = [other for other in taken if other is not occupant]
+        if _is_covered(without, claimant.pool, room, quota):
+            taken = without
+    return tuple(taken)
+
+
+def harm_of(victims: tuple[Occupant, ...], now_ms: int) -> tuple[int, int, int]:
+    """Return a key to compare choices by, less is better: the highest priority stopped, the number stopped, their total run time."""
+    return max(victim.priority for victim in victims), len(victims), sum(now_ms - victim.started_ms for victim in victims)
+
+
+def _rank(occupant: Occupant, now_ms: int) -> tuple[int, int, int, str]:
+    return occupant.priority, now_ms - occupant.started_ms, -occupant.token, occupant.stage
+
+
+def _is_covered(taken: list[Occupant], pool: PoolName, room: Short, quota: Short) -> bool:
+    return _gives([occupant for occupant in taken if occupant.pool == pool], room) and _gives(taken, quota)
+
+
+def _gives(taken: list[Occupant], short: Short) -> bool:
+    return all(sum(occupant.amounts[name] for occupant in taken) >= units for name, units in short.items())
+
+
+def _candidate(occupant: Occupant) -> Candidate:
+    return Candidate(
+        task=TaskId(occupant.stage),
+        label=_NO_LABEL,
+        pool=occupant.pool,
+        tenant=occupant.tenant,
+        priority=occupant.priority,
+        resources=occupant.amounts,
+        row=0,  # Constant: stages are compared by pool, not by node.
+        started_ms=occupant.started_ms,
+        kept_ms=occupant.started_ms,
+    )

@@ -1,0 +1,201 @@
+"""API for a task's own code: `mesh.current_task()`."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mesh.core.counting import counted
+from mesh.core.ids import TaskId
+from mesh.core.reasons import Reason
+from mesh.core.saved_state import Checkpoint, SnapshotLevel, StateSnapshot
+from mesh.ray.local.agent.agent_errors import NoCurrentTask, TaskPreempted
+from mesh.ray.local.pickled_code import pickled_within
+
+#: Called with kind and payload of each report.
+Send = Callable[[str, Any], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptFacts:
+    """Progress and last checkpoint of a task, as its own calls set them."""
+
+    progress: float | None = None
+    checkpoint: Checkpoint | None = None
+    checkpoint_bytes: bytes | None = None
+    refused: str = ""  #: Why the last checkpoint was not kept.
+
+
+class TaskContext:
+    """One attempt of one task, as its own code sees it. Thread-safe.
+
+    `report_progress` and `save_checkpoint` are also stopping points: when the task is asked to stop, they first save their
+    arguments, then raise `TaskPreempted`. A loop that saves a checkpoint after each step loses no step::
+
+        task = mesh.current_task()
+        state = task.last_checkpoint() or State()
+        while not state.is_done:
+            state = step(state)
+            task.save_checkpoint(state, progress=state.done / state.steps)
+    """
+
+    def __init__(self, *, task: TaskId, attempt: int, saved: StateSnapshot | None, saved_bytes_max: int, send: Send) -> None:
+        self.task = task
+        self.attempt = attempt  #: Counted from 1.
+        self._bytes_max = saved_bytes_max
+        self._send = send
+        self._lock = threading.Lock()
+        self._stop_reason: Reason | None = None
+        self._has_noticed = False
+        self._kept_s = time.monotonic()
+        self._facts = KeptFacts()
+        if saved is not None:
+            self._facts = KeptFacts(progress=saved.progress, checkpoint=saved.checkpoint, checkpoint_bytes=saved.checkpoint_bytes)
+
+    def report_progress(self, fraction: float) -> None:
+        """Report the task's progress, from 0 to 1.
+
+        Raises:
+            ValueError: The fraction is not from 0 to 1.
+            TaskPreempted: The task was asked to stop.
+        """
+        _check_fraction(fraction)
+        with self._lock:
+            self._facts = replace(self._facts, progress=fraction)
+        self.stop_if_asked()
+
+    def save_checkpoint(self, value: Any, *, progress: float | None = None) -> bool:
+        """Save `value` as the checkpoint that a later attempt resumes from. It replaces the checkpoint before.
+
+        Returns:
+            False when the value is larger than the task's limit: the checkpoint before stays, and the task's snapshot says why.
+
+        Raises:
+            TypeError: The value cannot be pickled, or holds an ObjectRef (which is gone when this process ends).
+            ValueError: The progress is not from 0 to 1.
+            TaskPreempted: The task was asked to stop; the value is saved.
+        """
+        if progress is not None:
+            _check_fraction(progress)
+        pickled = pickled_within(value, self._bytes_max, what="a checkpoint")
+        with self._lock:
+            snapshot = self._keep(pickled, progress)
+        if snapshot is not None:
+            self._send("checkpoint", snapshot)
+        self.stop_if_asked()
+        return snapshot is not None
+
+    def last_checkpoint(self) -> Any:
+        """Return a fresh copy of the last saved checkpoint, of this attempt or an earlier one; None when there is none."""
+        pickled = self._facts.checkpoint_bytes
+        return None if pickled is None else pickle.loads(pickled)  # noqa: S301 - the tenant's own bytes, in the tenant's own process
+
+    @property
+    def progress(self) -> float | None:
+        """Last reported progress; None before the first report."""
+        return self._facts.progress
+
+    def should_stop(self) -> bool:
+        """Return whether the task was asked to stop, by a preemption or a cancel. A method that sees True and returns counts as stopped,
+        not as finished.
+        """
+        asked = self._stop_reason is not None
+        self._has_noticed = self._has_noticed or asked
+        return asked
+
+    def stop_if_asked(self) -> None:
+        """Stop here if the task was asked to stop.
+
+        Raises:
+            TaskPreempted: The task was asked to stop.
+        """
+        if self.should_stop():
+            raise TaskPreempted(f"task {self.task} is asked to stop: {self._stop_reason and self._stop_reason.value}")
+
+    @contextmanager
+    def blocked(self) -> Iterator[None]:
+        """Mark the task as waiting for the output of another task while the context is open."""
+        self._send("blocked", None)
+        try:
+            yield
+        finally:
+            self._send("unblocked", None)
+
+    # -- the agent's side ----------------------------------------------------------------------------------------------
+
+    def ask_to_stop(self, reason: Reason) -> None:
+        """Make every stopping point raise from now on. The first reason stays."""
+        self._stop_reason = self._stop_reason or reason
+
+    @property
+    def has_noticed(self) -> bool:
+        """Whether the task's code has seen the request to stop."""
+        return self._has_noticed
+
+    @property
+    def facts(self) -> KeptFacts:
+        """Progress and checkpoint so far."""
+        return self._facts
+
+    @property
+    def unkept_ms(self) -> int:
+        """Milliseconds since the last checkpoint of this attempt, or its start."""
+        return int((time.monotonic() - self._kept_s) * 1000)
+
+    def _keep(self, pickled: bytes | None, progress: float | None) -> StateSnapshot | None:
+        """Record the checkpoint; return None when it is too large. The caller holds the lock."""
+        facts = self._facts
+        progress = facts.progress if progress is None else progress
+        if pickled is None:
+            refused = f"the last checkpoint is larger than {counted(self._bytes_max, 'byte')} and was not kept"
+            self._facts = replace(facts, progress=progress, refused=refused)
+            return None
+        number = 1 if facts.checkpoint is None else facts.checkpoint.number + 1
+        checkpoint = Checkpoint(number=number, at_ms=time.time_ns() // 1_000_000, size_bytes=len(pickled), progress=progress)
+        self._facts = KeptFacts(progress=progress, checkpoint=checkpoint, checkpoint_bytes=pickled)
+        self._kept_s = time.monotonic()
+        return StateSnapshot(
+            task=self.task,
+            attempt=self.attempt,
+            at_ms=checkpoint.at_ms,
+            level=SnapshotLevel.DEFAULT,
+            progress=progress,
+            checkpoint=checkpoint,
+            checkpoint_bytes=pickled,
+        )
+
+
+@dataclass(slots=True)
+class _Process:
+    """Context of the one task that this process hosts; global, so that threads of user code see it too."""
+
+    present: TaskContext | None = None
+
+
+_process = _Process()
+
+
+def current_task() -> TaskContext:
+    """Return the task whose code calls this.
+
+    Raises:
+        NoCurrentTask: This process hosts no task.
+    """
+    if _process.present is None:
+        raise NoCurrentTask("no task runs in this process; call `current_task()` in methods of a class that an agent hosts")
+    return _process.present
+
+
+def make_current(context: TaskContext | None) -> None:
+    """Set the task that this process hosts; called by the agent."""
+    _process.present = context
+
+
+def _check_fraction(fraction: float) -> None:
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"progress must be from 0 to 1, got {fraction!r}")

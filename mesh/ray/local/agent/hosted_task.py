@@ -1,0 +1,258 @@
+"""One attempt of one task in an agent: building its object, running its entry method, and stopping it."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from mesh.core.ids import AgentId
+from mesh.core.saved_state import StateHandlers, StateSnapshot
+from mesh.ray.local.agent.agent_context import Send, TaskContext, make_current
+from mesh.ray.local.agent.agent_errors import CallPreempted
+from mesh.ray.local.agent.bounded_call import Hangs, Raised, call_bounded
+from mesh.ray.local.agent.error_serialization import serialize_error
+from mesh.ray.local.agent.hosted_calls import HostedCalls
+from mesh.ray.local.agent.state_capture import NO_ARGUMENTS, CaptureContext, Restored, keep_state, restore_state
+from mesh.ray.local.agent.stray_threads import StrayThreads
+from mesh.ray.local.agent_messages import AgentStatus, Ended, HostCommand, PickledArguments, StopCommand, StopHow, Stopped
+from mesh.ray.local.pickled_code import check_picklable, pickled_within, read_arguments
+
+#: A result up to this size is part of the report of the end.
+RESULT_BYTES_MAX = 2**20
+#: Ray calls this method before it ends an actor in order; an agent calls it before it releases an object.
+_FAREWELL = "__ray_shutdown__"
+
+
+class EnvVars:
+    """Sets environment variables, and restores them later."""
+
+    def __init__(self, wanted: Mapping[str, str]) -> None:
+        self._before = {name: os.environ.get(name) for name in wanted}
+        os.environ.update(wanted)
+
+    def take_back(self) -> None:
+        """Restore the variables as they were before."""
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+class HostedTask(HostedCalls):
+    """One attempt, hosted by an agent: `build` makes the object, `stop` ends everything.
+
+    Args:
+        order: Order to host.
+        agent: Id of the agent.
+        tell: Reports to the supervisor: kind and payload.
+    """
+
+    def __init__(self, order: HostCommand, agent: AgentId, send: Send) -> None:
+        context = TaskContext(task=order.task, attempt=order.attempt, saved=order.saved, saved_bytes_max=order.saved_bytes_max, send=send)
+        super().__init__(order.task, order.attempt, context)
+        self.ended: Ended | None = None  #: How the entry method ended.
+        self._agent, self._send = agent, send
+        self._entry, self._entry_arguments = order.entry, order.entry_arguments or NO_ARGUMENTS
+        self._arguments = _arguments_of(order)
+        self._wait_s, self._restore_s = order.arguments_ms_max / 1000, order.restore_ms_max / 1000
+        self._bytes_max = order.saved_bytes_max
+        self._handlers = StateHandlers()
+        self._result: Any = None  #: Result of the entry method, when it is too large for `ended`.
+        self._run_lock, self._stop_lock = threading.Lock(), threading.Lock()
+        self._stopped: Stopped | None = None
+        self._inhabitants = StrayThreads.look()
+        self._environment = EnvVars(order.environment)
+
+    # -- the start -----------------------------------------------------------------------------------------------------
+
+    def build(self, cls: type, handlers: StateHandlers, saved: StateSnapshot | None) -> tuple[Restored, tuple[str, ...]]:
+        """Build the object and restore its state; return the way of restoring, and the object's public methods.
+
+        Raises:
+            CallPreempted: The task was asked to stop meanwhile.
+            BaseException: Whatever the user's constructor raises; an error of an argument.
+        """
+        self._handlers = handlers
+        make_current(self.context)
+        with self._counted():
+            self._actor = self._made(cls)
+            restored = restore_state(self._capture, self._actor, saved, timeout_s=self._restore_s)
+            if restored.is_spoiled:
+                self._actor = self._made(cls)
+            return restored, self.method_names()
+
+    def address(self) -> str:
+        """Return the object's `address`, text or a method that returns it; empty when it has none."""
+        found = getattr(self._actor, "address", "")
+        with self._counted():
+            reported = found() if callable(found) else found
+            return "" if reported is None else str(reported)
+
+    def _made(self, cls: type) -> Any:
+        args, kwargs = read_arguments(self._arguments, timeout_s=self._wait_s)
+        return cls(*args, **kwargs)
+
+    @property
+    def takes_calls(self) -> bool:
+        """Whether calls come and can run: a running entry method occupies the thread."""
+        return self.calls > 0 and (self._entry is None or self.ended is not None)
+
+    def described(self, status: AgentStatus, *, is_blocked: bool) -> AgentStatus:
+        """Return the agent's status with the fields that the task knows."""
+        facts = self.context.facts
+        return replace(
+            status,
+            running=self.running,
+            calls=self.calls,
+            failures=self.failures,
+            progress=facts.progress,
+            checkpoints=0 if facts.checkpoint is None else facts.checkpoint.number,
+            stopping=self._is_closed,
+            blocked=is_blocked,
+            ended=self.ended,
+        )
+
+    # -- the entry method ----------------------------------------------------------------------------------------------
+
+    def run(self) -> tuple[Ended, Any]:
+        """Call the entry method once. Return its end, and its value when it is too large for `Ended.result`. Does not raise."""
+        with self._run_lock:
+            if self.ended is None:
+                try:
+                    with self._counted():  # Counted until the end is recorded; a stop in between would miss it.
+                        self.ended = self._run_entry()
+                except CallPreempted as stopped:
+                    self.ended = Ended(task=self.task, attempt=self.attempt, error=str(stopped), stopped=True)
+                if not self.ended.stopped:
+                    self._send("ended", self.ended)
+            return self.ended, self._result
+
+    def _run_entry(self) -> Ended:
+        if self._entry is None:
+            return Ended(task=self.task, attempt=self.attempt, error=f"task {self.task} has no entry method")
+        try:
+            args, kwargs = read_arguments(self._entry_arguments, timeout_s=self._wait_s)
+            value = self.call(self._entry, args, kwargs)
+        except CallPreempted as stopped:
+            return Ended(task=self.task, attempt=self.attempt, error=str(stopped), stopped=True)
+        except BaseException as error:  # noqa: BLE001 - any error of user code is reported, SystemExit too
+            reported = serialize_error(error)
+            return Ended(task=self.task, attempt=self.attempt, error=reported.words, traceback=reported.traceback, pickled=reported.pickled)
+        if self.context.has_noticed:
+            return Ended(task=self.task, attempt=self.attempt, error="it returned when it was asked to stop", stopped=True)
+        try:
+            return Ended(task=self.task, attempt=self.attempt, result=self._small(value))
+        except TypeError as refused:
+            return Ended(task=self.task, attempt=self.attempt, error=f"builtins.TypeError: {refused}")
+
+    def _small(self, value: Any) -> bytes | None:
+        """Return the pickled result; None when Ray must send it because it is large, or holds values that only Ray can send."""
+        with contextlib.suppress(TypeError):
+            pickled = pickled_within(value, min(RESULT_BYTES_MAX, self._bytes_max), what="the result")
+            if pickled is not None:
+                return pickled
+        check_picklable(value, what="the result")
+        self._result = value
+        return None
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def stop(self, order: StopCommand) -> Stopped:
+        """Stop the task within the order's time limits. A second stop waits for the first and gets its answer."""
+        was_running = self._ask_to_stop(order.reason)
+        with self._stop_lock:
+            if self._stopped is None:
+                self._stopped = self._stop(order, was_running=was_running)
+            return self._stopped
+
+    def let_go(self, *, farewell_s: float = 0.0) -> str:
+        """Release the object and everything user code left. Return why the process cannot be reused; empty when it can.
+
+        Args:
+            farewell_s: Time limit of the object's `__ray_shutdown__`; 0: it is not called.
+        """
+        spoiled = self._farewell(farewell_s) if farewell_s else ""
+        watched = _weakly(self._actor)
+        self._actor, self._result, self._handlers = None, None, StateHandlers()
+        self._methods.clear()
+        if not self._loop.close():
+            spoiled = spoiled or "an `async` part of the task does not end"
+        make_current(None)
+        self._environment.take_back()
+        gc.collect()
+        if watched() is not None:
+            spoiled = spoiled or "something still refers to the task's object"
+        return spoiled or self._inhabitants.newcomers()
+
+    def _stop(self, order: StopCommand, *, was_running: bool) -> Stopped:
+        ended_in_time = self._await_idle(order.grace_ms / 1000)
+        saved, unkept, hangs = None, "", False
+        lost_ms = self.context.unkept_ms
+        if order.keep_state and self._actor is not None:
+            preserve_s = order.preserve_ms_max / 1000
+            kept = keep_state(self._capture, self._actor, reason=order.reason, timeout_s=preserve_s, is_running=not ended_in_time)
+            saved, unkept, hangs = kept.snapshot, kept.unkept, kept.hangs
+            lost_ms = 0 if saved.saved_bytes is not None else lost_ms
+        if not ended_in_time:
+            why, how = f"a call is still running, {order.grace_ms} ms after it was asked to stop", StopHow.STILL_RUNNING
+        else:
+            why = "the preserver hangs" if hangs else self.let_go(farewell_s=order.preserve_ms_max / 1000)
+            how = StopHow.STOPPED if was_running else StopHow.IDLE
+        return Stopped(
+            task=self.task,
+            attempt=self.attempt,
+            saved=saved,
+            unkept=unkept,
+            lost_ms=lost_ms,
+            how=how,
+            reusable=not why,
+            why=why,
+            ended=self._true_end,
+        )
+
+    def _farewell(self, timeout_s: float) -> str:
+        farewell = getattr(self._actor, _FAREWELL, None)
+        if farewell is None:
+            return ""
+        outcome = call_bounded(farewell, timeout_s=timeout_s, name="farewell")
+        if isinstance(outcome, Hangs):
+            return f"{_FAREWELL} does not return"
+        return f"{_FAREWELL} raised {serialize_error(outcome.error).words}" if isinstance(outcome, Raised) else ""
+
+    @property
+    def _true_end(self) -> Ended | None:
+        return None if self.ended is None or self.ended.stopped else self.ended
+
+    @property
+    def _capture(self) -> CaptureContext:
+        return CaptureContext(
+            task=self.task,
+            agent=self._agent,
+            attempt=self.attempt,
+            context=self.context,
+            arguments=self._arguments,
+            handlers=self._handlers,
+            bytes_max=self._bytes_max,
+        )
+
+
+def _arguments_of(order: HostCommand) -> PickledArguments:
+    if order.arguments is not None:
+        return order.arguments
+    if order.saved is not None and order.saved.arguments is not None:
+        return PickledArguments(pickled=order.saved.arguments)
+    return NO_ARGUMENTS
+
+
+def _weakly(actor: Any) -> Callable[[], Any]:
+    try:
+        return weakref.ref(actor)
+    except TypeError:  # `__slots__` without `__weakref__`: the check is impossible.
+        return lambda: None

@@ -1,0 +1,104 @@
+"""Polls the nodes of the cluster and reports differences only.
+
+Ray offers no subscription to nodes, so they are polled. Use by others is reported when two polls agree on it: Ray's available
+amounts lag by some milliseconds, and a process of this mesh that starts or ends meanwhile would count as foreign.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray._private.state import available_resources_per_node
+
+from mesh.core.ids import NodeName
+from mesh.core.labels import mismatch
+from mesh.core.resources import NOTHING, ResourceSet
+from mesh.ray.local.ray_names import own_resources
+from mesh.tasks.events import Event, NodeJoined, NodeLeft, NodeUseSeen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSeen:
+    """A node as Ray has it."""
+
+    node: NodeName
+    total: ResourceSet
+    labels: Mapping[str, str]
+    available: ResourceSet  #: Available amounts, as Ray counts them.
+    host: str = ""
+
+
+def look_at_nodes(selector: Mapping[str, str] | None = None) -> list[NodeSeen]:
+    """Return the live nodes whose labels match `selector`. Blocks for about a millisecond."""
+    rows: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # untyped in Ray
+    available: dict[str, dict[str, float]] = available_resources_per_node()  # type: ignore[no-untyped-call]  # the same
+    return [
+        NodeSeen(
+            node=NodeName(row["NodeID"]),
+            total=own_resources(row["Resources"]),
+            labels=dict(row["Labels"]),
+            available=own_resources(available.get(row["NodeID"], {})),
+            host=str(row["NodeManagerAddress"]),
+        )
+        for row in rows
+        if row["Alive"] and mismatch(selector or {}, row["Labels"]) is None
+    ]
+
+
+class NodeWatch:
+    """Turns differences between two polls into events.
+
+    Args:
+        ours: Returns this mesh's own use of a node, as far as Ray must know of it by now.
+    """
+
+    def __init__(self, ours: Callable[[NodeName], ResourceSet]) -> None:
+        self._ours = ours
+        self._known: dict[NodeName, tuple[ResourceSet, dict[str, str]]] = {}
+        self._foreign: dict[NodeName, ResourceSet] = {}
+        self._suspected: dict[NodeName, ResourceSet] = {}
+
+    @property
+    def nodes(self) -> frozenset[NodeName]:
+        """Nodes of the last poll."""
+        return frozenset(self._known)
+
+    def know(self, node: NodeName, total: ResourceSet, labels: Mapping[str, str], foreign: ResourceSet) -> None:
+        """Record a node, and the use by others, that the scheduler knew before the supervisor restarted."""
+        self._known[node] = (total, dict(labels))
+        if foreign:
+            self._foreign[node] = foreign
+
+    def compare(self, seen: list[NodeSeen], at_ms: int) -> list[Event]:
+        """Return the changes since the last poll as events."""
+        events: list[Event] = []
+        for gone in self._known.keys() - {look.node for look in seen}:
+            del self._known[gone]
+            self._foreign.pop(gone, None)
+            self._suspected.pop(gone, None)
+            events.append(NodeLeft(at_ms=at_ms, node=gone))
+        for look in seen:
+            facts = look.total, dict(look.labels)
+            if self._known.get(look.node) != facts:
+                self._known[look.node] = facts
+                events.append(NodeJoined(at_ms=at_ms, node=look.node, total=look.total, labels=dict(look.labels)))
+            events.extend(self._compare_use(look, at_ms))
+        return events
+
+    def _compare_use(self, look: NodeSeen, at_ms: int) -> list[Event]:
+        ours = self._ours(look.node)
+        foreign = ResourceSet(
+            {name: max(0, look.total[name] - look.available[name] - ours[name]) for name in look.total if name != "object_store_memory"}
+        )
+        if foreign == self._foreign.get(look.node, NOTHING):
+            self._suspected.pop(look.node, None)
+            return []
+        if self._suspected.get(look.node) != foreign:
+            self._suspected[look.node] = foreign
+            return []
+        del self._suspected[look.node]
+        self._foreign[look.node] = foreign
+        return [NodeUseSeen(at_ms=at_ms, node=look.node, foreign=foreign)]

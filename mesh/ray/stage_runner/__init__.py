@@ -1,0 +1,30 @@
+"""Stages of the federation on Ray: the host of a mesh, the runner of a tenant, the watchdog of a node.
+
+The host of a mesh:
+
+    host             warm runners, and placement groups paid for by leases
+    bound_runner     state that the host keeps about one runner
+    group_keeper     actor that owns the groups, so that they outlive the host
+    node_cache       latest node list from Ray, without waiting
+    detached_actors  creation, discovery and removal of detached actors
+    cancellations    timers that kill cancelled stages
+
+The runner of a tenant:
+
+    runner      actor that owns the tenant's tasks and values
+    engine      one thread: decides, submits, reports
+    open_stage  submitted tasks of a stage that has not ended
+    functions   the tenant's code, sent to a worker once
+    execution   execution of a task on a worker
+    watch       reports awaited one by one or in bulk
+    outcomes    reason for which a task did not return
+    run_values  values held for runs, and values that Ray lost
+    exporting   values out of a mesh, and into another
+    outbox      messages, kept until they are confirmed
+
+The watchdog of a node:
+
+    watchdog      stops work whose leases are no longer renewed
+    node_guards   actor per node that passes renewals on
+    watch_folder  file per worker, through which the watchdog finds it
+"""

@@ -1,0 +1,140 @@
+"""The actors of a mesh on its Ray cluster: creation, names, discovery and removal.
+
+The actors are detached: they outlive the process that created them. The watchdogs of their nodes end them when the mesh's leases are no
+longer renewed. So actors are created only after a renewal, and their names hold the name of their mesh.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+import structlog
+from ray.exceptions import ActorDiedError, GetTimeoutError, RayError
+
+from mesh.core.ids import MeshId
+from mesh.ray.stage_runner.group_keeper import GroupKeeper
+from mesh.ray.stage_runner.runner import Inventory, StageRunner
+
+log = structlog.get_logger(__name__)
+
+#: Time limit for the answer of a found actor; seconds. Longer than a keeper waits for room.
+ANSWER_S = 10.0
+_KEEPER, _RUNNER = "keeper", "runner"
+
+
+def detached_name(ledger: str, mesh: MeshId) -> MeshId:
+    """Return the name of a mesh on its Ray cluster. Meshes of several federations may share a cluster and a name.
+
+    Args:
+        ledger: The id of the federation's ledger; empty: there is no other federation.
+    """
+    return MeshId(f"{ledger}:{mesh}") if ledger else mesh
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundActors:
+    """Actors of an earlier process: the keeper with its session and the first session that it continues, and all runners."""
+
+    keeper: Any
+    incarnation: int
+    since: int
+    runners: tuple[tuple[Any, Inventory], ...]
+
+
+class DetachedActors:
+    """Actors of one mesh in the namespace of the calling driver. Safe to use from several threads.
+
+    Args:
+        mesh: Its `detached_name`.
+        node_labels: Labels of the nodes that the mesh may use; empty: all of the cluster.
+    """
+
+    def __init__(self, mesh: MeshId, node_labels: dict[str, str]) -> None:
+        self._mesh = mesh
+        self._node_labels = node_labels
+
+    def new_keeper(self, incarnation: int, since: int) -> Any:
+        """Create a keeper of placement groups. Returns before the keeper is up."""
+        return GroupKeeper.options(**self._options(_KEEPER)).remote(self._mesh, self._node_labels, incarnation, since)
+
+    def new_runner(self, runtime_env: dict[str, object], environment: str) -> Any:
+        """Create a runner without a tenant. Returns before the runner is up. Raises Ray's own errors about the runtime environment."""
+        return StageRunner.options(**self._options(_RUNNER), runtime_env=runtime_env or None).remote(self._mesh, environment)
+
+    def _options(self, role: str) -> dict[str, Any]:
+        options: dict[str, Any] = {"name": f"{self.prefix}{role}/{uuid.uuid4().hex}", "lifetime": "detached"}
+        if self._node_labels:
+            options["label_selector"] = self._node_labels
+        return options
+
+    @property
+    def prefix(self) -> str:
+        """Prefix of the names of all actors of the mesh."""
+        return f"mesh/{self._mesh}/"
+
+    def find(self) -> FoundActors | None:
+        """Return all actors of an earlier process. None: they cannot be recovered, and the caller may end those that exist.
+
+        An actor that does not answer may still have work that is unknown here. In that case the result is None.
+        """
+        actors = self._actors()
+        keepers = [actor for role, actor in actors if role == _KEEPER]
+        runners = [actor for role, actor in actors if role == _RUNNER]
+        if len(keepers) != 1:
+            if actors:
+                log.warning(
+                    "the actors that an earlier process left are incomplete", mesh=self._mesh, keepers=len(keepers), runners=len(runners)
+                )
+            return None
+        try:
+            incarnation, since = ray.get(keepers[0].session.remote(), timeout=ANSWER_S)
+            questions = [(runner, runner.inventory.remote()) for runner in runners]
+            ray.wait([question for _, question in questions], num_returns=len(questions), timeout=ANSWER_S) if questions else None
+            rolls = [(runner, _inventory_in(question)) for runner, question in questions]
+        except (RayError, GetTimeoutError) as silent:
+            log.warning("the actors that an earlier process left do not answer", mesh=self._mesh, error=str(silent))
+            return None
+        return FoundActors(
+            keeper=keepers[0],
+            incarnation=incarnation,
+            since=since,
+            runners=tuple((runner, inventory) for runner, inventory in rolls if inventory),
+        )
+
+    def end(self, actor: Any) -> None:
+        """Kill one actor. Harmless when the actor is dead or Ray does not answer."""
+        try:
+            ray.kill(actor)
+        except (RayError, RuntimeError) as away:
+            log.warning("an actor could not be killed", mesh=self._mesh, error=str(away))
+
+    def end_all(self) -> None:
+        """Kill every actor of the mesh. Ray ends the tasks of a dead runner, and removes the groups of a dead keeper."""
+        try:
+            for _, actor in self._actors():
+                ray.kill(actor)
+        except (RayError, RuntimeError) as away:  # RuntimeError: this driver has left the cluster.
+            log.warning("Ray does not answer; the watchdogs end the actors that are left", mesh=self._mesh, error=str(away))
+
+    def _actors(self) -> list[tuple[str, Any]]:
+        """Return the actors of the mesh with their roles."""
+        found = []
+        for name in ray.util.list_named_actors():
+            if name.startswith(self.prefix):
+                try:
+                    found.append((name.removeprefix(self.prefix).partition("/")[0], ray.get_actor(name)))
+                except ValueError:  # It has ended since.
+                    log.info("an actor has just ended", mesh=self._mesh, actor=name)
+        return found
+
+
+def _inventory_in(question: Any) -> Inventory | None:
+    """Return the inventory of a runner; None: the runner is dead, and its state is lost."""
+    try:
+        inventory: Inventory = ray.get(question, timeout=1)
+    except ActorDiedError:
+        return None
+    return inventory

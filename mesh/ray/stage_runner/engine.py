@@ -1,0 +1,445 @@
+"""Stages on Ray: decides with `StageMachine`, submits tasks, and reports their outcomes.
+
+One thread does everything, fed by a queue: orders from outside, and Ray's callbacks when a task's report arrives. So no lock is needed,
+and a report is handled at once, whatever the number of tasks. This module reads neither values nor the tenant's code.
+"""
+
+from __future__ import annotations
+
+import pickle
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import ray
+import structlog
+from ray.util.placement_group import PlacementGroup
+
+from mesh.core.ids import MeshId, NodeId, RunId, StageId
+from mesh.core.reasons import Reason
+from mesh.core.values import StoredValue
+from mesh.ray.stage_runner.execution import EncodedValue, TaskCall, TaskReport, bring_in
+from mesh.ray.stage_runner.exporting import ValueUnreadable, read_verified
+from mesh.ray.stage_runner.functions import FunctionShelf
+from mesh.ray.stage_runner.open_stage import Missing, OpenStage, SubmittedTask
+from mesh.ray.stage_runner.outbox import Outbox
+from mesh.ray.stage_runner.outcomes import GroupLost, Inherited, OwnFailure, TaskInterrupted, failure_of, read
+from mesh.ray.stage_runner.run_values import RunValues
+from mesh.ray.stage_runner.watch import ReportWatch
+from mesh.ray.user_code.room import RoomWatch
+from mesh.stages.messages import InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageWaiting
+from mesh.stages.spec import StageSpec, TaskSpec
+from mesh.stages.stage_machine import StageMachine, StageTaskState
+
+log = structlog.get_logger(__name__)
+
+#: Pause between two kills of a task that should have ended; seconds. A kill that meets a task on its way to a worker is lost.
+FORCE_EVERY_S = 1.0
+#: Time for Ray to report the outcome of the tasks of a removed group; seconds.
+GROUP_LOST_GRACE_S = 2.0
+GROUP_LOST = "its placement group was removed while it ran"
+
+Delivered = tuple[StoredValue, bytes | None] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Key of an import, used beside stages: the run whose value is imported."""
+
+    run: RunId
+
+
+_Key = tuple[StageId | _Run, NodeId]
+
+
+class StageEngine:
+    """All stages of one tenant on one mesh, and the values that they leave behind.
+
+    Args:
+        runner: Handle of the actor that this engine lives in.
+        outbox: Takes the messages of the stages.
+    """
+
+    def __init__(self, runner: Any, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._shelf = FunctionShelf(runner)
+        self._storage_url = ""
+        self._inline_limit_bytes = 0
+        self._stages: dict[StageId, OpenStage] = {}
+        self._values = RunValues()
+        self._imports: dict[tuple[RunId, NodeId], SubmittedTask] = {}  #: Imports that have not ended.
+        self._force_at: dict[StageId, float] = {}  #: Seconds, monotonic.
+        self._landmark: Any = ray.put(None)  #: A value that is ready: see `_when_submitted`.
+        self._bring_in: Any = ray.remote(bring_in).options(num_cpus=0, num_returns=2)
+        self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._watch: ReportWatch[_Key] = ReportWatch(lambda key, outcome: self._events.put(partial(self._reported, key, outcome)))
+        self._room = RoomWatch(lambda stage, words: self._events.put(partial(self._report_waiting, stage, words)))
+        threading.Thread(target=self._work, name="engine", daemon=True).start()
+
+    # -- orders; each returns at once ----------------------------------------------------------------------------------
+
+    def bind(self, mesh: MeshId, storage_url: str, inline_limit_bytes: int) -> None:
+        """Set the mesh, the storage for values that leave the mesh, and the largest size that the control store carries."""
+        self._shelf.bind(mesh)
+        self._storage_url, self._inline_limit_bytes = storage_url, inline_limit_bytes
+
+    def start(
+        self,
+        spec: StageSpec,
+        blobs: dict[str, bytes],
+        inputs: dict[NodeId, Delivered],
+        group: PlacementGroup | None,
+        held: frozenset[NodeId],
+    ) -> None:
+        """Run the stage. Harmless when it runs already."""
+        self._events.put(partial(self._start, spec, blobs, inputs, group, held))
+
+    def deliver(self, stage: StageId, node: NodeId, value: Delivered) -> None:
+        """Deliver a value from outside; None: it will not come."""
+        self._events.put(partial(self._deliver, stage, node, value))
+
+    def cancel(self, stage: StageId, grace_s: float) -> None:
+        """Stop the stage: interrupt its tasks, and kill their workers after the grace period."""
+        self._events.put(partial(self._cancel, stage, grace_s))
+
+    def lose_group(self, stage: StageId) -> None:
+        """Report the stage's running tasks as lost, and end the stage: its placement group is gone."""
+        self._events.put(partial(self._lose_group, stage))
+
+    def forget(self, run: RunId) -> None:
+        self._events.put(partial(self._forget, run))
+
+    def announce(self, stage: StageId, node: NodeId, attempt: int, started_ms: int) -> None:
+        """Record that a task runs; called by its worker."""
+        self._events.put(partial(self._announce, stage, node, attempt, started_ms))
+
+    # -- the thread ----------------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while True:
+            event = self._next()
+            try:
+                if event is not None:
+                    event()
+                for key, outcome in self._watch.sweep():
+                    self._take(key, outcome)
+                self._force()
+            except Exception:  # An error of one stage must not stop the others.
+                log.exception("the engine could not handle an event")
+
+    def _next(self) -> Callable[[], None] | None:
+        pauses_s = [max(0.0, due - time.monotonic()) for due in self._force_at.values()]
+        if (sweep_s := self._watch.pause_s()) is not None:
+            pauses_s.append(sweep_s)
+        try:
+            return self._events.get(timeout=min(pauses_s, default=None))
+        except queue.Empty:
+            return None
+
+    def _reported(self, key: _Key, outcome: TaskReport | BaseException) -> None:
+        self._watch.done(key)
+        self._take(key, outcome)
+
+    def _take(self, key: _Key, outcome: TaskReport | BaseException) -> None:
+        owner, node = key
+        if isinstance(owner, _Run):
+            self._imported(owner.run, node, outcome)
+        else:
+            self._came_back(owner, node, outcome)
+
+    def _start(
+        self,
+        spec: StageSpec,
+        blobs: dict[str, bytes],
+        inputs: dict[NodeId, Delivered],
+        group: PlacementGroup | None,
+        held: frozenset[NodeId],
+    ) -> None:
+        if spec.stage in self._stages:
+            return
+        stage = OpenStage(spec=spec, machine=StageMachine(spec), group=group, blobs=blobs)
+        self._stages[spec.stage] = stage
+        if group is not None:
+            self._room.add(spec.stage, group.id.hex())
+        values = self._values.of(spec.run)
+        outside = stage.machine.externals
+        self._submit(stage, stage.machine.begin(sorted(outside & values.keys())))
+        for node in sorted(outside - values.keys()):
+            if node in inputs:
+                self._deliver(spec.stage, node, inputs[node])
+            elif node in held or self._values.has_lost(spec.run, node):
+                self._outbox.put(InputLost(stage=spec.stage, node=node))
+        self._end_if_over(stage)
+
+    def _deliver(self, stage_id: StageId, node: NodeId, value: Delivered) -> None:
+        stage = self._stages.get(stage_id)
+        if stage is None or not stage.machine.awaits(node):
+            return
+        if value is None:
+            stage.machine.miss(node)
+            self._end_if_over(stage)
+        elif not stage.machine.is_read(node) or node in self._values.of(stage.spec.run):
+            self._submit(stage, stage.machine.arrive(node))
+        else:
+            self._import(stage, node, *value)
+
+    def _cancel(self, stage_id: StageId, grace_s: float) -> None:
+        stage = self._stages.get(stage_id)
+        if stage is None or stage.cancelled:
+            return
+        stage.cancelled = True
+        if stage.machine.stop():
+            self._when_submitted(partial(self._interrupt, stage_id, grace_s))
+        self._end_if_over(stage)
+
+    def _lose_group(self, stage_id: StageId) -> None:
+        stage = self._stages.get(stage_id)
+        if stage is None or stage.is_group_lost:
+            return
+        stage.is_group_lost = True
+        if stage.machine.stop():
+            # Ray reports the outcome of the tasks by itself, except of tasks that it retries in the removed group.
+            self._when_submitted(partial(self._force_later, stage_id, GROUP_LOST_GRACE_S))
+        self._end_if_over(stage)
+
+    def _when_submitted(self, then: Callable[[], None], rounds: int = 2) -> None:
+        """Call `then` when Ray's own thread has the arguments of every task submitted so far: see ADR 0034.
+
+        That thread handles its work in order, and the callback for a ready value is part of that work. The second round comes after the
+        work
+        that the tasks add in the first round.
+        """
+        if rounds == 0:
+            then()
+        else:
+            self._landmark.future().add_done_callback(lambda _: self._events.put(partial(self._when_submitted, then, rounds - 1)))
+
+    def _interrupt(self, stage_id: StageId, grace_s: float) -> None:
+        if stage_id in self._stages:
+            stage = self._stages[stage_id]
+            self._ask_to_stop(stage, stage.machine.running(), force=False)
+            self._force_later(stage_id, grace_s)
+
+    def _force_later(self, stage_id: StageId, grace_s: float) -> None:
+        if stage_id in self._stages:
+            self._force_at[stage_id] = time.monotonic() + grace_s
+
+    def _ask_to_stop(self, stage: OpenStage, nodes: Iterable[NodeId], *, force: bool) -> None:
+        for node in nodes:
+            ray.cancel(stage.tasks[node][1], force=force, recursive=True)
+
+    def _force(self) -> None:
+        """Kill tasks that were asked to stop and did not: code inside a C call does not notice an interrupt."""
+        now = time.monotonic()
+        for stage_id, due in tuple(self._force_at.items()):
+            if due <= now:
+                self._force_at[stage_id] = now + FORCE_EVERY_S
+                stage = self._stages[stage_id]
+                self._ask_to_stop(stage, stage.machine.running(), force=True)
+
+    def _forget(self, run: RunId) -> None:
+        self._values.forget(run)
+        for key in [key for key in self._imports if key[0] == run]:
+            del self._imports[key]
+
+    def _report_waiting(self, stage_id: StageId, words: str) -> None:
+        stage = self._stages.get(stage_id)
+        if stage is not None and not stage.started_ms:
+            self._outbox.put(StageWaiting(stage=stage_id, reason=Reason.WAITING_FOR_GROUP, detail=words))
+
+    def _announce(self, stage_id: StageId, node: NodeId, attempt: int, started_ms: int) -> None:
+        self._room.drop(stage_id)
+        stage = self._stages.get(stage_id)
+        if stage is not None and stage.machine.state(node) is StageTaskState.SUBMITTED:
+            stage.started_ms[node] = started_ms
+            self._outbox.put(NodeStarted(stage=stage_id, node=node, attempt=attempt, started_ms=started_ms))
+
+    # -- values from outside -------------------------------------------------------------------------------------------
+
+    def _import(self, stage: OpenStage, node: NodeId, stored: StoredValue, data: bytes | None) -> None:
+        run = stage.spec.run
+        if data is not None or stored.uri is None:
+            try:
+                encoded = EncodedValue(bytes(read_verified(stored, data)), stored.encoding)
+            except ValueUnreadable as broken:
+                self._lose_input(stage, node, broken.reason, str(broken))
+                return
+            self._hold(run, node, ray.put(encoded))
+        elif (run, node) not in self._imports:
+            value, report = self._bring_in.remote(stored)
+            self._imports[run, node] = value, report
+            self._watch.add((_Run(run), node), report)
+
+    def _imported(self, run: RunId, node: NodeId, outcome: TaskReport | BaseException) -> None:
+        task = self._imports.pop((run, node), None)
+        if task is None:
+            return
+        if isinstance(outcome, TaskReport):
+            self._hold(run, node, task[0])
+            return
+        reported = read(outcome, node)
+        cause = getattr(outcome, "cause", None)
+        fault = getattr(cause, "fault", None)
+        reason = fault.reason if fault is not None else Reason.VALUE_LOST
+        message = fault.message if fault is not None else getattr(reported, "message", str(outcome))
+        for stage in tuple(self._stages.values()):
+            if stage.spec.run == run and stage.machine.awaits(node):
+                self._lose_input(stage, node, reason, message)
+
+    def _hold(self, run: RunId, node: NodeId, value: Any) -> None:
+        """Hold a value, and submit the tasks that wait for it in any stage of its run."""
+        self._values.hold(run, node, value)
+        for stage in tuple(self._stages.values()):
+            if stage.spec.run == run and stage.machine.awaits(node):
+                self._submit(stage, stage.machine.arrive(node))
+
+    def _lose_input(self, stage: OpenStage, node: NodeId, reason: Reason, message: str) -> None:
+        """Fail all tasks that read a delivered value that cannot be read. They may be sent again with a new value."""
+        self._outbox.put(InputLost(stage=stage.spec.stage, node=node))
+        for reader in stage.machine.readers(node):
+            self._fail(stage, reader, OwnFailure(reason, "mesh.ray.stage_runner.exporting.ValueUnreadable", f"input {node}: {message}"))
+        self._end_if_over(stage)
+
+    # -- tasks ---------------------------------------------------------------------------------------------------------
+
+    def _submit(self, stage: OpenStage, tasks: tuple[TaskSpec, ...]) -> None:
+        for task in tasks:
+            if stage.machine.state(task.node) is not StageTaskState.SUBMITTED:
+                continue  # An earlier task of this batch was refused, and this task was dropped with it.
+            try:
+                self._submit_one(stage, task)
+            except Missing as missing:
+                self._fail(stage, task.node, OwnFailure(missing.reason, "builtins.LookupError", str(missing)))
+            except Exception as refused:  # noqa: BLE001 - users write the options, and Ray raises many errors to refuse one
+                message = f"Ray refuses the task: {refused}"
+                self._fail(stage, task.node, OwnFailure(Reason.USER_ERROR, f"builtins.{type(refused).__name__}", message))
+        self._end_if_over(stage)
+
+    def _submit_one(self, stage: OpenStage, task: TaskSpec) -> None:
+        needs_code = task.function.startswith("blob:") and not self._shelf.holds(task)
+        code = stage.code_of(task) if needs_code else None
+        inline, names, references = stage.arguments_of(task)
+        inputs = [self._reference_to(stage, task, node) for node in task.inputs]
+        # Reports of tasks that must only come before: Ray waits for them, and the worker ignores them.
+        before = [stage.tasks[node][1] for node in task.after if node in stage.tasks]
+        call = TaskCall(
+            run=stage.spec.run,
+            stage=stage.spec.stage,
+            node=task.node,
+            attempt=task.attempt,
+            args=task.args,
+            kwargs=task.kwargs,
+            values=(*task.inputs, *names),
+            blobs=inline,
+            storage_url=self._storage_url if task.export else None,
+            inline_limit_bytes=self._inline_limit_bytes,
+        )
+        submitted = self._shelf.remote(task, code, stage.group).remote(pickle.dumps(call, protocol=5), *inputs, *references, *before)
+        stage.tasks[task.node] = (submitted[0], submitted[1])
+        self._watch.add((stage.spec.stage, task.node), submitted[1])
+
+    def _reference_to(self, stage: OpenStage, reader: TaskSpec, node: NodeId) -> Any:
+        """Return the reference to an input. Raises Missing when Ray has lost the value, which was reported before."""
+        if node in stage.tasks:
+            return stage.tasks[node][0]
+        reference = self._values.of(stage.spec.run).get(node)
+        if reference is None:
+            raise Missing(Reason.VALUE_LOST, f"the value of {node}, which {reader.node} reads, is lost")
+        return reference
+
+    def _came_back(self, stage_id: StageId, node: NodeId, outcome: TaskReport | BaseException) -> None:
+        stage = self._stages.get(stage_id)
+        if stage is None or stage.machine.state(node) is not StageTaskState.SUBMITTED:
+            return
+        if isinstance(outcome, TaskReport):
+            self._succeed(stage, node, outcome)
+        else:
+            self._take_error(stage, node, outcome)
+        self._end_if_over(stage)
+
+    def _succeed(self, stage: OpenStage, node: NodeId, report: TaskReport) -> None:
+        stage.machine.succeed(node)
+        blobs = {report.stored.sha256: report.data} if report.stored is not None and report.data is not None else None
+        message = NodeSucceeded(
+            stage=stage.spec.stage,
+            node=node,
+            attempt=stage.machine.task(node).attempt,
+            started_ms=report.started_ms,
+            finished_ms=report.finished_ms,
+            worker=report.worker,
+            stored=report.stored,
+        )
+        self._outbox.put(message, blobs)
+        self._hold(stage.spec.run, node, stage.tasks[node][0])
+        for reader, error in tuple(stage.early.items()):
+            if not stage.machine.has_open_need(reader):
+                del stage.early[reader]
+                self._came_back(stage.spec.stage, reader, error)
+
+    def _take_error(self, stage: OpenStage, node: NodeId, error: BaseException) -> None:
+        reported = read(error, node)
+        if isinstance(reported, GroupLost):
+            self._lose_group(stage.spec.stage)
+        if stage.cancelled:
+            self._stop(stage, node)
+        elif isinstance(reported, GroupLost) and node not in stage.started_ms:
+            stage.machine.leave(node)
+        elif isinstance(reported, TaskInterrupted) and not stage.is_group_lost:
+            self._fail(stage, node, OwnFailure(Reason.CANCELLED_BY_USER, "ray.exceptions.TaskCancelledError", "cancelled"))
+        elif isinstance(reported, Inherited) and reported.from_task:
+            stage.machine.leave(node)  # The task that failed reports itself.
+        elif stage.machine.has_open_need(node):
+            stage.early[node] = error  # The error may be its own, or of a task whose report is still on its way.
+        elif isinstance(reported, (GroupLost, TaskInterrupted)):
+            self._fail(stage, node, OwnFailure(Reason.WORKER_LOST, "ray.exceptions.TaskPlacementGroupRemoved", GROUP_LOST))
+        elif isinstance(reported, OwnFailure):
+            self._fail(stage, node, reported)
+        else:
+            self._lose_values(stage, node, error)
+            self._fail(stage, node, OwnFailure(Reason.VALUE_LOST, "ray.exceptions.ObjectLostError", reported.message))
+
+    def _stop(self, stage: OpenStage, node: NodeId) -> None:
+        if node in stage.started_ms:
+            failure = OwnFailure(Reason.CANCELLED_BY_USER, "ray.exceptions.TaskCancelledError", "cancelled while it ran")
+            self._fail(stage, node, failure)
+        else:
+            stage.machine.leave(node)
+
+    def _fail(self, stage: OpenStage, node: NodeId, reported: OwnFailure) -> None:
+        if stage.machine.fail(node) is None:
+            return
+        now_ms = time.time_ns() // 1_000_000
+        fault = reported.fault
+        failure, blobs = failure_of(reported)
+        message = NodeFailed(
+            stage=stage.spec.stage,
+            node=node,
+            attempt=stage.machine.task(node).attempt,
+            started_ms=fault.report.started_ms if fault is not None else stage.started_ms.get(node, now_ms),
+            finished_ms=fault.report.finished_ms if fault is not None else now_ms,
+            failure=failure,
+        )
+        self._outbox.put(message, blobs)
+
+    def _lose_values(self, stage: OpenStage, node: NodeId, error: BaseException) -> None:
+        """Find the inputs of the task that Ray has lost, and report them, so that they are computed again."""
+        cause = getattr(error, "cause", None) or error
+        lost_id = getattr(cause, "object_ref_hex", None)
+        held = self._values.of(stage.spec.run)
+        inputs = [need for need in stage.machine.task(node).inputs if need in held]
+        for need in [need for need in inputs if held[need].hex() == lost_id] or inputs:
+            self._values.lose(stage.spec.run, need)
+            self._outbox.put(InputLost(stage=stage.spec.stage, node=need))
+
+    def _end_if_over(self, stage: OpenStage) -> None:
+        if stage.machine.is_ended and self._stages.pop(stage.spec.stage, None) is not None:
+            self._room.drop(stage.spec.stage)
+            self._force_at.pop(stage.spec.stage, None)
+            if stage.is_group_lost:  # Tasks that wait for a lost task would go to the removed group, and wait there for ever.
+                dropped = [node for node in stage.tasks if stage.machine.state(node) is StageTaskState.DROPPED]
+                self._when_submitted(partial(self._ask_to_stop, stage, dropped, force=False))
+            self._outbox.put(StageEnded(stage=stage.spec.stage))

@@ -1,0 +1,402 @@
+"""Execution of a task on a worker: build the arguments, call the tenant's function, report the outcome.
+
+Each task returns two objects: the value, which stays in Ray's object store, and a report of a few bytes, which is all that the runner
+reads. A failed task raises an error that carries the report, so Ray itself stops every dependent task. Only this module reads the
+tenant's code: neither the control plane nor the runner imports or unpickles it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import os
+import pickle
+import signal
+import socket
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any, NamedTuple
+
+import cloudpickle
+import ray
+from ray.exceptions import LocalRayletDiedError, NodeDiedError, OutOfMemoryError, TaskPlacementGroupRemoved, WorkerCrashedError
+
+from mesh.core.counting import counted
+from mesh.core.ids import MeshId, NodeId, RunId, StageId
+from mesh.core.reasons import Reason
+from mesh.core.values import Encoding, StoredValue
+from mesh.ray.connection import keep_connected
+from mesh.ray.stage_runner.exporting import ValueUnreadable, ValueUnwritable, export, read_verified, unpack
+from mesh.ray.stage_runner.watch_folder import register
+from mesh.ray.user_code.interrupts import listen_for_cancel
+from mesh.ray.user_code.ownership import attribute_to
+from mesh.stages.arguments import resolve
+from mesh.stages.spec import ArgumentForm
+
+PICKLED_ERROR_BYTES_MAX = 64 * 1024
+TEXT_CHARS_MAX = 32 * 1024
+#: Longest name of an exception's class that is reported; the link to the root accepts no more.
+CLASS_NAME_CHARS_MAX = 1_024
+#: Largest number of base classes of an exception that are reported.
+_BASES_MAX = 50
+#: Run time after which the start of a task is reported separately; seconds. The start of a shorter task is reported with its end, at
+#: no cost.
+ANNOUNCE_AFTER_S = 0.3
+_PULSE_S = 0.15
+_IDLE_PULSES_MAX = 20
+#: Depth to which a result is searched for values that must not leave a task; pickling finds the rest.
+_SEARCH_DEPTH = 3
+_SEARCH_PARTS_MAX = 1000
+
+
+class TaskCall(NamedTuple):
+    """One call of a function; positional values travel beside it, in the order of `values`.
+
+    The call travels as bytes: Ray takes about 0.2 ms more for an object of a class. It is a named tuple, like the report: each task
+    pickles
+    and unpickles it once, and a frozen dataclass with slots takes three times as long.
+    """
+
+    run: RunId
+    stage: StageId
+    node: NodeId
+    attempt: int
+    args: tuple[ArgumentForm, ...]
+    kwargs: dict[str, ArgumentForm]
+    values: tuple[str, ...]  #: Meaning of each positional value: a node whose value it is, or the hash of a pickled argument.
+    blobs: dict[str, bytes]  #: Small pickled arguments.
+    storage_url: str | None  #: Storage that the value is written to; None: the value stays on the mesh.
+    inline_limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedValue:
+    """Bytes of a value from another mesh: the runner has verified them, the worker decodes them."""
+
+    data: bytes
+    encoding: Encoding
+
+
+class TaskReport(NamedTuple):
+    """Times and result of a task. Times in milliseconds since the epoch."""
+
+    started_ms: int
+    finished_ms: int
+    worker: str  #: `host:pid`.
+    stored: StoredValue | None = None
+    data: bytes | None = None  #: Bytes of `stored`, when they go through the control store.
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFault:
+    """Error of a failed task."""
+
+    node: NodeId
+    reason: Reason
+    type_name: str
+    message: str
+    traceback: str
+    pickled: bytes | None  #: The exception itself, when it is small and can be unpickled.
+    report: TaskReport
+    bases: tuple[str, ...] = ()  #: Base classes of the exception, nearest first.
+
+
+class TaskCodeFailed(Exception):
+    """Raised out of a failed task; `fault` is the report for the runner."""
+
+    def __init__(self, fault: TaskFault) -> None:
+        super().__init__(fault)
+        self.fault = fault
+
+    def __str__(self) -> str:
+        return f"{self.fault.node}: {self.fault.type_name}: {self.fault.message}"
+
+
+class _CodeUnavailable(Exception):
+    """The function or an argument cannot be loaded on this worker; `__cause__` gives the reason."""
+
+
+class _Forbidden(Exception):
+    """The result is of a kind that must not leave a task."""
+
+
+@dataclass(slots=True)
+class _Present:
+    """The task that this worker process runs at the moment."""
+
+    runner: Any  #: Actor handle of the runner, which gets the announcement of a long task.
+    call: TaskCall
+    started_ms: int
+    started: float  #: Seconds, monotonic.
+    announced: bool = False
+
+
+@dataclass(slots=True)
+class _Pulse:
+    """Thread that announces long tasks to the runner. It ends when no task has come for a while."""
+
+    present: _Present | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    beats: bool = False
+
+    def begin(self, present: _Present) -> None:
+        self.present = present
+        if not self.beats:
+            with self.lock:
+                if not self.beats:
+                    self.beats = True
+                    threading.Thread(target=self._pulse, name="pulse", daemon=True).start()
+
+    def _pulse(self) -> None:
+        wait, idle = threading.Event(), 0
+        while True:
+            wait.wait(_PULSE_S)
+            present = self.present
+            idle = idle + 1 if present is None else 0
+            if idle > _IDLE_PULSES_MAX:
+                with self.lock:
+                    if self.present is None:
+                        self.beats = False
+                        return
+            if present is not None and not present.announced and time.monotonic() - present.started >= ANNOUNCE_AFTER_S:
+                present.announced = True
+                _announce(present)
+
+
+#: Errors of a task that waits for a child, when the child's worker, node or placement group is lost.
+_LOST_CHILD = (WorkerCrashedError, NodeDiedError, LocalRayletDiedError, OutOfMemoryError, TaskPlacementGroupRemoved)
+
+_pulse = _Pulse()
+_functions: dict[str, Callable[..., Any]] = {}
+_host = socket.gethostname()
+
+
+def task_of(key: str, code: bytes | None, *, name: str, runner: Any, mesh: MeshId) -> Callable[..., tuple[Any, TaskReport]]:
+    """Return the function that Ray runs for the tenant's function `key`; Ray sends it to each worker once.
+
+    Args:
+        key: `call:module:qualname` or `blob:<sha256>`.
+        code: The pickled function of a blob.
+        name: Name that Ray's views show.
+        runner: Handle of the runner; it travels here, once, and not with each call.
+        mesh: Mesh whose watchdog stops the worker when the mesh's leases are no longer renewed.
+    """
+
+    def run_node(call: bytes, *values: Any) -> tuple[Any, TaskReport]:
+        register(mesh)
+        keep_connected()
+        _heed_cancel()
+        reported: TaskCall = pickle.loads(call)  # noqa: S301 - written by the runner
+        attribute_to(mesh, reported.stage)
+        return _run(runner, key, code, reported, values)
+
+    # Ray's own views show the function's name as the name of the task.
+    run_node.__name__ = run_node.__qualname__ = name
+    return run_node
+
+
+def _heed_cancel() -> None:
+    """Make the worker react to SIGINT, by which Ray cancels.
+
+    A worker ignores SIGINT if the process that started its cluster did, as shells do for processes in the background.
+    """
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    listen_for_cancel()
+
+
+def bring_in(stored: StoredValue) -> tuple[Any, TaskReport]:
+    """Ray task: read a value that another mesh wrote.
+
+    Raises:
+        TaskCodeFailed: The value is gone, corrupt, or made of classes that are missing here.
+    """
+    started_ms = _now_ms()
+    try:
+        value = unpack(read_verified(stored, None), stored.encoding)
+    except ValueUnreadable as unreadable:
+        raise TaskCodeFailed(_fault(NodeId(stored.uri or stored.sha256), unreadable.reason, unreadable, started_ms)) from None
+    return value, TaskReport(started_ms, _now_ms(), _worker())
+
+
+def _run(runner: Any, key: str, code: bytes | None, call: TaskCall, values: tuple[Any, ...]) -> tuple[Any, TaskReport]:
+    started_ms = _now_ms()
+    _pulse.begin(_Present(runner, call, started_ms, time.monotonic()))
+    try:
+        value = _call(key, code, call, values)
+        stored, data = None, None
+        if call.storage_url is not None:
+            stored, data = export(
+                value, run=call.run, node=call.node, storage_url=call.storage_url, inline_limit_bytes=call.inline_limit_bytes
+            )
+        return value, TaskReport(started_ms, _now_ms(), _worker(), stored, data)
+    except _CodeUnavailable as missing:
+        fault = _fault(call.node, Reason.CODE_UNAVAILABLE, missing.__cause__ or missing, started_ms, str(missing))
+    except _Forbidden as forbidden:
+        fault = _fault(call.node, Reason.RESULT_UNSERIALIZABLE, TypeError(str(forbidden)), started_ms)
+    except (ValueUnwritable, ValueUnreadable) as refused:
+        fault = _fault(call.node, refused.reason, refused, started_ms)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the tenant's code raises is reported; KeyboardInterrupt is Ray's cancel
+        if (end := _end_of_worker(error)) is not None:
+            raise end from None  # Ray ends the worker, and the runner sees a lost worker, not an error of the tenant's code.
+        # A lost worker of a child is not an error of the code either.
+        fault = _fault(call.node, Reason.WORKER_LOST if isinstance(error, _LOST_CHILD) else Reason.USER_ERROR, error, started_ms)
+    finally:
+        _pulse.present = None
+    # Raised outside the handler, so that the error that Ray pickles has no context to pickle.
+    raise TaskCodeFailed(fault)
+
+
+def _end_of_worker(error: BaseException) -> BaseException | None:
+    """Return the `SystemExit` by which Ray's SIGTERM handler ends a worker, if the error is it or was caused by it; else None."""
+    seen: dict[int, BaseException] = {}  # Causes may form a cycle.
+    following = [error]
+    while following:
+        cause = following.pop()
+        if hasattr(cause, "ray_terminate_msg"):
+            return cause
+        if id(cause) not in seen:
+            seen[id(cause)] = cause
+            following += [before for before in (cause.__cause__, cause.__context__) if before is not None]
+    return None
+
+
+def _call(key: str, code: bytes | None, call: TaskCall, values: tuple[Any, ...]) -> Any:
+    function = _functions.get(key)
+    if function is None:
+        function = _functions[key] = _load(key, code)
+    named = dict(zip(call.values, values, strict=False))
+    args, kwargs = _arguments(call, named) if call.args or call.kwargs else ((), {})
+    value = function(*args, **kwargs)
+    _check(value, call.node)
+    return value
+
+
+def _arguments(call: TaskCall, named: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    def value_of(node: NodeId) -> Any:
+        value = named[node]
+        return unpack(value.data, value.encoding) if isinstance(value, EncodedValue) else value
+
+    def blob_of(sha256: str) -> Any:
+        data = call.blobs.get(sha256) or named[sha256]
+        try:
+            return pickle.loads(data)  # noqa: S301 - the tenant's own bytes, in the tenant's own worker
+        except Exception as unknown:
+            raise _CodeUnavailable(f"an argument of {call.node} cannot be unpickled here") from unknown
+
+    args = [resolve(form, value_of=value_of, blob_of=blob_of) for form in call.args]
+    return args, {name: resolve(form, value_of=value_of, blob_of=blob_of) for name, form in call.kwargs.items()}
+
+
+def _load(key: str, code: bytes | None) -> Callable[..., Any]:
+    function: Any
+    try:
+        if key.startswith("blob:"):
+            function = pickle.loads(code or b"")  # noqa: S301 - the tenant's own bytes, in the tenant's own worker
+        else:
+            module, _, qualname = key.removeprefix("call:").partition(":")
+            function = importlib.import_module(module)
+            for part in qualname.split("."):
+                function = getattr(function, part)
+    except (Exception, SystemExit) as missing:
+        raise _CodeUnavailable(f"{key.partition(':')[2]} cannot be loaded on this mesh") from missing
+    plain: Callable[..., Any] = getattr(function, "_function", function)
+    return plain  # A `@ray.remote` function keeps the plain one there.
+
+
+def _check(value: Any, node: NodeId) -> None:
+    """Refuse values that have no meaning outside the task that made them.
+
+    Raises:
+        _Forbidden: Names the refused part.
+    """
+    level, parts = [value], 0
+    for _ in range(_SEARCH_DEPTH):
+        deeper: list[Any] = []
+        for part in level:
+            if isinstance(part, (ray.ObjectRef, ray.ObjectRefGenerator, ray.actor.ActorHandle)):
+                raise _Forbidden(
+                    f"the value of {node} holds a {type(part).__name__}, which means nothing outside of Ray; return the value behind it"
+                )
+            if inspect.isgenerator(part) or inspect.isasyncgen(part) or inspect.iscoroutine(part):
+                raise _Forbidden(f"the value of {node} holds a {type(part).__name__}, which cannot be sent; return a list, or await it")
+            if isinstance(part, dict):
+                deeper.extend(part.values())
+            elif isinstance(part, (list, tuple)):
+                deeper.extend(part[:_SEARCH_PARTS_MAX])
+        parts += len(deeper)
+        if not deeper or parts > _SEARCH_PARTS_MAX:
+            return
+        level = deeper
+
+
+def _fault(node: NodeId, reason: Reason, error: BaseException, started_ms: int, lead: str = "") -> TaskFault:
+    message = f"{lead}: {type(error).__name__}: {error}" if lead else str(error)
+    return TaskFault(
+        node=node,
+        reason=reason,
+        type_name=class_name(type(error)),
+        message=_short(message),
+        traceback=_short(_users_traceback(error)),
+        pickled=_pickled(error),
+        report=TaskReport(started_ms, _now_ms(), _worker()),
+        bases=tuple(class_name(kind) for kind in type(error).__mro__[1:] if issubclass(kind, Exception))[:_BASES_MAX],
+    )
+
+
+def class_name(kind: type) -> str:
+    """Return the full name of an exception's class as it is reported, cut to `CLASS_NAME_CHARS_MAX`."""
+    return f"{kind.__module__}.{kind.__qualname__}"[:CLASS_NAME_CHARS_MAX]
+
+
+def _users_traceback(error: BaseException) -> str:
+    """Format the traceback without this project's own frames at its top."""
+    frames = error.__traceback__
+    while frames is not None and _is_own(frames.tb_frame.f_code):
+        frames = frames.tb_next
+    return "".join(traceback.format_exception(type(error), error, frames))
+
+
+def _is_own(code: CodeType) -> bool:
+    return code.co_filename in _OWN_FILES
+
+
+_OWN_FILES = frozenset({__file__, resolve.__code__.co_filename, export.__code__.co_filename, importlib.import_module.__code__.co_filename})
+
+
+def _pickled(error: BaseException) -> bytes | None:
+    try:
+        data = cloudpickle.dumps(error, protocol=5)
+        if len(data) > PICKLED_ERROR_BYTES_MAX:
+            return None
+        pickle.loads(data)  # noqa: S301 - just made; many exceptions pickle and cannot be unpickled
+    except Exception:  # noqa: BLE001 - after any error the report has only the text
+        return None
+    return bytes(data)
+
+
+def _short(text: str) -> str:
+    """Return the text, or its beginning and end: both ends of a traceback matter."""
+    if len(text) <= TEXT_CHARS_MAX:
+        return text
+    half = TEXT_CHARS_MAX // 2
+    return f"{text[:half]}\n... {counted(len(text) - 2 * half, 'character')} left out ...\n{text[-half:]}"
+
+
+def _announce(present: _Present) -> None:
+    call = present.call
+    with contextlib.suppress(Exception):  # The runner may be gone; the announcement is not needed then.
+        present.runner.announce.remote(call.stage, call.node, call.attempt, present.started_ms)
+
+
+def _worker() -> str:
+    return f"{_host}:{os.getpid()}"
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

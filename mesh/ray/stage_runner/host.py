@@ -1,0 +1,521 @@
+"""The stage host on Ray: warm runners, one per tenant, and placement groups for the resources that leases pay for.
+
+One thread carries out all orders in sequence, so `start` of a stage comes before its `deliver` and `cancel`. Another thread, which may
+have to wait for Ray, removes the resources that stages left in Ray. Each runner has a thread that waits for its batches. A runner that
+dies loses the values of its tenant: its stages are reported lost, and the next stage of the tenant gets a new runner with another
+holder token.
+
+A runner whose runs have all ended holds no value that will be read; it is ended after a while without a new stage. A recovered runner
+reports the runs whose values it holds.
+
+Runners, and the keeper of the groups, outlive this process: see `DetachedActors`. They are created after the watchdogs have the first
+renewal of a session, since the watchdogs would end them before. A new process of the mesh recovers them, and receives again the reports
+that this process has not confirmed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import queue
+import re
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import ray
+import structlog
+from ray.exceptions import ActorDiedError, RayActorError, RayError
+
+from mesh.core.ids import MeshId, NodeId, RunId, StageId
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+from mesh.core.wire import decode, encode
+from mesh.ray.cluster.node_logs import last_word_of
+from mesh.ray.cluster.tcp_probe import can_connect
+from mesh.ray.stage_runner.bound_runner import BoundRunner, RunnerKey
+from mesh.ray.stage_runner.cancellations import Cancellations
+from mesh.ray.stage_runner.detached_actors import DetachedActors, FoundActors, detached_name
+from mesh.ray.stage_runner.node_guards import NodeGuards, guard_name
+from mesh.ray.stage_runner.runner import Inventory
+from mesh.ray.user_code.collector import GarbageCollector
+from mesh.ray.user_code.sweep import Sweep
+from mesh.stages.hosting import LAST_WORD, Delivered, FoundStage, FoundStages, HostReport
+from mesh.stages.messages import STAGE_MESSAGE, Failure, NodeFailed, StageEnded, StageLost, StageMessage
+from mesh.stages.spec import StageSpec
+
+log = structlog.get_logger(__name__)
+
+#: Length of one wait for a runner's reports; seconds. The host's threads notice its close within it.
+BATCH_WAIT_S = 2.0
+#: Time for a cancelled task to clean up before its worker is killed; seconds.
+CANCEL_GRACE_S = 2.0
+#: Wait for the watchdogs to accept the first renewal of a session; seconds.
+FIRST_PROOF_S = 1.0
+#: Time that a runner without stages and runs waits for more work of its tenant; seconds.
+IDLE_S = 300.0
+#: Pause between two checks of the keeper of placement groups; seconds.
+KEEPER_LOOK_S = 1.0
+#: Time limit of one check of the keeper; seconds. A keeper that creates a group answers late.
+KEEPER_S_MAX = 60.0
+#: Time limit for a connection to the cluster's control service; seconds. It is tried twice.
+CONNECT_S = 0.25
+
+REMEDY = "restart the cluster, then the mesh; queued work goes to other meshes, and work that still runs continues"
+
+
+class RayStageHost:
+    """Stages on the Ray cluster that this process is a driver of.
+
+    Args:
+        address: `HOST:PORT` of the cluster's control service.
+        report: Called from threads of the host; must only pass the report on.
+        node_labels: Ray node labels of the mesh's slice of the cluster.
+        warm_runners: Number of runners that wait for a tenant, so that a first stage waits for no process start.
+        ledger: The id of the federation's ledger: on one cluster a mesh of another federation may have the same name.
+        idle_s: See `IDLE_S`; seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        mesh: MeshId,
+        address: str,
+        report: Callable[[HostReport], None],
+        storage_url: str,
+        inline_limit_bytes: int,
+        node_labels: dict[str, str],
+        warm_runners: int,
+        ledger: str = "",
+        idle_s: float = IDLE_S,
+    ) -> None:
+        self._mesh = mesh
+        self._address = address
+        self._name = detached_name(ledger, mesh)
+        self._report = report
+        self._storage_url = storage_url
+        self._inline_limit_bytes = inline_limit_bytes
+        self._node_labels = node_labels
+        self._warm_target = warm_runners
+        self._idle_s = idle_s
+        self._warm: list[Any] = []
+        self._runners: dict[RunnerKey, BoundRunner] = {}
+        self._of_stage: dict[StageId, RunnerKey] = {}
+        self._cancelled = Cancellations(self._evict)
+        self._sender: dict[StageId, BoundRunner] = {}  #: Runner that keeps the reports of a stage until they are confirmed.
+        self._keeper: Any = None
+        self._actors = DetachedActors(self._name, node_labels)
+        sweep = Sweep(self._name, (self._actors.prefix, guard_name(self._name, "")), self._running)
+        self._garbage = GarbageCollector(self._name, sweep)
+        self._found: FoundActors | None = None
+        self._session = 0, 0  #: The session renewed last, and the first session that it continues.
+        self._guards = NodeGuards(self._name, node_labels)
+        self._unguarded: frozenset[str] = frozenset()  #: Nodes whose watchdog had not accepted the renewal before the last.
+        self._guard = threading.Lock()  #: Guards the state of runners and stages, which the threads of runners read too.
+        self._orders: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._obey, name="host", daemon=True)
+        self._thread.start()
+        self._is_closed = threading.Event()
+        threading.Thread(target=self._watch_keeper, name="keeper", daemon=True).start()
+
+    # -- the port ------------------------------------------------------------------------------------------------------
+
+    def start(
+        self, spec: StageSpec, slots: int, token: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered], note: bytes = b""
+    ) -> int:
+        """Start the stage; a tenant's first stage takes a warm runner."""
+        key = (spec.tenant, _digest(spec.runtime_env))
+        with self._guard:
+            runner = self._runners.get(key)
+            if runner is None:
+                try:
+                    runner = BoundRunner(actor=self._take_warm(spec.runtime_env, key[1]), holder=token)
+                except Exception as refused:  # noqa: BLE001  a user wrote the environment, and Ray raises many errors to refuse it
+                    self._refuse(spec, f"Ray refuses the runtime environment: {refused}")
+                    return token
+                runner.actor.bind.remote(key[0], self._storage_url, self._inline_limit_bytes, self._name, token)
+                self._listen_to(key, runner)
+            runner.stages[spec.stage] = None
+            runner.runs.setdefault(spec.run, spec.stage)  # Keeps the first stage: a store that loses writes forgets the new ones.
+            runner.idle_since_s = None
+            self._of_stage[spec.stage] = key
+            self._sender[spec.stage] = runner
+        self._orders.put(partial(self._start, runner, spec, slots, blobs, inputs, note))
+        return runner.holder
+
+    def deliver(self, stage: StageId, node: NodeId, value: Delivered) -> None:
+        self._order(stage, lambda actor: actor.deliver.remote(stage, node, *_on_the_wire(value)))
+
+    def cancel(self, stage: StageId) -> None:
+        """Cancel the stage, and kill its workers when it has not ended after `EVICT_AFTER_S`.
+
+        Code that never returns to the interpreter notices neither Ray's interrupt nor its order to end. A worker in such a call ends when
+        its
+        placement group is removed.
+        """
+        with self._guard:
+            if stage not in self._of_stage:
+                return  # It has ended.
+            self._cancelled.add((stage,))
+        self._order(stage, lambda actor: actor.cancel.remote(stage, CANCEL_GRACE_S))
+        with self._guard:
+            self._cancelled.evict_later(stage)
+
+    def confirm(self, stage: StageId, number: int) -> None:
+        """Confirm the stage's reports up to this number; the runner learns of it with the next `next_batch`."""
+        with self._guard:
+            runner = self._sender.get(stage)
+            if runner is not None:
+                runner.heard[stage] = number
+                if runner.ends.get(stage, LAST_WORD + 1) <= number:
+                    del runner.ends[stage], self._sender[stage]
+
+    def forget(self, run: RunId) -> None:
+        with self._guard:
+            actors = [runner.actor for runner in self._runners.values()]
+            for runner in self._runners.values():
+                runner.runs.pop(run, None)
+        for actor in actors:
+            self._orders.put(partial(actor.forget.remote, run))
+
+    def held(self) -> dict[RunId, StageId]:
+        with self._guard:
+            return {run: stage for runner in self._runners.values() for run, stage in runner.runs.items()}
+
+    def is_ready(self) -> bool:
+        """Return whether a node of the mesh is guarded, and the control service of the cluster accepts connections.
+
+        Ray itself would wait a minute for the control service, and accept new work meanwhile that it can only lose.
+        """
+        try:
+            try:
+                can_connect(self._address, CONNECT_S)
+            except TimeoutError:  # The network may have lost the first packet, and TCP resends it only after a second.
+                can_connect(self._address, CONNECT_S)
+        except OSError as away:
+            log.warning("the Ray cluster is down or unreachable: no new stage starts", mesh=self._mesh, error=str(away), remedy=REMEDY)
+            return False
+        if self._session[0] and not self._guards.can_work():
+            log.warning("no node of the mesh is guarded: no new stage starts", mesh=self._mesh)
+            return False
+        return True
+
+    def stop_all(self) -> None:
+        """Kill every actor of the mesh, warm or bound. Ray ends the tasks of dead runners, and removes all groups."""
+        with self._guard:
+            for runner in self._runners.values():
+                runner.stages.clear()  # Waiting orders still refer to the runner: from now on none of them starts or loses a stage.
+            self._cancelled.forget_all()
+            for kept in (self._runners, self._of_stage, self._sender, self._warm):
+                kept.clear()
+            self._keeper, self._found, self._session = None, None, (0, 0)  # From now on no order creates an actor.
+        self._actors.end_all()
+        self._orders.put(self._garbage.collect)
+
+    def read_clock(self) -> None:
+        self._guards.read_clock()
+
+    def extend_deadline(self, incarnation: int, stop_after_ms: int, kill_after_ms: int, since: int) -> None:
+        """Renew the lease deadline on all nodes. The first renewal of a session also creates the keeper and warm runners."""
+        unguarded = self._guards.unguarded()
+        if still := unguarded & self._unguarded:  # Two misses in a row count: a node that has just joined was sent no renewal yet.
+            log.warning("watchdogs did not accept the last renewal of the leases; work on their nodes may be stopped", nodes=sorted(still))
+        self._unguarded = unguarded
+        self._guards.extend_deadline(incarnation, stop_after_ms, kill_after_ms, since)
+        if (incarnation, since) != self._session:
+            self._guards.unguarded(FIRST_PROOF_S)
+            self._session = incarnation, since
+            if self._found is None:  # Else `go_on` settles: a second keeper would find its room taken by the first.
+                self._orders.put(self._settle)
+
+    def leave(self, incarnation: int) -> None:
+        self._guards.leave(incarnation)
+
+    def find(self) -> FoundStages | None:
+        """Return the stages that an earlier process left running. None: nothing can be recovered, and all actors are ended."""
+        self._found = self._actors.find()
+        if self._found is None:
+            self._actors.end_all()
+            return None
+        stages = (
+            FoundStage(stage=held.stage, note=held.note, holder=inventory.holder, is_cancelled=held.is_cancelled)
+            for _, inventory in self._found.runners
+            for held in inventory.stages
+        )
+        return FoundStages(incarnation=self._found.incarnation, since=self._found.since, stages=tuple(stages))
+
+    def go_on(self, stages: frozenset[StageId]) -> None:
+        """Recover the found stages. Cancel those that are not in `stages`."""
+        found = self._found
+        if found is None:
+            return
+        self._keeper = found.keeper
+        for actor, inventory in found.runners:
+            self._take_over(actor, inventory)
+        self._found = None  # From now on the running stages are known.
+        groups = frozenset(held.group.id.hex() for _, inventory in found.runners for held in inventory.stages if held.group is not None)
+        self._orders.put(partial(found.keeper.keep_only.remote, groups))
+        self._orders.put(self._settle)
+        for stage in [stage for stage in self._of_stage if stage not in stages]:
+            log.warning("a recovered stage is cancelled: it no longer belongs to the mesh", mesh=self._mesh, stage=stage)
+            self.cancel(stage)
+
+    def _take_over(self, actor: Any, inventory: Inventory) -> None:
+        key = (inventory.tenant, inventory.environment)
+        if not inventory.tenant and not inventory.environment:
+            self._warm.append(actor)
+        elif not inventory.tenant or key in self._runners:  # No stage will ask for this runner.
+            ray.kill(actor)
+        else:
+            with self._guard:
+                stages = {held.stage: held.group for held in inventory.stages}
+                runner = BoundRunner(actor=actor, holder=inventory.holder, stages=stages, runs=dict(inventory.runs))
+                self._of_stage.update(dict.fromkeys(runner.stages, key))
+                self._sender.update(dict.fromkeys(runner.stages, runner))
+                cancelled = [held.stage for held in inventory.stages if held.is_cancelled]
+                self._cancelled.add(cancelled)
+                self._listen_to(key, runner)
+                for stage in cancelled:  # The process that cancelled them died, and its eviction timers with it.
+                    self._cancelled.evict_later(stage)
+
+    def close(self) -> None:
+        """End the host's threads after the orders given so far."""
+        self._is_closed.set()
+        self._orders.put(None)
+        self._thread.join(timeout=CANCEL_GRACE_S * 2)
+        self._garbage.close(CANCEL_GRACE_S * 2)
+
+    # -- orders, one after the other -----------------------------------------------------------------------------------
+
+    def _obey(self) -> None:
+        while (order := self._orders.get()) is not None:
+            try:
+                order()
+            except Exception:  # without this thread the mesh would go on accepting stages and run none
+                log.exception("an order failed", mesh=self._mesh)
+
+    def _order(self, stage: StageId, order: Callable[[Any], object]) -> None:
+        with self._guard:
+            key = self._of_stage.get(stage)
+            runner = self._runners.get(key) if key is not None else None
+        if runner is not None:
+            self._orders.put(partial(order, runner.actor))
+
+    def _start(
+        self, runner: BoundRunner, spec: StageSpec, slots: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered], note: bytes
+    ) -> None:
+        if spec.stage not in runner.stages:  # All stages were stopped before this order ran.
+            return
+        try:
+            # Tasks without resource requests need no bundle each: any number of them runs in one.
+            group = self._take_group(spec.slot, slots if spec.slot else 1)
+            with self._guard:
+                if spec.stage not in runner.stages:  # The stage ended, or all stages were stopped, meanwhile.
+                    self._give_back(group)
+                    return
+                runner.stages[spec.stage] = group
+            on_the_wire = {node: _on_the_wire(value) for node, value in inputs.items()}
+            runner.actor.start.remote(encode(spec), blobs, on_the_wire, group, (), note)
+        except Exception:
+            self._lose(runner, spec.stage)
+            raise
+
+    def _lose(self, runner: BoundRunner, stage: StageId) -> None:
+        """Report a stage lost that could not be passed to its runner."""
+        with self._guard:
+            if stage not in runner.stages:
+                return
+            group = runner.stages.pop(stage)
+            self._of_stage.pop(stage, None)
+            self._sender.pop(stage, None)
+            self._cancelled.forget(stage)
+        self._give_back(group)
+        self._report_lost(runner, stage)
+
+    def _report_lost(self, runner: BoundRunner, stage: StageId) -> None:
+        lost = StageLost(stage=stage, mesh=self._mesh, incarnation=runner.holder, reason=Reason.WORKER_LOST)
+        self._report(HostReport(stage=stage, number=LAST_WORD, messages=(lost,)))
+
+    def _take_group(self, slot: ResourceSet, slots: int) -> Any:
+        """Return a placement group. Raises RayActorError when the keeper dies, and its replacement too."""
+        self._keep_house()
+        keeper = self._keeper
+        try:
+            return ray.get(keeper.take.remote(slot, slots))
+        except RayActorError as death:
+            self._lose_keeper(keeper, str(death))
+            return ray.get(self._keeper.take.remote(slot, slots))
+
+    def _watch_keeper(self) -> None:
+        """Detect the death of the keeper: a task that is submitted to a removed group waits for ever, and Ray does not report it."""
+        while not self._is_closed.wait(KEEPER_LOOK_S):
+            keeper = self._keeper
+            if keeper is None:
+                continue
+            try:
+                ray.get(keeper.session.remote(), timeout=KEEPER_S_MAX)
+            except ActorDiedError as death:
+                self._orders.put(partial(self._lose_keeper, keeper, str(death)))
+            except Exception as away:  # noqa: BLE001  Ray raises many errors when it is away; the next check may find the keeper dead
+                log.debug("the keeper of placement groups does not answer", mesh=self._mesh, error=str(away))
+
+    def _lose_keeper(self, keeper: Any, why: str) -> None:
+        """End the stages of the dead keeper's groups, which are gone, and create another keeper."""
+        with self._guard:
+            if self._keeper is not keeper:
+                return
+            self._keeper = None
+            lost = [
+                (runner.actor, stage) for runner in self._runners.values() for stage, group in runner.stages.items() if group is not None
+            ]
+        log.warning("the keeper of placement groups died", mesh=self._mesh, stages=sorted(stage for _, stage in lost), why=why)
+        self._actors.end(keeper)  # A keeper that does not answer may be alive.
+        for actor, stage in lost:
+            actor.lose_group.remote(stage)
+        self._keep_house()
+
+    def _give_back(self, group: Any, *, reuse: bool = True) -> None:
+        """Return the group to the keeper, without waiting. The groups of a dead keeper are gone already."""
+        if group is not None and self._keeper is not None:
+            self._keeper.give_back.remote(group, reuse)
+
+    def _clear(self, group: Any, *, reuse: bool = True) -> None:
+        """Remove the resources that an ended stage's code created, then return the stage's group. See `ORDERS_WAIT_S`."""
+        hex_id = None if group is None else group.id.hex()
+        self._garbage.clear(hex_id, lambda is_clean: self._give_back(group, reuse=reuse and is_clean))
+
+    def _running(self) -> frozenset[StageId] | None:
+        """Return the stages that have not ended. None: it is not known yet which stages an earlier process left running."""
+        with self._guard:
+            return frozenset(self._of_stage) if self._found is None else None
+
+    def _refuse(self, spec: StageSpec, why: str) -> None:
+        """Fail each task of the stage with the reason: the stage can run on no mesh."""
+        failure = Failure(reason=Reason.CODE_UNAVAILABLE, type_name="schedulemesh.CodeUnavailable", message=why)
+        failed = (
+            NodeFailed(stage=spec.stage, node=task.node, attempt=task.attempt, started_ms=0, finished_ms=0, failure=failure)
+            for task in spec.tasks
+        )
+        self._report(HostReport(stage=spec.stage, number=LAST_WORD, messages=(*failed, StageEnded(stage=spec.stage))))
+
+    def _evict(self, stage: StageId) -> None:
+        with self._guard:
+            self._cancelled.begin_eviction(stage)
+            key = self._of_stage.get(stage)
+            group = self._runners[key].stages.get(stage) if key is not None and key in self._runners else None
+        if group is not None:
+            log.warning("a cancelled stage does not end; its workers are killed", mesh=self._mesh, stage=stage)
+            self._orders.put(partial(self._give_back, group, reuse=False))
+
+    # -- runners -------------------------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Set up a new session: name it to the keeper, create missing actors, and sweep leftovers."""
+        self._keep_house()
+        self._garbage.collect()
+        if self._keeper is not None:
+            self._keeper.settle.remote(*self._session)
+        self._warm_up()
+
+    def _keep_house(self) -> None:
+        with self._guard:
+            if self._keeper is None and self._session[0]:
+                self._keeper = self._actors.new_keeper(*self._session)
+
+    def _warm_up(self) -> None:
+        with self._guard:
+            while self._session[0] and len(self._warm) < self._warm_target:
+                self._warm.append(self._actors.new_runner({}, ""))
+
+    def _take_warm(self, runtime_env: dict[str, object], environment: str) -> Any:
+        return self._warm.pop() if self._warm and not runtime_env else self._actors.new_runner(runtime_env, environment)
+
+    def _listen_to(self, key: RunnerKey, runner: BoundRunner) -> None:
+        self._runners[key] = runner
+        threading.Thread(target=self._listen, args=(key, runner), name=f"runner-{key[0]}", daemon=True).start()
+
+    def _listen(self, key: RunnerKey, runner: BoundRunner) -> None:
+        while not self._end_if_idle(key, runner, time.monotonic()):
+            with self._guard:
+                if self._runners.get(key) is not runner:
+                    return  # All stages were stopped on purpose.
+                listener = self._session[0]
+                heard, runner.heard = runner.heard, {}
+            try:
+                batches = ray.get(runner.actor.next_batch.remote(BATCH_WAIT_S, listener, heard))
+            except RayActorError as death:
+                self._record_end(key, runner, str(death))
+                return
+            except (RayError, RuntimeError) as failure:  # RuntimeError: this driver has left the cluster.
+                log.warning("a runner cannot be reached", mesh=self._mesh, tenant=key[0], error=str(failure))
+                self._record_end(key, runner, str(failure))
+                return
+            for stage, number, messages, blobs in batches:
+                self._pass_on(runner, StageId(stage), number, tuple(decode(STAGE_MESSAGE, message) for message in messages), blobs)
+
+    def _end_if_idle(self, key: RunnerKey, runner: BoundRunner, now_s: float) -> bool:
+        """End the runner if it has had no stage, no run and no unconfirmed report for long; return whether it was ended."""
+        with self._guard:
+            is_busy = runner.stages or runner.runs or any(sender is runner for sender in self._sender.values())
+            if is_busy or self._runners.get(key) is not runner:
+                runner.idle_since_s = None
+                return False
+            runner.idle_since_s = now_s if runner.idle_since_s is None else runner.idle_since_s
+            if now_s - runner.idle_since_s < self._idle_s:
+                return False
+            del self._runners[key]
+        log.info("an idle runner is ended", mesh=self._mesh, tenant=key[0])
+        self._actors.end(runner.actor)
+        return True
+
+    def _pass_on(
+        self, runner: BoundRunner, stage: StageId, number: int, messages: tuple[StageMessage, ...], blobs: dict[str, bytes]
+    ) -> None:
+        if any(message.kind == "stage_ended" for message in messages):
+            with self._guard:
+                group = runner.stages.pop(stage, None)
+                self._of_stage.pop(stage, None)
+                clean = stage not in self._cancelled
+                self._cancelled.forget(stage)
+                runner.ends[stage] = number
+            self._orders.put(partial(self._clear, group, reuse=clean))
+            self._orders.put(self._warm_up)
+        for waiting in (message for message in messages if message.kind == "stage_waiting"):
+            log.warning("a stage waits for Ray", mesh=self._mesh, stage=stage, reason=waiting.reason.value, why=waiting.detail)
+        self._report(HostReport(stage=stage, number=number, messages=messages, blobs=blobs))
+
+    def _record_end(self, key: RunnerKey, runner: BoundRunner, why: str) -> None:
+        with self._guard:
+            if self._runners.get(key) is not runner:
+                return  # All stages were stopped on purpose.
+            del self._runners[key]
+            stages = dict(runner.stages)
+            runner.stages.clear()
+            for stage in stages:
+                self._of_stage.pop(stage, None)
+                self._cancelled.forget(stage)
+            for stage in [stage for stage, sender in self._sender.items() if sender is runner]:
+                del self._sender[stage]
+        self._actors.end(runner.actor)  # An unreachable runner may be alive, with work that nothing would track any more.
+        log.warning("a runner died", mesh=self._mesh, tenant=key[0], stages=sorted(stages), why=why, last_word=_last_word(why))
+        for stage, group in stages.items():
+            self._orders.put(partial(self._clear, group))
+            self._report_lost(runner, stage)
+
+
+def _last_word(death: str) -> str | None:
+    """Return the fatal message in a dead actor's own log, if this process can read that log. Ray's error text names the process."""
+    named = re.search(r"\bpid: (\d+)", death)
+    node = ray._private.worker._global_node  # noqa: SLF001  Ray has no public name for it
+    return last_word_of(int(named[1]), Path(node.get_logs_dir_path())) if named is not None and node is not None else None
+
+
+def _digest(runtime_env: dict[str, object]) -> str:
+    return hashlib.sha256(json.dumps(runtime_env, sort_keys=True).encode()).hexdigest() if runtime_env else ""
+
+
+def _on_the_wire(value: Delivered) -> tuple[bytes | None, bytes | None]:
+    return (None, None) if value is None else (encode(value[0]), value[1])

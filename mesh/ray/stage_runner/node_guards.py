@@ -1,0 +1,245 @@
+"""Guards of a mesh's nodes: an actor per node that passes lease renewals on to the node's watchdog.
+
+The actor is only the way to the node. The watch itself runs in the watchdog's own process, which continues when the actor, its driver
+or both have died. A new actor finds the existing watchdog, or starts one.
+
+The actor is detached, so the next process of the mesh finds it by its name. A new worker process would take a second or more of the
+time in which that process must renew the leases. The actor ends by itself after a minute without a call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict
+from typing import Any
+
+import psutil
+import ray
+import structlog
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from mesh.core.ids import MeshId
+from mesh.errors import RuntimeAdapterError
+from mesh.ray.stage_runner.node_cache import NodeCache
+from mesh.ray.stage_runner.watch_folder import socket_of, watch_folder
+from mesh.stages.lease_deadline import Renewal
+
+log = structlog.get_logger(__name__)
+
+#: Time limits for the answer of a watchdog, and for the start of a new one; seconds.
+ANSWER_S, START_S = 1.0, 15.0
+#: Wait for the nodes' clock readings; seconds. For a slower node the last reading counts.
+STAMPS_S = 0.1
+#: Lifetime of a guard without a call; seconds. Longer than a live process of a mesh is ever silent.
+LONELY_S = 60.0
+_RAYLET = "raylet"
+
+
+class NodeGuard:
+    """Actor on the node that it guards."""
+
+    def __init__(self, mesh: MeshId) -> None:
+        self._folder = watch_folder(mesh)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._called_s = time.monotonic()
+        threading.Thread(target=self._end_when_lonely, name="lonely", daemon=True).start()
+        with contextlib.suppress(OSError):  # A slow watchdog is asked again with the next renewal.
+            self.read_clock()
+
+    def read_clock(self) -> int:
+        """Return the watchdog's time, for a renewal that is about to be requested. Start a watchdog where there is none.
+
+        Raises OSError when the watchdog does not answer, or none can be started.
+        """
+        self._called_s = time.monotonic()
+        try:
+            return self._read_clock()
+        except (FileNotFoundError, ConnectionRefusedError):  # No watchdog was started, or it has ended.
+            return self._start()
+
+    def _read_clock(self) -> int:
+        return int(self._ask({"ask": "read_clock"})["clock_ms"])
+
+    def _start(self) -> int:
+        """Start a watchdog and wait for its answer. Repeat: a new watchdog ends at once while an earlier one has not quite ended."""
+        watchdog = [sys.executable, "-m", "mesh.ray.stage_runner.watchdog", str(self._folder), str(_raylet_pid())]
+        given_up_s = time.monotonic() + START_S
+        while True:
+            # Ray kills the children of a worker that ends. A grandchild whose parent has ended at once is not among them.
+            subprocess.run(["/bin/sh", "-c", '"$@" </dev/null >/dev/null 2>&1 &', "sh", *watchdog], start_new_session=True, check=True)
+            try:
+                return self._await(min(START_S / 3, given_up_s - time.monotonic()))
+            except OSError:
+                if time.monotonic() >= given_up_s:
+                    raise
+
+    def _await(self, patience_s: float) -> int:
+        """Return the first answer. Raises OSError when there is none."""
+        return Retrying(retry=retry_if_exception_type(OSError), stop=stop_after_delay(patience_s), wait=wait_fixed(0.05), reraise=True)(
+            self._read_clock
+        )
+
+    def _end_when_lonely(self) -> None:
+        """End this process after `LONELY_S` without a call: the process of the mesh has died, and none follows."""
+        while (left_s := self._called_s + LONELY_S - time.monotonic()) > 0:
+            time.sleep(left_s)
+        os._exit(0)  # An actor can exit only within a call, and there is none.
+
+    def extend_deadline(self, renewal: Renewal) -> bool:
+        """Pass the renewal on; return whether the watchdog accepted it. Raises OSError when the watchdog does not answer."""
+        return bool(self._ask({"ask": "extend_deadline", **asdict(renewal)})["accepted"])
+
+    def leave(self, incarnation: int) -> bool:
+        """End the session in good order: the watchdog kills what is left and ends. Raises OSError when the watchdog does not answer."""
+        return bool(self._ask({"ask": "leave", "incarnation": incarnation})["accepted"])
+
+    def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+            line.settimeout(ANSWER_S)
+            line.connect(str(socket_of(self._folder)))
+            with line.makefile("rwb") as file:
+                file.write(json.dumps(question).encode() + b"\n")
+                file.flush()
+                said = file.readline()
+        if not said:
+            raise ConnectionResetError("the watchdog did not answer")
+        answer: dict[str, Any] = json.loads(said)
+        return answer
+
+
+def _raylet_pid() -> int:
+    """Return the pid of the node's raylet: the parent of every worker.
+
+    Raises:
+        RuntimeAdapterError: This process is not a child of a raylet.
+    """
+    for process in psutil.Process(os.getpid()).parents():
+        if _RAYLET in process.name():
+            return process.pid
+    raise RuntimeAdapterError("a guard must run in a Ray worker; no raylet is among the parents of this process")
+
+
+_Guard: Any = ray.remote(num_cpus=0, max_restarts=0)(NodeGuard)
+
+
+class NodeGuards:
+    """All guards of one mesh, for the process that holds its leases. Not safe to use from several threads.
+
+    Args:
+        mesh: Its `detached_name`, by which workers register with the watchdogs.
+        node_labels: Labels of the nodes that the mesh may use; empty: all of the cluster.
+    """
+
+    def __init__(self, mesh: MeshId, node_labels: dict[str, str]) -> None:
+        self._mesh = mesh
+        self._node_labels = node_labels
+        self._known = NodeCache()
+        self._there: frozenset[str] = frozenset()  #: Nodes to be guarded, by Ray's ids.
+        self._guards: dict[str, Any] = {}  #: Actors by node.
+        self._clocks: dict[str, int] = {}  #: The last clock reading of each node.
+        self._asked: dict[str, Any] = {}  #: Clock requests without an answer.
+        self._reported: dict[str, Any] = {}  #: Renewals on their way, and their answers.
+        self._was_answered = False  #: By any node, ever.
+        self._guarded: set[str] = set()  #: Nodes whose watchdog has accepted a renewal.
+
+    def read_clock(self) -> None:
+        """Read the clocks of the nodes: call this right before the ledger is asked for a renewal.
+
+        Waits at most `STAMPS_S`, but `START_S` until any node has answered: a new watchdog kills what runs before its first renewal. The
+        next
+        call replaces a guard that has died.
+        """
+        wait_s = STAMPS_S if self._was_answered else START_S
+        self._look(wait_s)
+        for node, guard in self._guards.items():
+            self._asked.setdefault(node, guard.read_clock.remote())
+        ready, _ = ray.wait(list(self._asked.values()), num_returns=len(self._asked), timeout=wait_s) if self._asked else ([], [])
+        for node in [node for node, question in self._asked.items() if question in ready]:
+            self._take_clock(node, self._asked.pop(node))
+
+    def _take_clock(self, node: str, question: Any) -> None:
+        try:
+            self._clocks[node] = ray.get(question)
+            self._was_answered = True
+        except OSError as silent:  # The guard is alive; it starts a watchdog where there is none.
+            log.warning("a watchdog does not answer", mesh=self._mesh, node=node, error=str(silent))
+        except RayError as dead:
+            log.warning("a guard has died; it is replaced", mesh=self._mesh, node=node, error=str(dead))
+            guard = self._guards[node]
+            self._drop(node)
+            with contextlib.suppress(RayError, RuntimeError):  # The guard is dead, or ends with this driver.
+                ray.kill(guard)
+
+    def extend_deadline(self, incarnation: int, stop_after_ms: int, kill_after_ms: int, since: int = 0) -> None:
+        """Send the ledger's renewal to every node with a clock reading, without waiting. `since`: see `Renewal`."""
+        for node, clock_ms in self._clocks.items():
+            renewal = Renewal(
+                incarnation=incarnation, clock_ms=clock_ms, stop_after_ms=stop_after_ms, kill_after_ms=kill_after_ms, since=since
+            )
+            self._reported[node] = self._guards[node].extend_deadline.remote(renewal)
+
+    def unguarded(self, wait_s: float = STAMPS_S) -> frozenset[str]:
+        """Return nodes whose watchdog has not accepted the last renewal, or was sent none yet. Wait at most `wait_s` seconds."""
+        ready, _ = ray.wait(list(self._reported.values()), num_returns=len(self._reported), timeout=wait_s) if self._reported else ([], [])
+        answered = {node for node, answer in self._reported.items() if answer in ready}
+        accepted = {node for node in answered if _is_yes(self._reported[node])}
+        self._guarded = (self._guarded - answered) | accepted
+        return self._there - accepted
+
+    def can_work(self) -> bool:
+        """Return whether work may begin on any node. Before its first renewal a watchdog kills new work."""
+        return not self._there or bool(self._there & self._guarded)
+
+    def leave(self, incarnation: int) -> None:
+        """End all watchdogs, which kill the work that is left; wait for their answers."""
+        answers = [guard.leave.remote(incarnation) for guard in self._guards.values()]
+        ray.wait(answers, num_returns=len(answers), timeout=ANSWER_S * 2) if answers else None
+        for guard in self._guards.values():
+            ray.kill(guard)
+        for node in tuple(self._guards):
+            self._drop(node)
+        self._there = frozenset()
+
+    def _look(self, wait_s: float) -> None:
+        """Guard nodes that have joined, and forget nodes that have gone."""
+        nodes = self._known.look(wait_s)
+        if nodes is None:
+            return
+        self._there = frozenset(node["NodeID"] for node in nodes if node["Alive"] and self._node_labels.items() <= node["Labels"].items())
+        for node in self._there - self._guards.keys():
+            self._guards[node] = self._guard_of(node)
+        for node in self._guards.keys() - self._there:
+            log.warning("a guarded node is gone", mesh=self._mesh, node=node)
+            self._drop(node)
+
+    def _guard_of(self, node: str) -> Any:
+        """Return the guard that an earlier process of the mesh left there, or a new one."""
+        there = NodeAffinitySchedulingStrategy(node, soft=False)
+        name = guard_name(self._mesh, node)
+        return _Guard.options(name=name, get_if_exists=True, lifetime="detached", scheduling_strategy=there).remote(self._mesh)
+
+    def _drop(self, node: str) -> None:
+        for kept in (self._guards, self._clocks, self._asked, self._reported):
+            kept.pop(node, None)
+        self._guarded.discard(node)
+
+
+def guard_name(mesh: MeshId, node: str) -> str:
+    """Return the guard's name in the namespace of the mesh's processes; `node` by Ray's id."""
+    return f"guard/{mesh}/{node}"
+
+
+def _is_yes(answer: Any) -> bool:
+    try:
+        return bool(ray.get(answer))
+    except (RayError, OSError):
+        return False

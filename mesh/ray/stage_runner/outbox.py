@@ -1,0 +1,105 @@
+"""Messages of a runner, kept until a listener has received and confirmed them.
+
+A batch that was handed out is kept, since the listener may die before it passes the batch on. A new listener gets all unconfirmed
+batches again with their old numbers, by which the store recognizes batches that it has accepted already.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+
+from mesh.core.ids import StageId
+from mesh.core.wire import encode
+from mesh.stages.messages import NodeFailed, StageEnded, StageMessage
+
+#: A stage, the number of the batch (counts up from 1 for each stage), its messages as JSON, and the bytes that belong to them by their
+#: SHA-256.
+Batch = tuple[StageId, int, list[bytes], dict[str, bytes]]
+
+
+#: Messages that follow each other closely are handed out together, with at most this delay: each batch costs as much as several small
+#: tasks. The first message after a pause, failures and ends are not delayed. Seconds.
+GATHER_S = 0.02
+_URGENT = (NodeFailed, StageEnded)
+
+
+class Outbox:
+    """Messages in order, by stage. One thread writes, others wait."""
+
+    def __init__(self) -> None:
+        self._fresh: dict[StageId, tuple[list[bytes], dict[str, bytes]]] = {}  #: Not handed out yet.
+        self._again: list[Batch] = []  #: For a new listener.
+        self._kept: dict[StageId, dict[int, Batch]] = {}  #: Handed out and not confirmed, by number.
+        self._numbers: dict[StageId, int] = {}  #: The last of each stage.
+        self._ended: set[StageId] = set()
+        self._listener = 0
+        self._new_events = threading.Condition()
+        self._is_urgent = False
+        self._taken_at = 0.0  #: Seconds, monotonic.
+
+    def put(self, message: StageMessage, blobs: dict[str, bytes] | None = None) -> None:
+        """Add a message, and the bytes that must be stored before it is read."""
+        data = encode(message)
+        with self._new_events:
+            is_first = not self._fresh
+            messages, kept = self._fresh.setdefault(message.stage, ([], {}))
+            messages.append(data)
+            if blobs:
+                kept.update(blobs)
+            if isinstance(message, _URGENT):
+                self._is_urgent = True
+            if isinstance(message, StageEnded):
+                self._ended.add(message.stage)
+            if is_first or self._is_urgent:
+                self._new_events.notify_all()
+
+    def take(self, wait_s: float, listener: int = 0) -> list[Batch]:
+        """Return all batches, waiting up to `wait_s` for the first; empty when none came.
+
+        Args:
+            wait_s: Seconds.
+            listener: Number of the caller: a number above all earlier ones is a new listener. Earlier listeners get nothing any more.
+        """
+        with self._new_events:
+            if listener > self._listener:
+                self._listener = listener
+                self._again = [batch for batches in self._kept.values() for batch in batches.values()]
+                self._new_events.notify_all()
+            self._new_events.wait_for(lambda: self._listener == listener and bool(self._fresh or self._again), timeout=wait_s)
+            rest_s = self._taken_at + GATHER_S - time.monotonic()
+            if self._fresh and rest_s > 0:
+                self._new_events.wait_for(lambda: self._is_urgent, timeout=rest_s)
+            return self._hand_out() if self._listener == listener else []
+
+    def _hand_out(self) -> list[Batch]:
+        taken, self._again = self._again, []
+        for stage, (messages, blobs) in self._fresh.items():
+            number = self._numbers[stage] = self._numbers.get(stage, 0) + 1
+            batch = stage, number, messages, blobs
+            self._kept.setdefault(stage, {})[number] = batch
+            taken.append(batch)
+        self._fresh, self._is_urgent, self._taken_at = {}, False, time.monotonic()
+        return taken
+
+    def confirm(self, heard: Mapping[StageId, int]) -> list[StageId]:
+        """Drop these stages' batches up to these numbers. Return the stages that have ended and have no unconfirmed message."""
+        over = []
+        with self._new_events:
+            for stage, number in heard.items():
+                kept = self._kept.get(stage, {})
+                for passed_on in [kept_number for kept_number in kept if kept_number <= number]:
+                    del kept[passed_on]
+                if not kept:
+                    self._kept.pop(stage, None)
+                    if stage in self._ended and stage not in self._fresh:
+                        self._ended.discard(stage)
+                        self._numbers.pop(stage, None)
+                        over.append(stage)
+        return over
+
+    def has_ended(self, stage: StageId) -> bool:
+        """Return whether the stage's end was added, and is not confirmed."""
+        with self._new_events:
+            return stage in self._ended

@@ -1,0 +1,163 @@
+"""The stage runner: the actor that owns a tenant's tasks and values on a mesh.
+
+A runner starts without a tenant and waits with its imports done, so a first stage waits for no process. It handles orders in sequence;
+calls that wait for messages run beside them. When a runner dies, Ray ends its tasks and drops its values, and the mesh reports its
+stages lost.
+
+A runner and its tasks outlive the process that started it: a new process of the mesh asks for its `inventory` and continues. From the
+start the watchdog of its node ends the runner when the mesh's leases are no longer renewed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.util.placement_group import PlacementGroup
+
+from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
+from mesh.core.values import StoredValue
+from mesh.core.wire import decode
+from mesh.ray.stage_runner.engine import Delivered, StageEngine
+from mesh.ray.stage_runner.outbox import Batch, Outbox
+from mesh.ray.stage_runner.watch_folder import register
+from mesh.stages.spec import StageSpec
+
+#: A stored value as JSON, and its bytes when they are small; (None, None): it will not come.
+OnTheWire = tuple[bytes | None, bytes | None]
+
+
+@dataclass(slots=True)
+class HeldStage:
+    """A stage that a runner got, until its end is confirmed."""
+
+    stage: StageId
+    note: bytes  #: Opaque bytes of the caller of `start`.
+    group: PlacementGroup | None  #: Placement group of its tasks; None: none, or the tasks have ended.
+    is_cancelled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """Identity and contents of a runner, for the recovery by a new process."""
+
+    tenant: TenantPath  #: Empty until the runner is bound.
+    environment: str  #: Digest of its runtime environment, empty for none.
+    holder: int  #: The runner's token.
+    stages: tuple[HeldStage, ...]
+    runs: Mapping[RunId, StageId]  #: Runs whose values it may hold, each with a stage that it got.
+
+
+class Runner:
+    """Runner of one (mesh, tenant, runtime environment) once bound.
+
+    Args:
+        mesh: `detached_name` of the mesh whose watchdog ends the runner, bound or not; None: no mesh until the runner is bound.
+        environment: Digest of the runtime environment that it was started with.
+    """
+
+    def __init__(self, mesh: MeshId | None = None, environment: str = "") -> None:
+        if mesh is not None:
+            register(mesh)
+        # The runner never reads a failed task's value; Ray must not print that as an oversight.
+        os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = "1"
+        self._tenant = TenantPath("")
+        self._environment = environment
+        self._holder = 0
+        self._held: dict[StageId, HeldStage] = {}
+        self._runs: dict[RunId, StageId] = {}
+        self._outbox = Outbox()
+        self._engine = StageEngine(ray.get_runtime_context().current_actor, self._outbox)
+
+    def bind(self, tenant: TenantPath, storage_url: str, inline_limit_bytes: int, mesh: MeshId, holder: int = 0) -> None:
+        """Bind the runner to a tenant of a mesh, for good. `holder`: the runner's token from now on."""
+        register(mesh)  # When the mesh's leases are no longer renewed, the runner must end with its tasks.
+        self._tenant, self._holder = tenant, holder
+        self._engine.bind(mesh, storage_url, inline_limit_bytes)
+
+    def start(
+        self,
+        spec_json: bytes,
+        blobs: dict[str, bytes],
+        inputs: dict[NodeId, OnTheWire],
+        group: PlacementGroup | None = None,
+        held: Sequence[NodeId] = (),
+        note: bytes = b"",
+    ) -> None:
+        """Run a stage.
+
+        Args:
+            spec_json: A `StageSpec`.
+            blobs: The pickled code and arguments that the stage names, by SHA-256.
+            inputs: Values from outside that are available already.
+            group: Placement group of its tasks.
+            held: Values from outside that the caller expects this runner to hold; a missing one is reported `InputLost`.
+            note: Opaque bytes, returned by `inventory`.
+
+        Raises:
+            RuntimeAdapterError: The spec is not a stage.
+            ValueError: The stage is another tenant's.
+        """
+        spec: StageSpec = decode(StageSpec, spec_json)
+        if spec.tenant != self._tenant:
+            raise ValueError(
+                f"stage {spec.stage} belongs to tenant {spec.tenant}, but this runner is bound to {self._tenant or 'no tenant yet'}"
+            )
+        self._held[spec.stage] = HeldStage(spec.stage, note, group)
+        self._runs.setdefault(spec.run, spec.stage)
+        delivered = {node: _from_the_wire(stored, data) for node, (stored, data) in inputs.items()}
+        self._engine.start(spec, blobs, delivered, group, frozenset(held))
+
+    def deliver(self, stage: StageId, node: NodeId, stored_json: bytes | None, data: bytes | None) -> None:
+        """Deliver a value from outside to a stage; None: it will not come. Harmless when the stage has ended."""
+        self._engine.deliver(stage, node, _from_the_wire(stored_json, data))
+
+    def cancel(self, stage: StageId, grace_s: float) -> None:
+        """Stop a stage: interrupt its tasks, and kill those that still run after the grace period. Its `StageEnded` follows."""
+        if stage in self._held:
+            self._held[stage].is_cancelled = True
+        self._engine.cancel(stage, grace_s)
+
+    def lose_group(self, stage: StageId) -> None:
+        """Report the stage's running tasks as lost, and end it: its placement group is gone. Harmless when the stage has ended."""
+        self._engine.lose_group(stage)
+
+    def forget(self, run: RunId) -> None:
+        self._runs.pop(run, None)
+        self._engine.forget(run)
+
+    def announce(self, stage: StageId, node: NodeId, attempt: int, started_ms: int) -> None:
+        """Record that a task runs; called by its worker."""
+        self._engine.announce(stage, node, attempt, started_ms)
+
+    @ray.method(concurrency_group="news")
+    def next_batch(self, wait_s: float, listener: int = 0, heard: Mapping[StageId, int] | None = None) -> list[Batch]:
+        """Return the messages since the last call, by stage; wait up to `wait_s` seconds for the first.
+
+        Args:
+            wait_s: Seconds.
+            listener: See `Outbox.take`.
+            heard: Batches that have been passed on; all others are kept for the next listener.
+        """
+        for stage in self._outbox.confirm(heard or {}):
+            self._held.pop(stage, None)
+        return self._outbox.take(wait_s, listener)
+
+    def inventory(self) -> Inventory:
+        """Return the runner's identity and contents."""
+        stages = tuple(self._held.values())
+        for held in stages:
+            if self._outbox.has_ended(held.stage):
+                held.group = None  # Another stage may have the group by now.
+        return Inventory(tenant=self._tenant, environment=self._environment, holder=self._holder, stages=stages, runs=dict(self._runs))
+
+
+#: The actor class, typed as Any: Ray's types know neither concurrency groups nor the results of calls on an actor's handle.
+StageRunner: Any = ray.remote(num_cpus=0, max_restarts=0, concurrency_groups={"news": 2})(Runner)  # type: ignore[call-overload]  # see above
+
+
+def _from_the_wire(stored_json: bytes | None, data: bytes | None) -> Delivered:
+    return None if stored_json is None else (decode(StoredValue, stored_json), data)

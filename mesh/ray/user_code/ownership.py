@@ -1,0 +1,154 @@
+"""Owner references: records of the actors and placement groups that a node's code creates, kept by Ray's control service.
+
+Ray's tables name the job of a placement group, and the worker process of an actor. Nodes of many runs share both, so the worker records
+the stage that it works for at that moment. Kubernetes has the same owner references, and a garbage collector that follows them.
+
+A mark of the stage and the creating task is written before the stage's code creates anything. The mark finds the tasks that this task
+starts, resources that a killed process created and could not record, and resources that tasks below the node created (`dependents`).
+Records are keys in Ray's internal store: like the resources that they name, they end only with the cluster.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import wraps
+from typing import Any
+
+import ray
+import structlog
+from ray.actor import ActorClass
+from ray.remote_function import RemoteFunction
+
+from mesh.core.ids import MeshId, StageId
+
+log = structlog.get_logger(__name__)
+
+NAMESPACE = b"schedulemesh"
+#: How long the control service may take to answer; seconds.
+ANSWER_S = 10.0
+_BETWEEN = "|"
+
+
+class ResourceKind(str, Enum):
+    STAGE = "stage"  #: Mark: a task of the stage's code is about to create something.
+    ACTOR = "actor"
+    GROUP = "group"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerReference:
+    """A Ray resource and the stage that it belongs to."""
+
+    stage: StageId
+    kind: ResourceKind
+    id: str  #: Ray's id in hex; in a mark, the id of the task.
+    worker: str  #: Ray's id of the process that wrote the record.
+    job: str
+    at_ms: int  #: Milliseconds since the epoch, on the worker's clock.
+
+    def key(self, mesh: MeshId) -> bytes:
+        parts = (self.stage, self.kind.value, self.id, self.worker, self.job, str(self.at_ms))
+        return f"{prefix_of(mesh)}{_BETWEEN.join(parts)}".encode()
+
+
+def prefix_of(mesh: MeshId, stage: StageId | None = None) -> str:
+    """Return the key prefix of a mesh, by its `detached_name`, or of one of its stages."""
+    return _BETWEEN.join(("owned", mesh, *((stage,) if stage is not None else ()), ""))
+
+
+def references(mesh: MeshId) -> list[OwnerReference]:
+    """Return all records of the mesh. Raises Ray's own errors when its control service is away."""
+    prefix = prefix_of(mesh)
+    keys = store().internal_kv_keys(prefix.encode(), NAMESPACE, timeout=ANSWER_S)
+    found = []
+    for key in keys:
+        stage, kind, hex_id, worker, job, at_ms = key.decode().removeprefix(prefix).split(_BETWEEN)
+        found.append(OwnerReference(stage=StageId(stage), kind=ResourceKind(kind), id=hex_id, worker=worker, job=job, at_ms=int(at_ms)))
+    return found
+
+
+def forget(mesh: MeshId, stage: StageId) -> None:
+    store().internal_kv_del(prefix_of(mesh, stage).encode(), True, NAMESPACE, timeout=ANSWER_S)
+
+
+def store() -> Any:
+    """Return this process' client of Ray's internal store."""
+    return ray._private.worker.global_worker.gcs_client  # type: ignore[attr-defined]  # noqa: SLF001  Ray's public one has no time limit
+
+
+@dataclass(slots=True)
+class _Notes:
+    """Stage that this worker process works for, and the marks written for it."""
+
+    mesh: MeshId | None = None
+    stage: StageId | None = None
+    task: str | None = None  #: The node's task, by Ray's id.
+    marked: set[str] = field(default_factory=set)  #: Tasks that have a mark; Ray gives each thread its own task id.
+    sees_creation: bool = False
+
+
+_notes = _Notes()
+
+
+def attribute_to(mesh: MeshId, stage: StageId) -> None:
+    """Attribute to the stage all Ray resources that this task, and threads of this process, create from now on.
+
+    A task below a node may run in this process later. Only the owner of such a task is known, which is another process.
+    """
+    if not _notes.sees_creation:
+        _notes.sees_creation = True
+        _see_creation()
+    _notes.mesh, _notes.stage, _notes.task, _notes.marked = mesh, stage, ray.get_runtime_context().get_task_id(), set()
+
+
+def _see_creation() -> None:
+    """Wrap the three functions of Ray through which code creates resources. Ray has no public hook for it.
+
+    `placement_group` is replaced inside its own wrapper, since code that has imported it by name calls the wrapper.
+    """
+    actor_class: Any = ActorClass
+    actor_class._remote = _noted(actor_class._remote, ResourceKind.ACTOR, lambda handle: handle._actor_id.hex())  # noqa: SLF001
+    function: Any = RemoteFunction
+    function._remote = _noted(function._remote, ResourceKind.STAGE, None)  # noqa: SLF001
+    wrapper: Any = ray.util.placement_group
+    cell = next(cell for cell in wrapper.__closure__ if cell.cell_contents is wrapper.__wrapped__)
+    cell.cell_contents = _noted(wrapper.__wrapped__, ResourceKind.GROUP, lambda group: group.id.hex())
+
+
+def _noted(create: Callable[..., Any], kind: ResourceKind, id_of: Callable[[Any], str] | None) -> Callable[..., Any]:
+    @wraps(create)
+    def create_and_note(*args: Any, **kwargs: Any) -> Any:
+        task = ray.get_runtime_context().get_task_id() or ""
+        if task != _notes.task and threading.current_thread() is threading.main_thread():
+            return create(*args, **kwargs)
+        if task not in _notes.marked:
+            _note(ResourceKind.STAGE, task)
+            _notes.marked.add(task)
+        created = create(*args, **kwargs)
+        if id_of is not None:
+            _note(kind, id_of(created))
+        return created
+
+    return create_and_note
+
+
+def _note(kind: ResourceKind, hex_id: str) -> None:
+    if _notes.stage is None or _notes.mesh is None:
+        return
+    here = ray.get_runtime_context()
+    reference = OwnerReference(
+        stage=_notes.stage,
+        kind=kind,
+        id=hex_id,
+        worker=here.get_worker_id(),
+        job=here.get_job_id(),
+        at_ms=time.time_ns() // 1_000_000,
+    )
+    try:
+        store().internal_kv_put(reference.key(_notes.mesh), b"", True, NAMESPACE, timeout=ANSWER_S)
+    except Exception as away:  # noqa: BLE001  the tenant's code continues; without a record the mark of its stage finds the resource
+        log.warning("the owner of a Ray resource could not be recorded", stage=_notes.stage, kind=kind.value, id=hex_id, error=str(away))

@@ -1,0 +1,85 @@
+"""One pass over all Ray resources that stages' code has created; it removes the resources of ended stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from enum import Enum
+
+import ray
+import structlog
+
+from mesh.core.ids import MeshId, StageId
+from mesh.ray.user_code import ray_tables
+from mesh.ray.user_code.dependents import dependents
+from mesh.ray.user_code.ownership import forget, references
+
+log = structlog.get_logger(__name__)
+
+
+class Swept(Enum):
+    """Result of a sweep."""
+
+    CLEAN = "clean"  #: No ended stage had created anything.
+    REMOVED = "removed"  #: All resources of ended stages are removed, or nothing may be removed yet.
+    LEFT = "left"  #: Resources may be left: sweep again.
+
+
+class Sweep:
+    """Removes the Ray resources of ended stages of one mesh. Level-triggered: each call reads all records.
+
+    Args:
+        mesh: Its `detached_name`.
+        own: Name prefixes of the mesh's own actors.
+        running: Stages that have not ended. None: these are not known yet, and nothing may be removed.
+    """
+
+    def __init__(self, mesh: MeshId, own: tuple[str, ...], running: Callable[[], Collection[StageId] | None]) -> None:
+        self._mesh = mesh
+        self._own = own
+        self._running = running
+
+    def __call__(self, given_back: Collection[str]) -> Swept:
+        """Remove the resources that ended stages have created.
+
+        Args:
+            given_back: Placement groups of stages that have just ended, by Ray's ids.
+
+        Raises:
+            Exception: Ray's control service is away; Ray raises many different errors for it.
+        """
+        known = {one.stage for one in references(self._mesh)}
+        running = self._running()
+        if running is None:
+            return Swept.REMOVED
+        ended = known.difference(running)
+        if not ended:
+            return Swept.CLEAN
+        noted = references(self._mesh)  # Again: a stage may have recorded more, and ended, since the first look.
+        table, actors = ray_tables.tasks(), ray_tables.actors()
+        is_own = {actor.id: actor.is_detached and actor.name.startswith(self._own) for actor in actors}
+        left = dependents(
+            noted,
+            running={one.stage for one in noted} - ended,
+            actors=[actor for actor in actors if not is_own[actor.id]],
+            groups=ray_tables.groups(),
+            tasks=table.rows,
+            given_back=given_back,
+            own={ray.get_runtime_context().get_worker_id(), *(actor.worker for actor in actors if is_own[actor.id] and actor.worker)},
+        )
+        if left.parents or left.actors or left.groups:
+            log.info(
+                "removing resources that ended stages left in Ray",
+                mesh=self._mesh,
+                stages=sorted(ended),
+                tasks_of=sorted(parent for _, parent in left.parents),
+                actors=sorted(left.actors),
+                placement_groups=sorted(left.groups),
+            )
+        ray_tables.cancel_children(left.parents)
+        ray_tables.kill_actors(left.actors)
+        ray_tables.remove_groups(left.groups)
+        if left.parents or not table.is_whole:  # Tasks are known to have ended when their owners no longer list them.
+            return Swept.LEFT
+        for stage in ended:
+            forget(self._mesh, stage)
+        return Swept.REMOVED

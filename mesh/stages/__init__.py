@@ -1,0 +1,22 @@
+"""A stage of the federation on a mesh: admission into room that leases pay for, and its life on a host. Pure.
+
+Admission:
+
+    admission             room in pools, within the leases
+    admission_kinds       stages that are refused alike
+    admission_order       order of a tenant's stages
+    admission_events      events that admission handles
+    admission_decisions   decisions that admission returns
+    admission_invariants  invariants after every step
+
+Running:
+
+    spec            a stage as a mesh gets it; argument forms
+    stage_machine   submit, wait or drop each task of a stage
+    hosting         the port to a host that runs stages
+    messages        reports of a mesh about its stages
+    arguments       argument forms to arguments, and to nodes
+    lease_deadline  how long proved leases let work run
+    idle_groups     kept placement groups: reuse or evict
+    simulated_host  a stage host without Ray, in virtual time
+"""

@@ -1,0 +1,33 @@
+"""What must hold of the state of stage admission after every step."""
+
+from mesh.core.ids import StageId
+from mesh.core.resources import NOTHING
+from mesh.stages.admission import StageAdmission, WorkloadState
+
+
+def violations(scheduler: StageAdmission) -> list[str]:
+    """Every broken invariant, in words; empty when all hold."""
+    found = []
+    for name, pool in scheduler.ledger.pools.items():
+        total = sum((*pool.reservations.values(), *pool.uses.values()), start=NOTHING)
+        if not total <= pool.spec.capacity:
+            found.append(f"pool {name} has promised {total} of {pool.spec.capacity}")
+        asking = _in_state(scheduler, WorkloadState.RESERVED) | _in_state(scheduler, WorkloadState.GATHERING)
+        running = _in_state(scheduler, WorkloadState.RUNNING)
+        found.extend(f"pool {name} has room set aside for {holder}, which has not asked" for holder in pool.reservations.keys() - asking)
+        found.extend(f"pool {name} counts {holder} as running, which it is not" for holder in pool.uses.keys() - running)
+    found.extend(
+        f"{stage} gathers more than one slot"
+        for stage in _in_state(scheduler, WorkloadState.GATHERING)
+        if not scheduler.ledger.held_by(stage) <= scheduler.workloads[stage].offer.slot
+    )
+    found.extend(
+        f"{stage} is {workload.state.value} with pool {workload.pool}"
+        for stage, workload in scheduler.workloads.items()
+        if (workload.state is WorkloadState.QUEUED) is not (workload.pool is None)
+    )
+    return found
+
+
+def _in_state(scheduler: StageAdmission, state: WorkloadState) -> set[StageId]:
+    return {stage for stage, workload in scheduler.workloads.items() if workload.state is state}

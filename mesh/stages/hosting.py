@@ -1,0 +1,97 @@
+"""Port to a host that runs stages on a mesh: Ray in production, plain calls in tests and simulation.
+
+Work may outlive the mesh process that started it. So a host keeps that process's note on each stage, and every report until
+it is confirmed. A new process of the mesh finds the stages and continues them.
+"""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from mesh.core.ids import NodeId, RunId, StageId
+from mesh.core.values import StoredValue
+from mesh.stages.messages import StageMessage
+from mesh.stages.spec import StageSpec
+
+#: A stored value as delivered: its location, and its bytes when they came through the control store. None: the value will
+#: never arrive.
+Delivered = tuple[StoredValue, bytes | None] | None
+
+#: Number of the final report of a stage, above all other numbers: no report follows, whatever was reported before.
+LAST_WORD = 2**31
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostReport:
+    """Report of a host on one stage, with the bytes of the small values that belong to it."""
+
+    stage: StageId
+    number: int  #: Counts up from 1 for each stage. A repeated report keeps its number.
+    messages: tuple[StageMessage, ...]
+    blobs: dict[str, bytes] = field(default_factory=dict)  #: By SHA-256; store them before the messages are passed on.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundStage:
+    """Stage that an earlier process of the mesh started. It still runs, or has reports that are not confirmed."""
+
+    stage: StageId
+    note: bytes  #: The `note` given to `StageHost.start`.
+    holder: int  #: The token that `StageHost.start` returned.
+    is_cancelled: bool = False  #: Its cancellation was requested.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundStages:
+    """All stages that an earlier process of the mesh left."""
+
+    incarnation: int  #: Last renewed session.
+    since: int  #: First session of the unbroken chain: see `mesh.stages.lease_deadline.Renewal`.
+    stages: tuple[FoundStage, ...]
+
+
+class StageHost(Protocol):
+    """Runs stages and reports on them through the callback that it was built with. All methods but `find` return at once."""
+
+    def start(
+        self, spec: StageSpec, slots: int, token: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered], note: bytes = b""
+    ) -> int:
+        """Run the stage on `slots` slots. Return the holder of its values: a token that names the runner. `find` returns `note`."""
+
+    def deliver(self, stage: StageId, node: NodeId, value: Delivered) -> None:
+        """Deliver an input from outside. Harmless when the stage is over, or has the input already."""
+
+    def cancel(self, stage: StageId) -> None:
+        """Stop the stage and its running tasks; its `StageEnded` follows. Harmless when the stage is over."""
+
+    def confirm(self, stage: StageId, number: int) -> None:
+        """Drop the stage's reports up to this number: the root has stored them."""
+
+    def forget(self, run: RunId) -> None:
+        """Drop all values of the run."""
+
+    def held(self) -> dict[RunId, StageId]:
+        """Return the runs whose values may be kept, found stages included, each with one of its stages."""
+
+    def is_ready(self) -> bool:
+        """Return whether the host can start stages now. May block for half a second."""
+
+    def stop_all(self) -> None:
+        """Stop all stages at once, found ones too, without reports: the leases that paid for them are gone."""
+
+    def read_clock(self) -> None:
+        """Have the watchdogs read their clocks: the ledger is about to be asked to renew the session."""
+
+    def extend_deadline(self, incarnation: int, stop_after_ms: int, kill_after_ms: int, since: int) -> None:
+        """Extend the work's deadline after a renewal; both times count from the last `read_clock`. See `mesh.stages.lease_deadline`."""
+
+    def leave(self, incarnation: int) -> None:
+        """End the session in good order, and stop watching its work."""
+
+    def find(self) -> FoundStages | None:
+        """Find the stages that an earlier process of this mesh left. None: nothing was left, or a part did not answer and all was stopped.
+
+        Blocks for some seconds at most.
+        """
+
+    def go_on(self, stages: frozenset[StageId]) -> None:
+        """Report on these of the found stages, beginning with the unconfirmed reports, and stop the others."""

@@ -1,0 +1,65 @@
+"""Idle placement groups: which can be used again, which must go. Pure; a group is any value of the caller."""
+
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+from mesh.core.resources import ResourceSet
+
+Shape = TypeVar("Shape")
+Group = TypeVar("Group")
+
+
+class IdleGroups(Generic[Shape, Group]):
+    """Groups that are kept for later use, oldest first."""
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[Shape, Group, float]] = []  #: Each with the time since when it is idle, in seconds; ascending.
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def put(self, shape: Shape, group: Group, now_s: float) -> None:
+        """Keep a group; `now_s` must never decrease."""
+        self._kept.append((shape, group, now_s))
+
+    def take(self, shape: Shape) -> Group | None:
+        """Remove and return the newest group of exactly this shape: its processes are the warmest."""
+        for index in range(len(self._kept) - 1, -1, -1):
+            if self._kept[index][0] == shape:
+                return self._kept.pop(index)[1]
+        return None
+
+    def in_the_way(
+        self, wanted: ResourceSet, *, used: Iterable[ResourceSet], total: ResourceSet, amount_of: Callable[[Shape], ResourceSet]
+    ) -> tuple[Group, ...]:
+        """Remove and return the groups, oldest first, that must go so that `wanted` fits into `total` beside `used`.
+
+        Groups that hold none of the scarce resources stay. If all groups together free too little, those that help go all the same.
+        """
+        need = wanted
+        for amounts in (*used, *(amount_of(shape) for shape, _, _ in self._kept)):
+            need += amounts
+        gone: list[Group] = []
+        for kept in tuple(self._kept):
+            short = [name for name in wanted if need[name] > total[name]]
+            if not short:
+                break
+            amounts = amount_of(kept[0])
+            if any(amounts[name] for name in short):
+                self._kept.remove(kept)
+                gone.append(kept[1])
+                need -= amounts
+        return tuple(gone)
+
+    def older_than(self, moment_s: float) -> tuple[Group, ...]:
+        """Remove and return the groups that are idle since `moment_s` or longer."""
+        return self._take_out(lambda since: since <= moment_s)
+
+    def clear(self) -> tuple[Group, ...]:
+        """Remove and return all groups."""
+        return self._take_out(lambda _: True)
+
+    def _take_out(self, goes: Callable[[float], bool]) -> tuple[Group, ...]:
+        gone = tuple(group for _, group, since in self._kept if goes(since))
+        self._kept = [kept for kept in self._kept if not goes(kept[2])]
+        return gone

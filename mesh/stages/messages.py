@@ -1,0 +1,121 @@
+"""Reports of a mesh about the stages it runs: frozen values, JSON on the wire, each tied to one attempt of one stage.
+
+Times are milliseconds since the epoch, on the clock of the process that acted. They are for people and traces; no decision
+reads them.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from mesh.core.ids import MeshId, NodeId, StageId
+from mesh.core.reasons import Reason
+from mesh.core.values import StoredValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageStarted:
+    """The mesh admitted the stage, with this many slots, under this lease."""
+
+    stage: StageId
+    mesh: MeshId
+    incarnation: int  #: Holder of the values: a token of the runner. Values of another holder are gone with it.
+    cluster: str  #: Ray's own id of the cluster that runs the stage.
+    slots: int
+    token: int  #: Fencing token of the lease that pays.
+    kind: Literal["stage_started"] = "stage_started"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStarted:
+    """A worker started the task."""
+
+    stage: StageId
+    node: NodeId
+    attempt: int
+    started_ms: int
+    kind: Literal["node_started"] = "node_started"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSucceeded:
+    """The task returned. The stage's runner holds its value; an exported value is stored as well."""
+
+    stage: StageId
+    node: NodeId
+    attempt: int
+    started_ms: int
+    finished_ms: int
+    worker: str  #: `host:pid` of the worker process.
+    stored: StoredValue | None = None
+    kind: Literal["node_succeeded"] = "node_succeeded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Error in a form that may leave the mesh: text for everybody, and the pickled exception for the tenant's own client."""
+
+    reason: Reason
+    type_name: str  #: Such as `builtins.ValueError`.
+    message: str
+    traceback: str = ""
+    pickled: StoredValue | None = None  #: The exception in the control store, if it can be pickled.
+    bases: tuple[str, ...] = ()  #: Its base exception classes, nearest first: `builtins.OSError` of a `builtins.TimeoutError`.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFailed:
+    """The task raised, or its worker died. This stage will not run its tasks that depend on it."""
+
+    stage: StageId
+    node: NodeId
+    attempt: int
+    started_ms: int
+    finished_ms: int
+    failure: Failure
+    kind: Literal["node_failed"] = "node_failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputLost:
+    """The runner lacks the value of `node`, which the stage reads; the value must be computed or delivered again."""
+
+    stage: StageId
+    node: NodeId
+    kind: Literal["input_lost"] = "input_lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageEnded:
+    """Nothing of the stage runs any more; tasks without a report were not run. Its lease is released."""
+
+    stage: StageId
+    kind: Literal["stage_ended"] = "stage_ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageLost:
+    """The mesh lost the stage: its session ended or its runner died. Values that were not stored are gone."""
+
+    stage: StageId
+    mesh: MeshId
+    incarnation: int
+    reason: Reason
+    kind: Literal["stage_lost"] = "stage_lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageWaiting:
+    """The mesh has considered the stage and cannot start it yet."""
+
+    stage: StageId
+    reason: Reason
+    detail: str = ""  #: Text: what is short, and by how much.
+    kind: Literal["stage_waiting"] = "stage_waiting"
+
+
+StageMessage = StageStarted | NodeStarted | NodeSucceeded | NodeFailed | InputLost | StageEnded | StageLost | StageWaiting
+
+#: Wire form of a message, told apart by `kind`.
+STAGE_MESSAGE = Annotated[StageMessage, Field(discriminator="kind")]

@@ -1,0 +1,259 @@
+"""Stage host without Ray, in virtual time: for tests and simulation."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from mesh.core.clock import Clock
+from mesh.core.ids import MeshId, NodeId, RunId, StageId
+from mesh.core.reasons import Reason
+from mesh.core.values import Encoding, StoredValue
+from mesh.stages.hosting import LAST_WORD, Delivered, FoundStage, FoundStages, HostReport
+from mesh.stages.lease_deadline import DeadlineState, LeaseDeadline, Renewal
+from mesh.stages.messages import Failure, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageLost, StageMessage
+from mesh.stages.spec import StageSpec, TaskSpec
+
+#: Behaviour of a simulated task: how long it takes, and whether it fails.
+Behaviour = Callable[[TaskSpec], tuple[int, bool]]
+#: Called when a task of a run starts.
+StartListener = Callable[[RunId, TaskSpec], None]
+_SOME_MESH = MeshId("some")
+
+
+def value_of(node: NodeId, inputs: tuple[str, ...]) -> str:
+    """Return the value of a simulated task. It depends on the node and on its inputs' values, so a wrong input shows at the end."""
+    return hashlib.sha256(json.dumps([node, *inputs]).encode()).hexdigest()[:16]
+
+
+@dataclass(slots=True)
+class _Hosted:
+    spec: StageSpec
+    slots: int
+    outside: dict[NodeId, str] = field(default_factory=dict)  #: Delivered values.
+    withheld: set[NodeId] = field(default_factory=set)
+    running: dict[NodeId, int] = field(default_factory=dict)  #: End time of each running task.
+    over: set[NodeId] = field(default_factory=set)  #: Reported or dropped.
+    cancelled: bool = False
+
+
+class SimulatedHost:
+    """Runs the stages of one mesh by the clock; `advance` does what is due. Values are strings made by `value_of`.
+
+    It outlives the child that uses it, as Ray's actors do: give it to another `ChildMesh`, and pass that one's callback to `listen`.
+    """
+
+    def __init__(
+        self,
+        report: Callable[[HostReport], None],
+        clock: Clock,
+        behaviour: Behaviour,
+        mesh: MeshId = _SOME_MESH,
+        on_start: StartListener = lambda _run, _task: None,
+    ) -> None:
+        self._mesh = mesh
+        self._on_start = on_start
+        self._report = report
+        self._clock = clock
+        self._behaviour = behaviour
+        self._stages: dict[StageId, _Hosted] = {}
+        self._values: dict[tuple[RunId, NodeId], str] = {}
+        self._runs: dict[RunId, StageId] = {}
+        self._holder = 0
+        self._notes: dict[StageId, FoundStage] = {}  #: Stages whose end is not confirmed.
+        self._kept: dict[StageId, list[HostReport]] = {}  #: Unconfirmed reports.
+        self._numbers: dict[StageId, int] = {}
+        self._line: tuple[int, int] | None = None  #: Incarnation of the last renewal, and the first of its chain.
+        self._deadline: LeaseDeadline | None = None
+        self._stamp_ms = 0
+        self.is_there = True  #: Answer of `is_ready`; running work is not affected.
+        self.looks = 0  #: Number of calls of `is_ready`.
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing runs and no value is kept."""
+        return not self._stages and not self._values
+
+    def start(
+        self, spec: StageSpec, slots: int, token: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered], note: bytes = b""
+    ) -> int:
+        """Run the stage. One runner serves all tenants, so the holder stays the same until `stop_all`."""
+        self._holder = self._holder or token
+        self._stages[spec.stage] = _Hosted(spec=spec, slots=slots)
+        self._runs.setdefault(spec.run, spec.stage)
+        self._notes[spec.stage] = FoundStage(stage=spec.stage, note=note, holder=self._holder)
+        assert not spec.blobs() - set(blobs)
+        for node, value in inputs.items():
+            self.deliver(spec.stage, node, value)
+        return self._holder
+
+    def deliver(self, stage: StageId, node: NodeId, value: Delivered) -> None:
+        hosted = self._stages.get(stage)
+        if hosted is None:
+            return
+        if value is None:
+            hosted.withheld.add(node)
+            return
+        stored, data = value
+        assert data is not None
+        assert hashlib.sha256(data).hexdigest() == stored.sha256
+        hosted.outside[node] = json.loads(data)
+
+    def cancel(self, stage: StageId) -> None:
+        if stage in self._stages:
+            self._stages[stage].cancelled = True
+            self._notes[stage] = replace(self._notes[stage], is_cancelled=True)
+
+    def confirm(self, stage: StageId, number: int) -> None:
+        kept = self._kept[stage] = [report for report in self._kept.get(stage, []) if report.number > number]
+        if not kept and stage not in self._stages:
+            for known in (self._kept, self._numbers, self._notes):
+                known.pop(stage, None)
+
+    def forget(self, run: RunId) -> None:
+        self._values = {key: value for key, value in self._values.items() if key[0] != run}
+        self._runs.pop(run, None)
+
+    def held(self) -> dict[RunId, StageId]:
+        return dict(self._runs)
+
+    def is_ready(self) -> bool:
+        self.looks += 1
+        return self.is_there
+
+    def stop_all(self) -> None:
+        for kept in (self._stages, self._values, self._runs, self._notes, self._kept, self._numbers):
+            kept.clear()
+        self._holder, self._line = 0, None
+
+    def read_clock(self) -> None:
+        self._stamp_ms = self._clock.monotonic_ms()
+
+    def extend_deadline(self, incarnation: int, stop_after_ms: int, kill_after_ms: int, since: int) -> None:
+        """Extend the deadline; before the first renewal there is no deadline."""
+        before = self._deadline.incarnation if self._deadline is not None else incarnation
+        self._deadline = self._deadline or LeaseDeadline()
+        renewal = Renewal(
+            incarnation=incarnation, clock_ms=self._stamp_ms, stop_after_ms=stop_after_ms, kill_after_ms=kill_after_ms, since=since
+        )
+        if self._deadline.accept(renewal, self._clock.monotonic_ms()):
+            if not renewal.covers(before):
+                self.stop_all()
+            self._line = incarnation, since
+
+    def leave(self, incarnation: int) -> None:
+        if self._deadline is not None and incarnation >= self._deadline.incarnation:
+            self._deadline = None
+            self.stop_all()
+
+    def find(self) -> FoundStages | None:
+        if self._line is None:
+            return None
+        return FoundStages(incarnation=self._line[0], since=self._line[1], stages=tuple(self._notes.values()))
+
+    def go_on(self, stages: frozenset[StageId]) -> None:
+        for stage in self._notes.keys() - stages:
+            self.cancel(stage)
+        for report in [report for reports in self._kept.values() for report in reports]:
+            self._report(report)
+
+    def listen(self, report: Callable[[HostReport], None]) -> None:
+        """Report to this callback from now on, in place of that of a dead child."""
+        self._report = report
+
+    def _send(self, stage: StageId, messages: tuple[StageMessage, ...], blobs: dict[str, bytes]) -> None:
+        self._numbers[stage] = self._numbers.get(stage, 0) + 1
+        report = HostReport(stage=stage, number=self._numbers[stage], messages=messages, blobs=blobs)
+        self._kept.setdefault(stage, []).append(report)
+        self._report(report)
+
+    def advance(self) -> None:
+        """End what is due, start what can start, and report both; stop everything when its leases have expired."""
+        if self._deadline is not None and self._deadline.verdict(self._clock.monotonic_ms()) is not DeadlineState.GO_ON:
+            self._die()
+        for stage in tuple(self._stages):
+            hosted = self._stages.get(stage)
+            if hosted is not None:
+                self._advance(hosted)
+
+    def _die(self) -> None:
+        """Kill the runner as the watchdog does: its stages are reported lost once the holder of the leases listens again."""
+        for stage in tuple(self._stages):
+            lost = StageLost(stage=stage, mesh=self._mesh, incarnation=self._holder, reason=Reason.WORKER_LOST)
+            self._report(HostReport(stage=stage, number=LAST_WORD, messages=(lost,)))
+        self.stop_all()
+
+    def _advance(self, hosted: _Hosted) -> None:
+        now_ms = self._clock.wall_ms()
+        messages: list[StageMessage] = []
+        blobs: dict[str, bytes] = {}
+        tasks = {task.node: task for task in hosted.spec.tasks}
+        for node in [node for node, due_ms in hosted.running.items() if due_ms <= now_ms]:
+            del hosted.running[node]
+            hosted.over.add(node)
+            messages.append(self._finish(hosted, tasks[node], now_ms, blobs))
+        if hosted.cancelled:
+            cancelled = Failure(reason=Reason.CANCELLED_BY_USER, type_name="TaskCancelledError", message="cancelled")
+            messages.extend(self._failed(hosted, tasks[node], now_ms, cancelled) for node in hosted.running)
+            hosted.over.update(tasks)
+            hosted.running.clear()
+        messages.extend(self._start_ready(hosted, now_ms))
+        if len(hosted.over) == len(tasks) and not hosted.running:
+            messages.append(StageEnded(stage=hosted.spec.stage))
+            del self._stages[hosted.spec.stage]
+        if messages:
+            self._send(hosted.spec.stage, tuple(messages), blobs)
+
+    def _start_ready(self, hosted: _Hosted, now_ms: int) -> list[StageMessage]:
+        started: list[StageMessage] = []
+        inside = {task.node for task in hosted.spec.tasks}
+        for task in hosted.spec.tasks:
+            if task.node in hosted.over or task.node in hosted.running:
+                continue
+            needs = (*task.inputs, *task.after)
+            if any(need in hosted.withheld or (need in inside and self._is_lost(hosted, need)) for need in needs):
+                hosted.over.add(task.node)  # Dropped without a report: its missing input will never arrive.
+            elif len(hosted.running) < hosted.slots and all(self._has(hosted, need, inside) for need in needs):
+                duration_ms, _ = self._behaviour(task)
+                self._on_start(hosted.spec.run, task)
+                hosted.running[task.node] = now_ms + duration_ms
+                started.append(NodeStarted(stage=hosted.spec.stage, node=task.node, attempt=task.attempt, started_ms=now_ms))
+        return started
+
+    def _is_lost(self, hosted: _Hosted, need: NodeId) -> bool:
+        return need in hosted.over and (hosted.spec.run, need) not in self._values
+
+    def _has(self, hosted: _Hosted, need: NodeId, inside: set[NodeId]) -> bool:
+        if need in inside:
+            return need in hosted.over
+        return need in hosted.outside or (hosted.spec.run, need) in self._values
+
+    def _finish(self, hosted: _Hosted, task: TaskSpec, now_ms: int, blobs: dict[str, bytes]) -> StageMessage:
+        duration_ms, fails = self._behaviour(task)
+        if fails:
+            failure = Failure(reason=Reason.USER_ERROR, type_name="builtins.ValueError", message=f"{task.node} fails")
+            return self._failed(hosted, task, now_ms, failure)
+        run = hosted.spec.run
+        inputs = tuple(hosted.outside[need] if need in hosted.outside else self._values[run, need] for need in task.inputs)
+        value = value_of(task.node, inputs)
+        self._values[run, task.node] = value
+        data = json.dumps(value).encode()
+        stored = StoredValue(sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data), encoding=Encoding.JSON) if task.export else None
+        if stored is not None:
+            blobs[stored.sha256] = data
+        return NodeSucceeded(
+            stage=hosted.spec.stage,
+            node=task.node,
+            attempt=task.attempt,
+            started_ms=now_ms - duration_ms,
+            finished_ms=now_ms,
+            worker="simulated:1",
+            stored=stored,
+        )
+
+    def _failed(self, hosted: _Hosted, task: TaskSpec, now_ms: int, failure: Failure) -> NodeFailed:
+        return NodeFailed(
+            stage=hosted.spec.stage, node=task.node, attempt=task.attempt, started_ms=now_ms, finished_ms=now_ms, failure=failure
+        )

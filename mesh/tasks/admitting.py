@@ -1,0 +1,176 @@
+"""Admission pass over the queue: place each task, reserve or preempt for it, or park it; then explain what still waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from mesh.core.ids import TaskId
+from mesh.core.reasons import Reason
+from mesh.core.task_spec import TaskState
+from mesh.tasks.decisions import EndTask, ExplainWaiting, RequestCapacity
+from mesh.tasks.evicting import end_eviction, evict_for, eviction_of_gang, is_complete
+from mesh.tasks.gangs import NO_PLACES, admit_gang, starts_together
+from mesh.tasks.placing import Refusal, place
+from mesh.tasks.records import TaskRecord
+from mesh.tasks.reserving import HELPED_BY_ROOM, close_reservations, lend_behind, open_reservations, set_aside, use_or_name
+from mesh.tasks.state import MeshState
+
+_NEVER = frozenset({Reason.POOL_TOO_SMALL, Reason.NO_NODE_FITS})
+#: Terminal refusals: the user's explicit wish cannot be met, so the task fails, as in Ray.
+_FATAL = frozenset({Reason.NAMED_NODE_GONE, Reason.NAMED_NODE_TOO_SMALL, Reason.REQUEST_INVALID})
+_CAN_PREEMPT = frozenset({Reason.POOL_BUSY, Reason.NODES_BUSY, Reason.GROUPS_AT_LIMIT, Reason.CAPACITY_RESERVED})
+
+
+def admit(state: MeshState) -> None:
+    """Run one pass over the queue, best first, and a second one if the first released reservations."""
+    if not _pass(state):
+        _pass(state)
+
+
+def _pass(state: MeshState) -> bool:
+    """Return False if the pass released reservations, so that another pass is worth while."""
+    state.evaluations, state.preemption_candidates = 0, None
+    waiting: Any = state.queues.buckets()
+    if state.reservations and _has_change(state, waiting):
+        open_reservations(state)
+    heads = state.queues.round(state.now_ms, [bucket for bucket in waiting if bucket.tried_at != state.room_epoch])
+    while (head := heads.next()) is not None:
+        bucket: Any = head[0]
+        if bucket.tried_at != state.room_epoch and try_now(state, state.records[head[1]]):
+            heads.again(bucket)
+    return not (state.opened and close_reservations(state))
+
+
+def _has_change(state: MeshState, waiting: Iterable[Any]) -> bool:
+    """Return whether a bucket must be tried, or a task with a reservation has left the queue."""
+    if any(bucket.tried_at != state.room_epoch for bucket in waiting):
+        return True
+    return any(reservation.task not in state.queues for reservation in state.reservations.values())
+
+
+def try_now(state: MeshState, record: TaskRecord, places: Mapping[TaskId, tuple[int, ...]] = NO_PLACES) -> bool:
+    """Place the task, or order victims to stop for it. Return False when its bucket has to wait.
+
+    Args:
+        places: Rows found earlier for the task, or for each member of its gang; used if they still have the capacity.
+    """
+    bucket, request = record.bucket, record.request
+    assert bucket is not None  # noqa: S101  it is queued
+    refusal = _attempt(state, record, places)
+    bucket.tried_at = -1 if refusal is None else state.room_epoch
+    if (refusal is None) is not (bucket.refused is None):
+        state.refusals += 1
+    bucket.refused = refusal
+    if refusal is None:
+        return True
+    if refusal[0] in _FATAL:
+        state.unschedulable.append((request.task, refusal))
+        state.queues.remove(request.task)
+        return True
+    if refusal[0] in _NEVER:
+        put_aside(state, record, refusal)
+        return True
+    return _wait(state, record, refusal, is_last=bool(places))
+
+
+def _attempt(state: MeshState, record: TaskRecord, places: Mapping[TaskId, tuple[int, ...]]) -> Refusal | None:
+    """Place the task, or its whole gang, using reserved capacity if the task ends before that capacity is needed."""
+    gang = record.request.gang
+    refusal = admit_gang(state, record, places) if gang else place(state, record, places.get(record.request.task, ()))
+    if refusal is not None and state.reservations and (not gang or record.in_admitted_gang):
+        return use_or_name(state, record, refusal)
+    if refusal is None and gang and (eviction := eviction_of_gang(state, gang)) is not None:
+        end_eviction(state, eviction.preemptor)  # Capacity came free elsewhere.
+    return refusal
+
+
+def _wait(state: MeshState, record: TaskRecord, refusal: Refusal, *, is_last: bool) -> bool:
+    """Preempt or reserve for the task, and explain why it waits.
+
+    Returns:
+        True when a closer search found places and the task started.
+    """
+    together = starts_together(state, record)
+    if refusal[0] is Reason.CAPACITY_RESERVED and record.bucket is not None:
+        lend_behind(state, record.bucket)
+    refusal = _make_room(state, record, refusal, together)
+    if refusal[0] is not Reason.WAITING_FOR_VICTIMS and (together or refusal[0] in HELPED_BY_ROOM):
+        kept = set_aside(state, record, together)
+        if kept is not None and kept.places and not is_last:
+            return try_now(state, record, kept.places)
+        refusal = kept.refusal if kept is not None and not kept.places else refusal
+    for waiting in together or (record,):
+        if waiting.bucket is not None:
+            waiting.bucket.refused = refusal
+        explain(state, waiting, *refusal)
+    return False
+
+
+def _make_room(state: MeshState, record: TaskRecord, refusal: Refusal, together: list[TaskRecord]) -> Refusal:
+    """Order victims to stop for the task or its gang, and return the reason it waits now."""
+    if refusal[0] not in _CAN_PREEMPT and not together:
+        return refusal
+    asked = evict_for(state, record, refusal[0], together)
+    if asked is Reason.WAITING_FOR_VICTIMS:
+        return Reason.WAITING_FOR_VICTIMS, "victims save their state and stop"
+    return refusal if asked is None else (refusal[0], f"{refusal[1]}; {asked.value}")
+
+
+def put_aside(state: MeshState, record: TaskRecord, refusal: tuple[Reason, str]) -> None:
+    """Park a task that no node or pool can ever hold; `try_infeasible` tries it again when one joins or grows."""
+    state.refusals += 1
+    state.queues.remove(record.request.task)
+    state.tasks.move(record.request.task, TaskState.INFEASIBLE)
+    explain(state, record, *refusal)
+
+
+def try_infeasible(state: MeshState) -> None:
+    """Queue infeasible tasks again if they fit now that a node or pool joined or grew (Ray's spill-over)."""
+    fits: dict[int, bool] = {}
+    for task in state.tasks.in_state(TaskState.INFEASIBLE):
+        record = state.records[task]
+        bucket = record.bucket = record.bucket or state.bucket_for(record.request)
+        if id(bucket) not in fits:
+            pool = state.pools.pools.get(bucket.key.pool)
+            holds = pool is not None and bucket.amounts <= pool.capacity
+            fits[id(bucket)] = holds and (len(bucket.key.shape.bundles) > 1 or len(bucket.candidates.feasible_rows()) > 0)
+        if fits[id(bucket)]:
+            state.tasks.move(task, TaskState.PLACEABLE)
+            state.enqueue(record)
+            state.refusals += 1
+    state.room_came()
+
+
+def continue_eviction(state: MeshState, preemptor: TaskId | None) -> None:
+    """Place the preemptor before any other task once all its victims are gone."""
+    if preemptor is None or not is_complete(state, preemptor):
+        return
+    eviction, record = end_eviction(state, preemptor), state.records.get(preemptor)
+    if eviction is not None and record is not None and preemptor in state.queues:
+        state.preemption_candidates = None  # The cached candidates are stale: much may have happened since the last pass.
+        there = {task: nodes for task, nodes in eviction.places.items() if all(node in state.table for node in nodes)}
+        try_now(state, record, {task: tuple(map(state.table.row, nodes)) for task, nodes in there.items()})
+
+
+def explain(state: MeshState, record: TaskRecord, reason: Reason, detail: str) -> None:
+    """Explain why a task waits, if the reason or detail changed."""
+    task = record.request.task
+    if state.reported.get(task) != (reason, detail):
+        state.reported[task] = (reason, detail)
+        state.orders.append(ExplainWaiting(version=state.version, task=task, reason=reason, detail=detail))
+
+
+def order_end(state: MeshState, task: TaskId, reason: Reason, detail: str) -> None:
+    state.orders.append(EndTask(version=state.version, task=task, reason=reason, detail=detail))
+
+
+def report_demand(state: MeshState) -> None:
+    """Request capacity from the autoscaler when the unmet demands changed."""
+    if state.demands_at == state.refusals:
+        return
+    state.demands_at = state.refusals
+    demands = state.unmet_demands()
+    if demands != state.demands:
+        state.demands = demands
+        state.orders.append(RequestCapacity(version=state.version, demands=demands))

@@ -1,0 +1,133 @@
+"""Invariants of a mesh scheduler's state, checked after every step in tests."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from mesh.core.counting import counted
+from mesh.core.ids import NodeName
+from mesh.core.nodes import Units
+from mesh.core.task_spec import AT_WORK, TaskState
+from mesh.placement.groups import GroupState
+from mesh.tasks.placement_reservations import reservation_holder
+from mesh.tasks.records import TaskRecord
+from mesh.tasks.reserving import holder_of
+from mesh.tasks.scheduler import MeshScheduler
+from mesh.tasks.state import MeshState
+
+_HOLDS = frozenset({TaskState.READY, TaskState.SWAP, TaskState.RUNNING, TaskState.BLOCKED})
+
+
+def violations(scheduler: MeshScheduler) -> list[str]:
+    """Return a message per broken invariant; empty when all hold. Cost is linear in the whole state."""
+    state = scheduler.state
+    return [
+        *state.pools.check(),
+        *state.groups.check(),
+        *state.queues.check(),
+        *state.tasks.check(),
+        *_tasks(state),
+        *_rows(state),
+        *_quota(state),
+        *_evictions(state),
+        *_reservations(state),
+    ]
+
+
+def _tasks(state: MeshState) -> Iterator[str]:
+    for task, record in state.records.items():
+        where = state.tasks.state_of(task)
+        if (where is TaskState.PLACEABLE) is not (task in state.queues):
+            yield f"{task} is {where.value}, and {'is' if task in state.queues else 'is not'} queued"
+        if (where in _HOLDS) is (record.node is None):
+            yield f"{task} is {where.value}, with node {record.node}"
+        group = state.groups.records.get(record.group) if record.group is not None else None
+        if record.group is not None and (group is None or group.holder != task):
+            yield f"{task} uses group {record.group}, which is held by {group.holder if group else 'nobody'}"
+    if len(state.records) != len(state.tasks):
+        yield f"{counted(len(state.records), 'task has', 'tasks have')} a record, {len(state.tasks)} have a state"
+    found = Counter(
+        state.base_priority(record.request) for record in _running(state) if record.request.agent is None and record.request.preemptible
+    )
+    if found != Counter(state.running):
+        yield f"running by priority: {dict(found)}, counted: {state.running}"
+
+
+def _running(state: MeshState) -> Iterator[TaskRecord]:
+    yield from (record for task, record in state.records.items() if state.tasks.state_of(task) in AT_WORK)
+
+
+def _rows(state: MeshState) -> Iterator[str]:
+    """Check that each node's use and load equal the sum over groups, tasks, holds and foreign use."""
+    table = state.table
+    used, load = np.zeros_like(table.used), np.zeros_like(table.load)
+    for in_use, node, vector in _shares(state):
+        if node in table:
+            (used if in_use else load)[table.row(node)][: len(vector)] += vector
+    if (used != table.used).any() or (load != table.load).any():
+        yield f"nodes use {table.used.tolist()} and promise {table.load.tolist()}, expected {used.tolist()} and {load.tolist()}"
+    if (table.left != table.total - table.used - table.load).any():
+        yield f"nodes have {table.left.tolist()} left, expected total less used and promised"
+
+
+def _shares(state: MeshState) -> Iterator[tuple[bool, NodeName, Units]]:
+    """Yield each share of a node: whether it is in use or promised, the node, and the amounts."""
+    table = state.table
+    for group in state.groups.records.values():
+        for bundle, node in zip(group.shape.bundles, group.nodes, strict=True):
+            yield group.group in state.made, node, table.vector(bundle)
+    for task, record in state.records.items():
+        if record.node is not None and record.group is None and record.request.agent is None:
+            yield state.tasks.state_of(task) in AT_WORK, record.node, table.vector(record.request.resources)
+    for eviction in state.evictions.values():
+        yield from ((False, node, vector) for node, vector in eviction.rows)
+    for reservation in state.reservations.values():
+        yield from ((False, node, vector) for node, vector in reservation.rows)
+    for kept in state.job_reservations.values():
+        yield from ((False, place.node, table.vector(place.resources)) for place in kept.kept)
+    yield from ((True, node, vector) for node, vector in table.foreign.items())
+
+
+def _quota(state: MeshState) -> Iterator[str]:
+    holders = {holder for pool in state.pools.pools.values() for holder in (*pool.reservations, *pool.uses)}
+    for task, record in state.records.items():
+        held = task in holders
+        if held is (record.node is None) and record.request.agent is None:
+            yield f"{task} {'holds' if held else 'holds no'} quota and is on node {record.node}"
+    kept = {f"group:{group}" for group, record in state.groups.records.items() if record.state is not GroupState.TAKEN}
+    orphans = {holder for holder in holders if holder.startswith("group:")} - kept
+    if orphans:
+        yield f"quota is held for reserved groups that are gone or taken: {sorted(orphans)}"
+    held_for = {holder for eviction in state.evictions.values() for holder in eviction.holders}
+    held_for |= {holder_of(reservation) for reservation in state.reservations.values()}
+    held_for |= {reservation_holder(kept.job, place) for kept in state.job_reservations.values() for place in kept.kept}
+    lost = {holder for holder in holders if holder.startswith(("hold:", "place:"))} - held_for
+    if lost:
+        yield f"quota is held for preemptions, reservations or places that are over: {sorted(lost)}"
+
+
+def _evictions(state: MeshState) -> Iterator[str]:
+    for preemptor, eviction in state.evictions.items():
+        for victim in eviction.victims:
+            if state.evicted.get(victim) != preemptor:
+                yield f"{victim} is a victim of {preemptor}, and of {state.evicted.get(victim)}"
+        if preemptor not in state.records:
+            yield f"room is held for {preemptor}, which is over"
+    for victim, preemptor in state.evicted.items():
+        if preemptor not in state.evictions:
+            yield f"{victim} is a victim of {preemptor}, which has no eviction"
+        if victim in state.records and state.records[victim].stopping is None:
+            yield f"{victim} is a victim of {preemptor}, but was not ordered to stop"
+
+
+def _reservations(state: MeshState) -> Iterator[str]:
+    for pool, reservation in state.reservations.items():
+        if reservation.task not in state.queues:
+            yield f"pool {pool} has a reservation for {reservation.task}, which is not queued"
+        if state.pools.held_by(holder_of(reservation)) != reservation.quota:
+            yield f"pool {pool} holds {state.pools.held_by(holder_of(reservation))} for {reservation.task}, expected {reservation.quota}"
+    if state.opened:
+        yield f"reservations are open outside a pass: {sorted(state.opened)}"

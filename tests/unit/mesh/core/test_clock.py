@@ -1,0 +1,41 @@
+"""Clocks: what an enduring one makes of others that are set, and of a machine that slept."""
+
+import time
+
+import pytest
+
+from mesh.core.clock import EnduringClock
+
+
+@pytest.fixture
+def clocks(monkeypatch):
+    """The machine's two clocks, in seconds, to be moved by hand."""
+    now = {"boot": 100.0, "wall": 1_000_000.0}
+    monkeypatch.setattr(time, "clock_gettime_ns", lambda _: int(now["boot"] * 1e9))
+    monkeypatch.setattr(time, "time_ns", lambda: int(now["wall"] * 1e9))
+    return now
+
+
+@pytest.mark.parametrize(
+    ("boot_s", "wall_s", "elapsed_ms"),
+    [
+        pytest.param(5, 5, 5_000, id="both go on alike"),
+        pytest.param(1, 61, 61_000, id="a virtual machine was paused: only the wall clock saw it"),
+        pytest.param(1, 3_601, 3_601_000, id="the wall clock was set forward: deadlines come early, which is safe"),
+        pytest.param(5, -3_595, 5_000, id="the wall clock was set back: no effect"),
+        pytest.param(30, 5, 30_000, id="the wall clock lost time"),
+    ],
+)
+def test_an_enduring_clock_counts_what_the_clock_that_saw_more_saw(clocks, boot_s, wall_s, elapsed_ms):
+    clock = EnduringClock()
+    clocks["boot"] += boot_s
+    clocks["wall"] += wall_s
+    assert clock.monotonic_ms() == elapsed_ms
+
+
+def test_an_enduring_clock_never_goes_back(clocks):
+    clock = EnduringClock()
+    clocks["wall"] += 10
+    before = clock.monotonic_ms()
+    clocks["wall"] -= 20
+    assert clock.monotonic_ms() == before

@@ -1,0 +1,25 @@
+"""Counts in words; that all go through them is a lint of `test_architecture.py`."""
+
+import pytest
+
+from mesh.core.counting import counted, times
+
+
+@pytest.mark.parametrize(
+    ("words", "reported"),
+    [
+        ((1, "slot"), "1 slot"),
+        ((0, "slot"), "0 slots"),
+        ((2, "mesh"), "2 meshes"),
+        ((1, "worker is", "workers are"), "1 worker is"),
+        ((3, "worker is", "workers are"), "3 workers are"),
+        ((12_345, "byte"), "12,345 bytes"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_count_has_its_word_in_the_number_that_goes_with_it(words, reported):
+    assert counted(*words) == reported
+
+
+def test_what_happens_once_is_told_so():
+    assert [times(count) for count in (1, 2)] == ["once", "2 times"]

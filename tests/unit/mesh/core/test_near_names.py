@@ -1,0 +1,31 @@
+"""What a wrong name was meant to be."""
+
+import pytest
+
+from mesh.core.near_names import near_resource, unheld
+
+KNOWN = frozenset({"cpu", "gpu", "memory", "tpu", "fpga_card", "tpu_v4"})
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        pytest.param("TPU", "tpu", id="another case"),
+        pytest.param("fpga-card", "fpga_card", id="a hyphen for an underscore"),
+        pytest.param("FpgaCard", "fpga_card", id="no underscore"),
+        pytest.param("tpus", "tpu", id="one letter too many"),
+        pytest.param("fpag_card", "fpga_card", id="two letters swapped"),
+        pytest.param("TPU-V4", "tpu_v4", id="with the same number"),
+        pytest.param("tpu_v5", None, id="another number"),
+        pytest.param("npu", None, id="another word"),
+        pytest.param("", None, id="no name"),
+    ],
+)
+def test_a_resource_is_near_one_that_it_differs_from_by(name, meant):
+    assert near_resource(name, KNOWN) == meant
+
+
+def test_a_resource_that_nobody_has_is_told_with_what_is_near_or_there():
+    assert unheld("no mesh has", "TPU", {"cpu", "tpu"}) == "no mesh has TPU; did you mean tpu?"
+    assert unheld("no mesh has", "lamp", {"tpu", "cpu"}) == "no mesh has lamp; there is cpu, tpu"
+    assert unheld("no mesh has", "lamp", ()) == "no mesh has lamp; there is none"

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import pytest
+
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+from mesh.preemption.stage_preemption import Claimant, Occupant, evaluate_occupants, harm_of, select_victims, short_of
+
+NOW_MS, MIN_RUN_MS = 100_000, 1_000
+CLAIMANT = Claimant(stage="urgent", tenant="acme", priority=5, pool="general")
+
+
+def occupant(name, priority=0, cpus=1, *, age_ms=10_000, pool="general", tenant="acme", token=0):
+    return Occupant(
+        stage=name,
+        tenant=tenant,
+        priority=priority,
+        pool=pool,
+        amounts=ResourceSet.of({"cpu": cpus}),
+        started_ms=NOW_MS - age_ms,
+        token=token,
+    )
+
+
+def stopped(*occupants, room=0, quota=0):
+    found = select_victims(
+        CLAIMANT,
+        occupants,
+        room={"cpu": room * 10_000} if room else {},
+        quota={"cpu": quota * 10_000} if quota else {},
+        min_run_ms=MIN_RUN_MS,
+        now_ms=NOW_MS,
+    )
+    return [victim.stage for victim in found]
+
+
+@pytest.mark.parametrize(
+    ("occupants", "room", "quota", "victims"),
+    [
+        pytest.param([occupant("a", 2), occupant("b", 1)], 1, 0, ["b"], id="the least urgent first"),
+        pytest.param([occupant("a", age_ms=9_000), occupant("b", age_ms=3_000)], 1, 0, ["b"], id="of equals who loses least"),
+        pytest.param([occupant("a", token=1), occupant("b", token=2)], 1, 0, ["b"], id="of these who started last"),
+        pytest.param([occupant("a"), occupant("b", 1), occupant("c", 2)], 2, 0, ["a", "b"], id="as many as it takes"),
+        pytest.param([occupant("a"), occupant("b", 1, cpus=4)], 4, 0, ["b"], id="one that is not needed goes on"),
+        pytest.param([occupant("a"), occupant("b")], 3, 0, [], id="nobody when all together are not enough"),
+        pytest.param([occupant("a", 5), occupant("b", 6)], 1, 0, [], id="nobody that is as urgent, or more"),
+        pytest.param([occupant("a", age_ms=999), occupant("b", 4)], 1, 0, ["b"], id="nobody that is too young"),
+        pytest.param([occupant("a", tenant="other")], 1, 0, [], id="nobody of another tenant"),
+        pytest.param([occupant("a", pool="spot"), occupant("b", 1)], 1, 0, ["b"], id="another pool's room is no help"),
+        pytest.param([occupant("a", pool="spot"), occupant("b", 1)], 0, 1, ["a"], id="another pool's lease is"),
+        pytest.param([occupant("a", pool="spot"), occupant("b", 1)], 1, 2, ["a", "b"], id="room and quota may come from different stages"),
+        pytest.param([occupant("a")], 0, 0, [], id="nobody when nothing is missing"),
+    ],
+)
+def test_as_few_as_suffice_stop_and_those_that_it_costs_least(occupants, room, quota, victims):
+    assert stopped(*occupants, room=room, quota=quota) == victims
+
+
+def test_each_that_does_not_give_way_has_its_reason():
+    asked = [occupant("a"), occupant("b", 5), occupant("c", age_ms=0)]
+    assert [scored.verdict for scored in evaluate_occupants(CLAIMANT, asked, min_run_ms=MIN_RUN_MS, now_ms=NOW_MS)] == [
+        Reason.ELIGIBLE,
+        Reason.PRIORITY_NOT_LOWER,
+        Reason.BELOW_MIN_RUN_TIME,
+    ]
+
+
+def test_less_harm_is_less_urgent_then_fewer_then_shorter():
+    young, old = occupant("young", age_ms=2_000), occupant("old", age_ms=9_000)
+    choices = [(occupant("urgent", 1, age_ms=1_000),), (young, old), (old,), (young,)]
+    assert [[victim.stage for victim in choice] for choice in sorted(choices, key=lambda choice: harm_of(choice, NOW_MS))] == [
+        ["young"],
+        ["old"],
+        ["young", "old"],
+        ["urgent"],
+    ]
+
+
+def test_what_is_short_of_a_slot_is_told_by_resource_and_covers_what_is_owed():
+    slot = ResourceSet.of({"cpu": 2, "gpu": 1})
+    assert short_of(slot, {"cpu": 20_000, "gpu": -5_000}) == {"gpu": 15_000}

@@ -1,0 +1,111 @@
+"""Which process has which task, and which waits in its group for the next; without Ray."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+from mesh.ray.local.supervisor.agent_assignments import AgentAssignments
+from mesh.ray.local.supervisor.agent_client import AgentProcess
+from mesh.tasks.decisions import StartTask
+
+ONE = ResourceSet.of({"cpu": 1})
+
+
+class Agents:
+    """Processes by name, without anything behind them."""
+
+    def __init__(self):
+        self.processes = {}
+
+    def start(self, *, node, resources=ONE, group=None, inside=None):  # noqa: ARG002 - the door's own signature
+        name = f"p{len(self.processes) + 1}"
+        self.processes[name] = AgentProcess(name=name, handle=None, node=node, group=group, holds=resources)
+        return self.processes[name]
+
+    def end(self, process):
+        process.is_wanted = False
+
+
+class Kept(dict):
+    """What the next supervisor would find."""
+
+    def keep(self, task, part, content):
+        self[task, part] = json.loads(content)
+
+    def drop(self, task, part):
+        self.pop((task, part), None)
+
+
+@pytest.fixture
+def kept():
+    return Kept()
+
+
+@pytest.fixture
+def assignments(kept):
+    return AgentAssignments(
+        Agents(), SimpleNamespace(handle=lambda group: None if group == "gone" else object()), SimpleNamespace(take=lambda _: None), kept
+    )
+
+
+def start(task, attempt=1, group="g"):
+    return StartTask(version=1, task=task, agent="a", attempt=attempt, node="n", resources=ONE, reason=Reason.PLACED, group=group)
+
+
+def hosting(assignments, task, *, attempt=1, tenant="x", group="g"):
+    process = assignments.process_for(start(task, attempt, group), tenant)
+    assignments.give(process, task, attempt, tenant)
+    return process
+
+
+def test_a_process_that_may_stay_has_the_next_task_of_its_group_and_tenant(assignments, kept):
+    first = hosting(assignments, "t")
+    assert kept == {("t", "process"): {"process": "p1", "attempt": 1}}
+    assignments.settle(first, may_stay=True)
+    assert (assignments.hosts, assignments.residents, kept) == ({}, {"g": first}, {})
+    assert hosting(assignments, "u") is first
+    assert (assignments.hosts, assignments.residents) == ({"u": first}, {})
+
+
+def test_a_process_never_serves_a_second_tenant(assignments):
+    first = hosting(assignments, "t", tenant="x")
+    assignments.settle(first, may_stay=True)
+    assert hosting(assignments, "u", tenant="y") is not first
+    assert not first.is_wanted
+
+
+def test_one_process_waits_in_a_group_and_others_end(assignments):
+    first, second = hosting(assignments, "t"), hosting(assignments, "u")
+    assignments.settle(first, may_stay=True)
+    assignments.settle(second, may_stay=True)
+    assert (first.is_wanted, second.is_wanted, assignments.residents) == (True, False, {"g": first})
+
+
+def test_a_process_that_may_not_stay_ends(assignments):
+    process = hosting(assignments, "t", group=None)
+    assignments.settle(process, may_stay=False)
+    assert (process.is_wanted, assignments.hosts, assignments.residents) == (False, {}, {})
+
+
+def test_the_end_of_one_attempt_leaves_the_other_alone(assignments, kept):
+    first = hosting(assignments, "t", attempt=1)
+    second = hosting(assignments, "t", attempt=2)
+    assignments.end_attempt("t", 1)
+    assert (first.is_wanted, second.is_wanted, assignments.hosts) == (False, True, {"t": second})
+    assert kept["t", "process"]["attempt"] == 2
+
+
+def test_a_group_that_is_left_has_nobody_and_what_was_lost_is_still_known(assignments):
+    waits, payloads = hosting(assignments, "t"), hosting(assignments, "u")
+    assignments.settle(waits, may_stay=True)
+    assignments.leave("g")
+    assert (waits.is_wanted, payloads.is_wanted, assignments.residents, assignments.hosts) == (False, False, {}, {"u": payloads})
+
+
+def test_nobody_comes_for_a_task_whose_group_is_gone(assignments):
+    assert assignments.process_for(start("t", group="gone"), "x") is None

@@ -1,0 +1,80 @@
+"""Looks at the cluster, without one: what is not taken is not lost."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+from mesh.core.resources import ResourceSet
+from mesh.errors import LedgerError, RuntimeAdapterError
+from mesh.ray.local.store.archive import Archive
+from mesh.ray.local.supervisor import cluster_watch, event_retry_queue
+from mesh.ray.local.supervisor.cluster_watch import ClusterWatch
+from mesh.ray.local.supervisor.control_loop import ControlLoop, MeshClock
+from mesh.ray.local.supervisor.event_retry_queue import EventRetryQueue
+from mesh.ray.local.supervisor.node_watch import NodeSeen
+from mesh.ray.plugins.plugin_host import PluginHost
+from mesh.tasks.scheduler import MeshScheduler
+
+ONE = ResourceSet.of({"cpu": 1})
+
+
+async def locks(count):
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def node(name):
+    return NodeSeen(node=name, total=ONE, labels={}, available=ONE)
+
+
+class Scene:
+    """A watch that sees these nodes, a loop, and what is asked of the standbys."""
+
+    def __init__(self, folder, monkeypatch, *seen):
+        monkeypatch.setattr(cluster_watch, "look_at_nodes", lambda _: list(seen))
+        monkeypatch.setattr(event_retry_queue, "SEND_AGAIN_S", 0)
+        self.archive, self.filled = Archive(folder), []
+        self.loop = ControlLoop(self.archive, MeshScheduler, MeshClock(), PluginHost())
+        recent_events = EventRetryQueue(self.loop.send)
+        driver = SimpleNamespace(on_node={}, taken=lambda _: ResourceSet(), look_at_nodes=None, event_queue=recent_events)
+        self.watch = ClusterWatch(self.loop, driver, None, SimpleNamespace(leave=lambda _: None, fill=self.filled.append), {})
+
+    def known(self):
+        return {name for name in self.loop.scheduler.state.table.names if name is not None}
+
+
+def test_a_node_that_the_disk_did_not_take_is_told_again(tmp_path, monkeypatch):
+    def full(*_):
+        raise RuntimeAdapterError("no space left")
+
+    async def scene():
+        scene = Scene(tmp_path, monkeypatch, node("a"))
+        with monkeypatch.context() as patch:
+            patch.setattr(scene.archive, "append", full)
+            await scene.watch.look()
+        assert scene.known() == set()
+        await locks(10)
+        assert scene.known() == {"a"}
+
+    asyncio.run(scene())
+
+
+def test_a_node_that_the_scheduler_never_understands_stops_neither_the_others_nor_the_standbys(tmp_path, monkeypatch):
+    async def scene():
+        scene = Scene(tmp_path, monkeypatch, node("a"), node("b"), node("c"))
+        handle = MeshScheduler.handle
+
+        def picky(self, *events):
+            if any(event.node == "b" for event in events):
+                raise LedgerError("its total cannot be")
+            return handle(self, *events)
+
+        monkeypatch.setattr(MeshScheduler, "handle", picky)
+        for _ in range(2):
+            await scene.watch.look()
+            await locks(100)
+        assert scene.known() == {"a", "c"}
+        assert scene.filled == [{"a", "b", "c"}] * 2
+
+    asyncio.run(scene())

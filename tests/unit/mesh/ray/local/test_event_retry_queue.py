@@ -1,0 +1,83 @@
+"""News that nobody takes at first: told again, in order, and dropped only when they hold up those behind them."""
+
+from __future__ import annotations
+
+import asyncio
+
+from mesh.errors import MeshError, RuntimeAdapterError
+from mesh.ray.local.supervisor import event_retry_queue
+from mesh.ray.local.supervisor.event_retry_queue import EventRetryQueue
+from mesh.tasks.events import GroupGone
+
+
+class Listener:
+    """Remembers what it is told, after it has raised these errors; understands nothing of one group."""
+
+    def __init__(self, *errors, odd=None):
+        self.reported, self.errors, self.odd = [], list(errors), odd
+
+    def take(self, *events):
+        if self.errors:
+            raise self.errors.pop(0)
+        if self.odd in [event.group for event in events]:
+            raise MeshError("what is that?")
+        self.reported += [(type(event), event.group) for event in events]
+
+
+async def locks(count):
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_news_that_the_disk_does_not_take_are_told_again_in_order(monkeypatch):
+    monkeypatch.setattr(event_retry_queue, "SEND_AGAIN_S", 0)
+
+    async def scene():
+        listener = Listener(*(RuntimeAdapterError("no space left") for _ in range(7)))
+        recent_events = EventRetryQueue(listener.take)
+        for group in ("g1", "g2"):
+            recent_events.send(GroupGone(at_ms=1, group=group))
+        await locks(100)
+        assert listener.reported == [(GroupGone, "g1"), (GroupGone, "g2")]
+
+    asyncio.run(scene())
+
+
+def test_news_that_the_scheduler_never_understands_do_not_hold_up_those_behind_them(monkeypatch):
+    monkeypatch.setattr(event_retry_queue, "SEND_AGAIN_S", 0)
+
+    async def scene():
+        listener = Listener(*(MeshError("what is that?") for _ in range(event_retry_queue.SENDS_MAX)))
+        recent_events = EventRetryQueue(listener.take)
+        for group in ("g1", "g2"):
+            recent_events.send(GroupGone(at_ms=1, group=group))
+        await locks(100)
+        assert listener.reported == [(GroupGone, "g2")]
+
+    asyncio.run(scene())
+
+
+def test_news_that_come_while_others_wait_cost_those_none_of_their_tries():
+    async def scene():
+        listener = Listener(MeshError("a moment"))
+        recent_events = EventRetryQueue(listener.take)
+        groups = [f"g{index}" for index in range(2 * event_retry_queue.SENDS_MAX)]
+        listener.errors *= len(groups)
+        for group in groups:
+            recent_events.send(GroupGone(at_ms=1, group=group))
+        assert len(listener.errors) == len(groups) - 1, "one try, and then a pause"
+
+    asyncio.run(scene())
+
+
+def test_one_event_that_is_never_understood_does_not_take_its_batch_with_it(monkeypatch):
+    monkeypatch.setattr(event_retry_queue, "SEND_AGAIN_S", 0)
+
+    async def scene():
+        listener = Listener(odd="g2")
+        recent_events = EventRetryQueue(listener.take)
+        recent_events.send(*(GroupGone(at_ms=1, group=group) for group in ("g1", "g2", "g3")))
+        await locks(100)
+        assert listener.reported == [(GroupGone, "g1"), (GroupGone, "g3")]
+
+    asyncio.run(scene())

@@ -1,0 +1,45 @@
+"""How long calls of an agent wait, measured by a call of its own."""
+
+from __future__ import annotations
+
+from mesh.ray.local.agent.queue_probe import QueueProbe
+
+
+class Actor:
+    """Counts the probes that were sent to it; the test says when their turn comes."""
+
+    def __init__(self):
+        self.sent = 0
+        self.probe = self
+
+    def remote(self):
+        self.sent += 1
+
+
+def test_s15_what_a_probe_has_waited_is_told_while_it_waits_and_after_it():
+    actor = Actor()
+    probe = QueueProbe(actor)
+    probe.send(is_wanted=True)
+    probe._sent_s -= 200
+    assert probe.queue_ms >= 200_000
+    probe.arrived()
+    assert probe.queue_ms >= 200_000
+    probe.send(is_wanted=True)
+    probe.arrived()
+    assert probe.queue_ms < 200_000
+
+
+def test_a_probe_that_waits_is_alone():
+    actor = Actor()
+    probe = QueueProbe(actor)
+    for _ in range(3):
+        probe.send(is_wanted=True)
+    assert actor.sent == 1
+
+
+def test_where_no_calls_come_nothing_is_sent():
+    actor = Actor()
+    probe = QueueProbe(actor)
+    probe.send(is_wanted=False)
+    probe.arrived()
+    assert (actor.sent, probe.queue_ms) == (0, 0)

@@ -1,0 +1,24 @@
+"""Ray's resources in this project's names; what Ray makes up for single nodes and groups is nobody's to schedule on."""
+
+from __future__ import annotations
+
+from mesh.core.resources import ResourceSet
+from mesh.ray.local.ray_names import own_resources
+
+
+def test_resources_of_one_node_or_one_placement_group_become_no_columns():
+    group = "0123456789abcdef0123456789abcdef0a00"
+    made_up = {
+        "node:10.0.0.7": 1.0,
+        "node:__internal_head__": 1.0,
+        f"CPU_group_{group}": 2.0,
+        f"CPU_group_0_{group}": 2.0,
+        f"bundle_group_{group}": 1000.0,
+        f"bundle_group_0_{group}": 1000.0,
+    }
+    assert own_resources({"CPU": 4.0, "GPU": 1.0, **made_up}) == ResourceSet.of({"cpu": 4, "gpu": 1})
+
+
+def test_a_resource_of_ones_own_may_be_called_a_group():
+    kept = {"lamp_group_a": 2.0, "accelerator_type:A100": 1.0}
+    assert own_resources(kept) == ResourceSet.of(kept)

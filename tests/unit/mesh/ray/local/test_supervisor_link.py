@@ -1,0 +1,45 @@
+"""The link to a supervisor, with a Ray that answers what the test says."""
+
+from __future__ import annotations
+
+import pytest
+import ray
+
+from mesh.ray.local.client import supervisor_link
+from mesh.ray.local.client.supervisor_link import SupervisorLink
+from mesh.ray.local.supervision_errors import SupervisorLost
+
+
+@pytest.fixture
+def named(monkeypatch):
+    """Who has the name, look by look; the last one keeps it. None: nobody."""
+    seen: list[object] = []
+    killed: list[object] = []
+
+    def get_actor(*_: object, **__: object) -> object:
+        found = seen.pop(0) if len(seen) > 1 else seen[0]
+        if found is None:
+            raise ValueError("no such actor")
+        return found
+
+    monkeypatch.setattr(ray, "get_actor", get_actor)
+    monkeypatch.setattr(ray, "kill", lambda actor, *, no_restart: killed.append((actor, no_restart)))
+    monkeypatch.setattr(supervisor_link, "require_cluster", lambda: None)
+    monkeypatch.setattr(supervisor_link, "_PAUSE_S", 0.0)
+    return seen, killed
+
+
+@pytest.mark.parametrize("last", [None, "another"], ids=["the name is free", "another one has the name"])
+def test_an_end_is_awaited_until(named, last):
+    seen, killed = named
+    seen += ["ours", "ours", last]
+    SupervisorLink("night", "tests").end("ours")
+    assert (seen, killed) == ([last], [("ours", True)])
+
+
+def test_one_that_does_not_end_is_told(named, monkeypatch):
+    seen, _ = named
+    seen.append("ours")
+    monkeypatch.setattr(supervisor_link, "END_S_MAX", 0.0)
+    with pytest.raises(SupervisorLost, match="night was ended but still has its name"):
+        SupervisorLink("night", "tests").end("ours")

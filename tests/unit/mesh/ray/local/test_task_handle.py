@@ -1,0 +1,117 @@
+"""Where the calls on a task go, without Ray."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from ray.exceptions import ActorDiedError, ActorUnavailableError
+
+from mesh.core.ids import TaskId
+from mesh.core.task_spec import TaskState
+from mesh.ray.local.client.task_handle import TaskHandle
+from mesh.ray.local.status_values import TaskStatus
+from mesh.ray.local.supervision_errors import TaskNotRunning
+
+
+class Process:
+    """An agent of which Ray says that it lives, whatever the mesh says; it answers with its name."""
+
+    def __init__(self, name):
+        self.name = name
+        self.call_named = self
+
+    def _get_local_state(self):
+        return None
+
+    def options(self, *, name):
+        self.called = name
+        return self
+
+    def remote(self):
+        return self.name, self.called
+
+
+class Answering:
+    """A way to a supervisor that has one task."""
+
+    def __init__(self, agent=None):
+        self.status = TaskStatus(task="t", pool="p", state=TaskState.RUNNING, attempt=1)
+        self.agent = agent
+        self.asked_for_agents = 0
+
+    def ask(self, method, *_):
+        if method != "handle":
+            return self.status
+        self.asked_for_agents += 1
+        return self.agent or Process(f"process {self.status.attempt}"), self.status.attempt
+
+    def start_again(self):
+        self.status = replace(self.status, attempt=self.status.attempt + 1)
+
+
+def test_a_handle_that_has_heard_of_a_later_attempt_calls_that_one_also_when_ray_does_not_know_of_the_death_yet():
+    link = Answering()
+    handle = TaskHandle(link, TaskId("t"))
+    for reported in (handle.status, handle.wait_started):
+        before = handle.remote("go")
+        link.start_again()
+        assert handle.remote("go") == before, "nobody has told it"
+        assert reported().attempt == link.status.attempt
+        attempt = link.status.attempt
+        assert handle.remote("go") == (f"process {attempt}", f"t#{attempt}.go") != before
+
+
+def test_what_is_heard_of_an_earlier_attempt_takes_no_agent_away():
+    link = Answering()
+    link.start_again()
+    handle = TaskHandle(link, TaskId("t"))
+    before, asked = handle.remote("go"), link.asked_for_agents
+    link.status = replace(link.status, attempt=1)
+    assert handle.status().attempt == 1
+    assert (handle.remote("go"), link.asked_for_agents) == (before, asked)
+
+
+class HeardMeanwhile(TaskHandle):
+    """After each look at its agent another thread hears of a later attempt, which takes the agent away."""
+
+    @property
+    def _agent(self):
+        kept, self._kept = self._kept, None
+        return kept
+
+    @_agent.setter
+    def _agent(self, agent):
+        self._kept = agent
+
+
+def test_a_call_goes_somewhere_though_another_thread_hears_of_a_later_attempt_meanwhile():
+    handle = HeardMeanwhile(Answering(), TaskId("t"))
+    assert [handle.remote("go") for _ in range(3)] == [("process 1", "t#1.go")] * 3
+
+
+class Losing(Process):
+    """It breaks off every call."""
+
+    def __init__(self, error):
+        super().__init__("process")
+        self.error = error
+
+    def remote(self):
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        pytest.param(ActorDiedError(), "the agent of task t died during the call of go", id="it died"),
+        pytest.param(
+            ActorUnavailableError("no answer", None), "the agent of task t was unreachable during the call of go", id="perhaps not"
+        ),
+    ],
+)
+def test_an_agent_is_called_dead_only_where_ray_says_so(error, words):
+    link = Answering(Losing(error))
+    link.status = replace(link.status, state=TaskState.READY)  # The supervisor has heard of it.
+    with pytest.raises(TaskNotRunning, match=f"^{words}, which may have begun; if it is safe to run twice, call again"):
+        TaskHandle(link, TaskId("t")).call("go")

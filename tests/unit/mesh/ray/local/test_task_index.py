@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from mesh.core.pools import PoolSpec
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+from mesh.core.shapes import GroupPoolSpec
+from mesh.core.task_spec import TaskRequest, TaskState
+from mesh.jobs.controller import JobController
+from mesh.ray.local.store.archive import Archive, Memory
+from mesh.ray.local.store.task_index import TaskIndex
+from mesh.ray.local.supervisor.views import task_status
+from mesh.tasks.decisions import EndTask, GiveGroup, StartTask, StopTask
+from mesh.tasks.events import NodeJoined, NodeLeft, PoolConfigured, TaskCancelled, TaskEnded, TaskStarted, TaskStopped, TaskSubmitted
+from mesh.tasks.scheduler import MeshScheduler
+
+ONE = ResourceSet.of({"cpu": 1})
+
+
+def reported(archive, scheduler, task_index, *events):
+    decisions = scheduler.handle(*events)
+    archive.append(scheduler.state.version, events, decisions)
+    task_index.fold(events, decisions)
+    return decisions
+
+
+def busy_mesh(archive):
+    """One node of one CPU, a task that runs and one that waits."""
+    scheduler, task_index = MeshScheduler(), TaskIndex()
+    reported(archive, scheduler, task_index, NodeJoined(at_ms=1, node="n", total=ONE, labels={}))
+    reported(archive, scheduler, task_index, PoolConfigured(at_ms=2, spec=PoolSpec(pool="p", capacity=ONE.times(4))))
+    reported(archive, scheduler, task_index, PoolConfigured(at_ms=2, spec=PoolSpec(pool="g", capacity=ONE, groups=GroupPoolSpec())))
+    for task in ("a", "b"):
+        reported(archive, scheduler, task_index, TaskSubmitted(at_ms=3, request=TaskRequest(task=task, pool="p", resources=ONE)))
+    reported(archive, scheduler, task_index, TaskStarted(at_ms=4, task="a", attempt=1, agent="a.1"))
+    return scheduler, task_index
+
+
+def test_an_order_is_open_until_it_is_answered(tmp_path):
+    archive = Archive(tmp_path)
+    scheduler, task_index = busy_mesh(archive)
+    assert (list(task_index.starts), task_index.tasks["a"].state) == ([], TaskState.RUNNING)
+    reported(archive, scheduler, task_index, TaskEnded(at_ms=5, task="a", attempt=1))
+    assert (task_index.tasks["a"].state, list(task_index.starts), task_index.tasks["b"].state) == (
+        TaskState.SUCCEEDED,
+        ["b"],
+        TaskState.SWAP,
+    )
+
+
+def test_s22_journal_alone_gives_scheduler_and_book_back(tmp_path):
+    archive = Archive(tmp_path)
+    scheduler, task_index = busy_mesh(archive)
+    archive.close()
+    again = Archive(tmp_path).load(MeshScheduler)
+    assert again.task_index == task_index
+    assert again.scheduler.to_snapshot() == scheduler.to_snapshot()
+
+
+def test_s22_snapshot_and_the_journal_after_it_give_them_back(tmp_path):
+    archive = Archive(tmp_path)
+    scheduler, task_index = busy_mesh(archive)
+    archive.snapshot(Memory(scheduler=scheduler, task_index=task_index, jobs=JobController()))
+    reported(archive, scheduler, task_index, TaskEnded(at_ms=5, task="a", attempt=1))
+    archive.close()
+    again = Archive(tmp_path).load(MeshScheduler)
+    assert again.task_index == task_index
+    assert again.scheduler.to_snapshot() == scheduler.to_snapshot()
+
+
+def test_orders_about_a_task_that_was_forgotten_leave_the_book_as_it_is():
+    gone = {"version": 1, "task": "gone"}
+    orders = [
+        StartTask(**gone, attempt=1, agent="gone.1", node="n", group=None, resources=ONE, reason=Reason.PLACED),
+        StopTask(**gone, attempt=1, keep_state=False, grace_ms=0, reason=Reason.CANCELLED_BY_USER),
+        GiveGroup(**gone, group="g", reason=Reason.GROUP_REUSED),
+        EndTask(**gone, reason=Reason.FINISHED),
+    ]
+    task_index = TaskIndex()
+    task_index.fold([TaskStarted(at_ms=0, task="gone", attempt=1, agent="gone.1")], orders)
+    assert task_index == TaskIndex()
+
+
+def test_a_stop_of_an_attempt_that_was_given_up_is_not_about_the_one_that_runs(tmp_path):
+    _, task_index = busy_mesh(Archive(tmp_path))
+    stop = StopTask(version=9, task="a", attempt=0, keep_state=False, grace_ms=0, reason=Reason.PREEMPTED)
+    task_index.fold([TaskStarted(at_ms=5, task="a", attempt=0, agent="a.0")], [stop])
+    assert (task_index.tasks["a"].state, list(task_index.stops)) == (TaskState.RUNNING, [])
+
+
+def test_the_order_to_stop_an_attempt_that_was_given_up_is_answered_when_the_next_one_is_on_its_way():
+    task_index = TaskIndex()
+    request = TaskRequest(task="t", pool="p", resources=ONE)
+    start = {"version": 1, "task": "t", "agent": "a", "node": "n", "group": None, "resources": ONE, "reason": Reason.PLACED}
+    stop = StopTask(version=1, task="t", attempt=1, keep_state=False, grace_ms=0, reason=Reason.AGENT_LOST)
+    task_index.fold([TaskSubmitted(at_ms=1, request=request)], [StartTask(**start, attempt=1)])
+    task_index.fold([NodeLeft(at_ms=2, node="m")], [stop, StartTask(**start, attempt=2)])
+    assert task_index.stops == {"t": stop}
+    task_index.fold([TaskStopped(at_ms=3, task="t", attempt=1)], [])
+    assert (task_index.stops, task_index.starts["t"].attempt, task_index.tasks["t"].state) == ({}, 2, TaskState.SWAP)
+
+
+def test_s17_what_went_wrong_with_a_kept_state_is_remembered_until_it_is_kept_well(tmp_path):
+    archive = Archive(tmp_path)
+    scheduler, task_index = busy_mesh(archive)
+    reported(archive, scheduler, task_index, TaskCancelled(at_ms=5, task="b"))
+    reported(archive, scheduler, task_index, TaskCancelled(at_ms=5, task="a"))
+    reported(archive, scheduler, task_index, TaskStopped(at_ms=6, task="a", attempt=1, unkept="the preserver raised"))
+    assert task_status(scheduler.state, task_index, "a", task_index.tasks["a"]).detail.startswith(
+        "the preserver raised; the default state is used"
+    )
+    again = TaskSubmitted(at_ms=7, request=task_index.tasks["a"].request, resume=True, first_attempt=1)
+    reported(archive, scheduler, task_index, again)
+    reported(archive, scheduler, task_index, TaskStarted(at_ms=8, task="a", attempt=2, agent="a.2"))
+    assert "the preserver raised" in task_status(scheduler.state, task_index, "a", task_index.tasks["a"]).detail
+    reported(archive, scheduler, task_index, TaskCancelled(at_ms=9, task="a", requeue=True))
+    reported(archive, scheduler, task_index, TaskStopped(at_ms=10, task="a", attempt=2))
+    reported(archive, scheduler, task_index, TaskStarted(at_ms=11, task="a", attempt=3, agent="a.3", unrestored="the restorer raised"))
+    assert "the restorer raised" in task_status(scheduler.state, task_index, "a", task_index.tasks["a"]).detail
+    archive.close()
+    assert Archive(tmp_path).load(MeshScheduler).task_index == task_index

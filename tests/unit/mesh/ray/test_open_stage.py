@@ -1,0 +1,39 @@
+"""What came with a stage, as its tasks ask for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from mesh.core.ids import NodeId, RunId, StageId, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.resources import NOTHING
+from mesh.ray.stage_runner.open_stage import BLOB_INLINE_BYTES_MAX, Missing, OpenStage
+from mesh.stages.spec import StageSpec, TaskSpec
+from mesh.stages.stage_machine import StageMachine
+
+TASK = TaskSpec(node=NodeId("a"), attempt=1, function="blob:code", args=({"$blob": "small"}, {"$blob": "large"}), resources=NOTHING)
+BLOBS = {"code": b"def", "small": b"x" * BLOB_INLINE_BYTES_MAX, "large": b"x" * (BLOB_INLINE_BYTES_MAX + 1)}
+
+
+def opened(**blobs: bytes) -> OpenStage:
+    spec = StageSpec(stage=StageId("r.1"), run=RunId("r"), tenant=TenantPath("t"), tasks=(TASK,), slot=NOTHING, width=1)
+    return OpenStage(spec=spec, machine=StageMachine(spec), group=None, blobs=blobs)
+
+
+def test_large_arguments_go_by_reference_and_the_reference_is_made_once():
+    stage = opened(**BLOBS)
+    stage.put_blobs["large"] = "a reference"
+    assert stage.arguments_of(TASK) == ({"small": BLOBS["small"]}, ["large"], ["a reference"])
+    assert stage.code_of(TASK) == b"def"
+
+
+@pytest.mark.parametrize(
+    ("absent", "reason"),
+    [pytest.param("code", Reason.CODE_UNAVAILABLE, id="its code"), pytest.param("small", Reason.VALUE_LOST, id="an argument")],
+)
+def test_what_did_not_come_with_the_stage_is_named(absent: str, reason: Reason):
+    stage = opened(**{name: blob for name, blob in BLOBS.items() if name != absent})
+    stage.put_blobs["large"] = "a reference"
+    with pytest.raises(Missing, match="of a did not come") as missing:
+        (stage.code_of if absent == "code" else stage.arguments_of)(TASK)
+    assert missing.value.reason is reason

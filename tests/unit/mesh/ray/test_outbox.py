@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import threading
+
+from mesh.core.wire import encode
+from mesh.ray.stage_runner.outbox import Outbox
+from mesh.stages.messages import NodeStarted, StageEnded
+
+
+def started(stage, node):
+    return NodeStarted(stage=stage, node=node, attempt=1, started_ms=0)
+
+
+def numbers(batches):
+    return [(stage, number) for stage, number, _, _ in batches]
+
+
+def test_messages_come_out_once_by_stage_and_in_order():
+    box = Outbox()
+    first, other, last = started("s1", "a"), started("s2", "b"), StageEnded(stage="s1")
+    for message in (first, other, last):
+        box.put(message)
+    assert box.take(0) == [("s1", 1, [encode(first), encode(last)], {}), ("s2", 1, [encode(other)], {})]
+    assert box.take(0) == []
+
+
+def test_the_bytes_of_values_come_with_the_messages_that_name_them():
+    box = Outbox()
+    box.put(started("s", "a"), {"00": b"x"})
+    box.put(started("s", "b"), {"11": b"y"})
+    assert box.take(0)[0][3] == {"00": b"x", "11": b"y"}
+
+
+def test_nothing_comes_of_nothing():
+    assert Outbox().take(0) == []
+
+
+def test_batches_are_counted_for_each_stage():
+    box = Outbox()
+    box.put(started("s1", "a"))
+    first = box.take(0)
+    box.put(started("s1", "b"))
+    box.put(started("s2", "c"))
+    assert [numbers(first), numbers(box.take(0))] == [[("s1", 1)], [("s1", 2), ("s2", 1)]]
+
+
+def test_a_new_listener_gets_what_nobody_has_confirmed_as_it_was():
+    box = Outbox()
+    taken = []
+    for node in ("a", "b", "c"):
+        box.put(started("s", node))
+        taken += box.take(0, 1)
+    box.put(started("s", "d"))
+    box.confirm({"s": 1})
+    again = box.take(0, 2)
+    assert again[:2] == taken[1:]
+    assert numbers(again) == [("s", 2), ("s", 3), ("s", 4)]
+    assert box.take(0, 2) == []
+
+
+def test_an_earlier_listener_hears_nothing_and_takes_nothing_away():
+    box = Outbox()
+    box.take(0, 2)
+    box.put(started("s", "a"))
+    assert box.take(0, 1) == []
+    assert numbers(box.take(0, 2)) == [("s", 1)]
+
+
+def test_a_listener_that_waits_when_a_new_one_comes_leaves_the_news_to_it():
+    box = Outbox()
+    box.take(0, 1)
+    heard = []
+    waiting = threading.Thread(target=lambda: heard.extend(box.take(0.3, 1)))
+    waiting.start()
+    box.take(0, 2)
+    box.put(started("s", "a"))
+    assert numbers(box.take(1, 2)) == [("s", 1)]
+    waiting.join()
+    assert heard == []
+
+
+def test_a_stage_is_over_when_its_end_is_confirmed_and_counts_anew_after_that():
+    box = Outbox()
+    box.put(started("s", "a"))
+    box.take(0)
+    box.put(StageEnded(stage="s"))
+    assert box.confirm({"s": 1}) == []
+    box.take(0)
+    assert box.has_ended("s")
+    assert box.confirm({"s": 2}) == ["s"]
+    assert not box.has_ended("s")
+    box.put(started("s", "a"))
+    assert numbers(box.take(0)) == [("s", 1)]

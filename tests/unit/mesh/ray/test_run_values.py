@@ -1,0 +1,36 @@
+"""What a runner holds of its runs, and what it has lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from mesh.core.ids import NodeId, RunId
+from mesh.ray.stage_runner.run_values import RunValues
+
+RUN, OTHER, NODE = RunId("r"), RunId("s"), NodeId("a")
+
+
+@pytest.fixture
+def values() -> RunValues:
+    values = RunValues()
+    values.hold(RUN, NODE, "a value")
+    return values
+
+
+def test_a_value_is_held_for_its_own_run(values: RunValues):
+    assert (dict(values.of(RUN)), dict(values.of(OTHER))) == ({NODE: "a value"}, {})
+
+
+def test_what_was_lost_is_known_until_it_is_held_again(values: RunValues):
+    values.lose(RUN, NODE)
+    assert (dict(values.of(RUN)), values.has_lost(RUN, NODE), values.has_lost(OTHER, NODE)) == ({}, True, False)
+    values.hold(RUN, NODE, "computed again")
+    assert (values.of(RUN)[NODE], values.has_lost(RUN, NODE)) == ("computed again", False)
+
+
+def test_of_a_run_that_is_over_nothing_is_kept(values: RunValues):
+    values.lose(RUN, NODE)
+    values.hold(RUN, NodeId("b"), 1)
+    values.forget(RUN)
+    values.forget(RUN)
+    assert (dict(values.of(RUN)), values.has_lost(RUN, NODE)) == ({}, False)

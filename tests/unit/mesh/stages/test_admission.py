@@ -1,0 +1,439 @@
+from __future__ import annotations
+
+import pytest
+
+from mesh.core.pools import PoolSpec
+from mesh.core.reasons import Reason
+from mesh.core.resources import NOTHING, ResourceSet
+from mesh.errors import IllegalTransition
+from mesh.stages.admission import StageAdmission, WorkloadState
+from mesh.stages.admission_decisions import AcquireLease, ExplainWaiting, ReleaseLease, StartWorkload
+from mesh.stages.admission_events import (
+    LeaseCameFree,
+    LeaseGranted,
+    LeaseRefused,
+    PromiseEnded,
+    RoomMayHaveCome,
+    RoomPromised,
+    WorkloadEnded,
+    WorkloadOffered,
+    WorkloadWithdrawn,
+)
+from mesh.stages.admission_invariants import violations
+
+
+def cpu(count):
+    return ResourceSet.of({"cpu": count})
+
+
+def pool(name, cpus, flavor="standard"):
+    return PoolSpec(pool=name, flavor=flavor, capacity=cpu(cpus))
+
+
+def offer(name, *, slot=None, width=1, priority=0, tenant="acme"):
+    return WorkloadOffered(workload=name, tenant=tenant, slot=cpu(1) if slot is None else slot, width=width, priority=priority)
+
+
+def granted(name, slots=1, token=5):
+    return LeaseGranted(workload=name, slots=slots, token=token)
+
+
+def refused(name, reason=Reason.QUOTA_EXHAUSTED, detail="no quota"):
+    return LeaseRefused(workload=name, reason=reason, detail=detail)
+
+
+def ended(name):
+    return WorkloadEnded(workload=name)
+
+
+def asked(decisions):
+    return [(each.workload, each.pool, each.demand) for each in decisions if isinstance(each, AcquireLease)]
+
+
+def explained(decisions):
+    return [(each.workload, each.reason) for each in decisions if isinstance(each, ExplainWaiting)]
+
+
+class Checked(StageAdmission):
+    """Looks at every invariant after every step."""
+
+    def handle(self, *events):
+        decisions = super().handle(*events)
+        assert violations(self) == []
+        return decisions
+
+
+def mesh(*pools):
+    return Checked(pools or (pool("general", 4),))
+
+
+def running(scheduler, name, **reported):
+    scheduler.handle(offer(name, **reported))
+    scheduler.handle(granted(name, slots=reported.get("width", 1)))
+    return scheduler
+
+
+def test_an_offer_reserves_room_and_asks_for_the_lease_that_pays_for_it():
+    scheduler = mesh()
+    wanted = AcquireLease(workload="s", tenant="acme", pool="general", flavor="standard", slot=cpu(1), demand=3)
+    assert scheduler.handle(offer("s", width=3)) == [wanted]
+    assert scheduler.workloads["s"].state is WorkloadState.RESERVED
+    assert scheduler.ledger.pools["general"].free == cpu(1)
+
+
+def test_no_more_slots_are_asked_for_than_there_is_room():
+    assert asked(mesh().handle(offer("s", slot=cpu(1.5), width=9))) == [("s", "general", 2)]
+
+
+def test_work_that_holds_nothing_asks_for_all_its_slots_in_a_full_pool():
+    scheduler = running(mesh(), "full", width=4)
+    assert asked(scheduler.handle(offer("s", slot=NOTHING, width=7))) == [("s", "general", 7)]
+
+
+def test_a_grant_starts_the_work_on_what_was_granted_and_frees_the_rest():
+    scheduler = mesh()
+    scheduler.handle(offer("s", width=4))
+    assert scheduler.handle(granted("s", slots=2, token=9)) == [StartWorkload(workload="s", pool="general", slot=cpu(1), slots=2, token=9)]
+    assert scheduler.ledger.pools["general"].free == cpu(2)
+
+
+def test_what_a_grant_left_free_is_offered_to_who_waits_for_room():
+    scheduler = mesh()
+    scheduler.handle(offer("wide", width=4), offer("next"))
+    assert asked(scheduler.handle(granted("wide", slots=1))) == [("next", "general", 1)]
+
+
+def test_what_a_refusal_gave_back_is_offered_to_who_waits_for_room():
+    scheduler = mesh()
+    scheduler.handle(offer("wide", width=4), offer("next", tenant="other"))
+    assert asked(scheduler.handle(refused("wide"))) == [("next", "general", 1)]
+
+
+def test_higher_priority_goes_first_and_among_equals_who_came_first():
+    scheduler = mesh(pool("general", 3))
+    decisions = scheduler.handle(offer("low", priority=-1), offer("first"), offer("second"), offer("high", priority=5))
+    assert [name for name, _, _ in asked(decisions)] == ["high", "first", "second"]
+
+
+def test_work_that_waits_is_told_why_when_all_of_its_kind_have_their_answers():
+    scheduler = mesh(pool("general", 2))
+    assert explained(scheduler.handle(offer("first"), offer("second"), offer("third"))) == []
+    assert explained(scheduler.handle(granted("first"))) == []
+    assert explained(scheduler.handle(granted("second"))) == [("third", Reason.CAPACITY_BUSY)]
+
+
+def test_what_refuses_one_refuses_all_of_its_tenant_and_slot_and_nobody_else():
+    scheduler = mesh(pool("general", 1))
+    scheduler.handle(offer("s"), offer("equal"), offer("half", slot=cpu(0.5)), offer("others", tenant="other"))
+    decisions = scheduler.handle(refused("s"))
+    assert asked(decisions) == [("half", "general", 1)]
+    assert explained(decisions) == [("s", Reason.QUOTA_EXHAUSTED), ("equal", Reason.QUOTA_EXHAUSTED), ("others", Reason.CAPACITY_BUSY)]
+    assert asked(scheduler.handle(refused("half"))) == [("others", "general", 1)]
+
+
+def test_two_kinds_that_are_refused_for_what_is_set_aside_do_not_wake_each_other():
+    scheduler = mesh()
+    pending = scheduler.handle(offer("one"), offer("half", slot=cpu(0.5)))
+    answers = 0
+    while pending and answers < 10:
+        decision = pending.pop(0)
+        if isinstance(decision, AcquireLease):
+            answers += 1
+            pending.extend(scheduler.handle(refused(decision.workload, reason=Reason.CAPACITY_RESERVED)))
+    assert answers == 2
+
+
+class Counted(StageAdmission):
+    """Counts how often pools are tried for a stage."""
+
+    tries = 0
+
+    def _try_pools(self, workload):
+        self.tries += 1
+        return super()._try_pools(workload)
+
+
+def answered(scheduler, decisions, answer):
+    """Every question gets this answer; how many there were, and what was explained."""
+    questions, reported, pending = 0, 0, list(decisions)
+    for decision in pending:
+        if isinstance(decision, AcquireLease):
+            questions += 1
+            pending.extend(scheduler.handle(answer(decision.workload)))
+        reported += isinstance(decision, ExplainWaiting)
+    return questions, reported
+
+
+def test_a_long_queue_of_one_kind_is_not_gone_through_for_each_refusal():
+    scheduler = Counted((pool("general", 4),))
+    offers = [offer(f"s{number}") for number in range(4096)]
+    assert answered(scheduler, scheduler.handle(*offers), refused) == (4, 4096)
+    assert scheduler.tries <= 16
+    scheduler.tries = 0
+    assert answered(scheduler, scheduler.handle(RoomMayHaveCome()), refused) == (4, 0)
+    assert scheduler.tries <= 16
+
+
+def test_a_long_queue_is_not_gone_through_for_each_start():
+    scheduler = Counted((pool("general", 500),))
+    offers = [offer(f"s{number}") for number in range(1000)]
+    assert answered(scheduler, scheduler.handle(*offers), granted) == (500, 500)
+    assert scheduler.tries <= 501
+
+
+def test_a_part_of_a_lease_that_comes_free_is_worth_another_try_to_its_tenant_alone():
+    scheduler = mesh(pool("general", 4))
+    for name, tenant in (("a", "acme"), ("b", "beta")):
+        scheduler.handle(offer(name, tenant=tenant))
+        scheduler.handle(refused(name))
+    assert asked(scheduler.handle(LeaseCameFree(tenant="beta"))) == [("b", "general", 1)]
+    scheduler.handle(refused("b"))
+    assert asked(scheduler.handle(RoomMayHaveCome())) == [("a", "general", 1), ("b", "general", 1)]
+
+
+def test_kinds_with_the_same_slot_are_told_the_same_of_a_full_pool():
+    scheduler = running(mesh(pool("general", 1)), "runs")
+    decisions = scheduler.handle(offer("a"), offer("b", tenant="beta"), offer("c", tenant="beta", slot=cpu(2)))
+    words = {each.workload: each.detail for each in decisions}
+    assert words["a"] == words["b"] == "pool general has 0 cpu free, one slot takes 1"
+    assert words["c"] == "pool general has 1 cpu in all, one slot takes 2"
+
+
+def test_work_that_does_not_fit_now_does_not_hold_up_what_is_behind_it():
+    scheduler = running(mesh(), "runs", width=2)
+    decisions = scheduler.handle(offer("large", slot=cpu(3), priority=9), offer("small"))
+    assert asked(decisions) == [("small", "general", 1)]
+
+
+def test_an_end_gives_lease_and_room_back_and_lets_the_next_one_in():
+    scheduler = running(mesh(pool("general", 1)), "s")
+    scheduler.handle(offer("next"))
+    assert scheduler.handle(ended("s")) == [
+        ReleaseLease(workload="s"),
+        AcquireLease(workload="next", tenant="acme", pool="general", flavor="standard", slot=cpu(1), demand=1),
+    ]
+    assert "s" not in scheduler.workloads
+
+
+def test_a_refusal_gives_the_room_back_and_tries_the_next_pool():
+    scheduler = mesh(pool("general", 2), pool("spot", 2, flavor="cheap"))
+    scheduler.handle(offer("s"))
+    (decision,) = scheduler.handle(refused("s"))
+    assert (decision.pool, decision.flavor) == ("spot", "cheap")
+    assert scheduler.ledger.pools["general"].free == cpu(2)
+
+
+def test_a_full_pool_is_passed_over_for_one_with_room():
+    scheduler = running(mesh(pool("general", 1), pool("spot", 1)), "s")
+    assert asked(scheduler.handle(offer("next"))) == [("next", "spot", 1)]
+
+
+def test_what_every_pool_refused_is_not_asked_again_until_room_may_have_come():
+    scheduler = mesh()
+    scheduler.handle(offer("s"))
+    assert explained(scheduler.handle(refused("s"))) == [("s", Reason.QUOTA_EXHAUSTED)]
+    assert scheduler.handle() == []
+    assert asked(scheduler.handle(RoomMayHaveCome())) == [("s", "general", 1)]
+
+
+def test_room_in_a_pool_does_not_lift_a_refusal_of_quota():
+    scheduler = running(mesh(), "runs")
+    scheduler.handle(offer("s"))
+    scheduler.handle(refused("s"))
+    assert scheduler.handle(ended("runs")) == [ReleaseLease(workload="runs")]
+
+
+def test_the_same_explanation_is_given_once():
+    scheduler = mesh()
+    scheduler.handle(offer("s"))
+    scheduler.handle(refused("s"))
+    scheduler.handle(RoomMayHaveCome())
+    assert scheduler.handle(refused("s")) == []
+    scheduler.handle(RoomMayHaveCome())
+    assert scheduler.handle(refused("s", detail="less than before")) == [
+        ExplainWaiting(workload="s", reason=Reason.QUOTA_EXHAUSTED, detail="less than before")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("slot", "reason", "words"),
+    [
+        pytest.param(
+            cpu(5), Reason.CAPACITY_TOO_SMALL, "pool general has 4 cpu in all, one slot takes 5", id="more than the pool ever has"
+        ),
+        pytest.param(
+            ResourceSet.of({"gpu": 1}), Reason.CAPACITY_TOO_SMALL, "pool general has 0 gpu in all, one slot takes 1", id="what it never has"
+        ),
+        pytest.param(cpu(4), Reason.CAPACITY_BUSY, "pool general has 1 cpu free, one slot takes 4", id="more than is free"),
+    ],
+)
+def test_want_of_room_is_told_with_what_is_short(slot, reason, words):
+    scheduler = running(mesh(), "runs", width=3)
+    assert scheduler.handle(offer("s", slot=slot)) == [ExplainWaiting(workload="s", reason=reason, detail=words)]
+
+
+def test_the_amount_that_is_too_small_is_the_one_that_is_told():
+    scheduler = mesh(PoolSpec(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 4, "gpu": 1})))
+    (decision,) = scheduler.handle(offer("s", slot=ResourceSet.of({"cpu": 1, "gpu": 2})))
+    assert decision.detail == "pool general has 1 gpu in all, one slot takes 2"
+
+
+@pytest.mark.parametrize(
+    "passing",
+    [
+        pytest.param(Reason.QUOTA_EXHAUSTED, id="quota in use"),
+        pytest.param(Reason.LEDGER_UNREACHABLE, id="a ledger that did not answer"),
+    ],
+)
+def test_a_pool_that_may_yet_take_the_work_gives_the_reason_before_one_that_never_will(passing):
+    scheduler = mesh(pool("tiny", 0.5), pool("general", 4))
+    scheduler.handle(offer("s"))
+    (decision,) = scheduler.handle(refused("s", passing, "later"))
+    assert decision.reason is passing
+    assert decision.detail == "pool tiny has 0.5 cpu in all, one slot takes 1; later"
+
+
+def test_the_same_offer_twice_is_one_workload():
+    scheduler = mesh()
+    scheduler.handle(offer("s"))
+    assert scheduler.handle(offer("s", width=3)) == []
+    assert len(scheduler.workloads) == 1
+
+
+@pytest.mark.parametrize(
+    ("event", "before"),
+    [
+        pytest.param(granted("s"), (), id="a grant for the unknown"),
+        pytest.param(refused("s"), (), id="a refusal for the unknown"),
+        pytest.param(granted("s"), (offer("s"), granted("s")), id="a second grant"),
+        pytest.param(refused("s"), (offer("s"), granted("s")), id="a refusal of what runs"),
+        pytest.param(granted("s"), (offer("s"), refused("s")), id="a grant after the refusal"),
+        pytest.param(granted("s"), (offer("s"), ended("s")), id="a grant after the end"),
+    ],
+)
+def test_an_answer_that_nobody_asked_for_is_refused(event, before):
+    scheduler = mesh()
+    for earlier in before:
+        scheduler.handle(earlier)
+    with pytest.raises(IllegalTransition, match="s has asked for no lease"):
+        scheduler.handle(event)
+
+
+@pytest.mark.parametrize("event", [ended("s"), WorkloadWithdrawn(workload="s")], ids=["an end", "a withdrawal"])
+def test_the_unknown_ends_without_a_word(event):
+    assert mesh().handle(event) == []
+
+
+@pytest.mark.parametrize("event", [ended("s"), WorkloadWithdrawn(workload="s")], ids=["an end", "a withdrawal"])
+@pytest.mark.parametrize(
+    ("steps", "decisions"),
+    [
+        pytest.param((offer("s", slot=cpu(9)),), [], id="of what is queued gives nothing back"),
+        pytest.param((offer("s"),), [], id="of what is reserved gives the room back"),
+        pytest.param((offer("s"), granted("s")), [ReleaseLease(workload="s")], id="of what runs gives the lease back too"),
+    ],
+)
+def test_work_can_go_in_every_state(steps, decisions, event):
+    scheduler = mesh()
+    for step in steps:
+        scheduler.handle(step)
+    assert scheduler.handle(event) == decisions
+    assert scheduler.workloads == {}
+    assert scheduler.ledger.pools["general"].free == cpu(4)
+
+
+def test_what_went_can_be_offered_again_and_goes_to_the_end_of_the_queue():
+    scheduler = mesh(pool("general", 1))
+    scheduler.handle(offer("a"), offer("b"), WorkloadWithdrawn(workload="a"), offer("a"))
+    assert scheduler.workloads["b"].state is WorkloadState.RESERVED
+    assert scheduler.workloads["a"].state is WorkloadState.QUEUED
+
+
+def test_the_same_events_give_the_same_decisions():
+    events = [
+        offer("a", width=2),
+        offer("b", priority=1),
+        granted("b"),
+        refused("a"),
+        RoomMayHaveCome(),
+        ended("b"),
+        offer("c", slot=cpu(3)),
+    ]
+    assert [mesh().handle(*events[:2])] == [mesh().handle(*events[:2])]
+    one, other = mesh(), mesh()
+    assert [one.handle(event) for event in events] == [other.handle(event) for event in events]
+
+
+def test_broken_books_are_told_by_the_invariants():
+    scheduler = running(StageAdmission((pool("general", 1),)), "s")
+    scheduler.ledger.pools["general"].uses["ghost"] = cpu(1)
+    assert violations(scheduler) == [
+        "pool general has promised {cpu: 2} of {cpu: 1}",
+        "pool general counts ghost as running, which it is not",
+    ]
+    scheduler.ledger.pools["general"].reservations["s"] = NOTHING
+    assert "pool general has room set aside for s, which has not asked" in violations(scheduler)
+    scheduler.workloads["s"].pool = None
+    assert "s is RUNNING with pool None" in violations(scheduler)
+
+
+# -- room that is promised -------------------------------------------------------------------------------------------------
+
+
+def promised(name, *victims, until_ms=1_000):
+    return RoomPromised(workload=name, pool="general", victims=frozenset(victims), until_ms=until_ms, detail="others stop for it")
+
+
+def gathering(*, urgent=2):
+    """Two stages fill a pool of two; both stop for `urgent`."""
+    scheduler = running(running(mesh(pool("general", 2)), "a"), "b")
+    scheduler.handle(offer("urgent", slot=cpu(urgent), priority=5))
+    assert scheduler.handle(promised("urgent", "a", "b")) == [
+        ExplainWaiting(workload="urgent", reason=Reason.WAITING_FOR_VICTIMS, detail="others stop for it")
+    ]
+    return scheduler
+
+
+def test_what_comes_free_is_set_aside_until_there_is_a_whole_slot():
+    scheduler = gathering()
+    assert asked(scheduler.handle(ended("a"))) == []
+    assert scheduler.ledger.held_by("urgent") == cpu(1)
+    assert asked(scheduler.handle(ended("b"))) == [("urgent", "general", 1)]
+
+
+def test_nobody_else_gets_what_is_set_aside_however_urgent_and_is_told_so():
+    scheduler = gathering()
+    scheduler.handle(ended("a"))
+    decisions = scheduler.handle(offer("small", priority=9))
+    assert explained(decisions) == [("small", Reason.CAPACITY_RESERVED)]
+    assert asked(scheduler.handle(WorkloadWithdrawn(workload="urgent"))) == [("small", "general", 1)]
+
+
+def test_smaller_work_gets_what_is_beyond_the_promise():
+    scheduler = gathering(urgent=1)
+    assert asked(scheduler.handle(offer("small"), ended("a"))) == []
+    assert asked(scheduler.handle(ended("b"))) == [("urgent", "general", 1), ("small", "general", 1)]
+
+
+def test_it_waits_for_all_that_stop_even_where_room_is_free_since_their_leases_pay_for_it():
+    scheduler = running(mesh(pool("general", 2)), "a")
+    scheduler.handle(offer("urgent", priority=5))
+    scheduler.handle(refused("urgent"))
+    scheduler.handle(promised("urgent", "a"))
+    assert scheduler.ledger.held_by("urgent") == cpu(1)
+    assert asked(scheduler.handle(ended("a"))) == [("urgent", "general", 1)]
+
+
+def test_a_promise_that_ends_gives_back_what_was_set_aside():
+    scheduler = gathering()
+    decisions = scheduler.handle(ended("a"), offer("small"), PromiseEnded(workload="urgent"))
+    assert scheduler.workloads["urgent"].state is WorkloadState.QUEUED
+    assert asked(decisions) == [("small", "general", 1)]
+    assert explained(decisions) == [("urgent", Reason.CAPACITY_BUSY)]
+
+
+@pytest.mark.parametrize("event", [promised("gone", "a"), promised("a", "b"), PromiseEnded(workload="a"), PromiseEnded(workload="gone")])
+def test_promises_about_what_does_not_wait_change_nothing(event):
+    scheduler = running(mesh(), "a")
+    assert scheduler.handle(event) == []
+    assert scheduler.workloads["a"].state is WorkloadState.RUNNING

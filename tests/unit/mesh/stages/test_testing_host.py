@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+
+from mesh.core.clock import ManualClock
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+from mesh.core.values import Encoding, StoredValue
+from mesh.stages.messages import NodeFailed, NodeStarted, NodeSucceeded, StageEnded
+from mesh.stages.simulated_host import SimulatedHost, value_of
+from mesh.stages.spec import StageSpec, TaskSpec
+
+CPU = ResourceSet.of({"cpu": 1})
+
+
+class Hosted:
+    """A host in virtual time and all that it reported; each task takes `duration_ms`, those in `failing` fail."""
+
+    def __init__(self, duration_ms=10, failing=()):
+        self.clock = ManualClock(1_000)
+        self.reports = []
+        self.host = SimulatedHost(self.reports.append, self.clock, lambda task: (duration_ms, task.node in failing))
+
+    def start(self, *tasks, stage="s", slots=1, token=7, inputs=None):
+        return self.host.start(spec(*tasks, stage=stage), slots, token, {}, inputs or {})
+
+    def run(self, by_ms=10):
+        """Let time pass; what was told meanwhile."""
+        self.reports.clear()
+        self.host.advance()
+        self.clock.advance(by_ms)
+        self.host.advance()
+        return [message for report in self.reports for message in report.messages]
+
+
+def spec(*tasks, stage="s"):
+    """A task: `name: needs`; a need with `~` is only waited for; a name with `!` is exported."""
+    made = []
+    for text in tasks:
+        node, _, needs = text.partition(":")
+        inputs = tuple(need for need in needs.split() if not need.startswith("~"))
+        after = tuple(need[1:] for need in needs.split() if need.startswith("~"))
+        made.append(TaskSpec(node=node.rstrip("!"), attempt=1, function="call:m:f", inputs=inputs, after=after, export=node.endswith("!")))
+    return StageSpec(stage=stage, run="r", tenant="t", tasks=tuple(made), slot=CPU, width=1)
+
+
+def delivered(value):
+    data = json.dumps(value).encode()
+    return StoredValue(sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data), encoding=Encoding.JSON), data
+
+
+def started(messages):
+    return [message.node for message in messages if isinstance(message, NodeStarted)]
+
+
+def succeeded(messages):
+    return [message.node for message in messages if isinstance(message, NodeSucceeded)]
+
+
+def has_ended(messages):
+    return any(isinstance(message, StageEnded) for message in messages)
+
+
+def test_no_more_tasks_run_at_once_than_there_are_slots():
+    hosted = Hosted()
+    hosted.start("a:", "b:", "c:", slots=2)
+    messages = hosted.run()
+    assert started(messages) == ["a", "b", "c"]
+    assert succeeded(messages) == ["a", "b"]
+    assert succeeded(hosted.run()) == ["c"]
+
+
+def test_a_task_starts_when_what_it_needs_is_there_and_the_stage_ends_with_the_last_one():
+    hosted = Hosted()
+    hosted.start("a:", "b: a", "c: ~b", slots=3)
+    assert [succeeded(hosted.run()) for _ in range(2)] == [["a"], ["b"]]
+    last = hosted.run()
+    assert succeeded(last) == ["c"]
+    assert has_ended(last)
+
+
+def test_a_value_depends_on_the_node_and_on_every_input():
+    hosted = Hosted()
+    hosted.start("a!: x", inputs={"x": delivered("seven")})
+    hosted.run()
+    (blobs,) = [report.blobs for report in hosted.reports if report.blobs]
+    assert [json.loads(data) for data in blobs.values()] == [value_of("a", ("seven",))]
+    assert value_of("a", ("seven",)) != value_of("a", ("eight",))
+    assert value_of("a", ("seven",)) != value_of("b", ("seven",))
+
+
+def test_only_what_leaves_the_mesh_is_stored():
+    hosted = Hosted()
+    hosted.start("a:", "b!: a")
+    first = hosted.run()
+    assert [message.stored for message in first if isinstance(message, NodeSucceeded)] == [None]
+    (message,) = [message for message in hosted.run() if isinstance(message, NodeSucceeded)]
+    assert message.stored is not None
+    assert hashlib.sha256(hosted.reports[-1].blobs[message.stored.sha256]).hexdigest() == message.stored.sha256
+
+
+def test_a_stage_reads_what_an_earlier_one_left_with_the_same_holder():
+    hosted = Hosted()
+    first = hosted.start("a:")
+    hosted.run()
+    assert hosted.start("b: a", stage="t", token=8) == first
+    assert succeeded(hosted.run()) == ["b"]
+
+
+def test_an_input_that_will_not_come_drops_what_waits_for_it():
+    hosted = Hosted()
+    hosted.start("a: x", "b: a", "c:")
+    hosted.host.deliver("s", "x", None)
+    messages = hosted.run()
+    assert succeeded(messages) == ["c"]
+    assert has_ended(messages)
+
+
+def test_a_failure_is_reported_and_drops_what_is_behind_it():
+    hosted = Hosted(failing={"a"})
+    hosted.start("a:", "b: a", "c:", slots=3)
+    messages = hosted.run()
+    (failure,) = [message.failure for message in messages if isinstance(message, NodeFailed)]
+    assert (failure.reason, failure.message) == (Reason.USER_ERROR, "a fails")
+    assert succeeded(messages) == ["c"]
+    assert has_ended(messages)
+
+
+def test_a_cancelled_stage_fails_what_runs_and_ends():
+    hosted = Hosted(duration_ms=1_000)
+    hosted.start("a:", "b: a")
+    hosted.run()
+    hosted.host.cancel("s")
+    messages = hosted.run()
+    assert [(message.node, message.failure.reason) for message in messages if isinstance(message, NodeFailed)] == [
+        ("a", Reason.CANCELLED_BY_USER)
+    ]
+    assert has_ended(messages)
+
+
+def test_after_stop_all_nothing_is_reported_and_the_next_holder_is_another():
+    hosted = Hosted()
+    first = hosted.start("a:")
+    hosted.host.stop_all()
+    assert hosted.run() == []
+    assert hosted.host.is_empty
+    assert hosted.start("a:", token=9) != first
+
+
+def test_a_forgotten_run_leaves_no_value():
+    hosted = Hosted()
+    hosted.start("a:")
+    hosted.run()
+    assert not hosted.host.is_empty
+    hosted.host.forget("another")
+    assert not hosted.host.is_empty
+    assert list(hosted.host.held()) == ["r"]
+    hosted.host.forget("r")
+    assert hosted.host.is_empty
+    assert hosted.host.held() == {}
+
+
+def test_words_about_a_stage_that_is_over_are_harmless():
+    hosted = Hosted()
+    hosted.host.deliver("gone", "x", None)
+    hosted.host.cancel("gone")
+    assert hosted.run() == []
+
+
+def test_a_value_whose_bytes_are_not_its_own_is_not_taken():
+    hosted = Hosted()
+    stored, _ = delivered("seven")
+    with pytest.raises(AssertionError):
+        hosted.start("a: x", inputs={"x": (stored, b'"eight"')})

@@ -1,0 +1,232 @@
+"""Lines of the journal, and a scheduler made anew from them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import pytest
+
+from mesh.core.json_codec import JsonCodecError, form_of, tagged
+from mesh.core.pools import PoolSpec
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+from mesh.core.shapes import GroupPoolSpec, GroupShape
+from mesh.core.task_spec import TaskRequest, Weights
+from mesh.tasks.decisions import EndTask, StartTask
+from mesh.tasks.events import NodeJoined, PoolConfigured, TaskEnded, TaskSubmitted, Ticked
+from mesh.tasks.journal import Batch, JournalError, decode, encode, is_whole, read, replay
+
+ONE_CPU = ResourceSet.of({"cpu": 1})
+
+
+def submitted(task="t", at_ms=1, **facts):
+    return TaskSubmitted(at_ms=at_ms, request=TaskRequest(task=task, pool="p", resources=ONE_CPU, **facts))
+
+
+def started(task="t", version=1):
+    return StartTask(
+        version=version, task=task, attempt=1, agent="a", node="n", group=None, resources=ONE_CPU, reason=Reason.PLACED, resume=False
+    )
+
+
+class Countdown:
+    """A scheduler that starts whatever is submitted, until it has no more room."""
+
+    def __init__(self, room=2):
+        self.room = room
+        self.version = 0
+
+    def handle(self, *events):
+        self.version += 1
+        decisions = []
+        for event in events:
+            if isinstance(event, TaskSubmitted) and self.room:
+                self.room -= 1
+                decisions.append(started(event.request.task, self.version))
+            if isinstance(event, TaskEnded):
+                self.room += 1
+                decisions.append(EndTask(version=self.version, task=event.task, reason=Reason.FINISHED))
+        return decisions
+
+
+def lived(*batches, room=2):
+    """The lines of a scheduler that has heard these batches."""
+    scheduler = Countdown(room)
+    lines = []
+    for events in batches:
+        decisions = scheduler.handle(*events)
+        lines.append(encode(scheduler.version, events, decisions))
+    return lines
+
+
+STORY = (
+    (submitted("a"), submitted("b")),
+    (submitted("c", at_ms=5),),
+    (TaskEnded(at_ms=9, task="a", attempt=1),),
+    (submitted("d", at_ms=10),),
+)
+
+
+def test_s14_a_decision_is_in_the_line_with_what_it_answers():
+    line = encode(17, [submitted()], [started()])
+    assert json.loads(line) | {"crc": ""} == {
+        "f": 1,
+        "v": 17,
+        "events": [{"kind": "TaskSubmitted", "at_ms": 1, "request": {"task": "t", "pool": "p", "resources": {"cpu": 10_000}}}],
+        "decisions": [
+            {
+                "kind": "StartTask",
+                "version": 1,
+                "task": "t",
+                "attempt": 1,
+                "agent": "a",
+                "node": "n",
+                "group": None,
+                "resources": {"cpu": 10_000},
+                "reason": "PLACED",
+            }
+        ],
+        "crc": "",
+    }
+
+
+def test_s14_a_replay_makes_the_same_state_and_proves_it():
+    again = replay(lived(*STORY), Countdown)
+    assert (again.room, again.version) == (0, 4)
+
+
+def test_s14_a_replay_that_decides_otherwise_names_the_first_line():
+    with pytest.raises(JournalError, match=r"^line 2: 0 decisions are recorded, replay made 1"):
+        replay(lived(*STORY), lambda: Countdown(room=3))
+
+
+def test_a_decision_that_differs_is_shown_as_it_was_and_as_it_is():
+    lines = [encode(1, (submitted("a"),), (started("b"),))]
+    with pytest.raises(JournalError, match=r"^line 1: decision 1 was StartTask.*task='b'.*, and is StartTask.*task='a'"):
+        replay(lines, Countdown)
+
+
+def test_nested_values_come_back():
+    spec = PoolSpec(
+        pool="p",
+        capacity=ResourceSet.of({"cpu": 4, "memory": "8GiB"}),
+        selector={"zone": "east"},
+        groups=GroupPoolSpec(reserved=(GroupShape((ONE_CPU, ONE_CPU), "STRICT_SPREAD"),), idle_ms=5),
+        is_protected=True,
+    )
+    events = (
+        PoolConfigured(at_ms=0, spec=spec),
+        NodeJoined(at_ms=1, node="n", total=ONE_CPU, labels={"gpu": "a100"}),
+        submitted(weights=Weights(locality=0.1 + 0.2), local_bytes={"n": 2**40}, after=("x", "y"), priority=8.000000000000002),
+    )
+    assert decode(encode(1, events, ())) == Batch(1, events, ())
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        pytest.param({"f": 2}, "the format is 2, this program reads 1", id="a format of another program"),
+        pytest.param({"events": [{"kind": "Exploded", "at_ms": 1}]}, "unknown kind 'Exploded'", id="an unknown kind"),
+        pytest.param({"events": [{"kind": "Ticked", "at_ms": 1, "x": 1}]}, "Ticked has no field 'x'", id="an unknown field"),
+        pytest.param({"events": [{"kind": "Ticked"}]}, "Ticked lacks at_ms", id="a field that is missing"),
+        pytest.param({"events": [{"kind": "Ticked", "at_ms": "1"}]}, "at_ms: '1' is not of type int", id="a field of another type"),
+        pytest.param({"events": [{"kind": "Ticked", "at_ms": True}]}, "at_ms: True is not of type int", id="a truth value for a number"),
+        pytest.param({"v": None}, "None is not of type int", id="no version"),
+        pytest.param(
+            {"decisions": [{"kind": "EndTask", "version": 1, "task": "t", "reason": "WHIM"}]},
+            "reason: 'WHIM' is not of type Reason",
+            id="an unknown reason",
+        ),
+    ],
+)
+def test_a_line_that_is_not_understood_is_an_error_with_its_number(change: dict, words: str):
+    line = with_checksum({"f": 1, "v": 1, "events": [], "decisions": []} | change)
+    with pytest.raises(JournalError, match=f"^line 3: .*{words}"):
+        decode(line, 3)
+
+
+def with_checksum(plain: dict) -> bytes:
+    """A line of somebody who knows how lines are made."""
+    import zlib
+
+    body = json.dumps(plain, separators=(",", ":"))[:-1].encode()
+    return body + b',"crc":"%08x"}\n' % zlib.crc32(body)
+
+
+def test_an_unknown_kind_is_no_torn_line_even_at_the_end():
+    line = with_checksum({"f": 1, "v": 1, "events": [{"kind": "Exploded"}], "decisions": []})
+    with pytest.raises(JournalError, match="Exploded"):
+        list(read([line]))
+
+
+def test_a_torn_last_line_is_left_out():
+    lines = lived(*STORY)
+    assert len(list(read([*lines[:2], lines[2][:-1]]))) == 2
+    assert replay([*lines[:2], lines[2][:40]], Countdown).version == 2
+
+
+def test_a_damaged_line_in_the_middle_is_an_error():
+    lines = lived(*STORY)
+    with pytest.raises(JournalError, match=r"^line 2: wrong checksum"):
+        list(read([lines[0], lines[1].replace(b"c", b"k", 1), lines[2]]))
+
+
+def test_a_line_tells_whether_it_is_whole():
+    line = encode(1, (Ticked(at_ms=1),), ())
+    assert is_whole(line)
+    assert not is_whole(line[:-1])
+    assert not is_whole(b"\n")
+    assert not is_whole(bytes(len(line) - 1) + b"\n")
+
+
+def test_what_has_no_plain_form_is_refused_when_it_is_written():
+    with pytest.raises(JournalError, match="version 9 cannot be encoded"):
+        encode(9, (submitted(task=object()),), ())
+    with pytest.raises(JournalError, match="Batch is not among"):
+        encode(9, (Batch(1, (), ()),), ())
+
+
+def test_lines_may_be_text():
+    line = encode(1, (Ticked(at_ms=1),), ()).decode()
+    assert decode(line) == Batch(1, (Ticked(at_ms=1),), ())
+
+
+# -- plain values ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Mixed:
+    pair: tuple[str, float] = ("a", 0.5)
+    names: frozenset[str] = frozenset()
+    maybe: ResourceSet | None = None
+
+
+@dataclass(frozen=True)
+class Tagged:
+    kind: str
+
+
+def test_values_at_their_defaults_are_left_out():
+    form = form_of(Mixed)
+    assert form.encode(Mixed()) == {}
+    assert form.encode(Mixed(names=frozenset({"b", "a"}), maybe=ONE_CPU)) == {"names": ["a", "b"], "maybe": {"cpu": 10_000}}
+    assert form.decode({"pair": ["x", 1], "names": ["b"]}) == Mixed(pair=("x", 1), names=frozenset({"b"}))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param(lambda: form_of(Mixed).decode({"pair": ["x"]}), id="too short a pair"),
+        pytest.param(lambda: form_of(Mixed).decode([]), id="an array for an object"),
+        pytest.param(lambda: form_of(Mixed).decode({"names": "b"}), id="text for an array"),
+        pytest.param(lambda: form_of(Mixed).decode({"maybe": {"cpu": -1}}), id="a negative amount"),
+        pytest.param(lambda: form_of(complex), id="a type that JSON has no form for"),
+        pytest.param(lambda: form_of(int | str), id="a union of two"),
+        pytest.param(lambda: form_of(dict[int, str]), id="a mapping with numbers as keys"),
+        pytest.param(lambda: tagged([Tagged]), id="a field that is named as the tag is"),
+    ],
+)
+def test_what_has_no_form_is_an_error(wrong):
+    with pytest.raises(JsonCodecError):
+        wrong()
