@@ -18,9 +18,9 @@ from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.http_link import HttpLedger, HttpLink
 from federation.store.lease_rows import ask_line, lines_of
-from federation.store.redis_key_ring import RedisKeyRing
-from federation.store.redis_scripts import Scripts
-from federation.store.session_calls import of_session
+from federation.store.redis.key_ring import RedisKeyRing
+from federation.store.redis.scripts import Scripts
+from federation.store.redis.session_calls import of_session
 from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.core.resources import ResourceSet
 from serve_apps.processes.stores import Stores, open_stores

@@ -11,7 +11,7 @@ from benchmarks.bed import Bed
 from benchmarks.journey import Stamps, journey_of, now_ms
 from benchmarks.measuring import WALL, Result, Sample, in_turns, result_of
 from benchmarks.work import nothing, one, total
-from dag.compiling import compile_graph
+from dag.client.compiling import compile_graph
 
 NODES = 1_000
 WIDTH = NODES - 2

@@ -21,9 +21,9 @@ from benchmarks.measuring import WALL, Sample, Series, in_turns
 from federation.leases import ROWS_MAX, Acquired, HeartbeatReport, LeaseAck, LeaseTerms, LedgerResponse, QuotaDemand
 from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord
-from federation.store.keys import Keys
-from federation.store.redis_fixtures import running_redis, servers
-from federation.store.redis_ledger import RedisLedger
+from federation.store.redis.fixtures import running_redis, servers
+from federation.store.redis.keys import Keys
+from federation.store.redis.ledger import RedisLedger
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.ids import FlavorName, MeshId, TenantPath
 from mesh.core.resources import ResourceSet

@@ -13,7 +13,7 @@ from benchmarks.bed import Bed
 from benchmarks.journey import Stamps, journey_of, now_ms
 from benchmarks.measuring import WALL, Result, Sample, in_turns, result_of
 from benchmarks.work import nothing
-from dag.compiling import compile_graph
+from dag.client.compiling import compile_graph
 from mesh.core.ids import RunId
 
 PYTHON, HTTP, PLAIN = "Python client", "bare HTTP", "plain Ray"

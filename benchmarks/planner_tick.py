@@ -23,10 +23,10 @@ from federation.leases import LeaseLedger, LeaseTerms, QuotaDemand
 from federation.manual_mesh import ManualMesh
 from federation.planning.planner_loop import PlannerLoop
 from federation.snapshot import MeshRecord, PoolRecord
-from federation.store.keys import Keys
-from federation.store.memory_policies import MemoryTenantPolicies
-from federation.store.redis_fixtures import running_redis, servers
-from federation.store.redis_ledger import RedisLedger
+from federation.store.memory.policies import MemoryTenantPolicies
+from federation.store.redis.fixtures import running_redis, servers
+from federation.store.redis.keys import Keys
+from federation.store.redis.ledger import RedisLedger
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.core.resources import ResourceSet

@@ -15,8 +15,8 @@ from typing import Any
 
 from rich.table import Table
 
-from dag.compiling import NodePlan
 from dag.planning import place
+from dag.spec.plans import NodePlan
 from federation.estimates import Pace
 from federation.mesh_conditions import MeshCondition
 from federation.snapshot import FederationSnapshot, MeshRecord, MeshView, PoolRecord

@@ -14,15 +14,15 @@ from functools import partial
 
 import structlog
 
-from dag.compiling import tasks_of
-from dag.events import Blockage, CancelRequested, MeshClosed, MeshGone, NodesPlaced, StartsAllowed, WaitsLimited
-from dag.machine import RunInput, RunMachine
 from dag.planning import keep_back, place
-from dag.retrying import RETRY_RULES, RetryRules
-from dag.runs import CancelStage, Decision, DeliverInput, ForgetRun, RunChange, RunRecord, RunStore, SendStage, StageRecord
-from dag.spec import load
+from dag.run.events import Blockage, CancelRequested, MeshClosed, MeshGone, NodesPlaced, StartsAllowed, WaitsLimited
+from dag.run.machine import RunInput, RunMachine
+from dag.run.retrying import RETRY_RULES, RetryRules
+from dag.run.runs import CancelStage, Decision, DeliverInput, ForgetRun, RunChange, RunRecord, RunStore, SendStage, StageRecord
+from dag.run.states import RUN_ENDS, NodeState, StageState
+from dag.spec.plans import plans_of
+from dag.spec.spec import load
 from dag.starting import Starting, reported
-from dag.states import RUN_ENDS, NodeState, StageState
 from federation.auditing import LedgerAudit
 from federation.blobs import BlobStore
 from federation.configured_meshes import NO_CONFIGURED_MESHES, ConfiguredMeshes
@@ -437,7 +437,7 @@ def machine_of(record: RunRecord, retrying: RetryRules = RETRY_RULES) -> RunMach
     spec = load(record.spec)
     return RunMachine(
         record,
-        tasks_of(spec),
+        plans_of(spec),
         runtime_env=spec.code.runtime_env,
         on_error=spec.on_error,
         retrying=retrying,

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dag.compiling import tasks_of
-from dag.events import Blockage
-from dag.machine import RunMachine
 from dag.planning import place
-from dag.runs import RunRecord, StageRecord
-from dag.sending import spec_of
-from dag.spec import load
-from dag.states import StageState
+from dag.run.events import Blockage
+from dag.run.machine import RunMachine
+from dag.run.runs import RunRecord, StageRecord
+from dag.run.sending import spec_of
+from dag.run.states import StageState
+from dag.spec.plans import plans_of
+from dag.spec.spec import load
 from federation.estimates import CostRules
 from federation.quota.policies import NO_SETTINGS, QueueSettings
 from federation.snapshot import FederationSnapshot
@@ -50,7 +50,7 @@ def dry_run(record: RunRecord, snapshot: FederationSnapshot, rules: CostRules, s
         SpecError: The record contains no graph.
     """
     spec = load(record.spec)
-    plans = tasks_of(spec)
+    plans = plans_of(spec)
     machine = RunMachine(record, plans, runtime_env=spec.code.runtime_env, on_error=spec.on_error)
     placed = place(machine, record.tenant, snapshot, rules, settings, now_ms=snapshot.at_ms)
     machine.handle([placed], snapshot.at_ms)

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from dag.compiling import NodePlan
-from dag.events import Blockage, NodesPlaced, Placement
+from dag.run.events import Blockage, NodesPlaced, Placement
+from dag.spec.plans import NodePlan
 from federation.estimates import COST_RULES, CostRules
 from federation.quota.policies import NO_SETTINGS, QueueSettings
 from federation.routing.demand import RoutingRequest

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from dag.events import StartsAllowed
-from dag.runs import RunRecord
-from dag.states import RUN_ENDS, NodeState, StageState
+from dag.run.events import StartsAllowed
+from dag.run.runs import RunRecord
+from dag.run.states import RUN_ENDS, NodeState, StageState
 from federation.quota.limits import Gate
 from federation.quota.policies import NO_SETTINGS, OnMaxWait, QueueSettings, TenantPolicies
 from federation.quota.starts import ANY_NUMBER, FULL, SHUT, Allowance, Starts, Tally

@@ -15,18 +15,18 @@ from fastapi import FastAPI
 
 from dag.backlog import BACKLOG_LIMITS, BacklogLimits
 from dag.coordinator import Coordinator
-from dag.runs import RunChange, RunEvent, RunRecord, StageRecord
-from dag.states import NodeState, RunState, StageState
+from dag.run.runs import RunChange, RunEvent, RunRecord, StageRecord
+from dag.run.states import NodeState, RunState, StageState
 from dag.store.client_access import Access
 from dag.store.memory import MemoryEventFeed, MemoryRunStore
 from dag.store.remote import Client
 from federation.configured_meshes import NO_CONFIGURED_MESHES, ConfiguredMeshes
 from federation.durability import Durability
-from federation.store.memory import MemoryStore
-from federation.store.memory_durability import MemoryDurability
-from federation.store.memory_key_ring import MemoryKeyRing
-from federation.store.memory_policies import MemoryTenantPolicies
-from federation.store.memory_registry import MemoryRegistry
+from federation.store.memory.durability import MemoryDurability
+from federation.store.memory.key_ring import MemoryKeyRing
+from federation.store.memory.policies import MemoryTenantPolicies
+from federation.store.memory.registry import MemoryRegistry
+from federation.store.memory.store import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.clock import ManualClock
 from mesh.core.ids import FlavorName, MeshId, NodeId, RunId, StageId, TenantPath

@@ -11,8 +11,8 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dag.runs import RunStore, RunSummary
-from dag.states import RunState
+from dag.run.runs import RunStore, RunSummary
+from dag.run.states import RunState
 from dag.store.memory import MemoryEventFeed, MemoryRunStore
 from federation.api_keys import KeyRing
 from federation.blobs import BlobStore
@@ -21,10 +21,10 @@ from federation.leases import Acquired, HeartbeatReport, Lease, LeaseAck, LeaseL
 from federation.receipts import ReceiptKeys
 from federation.snapshot import MeshRecord
 from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpStageQueue
-from federation.store.memory import MemoryStore
-from federation.store.memory_durability import MemoryDurability
-from federation.store.memory_policies import MemoryTenantPolicies
-from federation.store.memory_registry import MemoryRegistry
+from federation.store.memory.durability import MemoryDurability
+from federation.store.memory.policies import MemoryTenantPolicies
+from federation.store.memory.registry import MemoryRegistry
+from federation.store.memory.store import MemoryStore
 from mesh.core.clock import SystemClock
 from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason

@@ -10,8 +10,8 @@ from enum import Enum
 from pathlib import Path
 from typing import TypeVar
 
-from dag.retrying import RETRY_RULES
-from dag.states import NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS, NodeState, RunState, StageState
+from dag.run.retrying import RETRY_RULES
+from dag.run.states import NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS, NodeState, RunState, StageState
 from mesh.core.reasons import PASSING, Reason
 from mesh.core.task_spec import TRANSITIONS, TaskState
 from mesh.jobs.states import MEMBER_TRANSITIONS, SCHEDULE_TRANSITIONS, MemberState, ScheduleState, Stage
@@ -23,7 +23,7 @@ _INTRO = """\
 # States and reasons
 
 A federation splits a run into stages, and a stage holds nodes. A [local mesh](mesh/README.md) has tasks, and jobs with their members. Each
-has its own state machine. `make docs` writes this page from `dag/states.py`, `mesh/core/task_spec.py`, `mesh/jobs/states.py` and
+has its own state machine. `make docs` writes this page from `dag/run/states.py`, `mesh/core/task_spec.py`, `mesh/jobs/states.py` and
 `mesh/core/reasons.py`, which the state machines use. A transition that is not listed here raises `IllegalTransition`.
 """
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from dag.coordinator import Coordinator
-from dag.runs import RunRecord
+from dag.run.runs import RunRecord
 from dag.store.memory import MemoryRunStore
 from federation.child.child_mesh import ChildMesh
 from federation.planning.planner_loop import PlannerLoop
 from federation.snapshot import MeshRecord
-from federation.store.memory import MemoryStore
-from federation.store.memory_policies import MemoryTenantPolicies
-from federation.store.memory_registry import MemoryRegistry
+from federation.store.memory.policies import MemoryTenantPolicies
+from federation.store.memory.registry import MemoryRegistry
+from federation.store.memory.store import MemoryStore
 from federation.tenants import TenantTree
 from mesh.core.clock import ManualClock
 from mesh.core.ids import MeshId, NodeId, RunId

@@ -11,12 +11,12 @@ from federation.blobs import BlobStore
 from federation.dispatch import StageQueue
 from federation.leases import LeaseLedger, LeaseTerms
 from federation.receipts import ReceiptKeys
-from federation.store.keys import Keys
-from federation.store.memory import MemoryStore
-from federation.store.redis_blobs import RedisBlobs
-from federation.store.redis_fixtures import copied, feign_restart, lose_writes, move_time
-from federation.store.redis_ledger import RedisLedger
-from federation.store.redis_queue import RedisStageQueue
+from federation.store.memory.store import MemoryStore
+from federation.store.redis.blobs import RedisBlobs
+from federation.store.redis.fixtures import copied, feign_restart, lose_writes, move_time
+from federation.store.redis.keys import Keys
+from federation.store.redis.ledger import RedisLedger
+from federation.store.redis.queue import RedisStageQueue
 from mesh.core.clock import ManualClock
 
 #: Long against the run time of any test, so that only `advance` decides what has run out.

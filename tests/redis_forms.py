@@ -12,8 +12,8 @@ import redis
 from faults.server import Server, free_port
 from patience import PATIENCE_S, eventually
 
-from federation.store.redis_client import connect
-from federation.store.redis_fixtures import ANSWER_MS_MAX
+from federation.store.redis.client import connect
+from federation.store.redis.fixtures import ANSWER_MS_MAX
 from mesh.ray.cluster.process import bound_to_parent
 
 SLOTS = 16_384

@@ -21,12 +21,13 @@ from source_tree import expect_none
 import dag
 import dag.errors
 import mesh
-from dag.compiling import compile_graph, tasks_of
-from dag.forms import _KNOWN as FORMS
-from dag.from_ray import RAY_OPTIONS
-from dag.options import NodeOptions
-from dag.spec import CodeSpec, DagSpec, NodeSpec, OutputSpec, parse
-from dag.states import NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS
+from dag.client.compiling import compile_graph
+from dag.client.from_ray import RAY_OPTIONS
+from dag.run.states import NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS
+from dag.spec.forms import _KNOWN as FORMS
+from dag.spec.options import NodeOptions
+from dag.spec.plans import plans_of
+from dag.spec.spec import CodeSpec, DagSpec, NodeSpec, OutputSpec, parse
 from federation.config.sections.section import Section
 from mesh.core.reasons import Reason
 from mesh.core.task_spec import TRANSITIONS
@@ -251,7 +252,7 @@ def test_the_graphs_on_the_page_about_http_are_accepted():
     graphs = [json.loads(block) for block in blocks("docs/http.md", "json")]
     assert graphs
     for graph in graphs:
-        assert set(tasks_of(parse(json.dumps(graph).encode()))) == set(graph["nodes"])
+        assert set(plans_of(parse(json.dumps(graph).encode()))) == set(graph["nodes"])
 
 
 # -- Python ------------------------------------------------------------------------------------------------------------
@@ -325,7 +326,7 @@ def test_the_graph_of_the_readme_is_one():
     program = re.findall(r"^```python\n([\s\S]*?)^```", sections("README.md", "##")["Fifteen lines of Python"], flags=re.MULTILINE)[0]
     names: dict[str, Any] = {"__name__": "readme"}
     exec(compile(program, "README.md", "exec"), names)  # noqa: S102  the program that a reader is asked to run
-    plans = tasks_of(parse(json.dumps(compile_graph(names["graph"](1_000))).encode()))
+    plans = plans_of(parse(json.dumps(compile_graph(names["graph"](1_000))).encode()))
     assert len(plans) == 9
     hits = [names["throw"](1_000, seed) for seed in range(8)]
     assert 3 < names["estimate"](hits, 1_000) < 3.3

@@ -7,13 +7,13 @@ import redis.asyncio
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from dag.errors import UnknownRun
-from dag.runs import RunEvent
-from dag.states import RUN_ENDS, RunState
+from dag.run.runs import RunEvent
+from dag.run.states import RUN_ENDS, RunState
 from dag.store.redis_runs import Entries, events_of
 from federation.errors import StoreUnavailable
-from federation.store.keys import Keys
-from federation.store.redis_client import answer_s_max
-from federation.store.redis_scripts import redis_responses
+from federation.store.redis.client import answer_s_max
+from federation.store.redis.keys import Keys
+from federation.store.redis.scripts import redis_responses
 from mesh.core.ids import RunId
 
 P = ParamSpec("P")

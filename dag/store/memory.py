@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from dag.backlog import BACKLOG_LIMITS, RETRY_AFTER_MS, STORE_FULL, BacklogLimits
-from dag.dead_letters import DeadLetter, parted
 from dag.errors import BacklogFull, KeyConflict, RunConflict, StoreFull, UnknownRun
-from dag.runs import RunChange, RunEvent, RunRecord, RunSummary
-from dag.states import RUN_ENDS, RunState
+from dag.run.dead_letters import DeadLetter, parted
+from dag.run.runs import RunChange, RunEvent, RunRecord, RunSummary
+from dag.run.states import RUN_ENDS, RunState
 from dag.store.rows import (
     check_numbers,
     dead_rows,
@@ -29,7 +29,7 @@ from dag.store.rows import (
     weight_of,
     writes_outbox,
 )
-from federation.store.memory import MemoryStore
+from federation.store.memory.store import MemoryStore
 from mesh.core.ids import RunId, TenantPath
 from mesh.core.wire import decode, encode
 from mesh.errors import LedgerError

@@ -7,10 +7,10 @@ from typing import cast
 import redis
 
 from dag.backlog import BACKLOG_LIMITS, RETRY_AFTER_MS, STORE_FULL, BacklogLimits
-from dag.dead_letters import DeadLetter, parted
 from dag.errors import BacklogFull, KeyConflict, RunConflict, StoreFull, UnknownRun
-from dag.runs import RunChange, RunEvent, RunRecord, RunSummary
-from dag.states import RUN_ENDS
+from dag.run.dead_letters import DeadLetter, parted
+from dag.run.runs import RunChange, RunEvent, RunRecord, RunSummary
+from dag.run.states import RUN_ENDS
 from dag.store.rows import (
     SUMMARY_FIELDS,
     check_numbers,
@@ -26,9 +26,9 @@ from dag.store.rows import (
     weight_of,
     writes_outbox,
 )
-from federation.store.keys import Keys
-from federation.store.redis_client import home_of
-from federation.store.redis_scripts import Scripts, redis_responses
+from federation.store.redis.client import home_of
+from federation.store.redis.keys import Keys
+from federation.store.redis.scripts import Scripts, redis_responses
 from mesh.core.ids import RunId, TenantPath
 from mesh.core.wire import decode, encode
 from mesh.errors import LedgerError

@@ -27,14 +27,14 @@ from urllib.parse import quote
 import httpx
 from typing_extensions import Self
 
-from dag.compiling import Outputs, compile_graph
+from dag.client.compiling import Outputs, compile_graph
+from dag.client.tasks import named_call
 from dag.errors import ApiError, ResultTimeout, RunCancelled
-from dag.runs import RunEvent
-from dag.states import NODE_ENDS, RUN_ENDS, NodeState, RunState
+from dag.run.runs import RunEvent
+from dag.run.states import NODE_ENDS, RUN_ENDS, NodeState, RunState
 from dag.store.client_access import CLIENT_FILE, Access, find_access
 from dag.store.http_calls import PATIENCE_S, HttpCalls, Params
 from dag.store.result_decoding import decode_output, failure_of
-from dag.tasks import named_call
 from mesh.core.clock import Clock, SystemClock
 from mesh.core.ids import RunId
 from mesh.core.wire import decode

@@ -9,9 +9,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 
-from dag.dead_letters import DeadLetter
-from dag.runs import CancelStage, Decision, DeliverInput, ForgetRun, NodeRecord, RunChange, RunRecord, RunSummary, SendStage, StageRecord
-from dag.states import RUN_ENDS, RunState
+from dag.run.dead_letters import DeadLetter
+from dag.run.runs import (
+    CancelStage,
+    Decision,
+    DeliverInput,
+    ForgetRun,
+    NodeRecord,
+    RunChange,
+    RunRecord,
+    RunSummary,
+    SendStage,
+    StageRecord,
+)
+from dag.run.states import RUN_ENDS, RunState
 from mesh.core.ids import NodeId, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.wire import decode, encode

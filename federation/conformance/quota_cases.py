@@ -14,7 +14,6 @@ from typing import Any
 
 from federation.conformance.fields import Fields
 from federation.errors import ConfigError
-from federation.quota.candidates import Victim, victim_order
 from federation.quota.cycle import QuotaCycle
 from federation.quota.decisions import Admit, Preempt, Wait
 from federation.quota.forest import UNLIMITED, ForestNode, QuotaForest
@@ -30,7 +29,8 @@ from federation.quota.policies import (
     TryOn,
 )
 from federation.quota.policies import PreemptionMode as Policy
-from federation.quota.preemption import victims_for
+from federation.quota.preemption.candidates import Victim, victim_order
+from federation.quota.preemption.choice import victims_for
 from federation.quota.shares import dominant_share
 from federation.quota.snapshot import Ask, QuotaSnapshot
 from federation.quota.workloads import ReplicaSet, Running, Workload

@@ -21,9 +21,7 @@ One round:
 
 Preemption:
 
-    preemption   the victims of a request                         candidates    possible victims, and their order
-    classical    by priority and nominal quota                    fair          by shares, from the sibling that borrows most
-    eviction_order  no chain of evictions returns to its start       quota_reductions  evictions after a quota reduction
+    preemption   victims of a request: candidates, strategies, limits (a folder)
 
     quota_fixtures  small worlds for tests, in few words
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from federation.quota.candidates import Victim
 from federation.quota.decisions import Admit, Preempt, QuotaDecision, Wait
 from federation.quota.flavors import Mode
 from federation.quota.ledger import Amounts
@@ -24,6 +23,7 @@ from federation.quota.nomination import Nomination, nominate
 from federation.quota.order import in_order
 from federation.quota.past_use import NO_PAST, PastUse
 from federation.quota.policies import PreemptionMode as Policy
+from federation.quota.preemption.candidates import Victim
 from federation.quota.snapshot import QuotaSnapshot
 from federation.quota.workloads import Running, Workload
 from federation.tenants import FlavorResource

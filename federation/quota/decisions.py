@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from federation.quota.candidates import Victim
 from federation.quota.flavors import Assignment, Refusal
+from federation.quota.preemption.candidates import Victim
 from mesh.core.reasons import Reason
 
 

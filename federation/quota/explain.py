@@ -9,12 +9,12 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from federation.quota.candidates import Victim
 from federation.quota.cycle import worst_reason
 from federation.quota.flavors import Assignment, Mode, Refusal
 from federation.quota.ledger import QuotaLedger
 from federation.quota.limits import Gate, queue_gate, running_gate
 from federation.quota.nomination import nominate
+from federation.quota.preemption.candidates import Victim
 from federation.quota.reservations import BackfillReservation, earliest_start
 from federation.quota.scheduler import QuotaScheduler
 from federation.quota.workloads import Running, Workload

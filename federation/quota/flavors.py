@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from federation.quota.policies import Fungibility, PreemptionMode, Preference, ResourceGroup, TryOn
-from federation.quota.preemption import victims_for
+from federation.quota.preemption.choice import victims_for
 from federation.quota.snapshot import Ask, QuotaSnapshot
 from federation.quota.workloads import ReplicaSet, Workload
 from federation.tenants import FlavorResource

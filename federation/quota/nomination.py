@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from federation.quota.candidates import Victim
 from federation.quota.flavors import Assignment, FlavorAssigner, Mode
-from federation.quota.preemption import victims_for
+from federation.quota.preemption.candidates import Victim
+from federation.quota.preemption.choice import victims_for
 from federation.quota.snapshot import Ask, QuotaSnapshot
 from federation.quota.workloads import Workload, shrunk_counts
 

@@ -21,10 +21,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from federation.errors import UnknownTenant
-from federation.quota.candidates import Victim
 from federation.quota.cycle import QuotaCycle
 from federation.quota.decisions import Admit, Evict, Preempt, QuotaDecision, Wait
-from federation.quota.eviction_order import EvictionOrder
 from federation.quota.flavors import Assignment, Mode
 from federation.quota.forest import OWN_LEAF, QuotaForest
 from federation.quota.ledger import Amounts
@@ -33,7 +31,9 @@ from federation.quota.nomination import Nomination
 from federation.quota.past_use import PastUse
 from federation.quota.pending import PendingQueue
 from federation.quota.policies import MESH, QueueSettings, Rules
-from federation.quota.quota_reductions import reduction_victims
+from federation.quota.preemption.candidates import Victim
+from federation.quota.preemption.eviction_order import EvictionOrder
+from federation.quota.preemption.quota_reductions import reduction_victims
 from federation.quota.reservations import BackfillReservation, earliest_start, on_empty_tree, would_delay
 from federation.quota.snapshot import QuotaSnapshot
 from federation.quota.workloads import Running, Workload

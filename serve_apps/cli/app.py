@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
 from mesh.errors import MeshError
-from serve_apps.cli.commands import Commands
+from serve_apps.cli.command_loading import Commands
 from serve_apps.cli.error_output import error_json, error_line
 from serve_apps.cli.output import console_for, print_json
-from serve_apps.cli.versions import print_version
 
 #: Exit codes: an error; a wrong command line (typer's own); Ctrl-C, by shell convention.
 FAILED, INTERRUPTED = 1, 130
@@ -26,9 +26,17 @@ app = typer.Typer(
 )
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(version("schedulemesh"))
+        raise typer.Exit
+
+
 @app.callback()
 def _root(
-    _version: Annotated[bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and exit.")] = False,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
 ) -> None: ...
 
 

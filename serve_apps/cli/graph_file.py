@@ -14,8 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from dag.compiling import Outputs
-from dag.tasks import Node
+from dag.client.compiling import Outputs
+from dag.client.tasks import Node
 from mesh.errors import MeshError
 
 _AUTO_CONNECT = "RAY_ENABLE_AUTO_CONNECT"

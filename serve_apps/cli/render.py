@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
 
-from dag.states import RUN_ENDS, NodeState, RunState, StageState
+from dag.run.states import RUN_ENDS, NodeState, RunState, StageState
 from mesh.core.counting import counted
 from serve_apps.cli.output import RoomyTable, Text
 from serve_apps.schemas.audits import AuditView

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dag.errors import ApiError, SpecError
-from dag.strict_json import read
+from dag.spec.strict_json import read
 from mesh.errors import MeshError
 
 _SUFFIX = ".json"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dag.backlog import BacklogLimits
-from dag.retrying import RetryRules
+from dag.run.retrying import RetryRules
 from federation.config.loading import FederationConfig
 
 

@@ -22,7 +22,7 @@ from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Path, Request, Response
 
-from dag.runs import RunSummary
+from dag.run.runs import RunSummary
 from federation.configured_meshes import admitted, differences
 from federation.errors import StaleFence
 from federation.leases import Session

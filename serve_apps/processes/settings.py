@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dag.backlog import BacklogLimits
-from dag.retrying import RetryRules
+from dag.run.retrying import RetryRules
 from federation.configured_meshes import ConfiguredMeshes
 from federation.durability import Durability
 from federation.estimates import CostRules

@@ -14,15 +14,15 @@ from federation.errors import SchemaMismatch, StoreUnavailable
 from federation.leases import LeaseLedger, LeaseTerms
 from federation.receipts import ReceiptKeys
 from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpStageQueue, trusted
-from federation.store.keys import Keys
-from federation.store.redis_blobs import RedisBlobs
-from federation.store.redis_client import connect
-from federation.store.redis_durability import RedisDurability
-from federation.store.redis_ledger import RedisLedger
-from federation.store.redis_policies import RedisTenantPolicies
-from federation.store.redis_queue import ChildStageQueue, RedisStageQueue
-from federation.store.redis_registry import RedisRegistry
-from federation.store.redis_safety import check_schema
+from federation.store.redis.blobs import RedisBlobs
+from federation.store.redis.client import connect
+from federation.store.redis.durability import RedisDurability
+from federation.store.redis.keys import Keys
+from federation.store.redis.ledger import RedisLedger
+from federation.store.redis.policies import RedisTenantPolicies
+from federation.store.redis.queue import ChildStageQueue, RedisStageQueue
+from federation.store.redis.registry import RedisRegistry
+from federation.store.redis.safety import check_schema
 from serve_apps.processes.settings import ChildSettings, LinkSettings
 
 log = structlog.get_logger(__name__)

@@ -19,8 +19,8 @@ import structlog
 from starlette.concurrency import run_in_threadpool
 
 from dag.errors import BacklogFull, KeyConflict, RunConflict, StoreFull
-from dag.runs import RunRecord, RunStore
-from dag.states import RUN_ENDS
+from dag.run.runs import RunRecord, RunStore
+from dag.run.states import RUN_ENDS
 from mesh.core.clock import Clock
 from mesh.errors import MeshError
 

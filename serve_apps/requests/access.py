@@ -8,7 +8,7 @@ from fastapi import Depends, Request, Security
 from fastapi.security import HTTPBearer
 
 from dag.errors import UnknownRun
-from dag.runs import RunRecord, RunSummary
+from dag.run.runs import RunRecord, RunSummary
 from federation.snapshot import FederationSnapshot
 from mesh.core.ids import RunId, TenantPath
 from serve_apps.requests.auth import Denial, Denied, MeshPrincipal, Principal, authenticate, authenticate_mesh

@@ -6,7 +6,7 @@ from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
-from dag.spec_checks import similar_to
+from dag.spec.checks import similar_to
 
 
 def known_parameters(request: Request) -> None:

@@ -24,9 +24,9 @@ from federation.errors import StoreUnavailable
 from federation.leases import LeaseTerms
 from federation.planning.planner_loop import PlannerLoop
 from federation.receipts import ReceiptKeys
-from federation.store.redis_client import connect_async
-from federation.store.redis_election import CoordinatorElection
-from federation.store.redis_key_ring import RedisKeyRing
+from federation.store.redis.client import connect_async
+from federation.store.redis.election import CoordinatorElection
+from federation.store.redis.key_ring import RedisKeyRing
 from mesh.core.clock import SystemClock
 from mesh.ray.stage_runner.exporting import clear_folder, remove_within
 from serve_apps.processes.process import collect_seldom, configure_logging

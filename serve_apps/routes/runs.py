@@ -15,8 +15,8 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import AfterValidator, ValidationError
 from starlette.concurrency import run_in_threadpool
 
-from dag.runs import RunRecord, RunSummary
-from dag.states import RUN_ENDS, NodeState, RunState
+from dag.run.runs import RunRecord, RunSummary
+from dag.run.states import RUN_ENDS, NodeState, RunState
 from dag.store.rows import reach_of
 from federation.durability import Durability
 from federation.tenants import TenantTree

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, computed_field
 
-from dag.states import NodeState
+from dag.run.states import NodeState
 from mesh.core.printable import check_printable
 from serve_apps.schemas.view import View
 

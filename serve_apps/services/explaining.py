@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, partial
 
-from dag.compiling import tasks_of
 from dag.dry_run import dry_run
 from dag.errors import UnknownStage
-from dag.runs import NodeRecord, RunRecord, RunSummary, StageRecord
-from dag.sending import spec_of
-from dag.spec import digest, kept_form, load
+from dag.run.runs import NodeRecord, RunRecord, RunSummary, StageRecord
+from dag.run.sending import spec_of
+from dag.run.states import RUN_ENDS, STAGE_ENDS, RunState, StageState
+from dag.spec.plans import plans_of
+from dag.spec.spec import digest, kept_form, load
 from dag.starting import under_way
-from dag.states import RUN_ENDS, STAGE_ENDS, RunState, StageState
 from dag.store.rows import reach_of
 from federation.explaining.forecast import Forecast
 from federation.explaining.forecasts import Forecasts
@@ -239,7 +239,7 @@ def _stage_of(record: RunRecord, stage: str) -> StageRecord:
 def _slots_of(record: RunRecord) -> dict[str, ResourceSet]:
     """Return the resources that each stage needs to start."""
     spec = load(record.spec)
-    plans = tasks_of(spec)
+    plans = plans_of(spec)
     return {
         stage.stage: ResourceSet(spec_of(record, stage, plans, spec.code.runtime_env).slot) if stage.nodes else ResourceSet()
         for stage in record.stages.values()
@@ -258,7 +258,7 @@ def _running_of(ports: Dependencies, tenant: TenantPath) -> tuple[StartedStage, 
 
 def _running_in(record: RunRecord) -> Iterator[StartedStage]:
     spec = load(record.spec)
-    plans = tasks_of(spec)
+    plans = plans_of(spec)
     for stage in record.stages.values():
         if stage.state is StageState.RUNNING and stage.nodes:
             sent = spec_of(record, stage, plans, spec.code.runtime_env)

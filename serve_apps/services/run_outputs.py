@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from dag.runs import NodeRecord, RunRecord
+from dag.run.runs import NodeRecord, RunRecord
 from mesh.core.ids import NodeId
 from mesh.core.values import Encoding, StoredValue
 from serve_apps.requests.errors import CorruptValue, ValueNotThere

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dag.spec_checks import similar_to
+from dag.spec.checks import similar_to
 from federation.leases import LeaseLedger
 from federation.quota.policies import Stop
 from federation.tenant_policies import PoliciesInForce, TenantPolicyStore, TenantStop

@@ -6,10 +6,10 @@ import hashlib
 import uuid
 from dataclasses import dataclass
 
-from dag.compiling import misspelt_resources, refused_functions
 from dag.errors import SpecError
-from dag.runs import NodeRecord, RunRecord
-from dag.spec import DagSpec, digest, kept_form, parse
+from dag.run.runs import NodeRecord, RunRecord
+from dag.spec.plans import misspelt_resources, refused_functions
+from dag.spec.spec import DagSpec, digest, kept_form, parse
 from federation.configured_meshes import ConfiguredMeshes
 from federation.durability import Durability, check_reachable
 from federation.snapshot import FederationSnapshot, resources_of

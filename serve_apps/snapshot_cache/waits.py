@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dag.runs import RunSummary, StageRecord
-from dag.states import RunState, StageState
+from dag.run.runs import RunSummary, StageRecord
+from dag.run.states import RunState, StageState
 from federation.dispatch import QueuedStage, StageQueue
 from federation.estimates import CostRules
 from federation.explaining.forecasts import SAID_IN_PART, Forecasts

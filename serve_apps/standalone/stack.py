@@ -32,9 +32,9 @@ from federation.durability import Durability
 from federation.errors import SchemaMismatch, StoreUnavailable
 from federation.leases import LeaseTerms
 from federation.quota.from_config import tenant_policies_of
-from federation.store.embedded import EmbeddedRedis
-from federation.store.redis_key_ring import RedisKeyRing
-from federation.store.redis_safety import check_server
+from federation.store.redis.embedded import EmbeddedRedis
+from federation.store.redis.key_ring import RedisKeyRing
+from federation.store.redis.safety import check_server
 from federation.tenants import TenantTree
 from mesh.core.clock import SystemClock
 from mesh.core.counting import counted

@@ -17,8 +17,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, View
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from dag.runs import RunStore
-from dag.states import RUN_ENDS, RunState
+from dag.run.runs import RunStore
+from dag.run.states import RUN_ENDS, RunState
 from federation.auditing import mismatches
 from federation.dispatch import StageAges, StageQueue
 from federation.errors import StoreUnavailable

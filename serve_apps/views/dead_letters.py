@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dag.dead_letters import DeadLetter
+from dag.run.dead_letters import DeadLetter
 from federation.auditing import Mismatch
 from federation.dispatch import Orphan
 from serve_apps.schemas.audits import AuditView, MismatchView, OrphanView

@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from dag.runs import NodeRecord, RunEvent, RunRecord, RunSummary, StageRecord
-from dag.states import NodeState, StageState
+from dag.run.runs import NodeRecord, RunEvent, RunRecord, RunSummary, StageRecord
+from dag.run.states import NodeState, StageState
 from mesh.core.ids import MeshId, NodeId
 from mesh.stages.messages import Failure
 from serve_apps.schemas.events import EventView

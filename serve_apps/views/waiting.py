@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dag.dry_run import DryRun, DryRunStage
-from dag.runs import NodeRecord, RunEvent, RunRecord, RunSummary, StageRecord
-from dag.states import NodeState, StageState
+from dag.run.runs import NodeRecord, RunEvent, RunRecord, RunSummary, StageRecord
+from dag.run.states import NodeState, StageState
 from federation.dispatch import QueuedStage
 from federation.explaining.forecast import Forecast, LeaseVictim
 from federation.leases import LeaseEvent

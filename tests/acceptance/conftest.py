@@ -14,7 +14,7 @@ import pytest
 from federation_bed import CONFIG, TENANT, eventually, patient_stores
 from sharing import SHARING
 
-from dag.spec import load
+from dag.spec.spec import load
 from dag.store.client_access import Access
 from dag.store.remote import Client
 from federation.config.loading import load_config

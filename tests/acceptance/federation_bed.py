@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import pytest
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from dag.runs import RunEvent
+from dag.client.tasks import Node
+from dag.run.runs import RunEvent
 from dag.store.remote import Client, Run
-from dag.tasks import Node
 from federation.errors import StoreUnavailable
 from serve_apps.processes.stores import Stores
 from serve_apps.standalone.stack import Stack

@@ -14,7 +14,7 @@ import pytest
 from federation_bed import CONFIG, LIMIT_S, eventually, submit, wait_for
 
 import dag
-from dag.states import RunState
+from dag.run.states import RunState
 from dag.store.remote import Client, Run
 from serve_apps.processes.stores import Stores
 from serve_apps.standalone.stack import Stack

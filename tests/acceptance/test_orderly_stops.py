@@ -16,8 +16,8 @@ import pytest
 from federation_bed import REPOSITORY, TENANT, eventually
 
 import dag
-from dag.runs import RunRecord, RunStore
-from dag.states import RunState
+from dag.run.runs import RunRecord, RunStore
+from dag.run.states import RunState
 from dag.store.client_access import Access
 from dag.store.remote import Client
 from federation.config.loading import load_config

@@ -13,7 +13,7 @@ from federation_bed import LIMIT_S, eventually, submit, wait_for
 import dag
 from dag.store.client_access import Access
 from dag.store.remote import Client, Run
-from federation.store.redis_key_ring import RedisKeyRing
+from federation.store.redis.key_ring import RedisKeyRing
 from mesh.core.clock import SystemClock
 from mesh.core.ids import TenantPath
 from mesh.core.reasons import Reason

@@ -12,10 +12,10 @@ from federation_bed import CONFIG, LIMIT_S, TENANT, eventually, submit, wait_for
 
 import dag
 from dag.errors import RunCancelled, RunFailed
-from dag.states import RunState
+from dag.run.states import RunState
 from dag.store.remote import Client
 from federation.config.loading import load_config, tenants_of
-from federation.store.redis_key_ring import RedisKeyRing
+from federation.store.redis.key_ring import RedisKeyRing
 from federation.tenants import TenantTree
 from mesh.core.reasons import Reason
 from serve_apps.processes.stores import Stores

@@ -13,10 +13,10 @@ from redis_forms import running_cluster
 
 from federation.dispatch import StageQueue
 from federation.leases import LeaseLedger
-from federation.store.memory_key_ring import MemoryKeyRing
-from federation.store.redis_client import connect
-from federation.store.redis_fixtures import ANSWER_MS_MAX, running_redis, servers
-from federation.store.redis_scripts import has_functions_of, load_scripts
+from federation.store.memory.key_ring import MemoryKeyRing
+from federation.store.redis.client import connect
+from federation.store.redis.fixtures import ANSWER_MS_MAX, running_redis, servers
+from federation.store.redis.scripts import has_functions_of, load_scripts
 from serve_apps.link_fixtures import LinkedBlobs, LinkedLedger, LinkedMeshes, LinkedQueue, Switchboard, link_app, serving
 
 #: Back-ends, as fixtures call them, that are left to `make faults`; `make test` has memory and one Redis, and samples of these.

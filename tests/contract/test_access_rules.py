@@ -9,13 +9,13 @@ from access_rules import SECRET, make_user, refused_to_users
 from federation.durability import Durability
 from federation.errors import LedgerUnsafe, StoreUnavailable
 from federation.leases import LeaseTerms
-from federation.store.keys import Keys
-from federation.store.redis_client import connect
-from federation.store.redis_durability import RedisDurability
-from federation.store.redis_fixtures import ANSWER_MS_MAX
-from federation.store.redis_ledger import RedisLedger
-from federation.store.redis_safety import check_server
-from federation.store.redis_scripts import has_functions_of, load_scripts
+from federation.store.redis.client import connect
+from federation.store.redis.durability import RedisDurability
+from federation.store.redis.fixtures import ANSWER_MS_MAX
+from federation.store.redis.keys import Keys
+from federation.store.redis.ledger import RedisLedger
+from federation.store.redis.safety import check_server
+from federation.store.redis.scripts import has_functions_of, load_scripts
 from federation.tenants import TenantTree
 
 KEYS, TERMS = Keys("contract"), LeaseTerms(ttl_ms=30_000, grace_ms=10_000)

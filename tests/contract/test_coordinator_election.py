@@ -8,10 +8,10 @@ import pytest
 import redis
 
 from federation.leases import LeaseTerms
-from federation.store.keys import Keys
-from federation.store.redis_election import CoordinatorElection
-from federation.store.redis_fixtures import move_time
-from federation.store.redis_ledger import RedisLedger
+from federation.store.redis.election import CoordinatorElection
+from federation.store.redis.fixtures import move_time
+from federation.store.redis.keys import Keys
+from federation.store.redis.ledger import RedisLedger
 from federation.tenants import TenantTree
 
 KEYS = Keys("contract")

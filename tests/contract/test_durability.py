@@ -13,11 +13,11 @@ from patience import eventually
 
 from federation.durability import Durability, check_reachable
 from federation.errors import DurabilityUnreachable, StoreUnavailable
-from federation.store.keys import Keys
-from federation.store.memory_durability import MemoryDurability
-from federation.store.redis_client import connect
-from federation.store.redis_durability import RedisDurability
-from federation.store.redis_fixtures import ANSWER_MS_MAX, servers
+from federation.store.memory.durability import MemoryDurability
+from federation.store.redis.client import connect
+from federation.store.redis.durability import RedisDurability
+from federation.store.redis.fixtures import ANSWER_MS_MAX, servers
+from federation.store.redis.keys import Keys
 
 KEYS = Keys("contract")
 

@@ -3,9 +3,9 @@
 import pytest
 
 from federation.api_keys import ApiKey, KeyRing
-from federation.store.keys import Keys
-from federation.store.memory_key_ring import MemoryKeyRing
-from federation.store.redis_key_ring import RedisKeyRing
+from federation.store.memory.key_ring import MemoryKeyRing
+from federation.store.redis.key_ring import RedisKeyRing
+from federation.store.redis.keys import Keys
 from mesh.core.ids import MeshId, TenantPath
 
 

@@ -17,7 +17,7 @@ from federation.errors import EarlierReportsLost, FederationError, StaleFence
 from federation.leases import Granted, HeartbeatReport, LeaseAck, LeaseRefused, QuotaDemand, TargetUpdate
 from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord
-from federation.store import redis_scripts
+from federation.store.redis import scripts as redis_scripts
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.ids import FlavorName, MeshId, RunId, StageId, TenantPath
 from mesh.core.resources import NOTHING, ResourceSet

@@ -6,9 +6,9 @@ from federation.estimates import Pace
 from federation.flap_detection import FlapHistory
 from federation.mesh_conditions import Drain, MeshCondition
 from federation.registry import MeshConditions, MeshRegistry, RegistryNote
-from federation.store.keys import Keys
-from federation.store.memory_registry import MemoryRegistry
-from federation.store.redis_registry import RedisRegistry
+from federation.store.memory.registry import MemoryRegistry
+from federation.store.redis.keys import Keys
+from federation.store.redis.registry import RedisRegistry
 from mesh.core.ids import MeshId
 
 EAST, WEST = MeshId("east"), MeshId("west.2|b")

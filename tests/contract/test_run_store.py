@@ -13,19 +13,19 @@ import redis.asyncio
 from patience import PATIENCE_S
 
 from dag.backlog import BacklogLimits
-from dag.dead_letters import DeadLetter
 from dag.errors import BacklogFull, KeyConflict, RunConflict, StoreFull, UnknownRun
-from dag.runs import CancelStage, DeliverInput, ForgetRun, NodeRecord, RunChange, RunEvent, RunRecord, RunStore, SendStage, StageRecord
-from dag.states import NodeState, RunState, StageState
+from dag.run.dead_letters import DeadLetter
+from dag.run.runs import CancelStage, DeliverInput, ForgetRun, NodeRecord, RunChange, RunEvent, RunRecord, RunStore, SendStage, StageRecord
+from dag.run.states import NodeState, RunState, StageState
 from dag.store.event_feed import EventFeed, RedisEventFeed
 from dag.store.memory import MemoryEventFeed, MemoryRunStore
 from dag.store.redis_runs import RedisRunStore
 from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord
-from federation.store.keys import Keys
-from federation.store.memory import MemoryStore
-from federation.store.redis_client import connect_async, home_of
-from federation.store.redis_fixtures import ANSWER_MS_MAX
+from federation.store.memory.store import MemoryStore
+from federation.store.redis.client import connect_async, home_of
+from federation.store.redis.fixtures import ANSWER_MS_MAX
+from federation.store.redis.keys import Keys
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.ids import FlavorName, MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason

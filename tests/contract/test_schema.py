@@ -11,12 +11,12 @@ from ledger_stores import RECEIPTS
 from dag.store import redis_runs
 from federation.errors import SchemaMismatch
 from federation.leases import LeaseTerms
-from federation.store import redis_scripts
-from federation.store.keys import SCHEMA, Keys
-from federation.store.redis_fixtures import copied, running_redis, servers
-from federation.store.redis_ledger import RedisLedger
-from federation.store.redis_safety import check_schema, check_server
-from federation.store.redis_scripts import Scripts, library, source, verbs
+from federation.store.redis import scripts as redis_scripts
+from federation.store.redis.fixtures import copied, running_redis, servers
+from federation.store.redis.keys import SCHEMA, Keys
+from federation.store.redis.ledger import RedisLedger
+from federation.store.redis.safety import check_schema, check_server
+from federation.store.redis.scripts import Scripts, library, source, verbs
 from federation.tenants import TenantTree
 
 LEDGER, RUNS = "federation.store.lua", "dag.store.lua"

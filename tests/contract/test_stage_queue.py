@@ -21,9 +21,9 @@ from federation.errors import (
 from federation.leases import LeaseTerms
 from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord
-from federation.store.keys import Keys
-from federation.store.redis_ledger import RedisLedger
-from federation.store.redis_queue import RedisStageQueue
+from federation.store.redis.keys import Keys
+from federation.store.redis.ledger import RedisLedger
+from federation.store.redis.queue import RedisStageQueue
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.ids import FlavorName, MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
@@ -982,7 +982,7 @@ def test_nothing_is_overdue_while_the_ledger_learns(store, west):
 
 
 def test_of_however_many_claims_the_oldest_and_the_youngest_are_told(store, west, monkeypatch):
-    monkeypatch.setattr("federation.store.redis_queue.LOOKED_AT_MAX", 1)
+    monkeypatch.setattr("federation.store.redis.queue.LOOKED_AT_MAX", 1)
     for number in range(140):  # Of so many a server keeps no order by itself.
         stage = StageId(f"run-1/s{number}")
         store.queue.submit(WEST, replace(spec(stage), slot=NOTHING))

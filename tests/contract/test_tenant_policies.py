@@ -16,9 +16,9 @@ from federation.quota.policies import (
     TenantPolicies,
     TimeWindow,
 )
-from federation.store.keys import Keys
-from federation.store.memory_policies import MemoryTenantPolicies
-from federation.store.redis_policies import RedisTenantPolicies
+from federation.store.memory.policies import MemoryTenantPolicies
+from federation.store.redis.keys import Keys
+from federation.store.redis.policies import RedisTenantPolicies
 from federation.tenant_policies import PoliciesInForce, TenantPolicyStore, TenantStop
 from mesh.core.ids import TenantPath
 

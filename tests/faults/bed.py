@@ -22,9 +22,9 @@ from patience import eventually
 
 from federation.dispatch import STAGE_MESSAGES
 from federation.snapshot import MeshView
-from federation.store.keys import Keys
-from federation.store.redis_client import connect
-from federation.store.redis_queue import RedisStageQueue
+from federation.store.redis.client import connect
+from federation.store.redis.keys import Keys
+from federation.store.redis.queue import RedisStageQueue
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.resources import ResourceSet

@@ -12,12 +12,12 @@ from typing import Any
 import uvicorn
 
 from federation.leases import LeaseTerms
-from federation.store.keys import Keys
-from federation.store.redis_blobs import RedisBlobs
-from federation.store.redis_client import connect
-from federation.store.redis_key_ring import RedisKeyRing
-from federation.store.redis_ledger import RedisLedger
-from federation.store.redis_queue import RedisStageQueue
+from federation.store.redis.blobs import RedisBlobs
+from federation.store.redis.client import connect
+from federation.store.redis.key_ring import RedisKeyRing
+from federation.store.redis.keys import Keys
+from federation.store.redis.ledger import RedisLedger
+from federation.store.redis.queue import RedisStageQueue
 from serve_apps.link_fixtures import link_app
 
 TERMS = LeaseTerms(ttl_ms=60_000, grace_ms=10_000)

@@ -17,8 +17,8 @@ from pathlib import Path
 import redis
 from patience import PATIENCE_S, eventually
 
-from federation.store.keys import Keys
-from federation.store.redis_client import connect
+from federation.store.redis.client import connect
+from federation.store.redis.keys import Keys
 
 LOOK_S, LEDGER_LOOK_S, LEDGER_ANSWER_MS = 0.02, 0.06, 100
 #: 1/10 000: a CPU in the ledger's units.

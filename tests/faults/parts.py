@@ -33,12 +33,12 @@ from federation.leases import LeaseTerms, TargetUpdate
 from federation.planning.planner_loop import PlannerLoop
 from federation.quota.policies import OnQuotaReduction, QueueSettings, Rules, TenantPolicies
 from federation.snapshot import MeshRecord, PoolRecord
-from federation.store.keys import Keys
-from federation.store.memory_policies import MemoryTenantPolicies
-from federation.store.redis_blobs import RedisBlobs
-from federation.store.redis_client import connect
-from federation.store.redis_ledger import RedisLedger
-from federation.store.redis_queue import RedisStageQueue
+from federation.store.memory.policies import MemoryTenantPolicies
+from federation.store.redis.blobs import RedisBlobs
+from federation.store.redis.client import connect
+from federation.store.redis.keys import Keys
+from federation.store.redis.ledger import RedisLedger
+from federation.store.redis.queue import RedisStageQueue
 from mesh.core.clock import EnduringClock
 from mesh.core.ids import FlavorName, MeshId, NodeId, PoolName, RunId, StageId
 from mesh.core.reasons import Reason

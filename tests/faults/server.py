@@ -20,9 +20,9 @@ import psutil
 import redis
 from patience import eventually
 
-from federation.store.embedded import version_of
-from federation.store.redis_client import connect
-from federation.store.redis_fixtures import servers
+from federation.store.redis.client import connect
+from federation.store.redis.embedded import version_of
+from federation.store.redis.fixtures import servers
 from mesh.ray.cluster.process import bound_to_parent
 
 #: For the test's own calls: a busy machine is no fault that a row has made.

@@ -15,7 +15,7 @@ from patience import eventually
 import dag
 from dag.store.client_access import Access
 from dag.store.remote import Client
-from federation.store.redis_key_ring import RedisKeyRing
+from federation.store.redis.key_ring import RedisKeyRing
 from mesh.core.clock import SystemClock
 from mesh.core.ids import TenantPath
 from serve_apps.configuration.config_file import read_config

@@ -25,12 +25,12 @@ from dag.store.event_feed import RedisEventFeed
 from federation.errors import EpochChanged, HoldingsRequired, LedgerUnsafe, SessionLost, StoreUnavailable
 from federation.leases import Granted, LeaseTerms
 from federation.manual_mesh import ManualMesh
-from federation.store.keys import Keys
-from federation.store.redis_client import connect, connect_async
-from federation.store.redis_fixtures import copied, move_time, servers
-from federation.store.redis_ledger import RedisLedger
-from federation.store.redis_queue import RedisStageQueue
-from federation.store.redis_safety import check_server
+from federation.store.redis.client import connect, connect_async
+from federation.store.redis.fixtures import copied, move_time, servers
+from federation.store.redis.keys import Keys
+from federation.store.redis.ledger import RedisLedger
+from federation.store.redis.queue import RedisStageQueue
+from federation.store.redis.safety import check_server
 from mesh.core.ids import MeshId
 
 pytestmark = pytest.mark.faults

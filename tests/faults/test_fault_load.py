@@ -21,9 +21,9 @@ from federation.dispatch import Claim
 from federation.errors import BatchTooLarge, QuotaExceeded, SessionLost, StaleFence, TenantCycle
 from federation.leases import ROWS_SENT_MAX, HeartbeatReport, Lease
 from federation.manual_mesh import ManualMesh
-from federation.store.keys import Keys
-from federation.store.redis_client import connect
-from federation.store.redis_ledger import RedisLedger
+from federation.store.redis.client import connect
+from federation.store.redis.keys import Keys
+from federation.store.redis.ledger import RedisLedger
 from mesh.core.ids import MeshId, NodeId, StageId, TenantPath
 from mesh.core.resources import ResourceSet
 from mesh.stages.messages import NodeSucceeded, StageEnded, StageMessage

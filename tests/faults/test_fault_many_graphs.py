@@ -18,8 +18,8 @@ from faults.table import Row
 from patience import eventually
 
 import dag
-from dag.runs import RunEvent
-from dag.states import NodeState, RunState
+from dag.run.runs import RunEvent
+from dag.run.states import NodeState, RunState
 from dag.store.remote import Run
 from mesh.core.reasons import Reason
 from mesh.ray.cluster.node_logs import SESSION

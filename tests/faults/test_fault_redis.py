@@ -17,19 +17,19 @@ from faults.small_disk import FULL_DISKS, small_disk
 from faults.table import Row
 from patience import eventually
 
-from dag.runs import RunRecord
-from dag.spec import digest, parse
+from dag.run.runs import RunRecord
+from dag.spec.spec import digest, parse
 from dag.store.redis_runs import RedisRunStore
 from federation.errors import EpochChanged, LedgerUnsafe, StoreUnavailable
 from federation.leases import Granted
 from federation.manual_mesh import ManualMesh
-from federation.store.keys import Keys
-from federation.store.redis_blobs import RedisBlobs
-from federation.store.redis_fixtures import move_time, servers
-from federation.store.redis_ledger import RedisLedger
-from federation.store.redis_queue import RedisStageQueue
-from federation.store.redis_safety import check_server
-from federation.store.redis_scripts import key_places, library
+from federation.store.redis.blobs import RedisBlobs
+from federation.store.redis.fixtures import move_time, servers
+from federation.store.redis.keys import Keys
+from federation.store.redis.ledger import RedisLedger
+from federation.store.redis.queue import RedisStageQueue
+from federation.store.redis.safety import check_server
+from federation.store.redis.scripts import key_places, library
 from mesh.core.clock import EnduringClock
 from mesh.core.resources import NOTHING
 from serve_apps.requests.accepted_runs import AcceptedRuns

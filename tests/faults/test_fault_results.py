@@ -16,8 +16,8 @@ from faults.small_disk import FULL_DISKS, small_disk
 from faults.table import Row
 from patience import eventually
 
-from federation.store.keys import Keys
-from federation.store.redis_blobs import RedisBlobs
+from federation.store.redis.blobs import RedisBlobs
+from federation.store.redis.keys import Keys
 from mesh.core.ids import NodeId
 from mesh.core.reasons import Reason
 from mesh.ray.stage_runner.exporting import ValueUnreadable, export, import_value, read_verified

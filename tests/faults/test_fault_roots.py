@@ -18,8 +18,8 @@ from patience import eventually
 from federation.errors import PlannerSuperseded, StoreUnavailable
 from federation.leases import HeartbeatReport, QuotaDemand, TargetUpdate
 from federation.manual_mesh import ManualMesh
-from federation.store.redis_ledger import RedisLedger
-from federation.store.redis_scripts import load_scripts
+from federation.store.redis.ledger import RedisLedger
+from federation.store.redis.scripts import load_scripts
 from mesh.core.ids import MeshId
 from mesh.core.resources import ResourceSet
 

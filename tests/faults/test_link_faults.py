@@ -23,14 +23,14 @@ from federation.errors import StaleHeartbeat, StoreUnavailable
 from federation.leases import Granted, HeartbeatReport, Lease, LeaseAck, LookAgain, QuotaDemand, Session
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.http_link import HttpLedger, HttpLink, HttpStageQueue
-from federation.store.keys import Keys
-from federation.store.memory import MemoryStore
-from federation.store.memory_key_ring import MemoryKeyRing
-from federation.store.redis_client import connect
-from federation.store.redis_fixtures import running_redis
-from federation.store.redis_key_ring import RedisKeyRing
-from federation.store.redis_ledger import RedisLedger
-from federation.store.redis_queue import RedisStageQueue
+from federation.store.memory.key_ring import MemoryKeyRing
+from federation.store.memory.store import MemoryStore
+from federation.store.redis.client import connect
+from federation.store.redis.fixtures import running_redis
+from federation.store.redis.key_ring import RedisKeyRing
+from federation.store.redis.keys import Keys
+from federation.store.redis.ledger import RedisLedger
+from federation.store.redis.queue import RedisStageQueue
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.clock import SystemClock
 from mesh.core.ids import FlavorName, MeshId, PoolName, RunId, StageId, TenantPath

@@ -16,13 +16,13 @@ from patience import gone
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from federation.store import embedded
-from federation.store.embedded import EmbeddedRedis, find_server
+from federation.store.redis import embedded
+from federation.store.redis.embedded import EmbeddedRedis, find_server
 from mesh.errors import RuntimeAdapterError
 
 OWNER = """
 import pathlib, sys, time
-from federation.store.embedded import EmbeddedRedis
+from federation.store.redis.embedded import EmbeddedRedis
 server = EmbeddedRedis.start(pathlib.Path(sys.argv[1]))
 server.client().set("kept", "by a dead owner")
 print(server.pid, server.url, flush=True)

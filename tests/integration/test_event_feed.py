@@ -7,13 +7,13 @@ import pytest
 import redis.asyncio
 
 from dag.errors import UnknownRun
-from dag.runs import RunChange, RunEvent, RunRecord
-from dag.states import RunState
+from dag.run.runs import RunChange, RunEvent, RunRecord
+from dag.run.states import RunState
 from dag.store.event_feed import RedisEventFeed
 from dag.store.redis_runs import RedisRunStore
 from federation.errors import StoreUnavailable
-from federation.store.embedded import EmbeddedRedis
-from federation.store.keys import Keys
+from federation.store.redis.embedded import EmbeddedRedis
+from federation.store.redis.keys import Keys
 from mesh.core.ids import RunId, TenantPath
 
 KEYS = Keys("feed")

@@ -19,22 +19,22 @@ from patience import eventually, gone
 
 import dag
 from dag.errors import RunFailed
-from dag.runs import RunChange, RunEvent
-from dag.states import NodeState, RunState
+from dag.run.runs import RunChange, RunEvent
+from dag.run.states import NodeState, RunState
 from dag.store.client_access import Access
 from dag.store.event_feed import RedisEventFeed
 from dag.store.redis_runs import RedisRunStore
 from dag.store.remote import Client, Run
 from federation.leases import LeaseTerms
-from federation.store.keys import Keys
-from federation.store.redis_blobs import RedisBlobs
-from federation.store.redis_durability import RedisDurability
-from federation.store.redis_fixtures import running_redis
-from federation.store.redis_key_ring import RedisKeyRing
-from federation.store.redis_ledger import RedisLedger
-from federation.store.redis_policies import RedisTenantPolicies
-from federation.store.redis_queue import RedisStageQueue
-from federation.store.redis_registry import RedisRegistry
+from federation.store.redis.blobs import RedisBlobs
+from federation.store.redis.durability import RedisDurability
+from federation.store.redis.fixtures import running_redis
+from federation.store.redis.key_ring import RedisKeyRing
+from federation.store.redis.keys import Keys
+from federation.store.redis.ledger import RedisLedger
+from federation.store.redis.policies import RedisTenantPolicies
+from federation.store.redis.queue import RedisStageQueue
+from federation.store.redis.registry import RedisRegistry
 from federation.tenants import TenantTree
 from mesh.core.clock import SystemClock
 from mesh.core.ids import NodeId, RunId

@@ -23,7 +23,7 @@ from dag.errors import RunFailed
 from dag.store.client_access import Access
 from dag.store.remote import Client
 from federation.config.loading import load_config
-from federation.store.redis_key_ring import RedisKeyRing
+from federation.store.redis.key_ring import RedisKeyRing
 from mesh.core.ids import MeshId
 from mesh.ray.cluster.cluster_token import token_environment
 from serve_apps.processes.stores import Stores

@@ -14,15 +14,15 @@ from dag.store.event_feed import RedisEventFeed
 from dag.store.redis_runs import RedisRunStore
 from federation.leases import LeaseTerms
 from federation.link import LINK_PATH
-from federation.store.keys import Keys
-from federation.store.redis_blobs import RedisBlobs
-from federation.store.redis_durability import RedisDurability
-from federation.store.redis_fixtures import running_redis
-from federation.store.redis_key_ring import RedisKeyRing
-from federation.store.redis_ledger import RedisLedger
-from federation.store.redis_policies import RedisTenantPolicies
-from federation.store.redis_queue import RedisStageQueue
-from federation.store.redis_registry import RedisRegistry
+from federation.store.redis.blobs import RedisBlobs
+from federation.store.redis.durability import RedisDurability
+from federation.store.redis.fixtures import running_redis
+from federation.store.redis.key_ring import RedisKeyRing
+from federation.store.redis.keys import Keys
+from federation.store.redis.ledger import RedisLedger
+from federation.store.redis.policies import RedisTenantPolicies
+from federation.store.redis.queue import RedisStageQueue
+from federation.store.redis.registry import RedisRegistry
 from federation.tenants import TenantTree
 from mesh.core.clock import SystemClock
 from serve_apps.gateway_fixtures import EAST, RESEARCH, TENANTS, GatewayWorld, spec_of

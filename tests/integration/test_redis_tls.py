@@ -20,10 +20,10 @@ from dag.errors import UnknownRun
 from dag.store.event_feed import RedisEventFeed
 from federation.errors import StoreUnavailable
 from federation.leases import LeaseTerms
-from federation.store.keys import Keys
-from federation.store.redis_client import connect, connect_async
-from federation.store.redis_fixtures import servers
-from federation.store.redis_ledger import RedisLedger
+from federation.store.redis.client import connect, connect_async
+from federation.store.redis.fixtures import servers
+from federation.store.redis.keys import Keys
+from federation.store.redis.ledger import RedisLedger
 from federation.tenants import TenantTree
 from mesh.core.ids import RunId
 

@@ -9,7 +9,7 @@ from federation.child.deadlines import Deadlines
 from federation.leases import Granted, LeaseTerms
 from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord, PoolRecord
-from federation.store.memory import MemoryStore
+from federation.store.memory.store import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.clock import ManualClock
 from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath

@@ -20,11 +20,11 @@ from federation.errors import QuotaExceeded, SessionLost
 from federation.leases import HeartbeatReport, LeaseTerms, LeaseUse, QuotaDemand, Session, TargetUpdate
 from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord
-from federation.store.keys import Keys
-from federation.store.memory import MemoryStore
-from federation.store.redis_fixtures import copied, feign_restart, lose_writes, move_time, running_redis
-from federation.store.redis_ledger import RedisLedger
-from federation.store.redis_queue import RedisStageQueue
+from federation.store.memory.store import MemoryStore
+from federation.store.redis.fixtures import copied, feign_restart, lose_writes, move_time, running_redis
+from federation.store.redis.keys import Keys
+from federation.store.redis.ledger import RedisLedger
+from federation.store.redis.queue import RedisStageQueue
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.clock import ManualClock
 from mesh.core.ids import FlavorName, MeshId, NodeId, RunId, StageId, TenantPath

@@ -14,7 +14,7 @@ from federation.manual_mesh import ManualMesh
 from federation.mesh_conditions import MeshCondition
 from federation.quota.policies import QueueSettings, TenantPolicies
 from federation.snapshot import MeshRecord, PoolRecord
-from federation.store.memory import MemoryStore
+from federation.store.memory.store import MemoryStore
 from federation.tenant_policies import PoliciesInForce
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.clock import ManualClock

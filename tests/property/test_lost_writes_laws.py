@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dag.coordinator import Coordinator
-from dag.runs import RunRecord
-from dag.spec import digest, parse
-from dag.states import RUN_ENDS, RunState
+from dag.run.runs import RunRecord
+from dag.run.states import RUN_ENDS, RunState
+from dag.spec.spec import digest, parse
 from dag.store.memory import MemoryRunStore
 from federation.child.child_mesh import ChildMesh
 from federation.snapshot import MeshRecord, PoolRecord
-from federation.store.memory import MemoryStore
-from federation.store.memory_policies import MemoryTenantPolicies
-from federation.store.memory_registry import MemoryRegistry
+from federation.store.memory.policies import MemoryTenantPolicies
+from federation.store.memory.registry import MemoryRegistry
+from federation.store.memory.store import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.clock import ManualClock
 from mesh.core.resources import ResourceSet

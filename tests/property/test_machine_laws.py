@@ -14,12 +14,12 @@ import networkx as nx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dag.compiling import NodePlan
-from dag.events import CancelRequested, MeshClosed, MeshGone, NodesPlaced, Placement, WaitsLimited
-from dag.machine import RunMachine
-from dag.retrying import RetryRules
-from dag.runs import CancelStage, DeliverInput, ForgetRun, RunRecord, SendStage
-from dag.states import NODE_ENDS, RUN_ENDS, STAGE_ENDS, NodeState, RunState, StageState
+from dag.run.events import CancelRequested, MeshClosed, MeshGone, NodesPlaced, Placement, WaitsLimited
+from dag.run.machine import RunMachine
+from dag.run.retrying import RetryRules
+from dag.run.runs import CancelStage, DeliverInput, ForgetRun, RunRecord, SendStage
+from dag.run.states import NODE_ENDS, RUN_ENDS, STAGE_ENDS, NodeState, RunState, StageState
+from dag.spec.plans import NodePlan
 from mesh.core.reasons import Reason
 from mesh.core.values import Encoding, StoredValue
 from mesh.stages.messages import Failure, InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageLost, StageStarted

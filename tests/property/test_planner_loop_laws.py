@@ -9,8 +9,8 @@ from federation.manual_mesh import ManualMesh
 from federation.planning.planner_loop import PlannerLoop
 from federation.quota.policies import Rules, TenantPolicies
 from federation.snapshot import MeshRecord, PoolRecord
-from federation.store.memory import MemoryStore
-from federation.store.memory_policies import MemoryTenantPolicies
+from federation.store.memory.policies import MemoryTenantPolicies
+from federation.store.memory.store import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.clock import ManualClock
 from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath

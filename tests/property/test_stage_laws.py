@@ -6,8 +6,8 @@ import networkx as nx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dag.graph import Graph, topological_order
-from dag.stages import exports, split, transfers
+from dag.run.stages import exports, split, transfers
+from dag.spec.graph import Graph, topological_order
 
 NODES = [f"n{index}" for index in range(14)]
 MESHES = ["east", "north", "west"]

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-from dag.runs import RunRecord
-from dag.spec import digest, parse
-from dag.states import RunState
+from dag.run.runs import RunRecord
+from dag.run.states import RunState
+from dag.spec.spec import digest, parse
 from federation.quota.policies import Rules, TenantPolicies
 from federation.snapshot import FederationSnapshot, MeshRecord, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree

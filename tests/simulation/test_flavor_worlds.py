@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from dag.runs import RunRecord
-from dag.spec import digest, parse
-from dag.states import RunState
+from dag.run.runs import RunRecord
+from dag.run.states import RunState
+from dag.spec.spec import digest, parse
 from federation.quota.policies import Fungibility, Policies, PreemptionMode, QueueSettings, ResourceGroup, Rules, TenantPolicies, TryOn
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree

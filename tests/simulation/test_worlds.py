@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from dag.runs import RunRecord
-from dag.spec import digest, parse
-from dag.states import NODE_ENDS, NodeState, RunState, StageState
+from dag.run.runs import RunRecord
+from dag.run.states import NODE_ENDS, NodeState, RunState, StageState
+from dag.spec.spec import digest, parse
 from federation.quota.policies import Policies, PreemptionMode, QueueSettings, Rules, TenantPolicies
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree

@@ -1,4 +1,4 @@
-"""Scripts of the Redis stores: one file per atomic verb. `federation.store.redis_scripts` adds the parts that each verb needs.
+"""Scripts of the Redis stores: one file per atomic verb. `federation.store.redis.scripts` adds the parts that each verb needs.
 
 The ledger as a whole:
 

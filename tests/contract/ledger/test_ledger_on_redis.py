@@ -14,11 +14,11 @@ from two_teams import A100, ACME, LAB, ONE_GPU, TERMS, ask, gpu, gpus, record, t
 from federation.errors import StoreUnavailable
 from federation.leases import Granted, QuotaDemand
 from federation.manual_mesh import ManualMesh
-from federation.store.keys import Keys
-from federation.store.redis_client import connect
-from federation.store.redis_fixtures import ANSWER_MS_MAX, servers
-from federation.store.redis_ledger import RedisLedger
-from federation.store.redis_queue import RedisStageQueue
+from federation.store.redis.client import connect
+from federation.store.redis.fixtures import ANSWER_MS_MAX, servers
+from federation.store.redis.keys import Keys
+from federation.store.redis.ledger import RedisLedger
+from federation.store.redis.queue import RedisStageQueue
 from federation.tenants import Tenant, TenantTree
 from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason

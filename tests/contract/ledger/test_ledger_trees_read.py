@@ -12,8 +12,8 @@ from two_teams import A100, ACME, LAB, TERMS, ask, gpu, record, tree
 from federation.auditing import mismatches
 from federation.errors import QuotaExceeded, StoreUnavailable
 from federation.manual_mesh import ManualMesh
-from federation.store.keys import Keys
-from federation.store.redis_ledger import RedisLedger
+from federation.store.redis.keys import Keys
+from federation.store.redis.ledger import RedisLedger
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.ids import TenantPath
 

@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 import dag
-from dag.compiling import compile_graph, refused_functions, tasks_of
+from dag.client.compiling import compile_graph
+from dag.client.writing import BLOB_BYTES_MAX
 from dag.errors import CycleError, GraphTypeError, NotSerializable, SpecError
-from dag.spec import DagSpec, parse
+from dag.spec.plans import plans_of, refused_functions
+from dag.spec.spec import DagSpec, parse
 from dag.store.client_access import Access
 from dag.store.remote import Client
-from dag.writing import BLOB_BYTES_MAX
 from mesh.core.resources import ResourceSet
 from mesh.stages.arguments import resolve
 
@@ -46,7 +47,7 @@ def run(spec: DagSpec) -> dict[str, Any]:
     """The values of all nodes, computed here: functions and arguments as a worker would have them."""
     blobs = {sha256: pickle.loads(data) for sha256, data in spec.blob_bytes().items()}  # noqa: S301  our own bytes
     values: dict[str, Any] = {}
-    for node, plan in tasks_of(spec).items():
+    for node, plan in plans_of(spec).items():
         args = [resolve(form, value_of=values.__getitem__, blob_of=blobs.__getitem__) for form in plan.args]
         kwargs = {name: resolve(form, value_of=values.__getitem__, blob_of=blobs.__getitem__) for name, form in plan.kwargs.items()}
         values[node] = blobs[plan.function.removeprefix("blob:")](*args, **kwargs)
@@ -156,7 +157,7 @@ PICKLED = [
 def test_what_json_gives_back_exactly_travels_as_json(value):
     spec = compile_graph(double.bind(value))
     assert len(spec["blobs"]) == 1  # the function alone
-    (plan,) = tasks_of(parse(json.dumps(spec).encode())).values()
+    (plan,) = plans_of(parse(json.dumps(spec).encode())).values()
     back = resolve(plan.args[0], value_of={}.__getitem__, blob_of={}.__getitem__)
     assert (back, type(back), repr(back)) == (value, type(value), repr(value))
 
@@ -268,7 +269,7 @@ def test_options_reach_the_plan():
         num_cpus=0.5, num_gpus=2, memory="1GiB", resources={"tpu": 1}, labels={"zone": "!eu"}, mesh="east", retries=2, priority=7,
         after=[first], max_retries=0, label_selector={"arch": "arm"}, name="sum",
     ).bind(2)  # fmt: skip
-    plan = tasks_of(sent(node))["sum"]
+    plan = plans_of(sent(node))["sum"]
     assert plan.resources == ResourceSet.of({"cpu": 0.5, "gpu": 2, "memory": "1GiB", "tpu": 1})
     assert (plan.labels, plan.mesh, plan.retries, plan.priority) == ({"zone": "!eu"}, "east", 2, 7)
     assert plan.ray_options == {"max_retries": 0, "label_selector": {"arch": "arm"}}
@@ -375,7 +376,7 @@ def test_large_shapes_need_no_recursion(build, nodes):
             end = add.bind(end, double.bind(end))
     else:
         end = add.bind([double.bind(number) for number in range(nodes - 1)])
-    plans = tasks_of(sent(end))
+    plans = plans_of(sent(end))
     assert len(plans) == nodes
     assert next(reversed(plans.values())).is_output
 
@@ -389,8 +390,8 @@ def parsed(**reported: Any) -> DagSpec:
 
 def test_plans_come_in_topological_order_whatever_the_order_of_the_spec():
     spec = parsed(nodes={"c": {"call": "m:f", "args": [{"$ref": "b"}]}, "b": {"call": "m:f", "after": ["a"]}, "a": {"call": "m:f"}})
-    assert list(tasks_of(spec)) == ["a", "b", "c"]
-    assert [plan.is_output for plan in tasks_of(spec).values()] == [True, False, False]
+    assert list(plans_of(spec)) == ["a", "b", "c"]
+    assert [plan.is_output for plan in plans_of(spec).values()] == [True, False, False]
 
 
 def test_parameters_are_filled_in_as_plain_data():
@@ -398,7 +399,7 @@ def test_parameters_are_filled_in_as_plain_data():
         params={"day": {"$ref": "no node"}, "n": 3},
         nodes={"a": {"call": "m:f", "args": [[{"$param": "day"}, {"$tuple": [{"$param": "n"}]}]], "kwargs": {"k": {"$param": "n"}}}},
     )
-    plan = tasks_of(spec)["a"]
+    plan = plans_of(spec)["a"]
     assert (plan.args, plan.kwargs, plan.inputs) == (([{"$$ref": "no node"}, {"$tuple": [3]}],), {"k": 3}, ())
     assert resolve(plan.args[0], value_of={}.__getitem__, blob_of={}.__getitem__) == [{"$ref": "no node"}, (3,)]
 
@@ -408,14 +409,14 @@ def test_a_nodes_option_replaces_the_default_whole():
         defaults={"retries": 3, "labels": {"zone": "eu", "disk": "ssd"}, "num_cpus": 2},
         nodes={"a": {"call": "m:f", "options": {"labels": {"zone": "us"}, "retries": 0}}, "b": {"call": "m:f"}},
     )
-    plans = tasks_of(spec)
+    plans = plans_of(spec)
     assert (plans["a"].labels, plans["a"].retries, plans["a"].resources) == ({"zone": "us"}, 0, ResourceSet.of({"cpu": 2}))
     assert (plans["b"].labels, plans["b"].retries) == ({"zone": "eu", "disk": "ssd"}, 3)
 
 
 def test_a_task_holds_one_cpu_unless_told_otherwise():
     spec = parsed(nodes={"a": {"call": "m:f"}, "b": {"call": "m:f", "options": {"num_cpus": 0, "num_gpus": 1}}})
-    assert [plan.resources for plan in tasks_of(spec).values()] == [ResourceSet.of({"cpu": 1}), ResourceSet.of({"gpu": 1})]
+    assert [plan.resources for plan in plans_of(spec).values()] == [ResourceSet.of({"cpu": 1}), ResourceSet.of({"gpu": 1})]
 
 
 @pytest.mark.parametrize(

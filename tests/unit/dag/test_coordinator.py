@@ -9,10 +9,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from dag.coordinator import SWEEP_MS_MAX, TICKS_PER_COUNT, Coordinator, machine_of
-from dag.retrying import RETRY_RULES
-from dag.runs import CancelStage, DeliverInput, ForgetRun, RunRecord, SendStage
-from dag.spec import digest, parse
-from dag.states import NodeState, RunState, StageState
+from dag.run.retrying import RETRY_RULES
+from dag.run.runs import CancelStage, DeliverInput, ForgetRun, RunRecord, SendStage
+from dag.run.states import NodeState, RunState, StageState
+from dag.spec.spec import digest, parse
 from dag.store.memory import MemoryRunStore
 from federation.dispatch import STAGE_MESSAGES, NotificationKind
 from federation.errors import StaleFence, StoreUnavailable
@@ -22,9 +22,9 @@ from federation.manual_mesh import ManualMesh
 from federation.mesh_conditions import Drain
 from federation.quota.policies import OnMaxWait, Policies, PreemptionMode, QueueSettings, ResourceGroup, Rules, TenantPolicies, TimeWindow
 from federation.snapshot import MeshRecord, PoolRecord
-from federation.store.memory import MemoryStore
-from federation.store.memory_policies import MemoryTenantPolicies
-from federation.store.memory_registry import MemoryRegistry
+from federation.store.memory.policies import MemoryTenantPolicies
+from federation.store.memory.registry import MemoryRegistry
+from federation.store.memory.store import MemoryStore
 from federation.tenant_policies import TenantStop
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.clock import ManualClock

@@ -3,8 +3,8 @@
 import json
 
 from dag.dry_run import dry_run
-from dag.runs import RunRecord
-from dag.spec import kept_form, parse
+from dag.run.runs import RunRecord
+from dag.spec.spec import kept_form, parse
 from federation.estimates import CostRules
 from federation.snapshot import FederationSnapshot, MeshRecord, MeshView, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree

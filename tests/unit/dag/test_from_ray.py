@@ -12,11 +12,12 @@ from ray._common.ray_option_utils import actor_options, task_options, valid_opti
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import dag
-from dag.compiling import NodePlan, compile_graph, tasks_of
+from dag.client.compiling import compile_graph
+from dag.client.from_ray import ACCELERATOR_LABEL, RAY_OPTIONS
+from dag.client.tasks import Options
 from dag.errors import GraphTypeError, NotSerializable, SpecError
-from dag.from_ray import ACCELERATOR_LABEL, RAY_OPTIONS
-from dag.spec import parse
-from dag.tasks import Options
+from dag.spec.plans import NodePlan, plans_of
+from dag.spec.spec import parse
 from mesh.core.resources import ResourceSet
 
 REFUSED = {name: option for name, option in RAY_OPTIONS.items() if option.refused_because}
@@ -42,7 +43,7 @@ def clean(path="x"):
 
 def plan_of(function: Any, **options: Any) -> NodePlan:
     """What the root reads of a node of the function."""
-    (plan,) = tasks_of(parse(json.dumps(compile_graph(dag.task(function, **options).bind())).encode())).values()
+    (plan,) = plans_of(parse(json.dumps(compile_graph(dag.task(function, **options).bind())).encode())).values()
     return plan
 
 

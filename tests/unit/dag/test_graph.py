@@ -3,7 +3,7 @@
 import pytest
 
 from dag.errors import CycleError
-from dag.graph import Graph, ancestors, circle_in_words, circles, descendants, find_circle, levels, topological_order
+from dag.spec.graph import Graph, ancestors, circle_in_words, circles, descendants, find_circle, levels, topological_order
 
 DIAMOND = Graph({"end": ("left", "right"), "left": ("start",), "right": ("start",), "start": (), "alone": ()})
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dag.json_places import nearest, places_of
+from dag.spec.json_places import nearest, places_of
 
 TEXT = """{
   "a": [1, {"b/c": null}, []],

@@ -7,13 +7,13 @@ import hashlib
 
 import pytest
 
-from dag.compiling import NodePlan
-from dag.dead_letters import MESSAGE_CHARS_MAX
-from dag.events import Blockage, CancelRequested, MeshClosed, MeshGone, NodesPlaced, Placement, StartsAllowed, WaitsLimited
-from dag.machine import RunMachine
-from dag.retrying import RETRY_RULES
-from dag.runs import CancelStage, DeliverInput, ForgetRun, NodeRecord, RunRecord, SendStage
-from dag.states import NODE_ENDS, NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS, NodeState, RunState, StageState
+from dag.run.dead_letters import MESSAGE_CHARS_MAX
+from dag.run.events import Blockage, CancelRequested, MeshClosed, MeshGone, NodesPlaced, Placement, StartsAllowed, WaitsLimited
+from dag.run.machine import RunMachine
+from dag.run.retrying import RETRY_RULES
+from dag.run.runs import CancelStage, DeliverInput, ForgetRun, NodeRecord, RunRecord, SendStage
+from dag.run.states import NODE_ENDS, NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS, NodeState, RunState, StageState
+from dag.spec.plans import NodePlan
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 from mesh.core.values import Encoding, StoredValue

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from dag.compiling import NodePlan
 from dag.planning import place
+from dag.spec.plans import NodePlan
 from federation.quota.policies import QueueSettings, ResourceGroup
 from federation.routing.survey import survey
 from federation.snapshot import FederationSnapshot, MeshRecord, MeshView, PoolRecord

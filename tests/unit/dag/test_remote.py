@@ -10,7 +10,7 @@ import pytest
 
 import dag
 from dag.errors import ApiError, ResultTimeout, RunCancelled, RunConflict, RunFailed, UnknownRun
-from dag.states import NodeState, RunState
+from dag.run.states import NodeState, RunState
 from dag.store.client_access import IN_TERMINAL, Access, find_access
 from dag.store.remote import Client, Run
 from mesh.core.clock import ManualClock

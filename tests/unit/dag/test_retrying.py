@@ -1,6 +1,6 @@
 """The waits before what failed is tried again."""
 
-from dag.retrying import RETRY_RULES, RetryRules
+from dag.run.retrying import RETRY_RULES, RetryRules
 
 
 def test_the_wait_doubles_until_it_is_long_enough():

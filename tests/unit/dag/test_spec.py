@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dag.errors import CycleError, SpecError
-from dag.spec import PROBLEMS_MAX, DagSpec, digest, kept_form, load, parse
+from dag.spec.spec import PROBLEMS_MAX, DagSpec, digest, kept_form, load, parse
 
 CODE = b"pickled code"
 SHA = hashlib.sha256(CODE).hexdigest()

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from dag.graph import Graph, topological_order
-from dag.stages import exports, split, transfers
+from dag.run.stages import exports, split, transfers
+from dag.spec.graph import Graph, topological_order
 
 WORKFLOWS = Path(__file__).parents[4] / "shared" / "workflows"
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dag.states import (
+from dag.run.states import (
     NODE_ENDS,
     NODE_TRANSITIONS,
     RUN_ENDS,

@@ -19,9 +19,9 @@ import cloudpickle
 import pytest
 
 import dag
-from dag.compiling import compile_graph
+from dag.client.compiling import compile_graph
+from dag.client.tasks import Node, Options, Task, nodes_of_after, task
 from dag.errors import GraphTypeError
-from dag.tasks import Node, Options, Task, nodes_of_after, task
 
 
 def add(a, b=0):

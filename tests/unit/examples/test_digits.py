@@ -12,8 +12,9 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from dag.compiling import compile_graph, refused_functions
-from dag.spec import parse
+from dag.client.compiling import compile_graph
+from dag.spec.plans import refused_functions
+from dag.spec.spec import parse
 from federation.config.loading import tenants_of
 from serve_apps.configuration.config_file import read_config
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from federation.store.redis_fixtures import ANSWER_MS_MAX
+from federation.store.redis.fixtures import ANSWER_MS_MAX
 from serve_apps.processes import stores
 
 

@@ -9,7 +9,7 @@ from federation.child.child_mesh import IDLE_HEARTBEATS, ChildMesh
 from federation.dispatch import STAGE_MESSAGES
 from federation.errors import StoreUnavailable
 from federation.snapshot import MeshRecord, PoolRecord
-from federation.store.memory import MemoryStore
+from federation.store.memory.store import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.clock import ManualClock
 from mesh.core.resources import ResourceSet

@@ -11,7 +11,7 @@ from federation.dispatch import STAGE_MESSAGES
 from federation.errors import StoreUnavailable
 from federation.leases import TargetUpdate
 from federation.snapshot import MeshRecord, PoolRecord
-from federation.store.memory import MemoryStore
+from federation.store.memory.store import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.clock import ManualClock
 from mesh.core.reasons import Reason

@@ -277,7 +277,7 @@ def three_told(monkeypatch):
         "federation.child.lease_accounting",
         "federation.child.lease_client",
         "federation.child.quota_demand",
-        "federation.store.memory_sessions",
+        "federation.store.memory.sessions",
     ):
         monkeypatch.setattr(f"{module}.ROWS_SENT_MAX", 3)
 

@@ -10,8 +10,8 @@ from federation.child.child_mesh import ChildMesh
 from federation.planning.planner_loop import PlannerLoop
 from federation.quota.policies import QueueSettings, Rules, TenantPolicies
 from federation.snapshot import MeshRecord
-from federation.store.memory import MemoryStore
-from federation.store.memory_policies import MemoryTenantPolicies
+from federation.store.memory.policies import MemoryTenantPolicies
+from federation.store.memory.store import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.clock import ManualClock
 from mesh.core.resources import ResourceSet

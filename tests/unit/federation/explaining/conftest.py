@@ -3,7 +3,7 @@
 import pytest
 from outlook_bed import TREE
 
-from federation.store.memory import MemoryStore
+from federation.store.memory.store import MemoryStore
 from mesh.core.clock import ManualClock
 
 

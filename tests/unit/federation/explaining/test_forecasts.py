@@ -11,7 +11,7 @@ from federation.explaining.forecasts import Forecasts
 from federation.manual_mesh import ManualMesh
 from federation.mesh_conditions import MeshCondition
 from federation.snapshot import MeshRecord, PoolRecord
-from federation.store.memory import MemoryStore
+from federation.store.memory.store import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.clock import ManualClock
 from mesh.core.ids import MeshId, PoolName, TenantPath

@@ -14,8 +14,8 @@ from federation.manual_mesh import ManualMesh
 from federation.planning.planner_loop import PlannerLoop
 from federation.quota.policies import OnQuotaReduction, QueueSettings, Rules, Stop, TenantPolicies
 from federation.snapshot import MeshRecord, PoolRecord
-from federation.store.memory import MemoryStore
-from federation.store.memory_policies import MemoryTenantPolicies
+from federation.store.memory.policies import MemoryTenantPolicies
+from federation.store.memory.store import MemoryStore
 from federation.tenant_policies import TenantStop
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.clock import ManualClock

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from federation.quota.eviction_order import EvictionOrder
+from federation.quota.preemption.eviction_order import EvictionOrder
 from federation.quota.quota_fixtures import work
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from federation.quota.policies import KUEUE, MESH, Policies, QueueSettings, Strategy
 from federation.quota.policies import PreemptionMode as Policy
-from federation.quota.preemption import victims_for
+from federation.quota.preemption.choice import victims_for
 from federation.quota.quota_fixtures import BLUE, QuotaNode, ask_for, runs, snapshot_of, work
 from mesh.core.reasons import Reason
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from federation.store.redis_client import connect, connect_async
+from federation.store.redis.client import connect, connect_async
 
 SENTINELS = 3
 BOUND_MS = 300

@@ -5,10 +5,10 @@ import redis
 
 from federation.errors import ConfigError, ForeignLedger, LedgerUnsafe
 from federation.leases import LeaseTerms
-from federation.store.keys import Keys
-from federation.store.redis_client import connect
-from federation.store.redis_fixtures import running_redis
-from federation.store.redis_safety import ServerSettings, check_server, problems_of, read_settings
+from federation.store.redis.client import connect
+from federation.store.redis.fixtures import running_redis
+from federation.store.redis.keys import Keys
+from federation.store.redis.safety import ServerSettings, check_server, problems_of, read_settings
 
 TERMS = LeaseTerms(ttl_ms=30_000, grace_ms=10_000)
 SOUND = ServerSettings(maxmemory_policy="noeviction", append_only=True, replicas=1, min_replicas_to_write=1, min_replicas_max_lag_ms=3_000)

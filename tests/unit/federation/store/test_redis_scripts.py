@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from federation.store.redis_scripts import library, on_full_server, source, verbs
+from federation.store.redis.scripts import library, on_full_server, source, verbs
 
 PACKAGE = "federation.store.lua"
 

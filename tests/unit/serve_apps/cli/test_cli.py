@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import pytest
 
-from dag.states import NodeState, RunState
+from dag.run.states import NodeState, RunState
 from dag.store.remote import Client, Run
 from federation.config.loading import tenants_of
 from federation.configured_meshes import ConfiguredMeshes
@@ -22,13 +22,14 @@ from federation.quota.from_config import tenant_policies_of
 from federation.quota.policies import QueueSettings, Stop, TenantPolicies
 from federation.registry import look
 from federation.snapshot import MeshRecord, PoolRecord
-from federation.store.memory_key_ring import MemoryKeyRing
+from federation.store.memory.key_ring import MemoryKeyRing
 from federation.tenant_policies import TenantStop
 from federation.tenants import Tenant, TenantTree
 from mesh.core.resources import ResourceSet
 from mesh.core.values import Encoding
-from serve_apps.cli import applying, draining, lifecycle, runs, session, stopping, versions
+from serve_apps.cli import session
 from serve_apps.cli.app import run_command
+from serve_apps.cli.commands import applying, draining, lifecycle, runs, stopping, versions
 from serve_apps.configuration.config_file import read_config
 from serve_apps.gateway_fixtures import RESEARCH, SALES, STANDARD, GatewayWorld, spec_of
 from serve_apps.standalone.child_pids import note

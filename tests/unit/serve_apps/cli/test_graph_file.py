@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dag.tasks import Node
+from dag.client.tasks import Node
 from serve_apps.cli.graph_file import GraphFileError, load_graph
 
 SOURCE = """

@@ -11,8 +11,8 @@ from federation.link import LinkTerms
 from mesh.core.resources import ResourceSet
 from mesh.ray.cluster.cluster_token import MODE_VARIABLE
 from serve_apps import child_process
-from serve_apps.cli import joining
 from serve_apps.cli.app import run_command
+from serve_apps.cli.commands import joining
 from serve_apps.processes.ray_access import check_answers
 from serve_apps.processes.settings import ChildSettings
 

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console, RenderableType
 
-from dag.states import NodeState, RunState, StageState
+from dag.run.states import NodeState, RunState, StageState
 from serve_apps.cli.error_output import error_line
 from serve_apps.cli.render import (
     COLOURS,

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from serve_apps.cli.commands import FILES, registered
+from serve_apps.cli.command_loading import FILES, registered
 
 #: What takes long to load, and only a root or a whole stack needs.
 HEAVY = {"ray", "fastapi", "redis", "networkx", "opentelemetry", "httpx"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from federation.quota.policies import QueueSettings, ResourceGroup, TenantPolicies
-from federation.store.memory import MemoryStore
+from federation.store.memory.store import MemoryStore
 from mesh.core.clock import ManualClock
 from serve_apps.configuration.config_diff import changes
 

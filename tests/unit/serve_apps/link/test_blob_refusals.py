@@ -10,10 +10,10 @@ import redis
 from slow_requests import CLIENTS, closed_in_the_end, head, slow
 
 from federation.link import BLOB_BYTES_MAX, LINK_PATH
-from federation.store.keys import Keys
-from federation.store.redis_blobs import RedisBlobs
-from federation.store.redis_fixtures import running_redis
-from federation.store.redis_key_ring import RedisKeyRing
+from federation.store.redis.blobs import RedisBlobs
+from federation.store.redis.fixtures import running_redis
+from federation.store.redis.key_ring import RedisKeyRing
+from federation.store.redis.keys import Keys
 from serve_apps.gateway_fixtures import ADDRESS, EAST, NOW_MS, GatewayWorld, InProcess
 from serve_apps.link_fixtures import serving
 from serve_apps.requests.auth import id_of, issue_for_mesh

@@ -6,7 +6,7 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from dag.runs import RunRecord
+from dag.run.runs import RunRecord
 from federation.configured_meshes import ConfiguredMeshes
 from federation.dispatch import Claim, NotificationKind
 from federation.errors import EpochChanged, LinkRefused, SessionSuperseded, SessionUnknown, StoreUnavailable

@@ -14,7 +14,7 @@ from federation.dispatch import Claim
 from federation.link import Report
 from federation.snapshot import MeshRecord
 from federation.store.http_link import HttpStageQueue
-from federation.store.redis_fixtures import running_redis
+from federation.store.redis.fixtures import running_redis
 from federation.store.report_parts import PART_MESSAGES, parts_of
 from federation.tenants import Tenant, TenantTree
 from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath

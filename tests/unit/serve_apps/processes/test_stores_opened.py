@@ -7,8 +7,8 @@ import redis
 
 from federation.errors import SchemaMismatch
 from federation.snapshot import MeshRecord
-from federation.store.keys import SCHEMA, Keys
-from federation.store.redis_fixtures import running_redis
+from federation.store.redis.fixtures import running_redis
+from federation.store.redis.keys import SCHEMA, Keys
 from mesh.core.ids import MeshId
 from serve_apps.processes.settings import ChildSettings, StoreSettings
 from serve_apps.processes.stores import open_child_ports

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dag.backlog import BacklogLimits
-from dag.states import RunState
+from dag.run.states import RunState
 from federation.errors import StoreUnavailable
 from mesh.core.ids import RunId
 from serve_apps.gateway_fixtures import ACME, GatewayWorld, spec_of

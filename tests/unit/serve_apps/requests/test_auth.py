@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from federation.store.memory_key_ring import MemoryKeyRing
+from federation.store.memory.key_ring import MemoryKeyRing
 from mesh.core.ids import MeshId, TenantPath
 from serve_apps.requests.auth import (
     Denial,

@@ -5,17 +5,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from dag.compiling import tasks_of
-from dag.dead_letters import DeadLetter
 from dag.requeueing import next_id
-from dag.runs import RunChange
-from dag.spec import load
-from dag.states import RunState
+from dag.run.dead_letters import DeadLetter
+from dag.run.runs import RunChange
+from dag.run.states import RunState
+from dag.spec.plans import plans_of
+from dag.spec.spec import load
 from dag.store.remote import Client
 from mesh.core.ids import MeshId, NodeId, RunId, StageId
 from mesh.core.reasons import Reason
-from serve_apps.cli import dead, session
+from serve_apps.cli import session
 from serve_apps.cli.app import run_command
+from serve_apps.cli.commands import dead
 from serve_apps.gateway_fixtures import ACME, ADDRESS, RESEARCH, GatewayWorld, spec_of
 
 
@@ -76,7 +77,7 @@ def test_a_requeued_letter_is_a_new_run_of_the_same_graph_and_the_letter_is_gone
     assert (answer.status_code, answer.json()) == (200, {"letter": "night:b", "run": "night.again-1"})
     again = world.record("night.again-1")
     assert (again.state, again.tenant, again.user, set(again.nodes)) == (RunState.PENDING, RESEARCH, "ann", {"a", "b"})
-    assert set(tasks_of(load(again.spec))) == {"a", "b"}
+    assert set(plans_of(load(again.spec))) == {"a", "b"}
     assert world.runs.dead() == ()
     assert world.http("*").post("/v1/dead/night:b/requeue").status_code == 404
     assert world.store.inbox(0)[-1].run == "night.again-1"

@@ -10,9 +10,9 @@ import pytest
 
 from dag.backlog import BacklogLimits
 from dag.errors import BacklogFull, KeyConflict
-from dag.states import NodeState, RunState
+from dag.run.states import NodeState, RunState
 from federation.durability import Durability
-from federation.store.memory_durability import MemoryDurability
+from federation.store.memory.durability import MemoryDurability
 from mesh.core.ids import RunId
 from mesh.core.reasons import Reason
 from mesh.core.values import Encoding, StoredValue

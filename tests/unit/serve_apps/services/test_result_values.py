@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from federation.store.memory import MemoryStore
+from federation.store.memory.store import MemoryStore
 from mesh.core.clock import ManualClock
 from mesh.core.ids import RunId
 from mesh.core.values import Encoding, StoredValue

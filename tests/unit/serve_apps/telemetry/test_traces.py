@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dag.runs import NodeRecord, RunRecord, StageRecord
-from dag.states import NodeState, RunState, StageState
+from dag.run.runs import NodeRecord, RunRecord, StageRecord
+from dag.run.states import NodeState, RunState, StageState
 from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.stages.messages import Failure

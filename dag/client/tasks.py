@@ -1,0 +1,397 @@
+"""How users write graphs: `task` wraps a function, `.bind` makes a node of it.
+
+    @dag.task(num_cpus=2, labels={"zone": "eu"}, retries=3)
+    def clean(path): ...
+
+    table = clean.bind("s3://in/a")
+    model = dag.bind(train, table, rate=0.1)        # plain and @ray.remote functions as they are
+
+A node is compared by identity and never leaves the process that made it. The client sends the spec that `dag.client.compiling` makes of
+the graph.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from difflib import get_close_matches
+from typing import Any, NoReturn, ParamSpec, TypeVar
+
+from dag.client.from_ray import (
+    RAY_OPTIONS,
+    RAY_RETRIES,
+    accelerated,
+    foreign,
+    function_and_options,
+    is_actor_class,
+    names_of,
+    without_refused,
+)
+from dag.errors import GraphTypeError, SpecError
+from dag.spec.options import RETRIES_MAX, NodeOptions, checked
+from mesh.core.near_names import wrong_call
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def named_call(function: Callable[P, R]) -> Callable[P, R]:
+    """Return the function with clearer errors: arguments that do not fit raise `GraphTypeError`, which names the likely parameter."""
+
+    @functools.wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except TypeError:
+            signature = inspect.signature(function)
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError as wrong:
+                name = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+                raise GraphTypeError(f"{name}(){wrong_call(signature, args, kwargs, str(wrong))}{_of_a_task(name, kwargs)}") from None
+            raise
+
+    return called
+
+
+def _of_a_task(called: str, kwargs: Mapping[str, Any]) -> str:
+    """Return a hint for an option of a task that was passed to another function."""
+    given = [name for name in kwargs if name in Options.__slots__] if called != Options.__name__ else []
+    return "".join(f"; {name} is an option of a task: dag.task(f).options({name}={kwargs[name]!r})" for name in given[:1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Options of a node. `.options(...)` returns a copy with some of them changed."""
+
+    num_cpus: float = 1  #: Number of CPUs, exact to 1/10 000.
+    num_gpus: float = 0
+    memory: int | str = 0  #: Bytes, or text like "4GiB".
+    resources: Mapping[str, float] = field(default_factory=dict)  #: Custom resources.
+    labels: Mapping[str, str] = field(default_factory=dict)  #: Required labels of the mesh; "!x" excludes a value; see `mesh.core.labels`.
+    mesh: str | None = None  #: The only mesh that may run the node.
+    name: str | None = None  #: Prefix of the node's id; None: the function's name.
+    retries: int = 0  #: Further attempts after an error of the function itself. Lost meshes count separately.
+    priority: int = 0  #: Higher goes first in the queue of a mesh.
+    after: tuple[Node, ...] = ()  #: Nodes that must succeed first; their values are not passed.
+    label_selector: Mapping[str, str] = field(default_factory=dict)  #: Ray node labels.
+    runtime_env: Mapping[str, Any] = field(default_factory=dict)  #: Ray's runtime environment; one for all nodes of a graph.
+    max_retries: int | None = None  #: Ray's retries inside the mesh, after the death of a worker.
+    retry_exceptions: bool | tuple[type[Exception], ...] | None = None  #: Errors that `retries` apply to; None: all.
+    max_calls: int | None = None  #: Ray's limit on calls of the function per worker.
+
+    def changed(self, options: Mapping[str, Any], function: object = None) -> Options:
+        """Return a copy with these options; None resets an option to its default.
+
+        Args:
+            options: Options by our names, or by Ray's.
+            function: The function that has the options, for messages.
+
+        Raises:
+            GraphTypeError: An option is unknown (the message names the nearest), or is one of Ray's that a node cannot honour. An item of
+                `after` is not a node, or a name is not text.
+            SpecError: A value is of the wrong type, or an amount is negative or too fine.
+        """
+        whose = name_of(function) if callable(function) else "…"
+        options = without_refused(options, whose)
+        accelerator_type = options.pop("accelerator_type", None)
+        known = {each.name: each for each in fields(self)}
+        for name in options:
+            if name not in known:
+                near = get_close_matches(name, known, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
+                raise GraphTypeError(f"task {whose}: unknown option {name!r}; {hint}")
+        given = {name: _default_of(known[name]) if value is None else value for name, value in options.items()}
+        if "retry_exceptions" in given:
+            given["retry_exceptions"] = _exceptions(given["retry_exceptions"])
+        described = [name for name in given if name in NodeOptions.model_fields and options[name] is not None]
+        checked({name: _wire_form(name, given[name]) for name in described})
+        if accelerator_type is not None:
+            if not isinstance(accelerator_type, str):
+                raise GraphTypeError(f"task {whose}: accelerator_type must be text, like 'A100', not {accelerator_type!r}")
+            given["label_selector"] = accelerated(given.get("label_selector", self.label_selector), accelerator_type)
+        if "after" in given:
+            given["after"] = nodes_of_after(given["after"])
+        if not isinstance(given.get("name", ""), (str, type(None))):
+            raise GraphTypeError(f"task {whose}: name must be text, not {given['name']!r}")
+        if not isinstance(given.get("runtime_env", {}), Mapping):
+            raise GraphTypeError(f"task {whose}: runtime_env must be a dict, not {given['runtime_env']!r}")
+        return replace(self, **{**given, **self._retries_as_ray_means_them(given, whose)})
+
+    def _retries_as_ray_means_them(self, given: Mapping[str, Any], whose: str) -> dict[str, int]:
+        """Return `retries` as Ray's option names define them. Raises SpecError if the options contradict each other."""
+        wanted = given.get("retry_exceptions", self.retry_exceptions)
+        if "retries" in given:
+            if given["retries"] and given.get("retry_exceptions") is False:
+                raise SpecError((("", f"task {whose}: retries={given['retries']} and retry_exceptions=False contradict: leave one out"),))
+            return {}
+        if not wanted:
+            is_reset = bool(self.retry_exceptions) and "retry_exceptions" in given  # Reset to Ray's default: no error is retried.
+            return {"retries": 0} if is_reset or given.get("retry_exceptions") is False else {}
+        if not {"retry_exceptions", "max_retries"} & given.keys():
+            return {}
+        budget = given.get("max_retries", self.max_retries)
+        if budget is not None and not 0 <= budget <= RETRIES_MAX:
+            described = (
+                f"max_retries={budget} with retry_exceptions asks for more retries than there are: give retries={RETRIES_MAX}, or fewer"
+            )
+            raise SpecError((("", f"task {whose}: {described}"),))
+        return {"retries": RAY_RETRIES if budget is None else budget}
+
+    def on_the_wire(self) -> dict[str, Any]:
+        """Return the options that differ from their defaults, without `name`, `after` and `runtime_env` (elsewhere in a spec)."""
+        changed: dict[str, Any] = {}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name in NodeOptions.model_fields and value != _default_of(each):
+                changed[each.name] = _wire_form(each.name, value)
+        return {name: value for name, value in changed.items() if value is not None}
+
+
+Options.__init__ = named_call(Options.__init__)  # type: ignore[method-assign]  # the dataclass makes it
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Node:
+    """One call in a graph, made by `.bind`; equal only to itself. Its arguments are read when the graph is submitted.
+
+    A node has no value before the run: operations on its value (`_USES_OF_A_VALUE`) raise `GraphTypeError`.
+    """
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    settings: Options
+
+    def options(self, **options: Any) -> Node:
+        """Return a new node: the same call with other options. Raises GraphTypeError, SpecError."""
+        return Node(self.function, self.args, self.kwargs, self.settings.changed(options, self.function))
+
+    def __reduce__(self) -> NoReturn:
+        raise GraphTypeError(
+            f"{self!r} cannot be pickled: a node stands for a value that is not there yet. Pass it as an argument of its own, "
+            "or inside a list, tuple or dict"
+        )
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name in ("result", "wait", "status", "get"):
+            raise AttributeError(f"{self!r} has no {name!r} before it runs: submit it, dag.submit(node).result()")
+        if name in ("remote", "bind"):
+            raise AttributeError(f"{self!r} has no {name!r}: it is a call already; bind its function again for another one")
+        raise AttributeError(f"{self!r} has no {name!r}; for an attribute of its value: dag.bind(getattr, node, {name!r})")
+
+    def __repr__(self) -> str:
+        return f"<node {self.settings.name or name_of(self.function)}>"
+
+
+_OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "divmod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift")
+#: Methods that Python calls when a program uses a node as if it were its value, with the remedy for each.
+#:
+#: `==` and `hash` are missing, because nodes are compared by identity. `str` is missing, because `print`, logs and debuggers show a
+#: node by it. An f-string is refused: the text of a node in a path or a query would be a wrong value without an error.
+_USES_OF_A_VALUE = {
+    **dict.fromkeys(
+        ("__iter__", "__next__", "__reversed__", "__aiter__", "__anext__", "__len__", "__length_hint__", "__contains__"),
+        "cannot be iterated over, unpacked or measured; take each part by its place, like dag.bind(operator.getitem, node, 0)",
+    ),
+    "__getitem__": "has no parts; take one by its place or key, like dag.bind(operator.getitem, node, 0)",
+    **dict.fromkeys(
+        ("__setitem__", "__delitem__"),
+        "has no parts to change; change them inside a task that takes the node and returns what it made",
+    ),
+    **dict.fromkeys(
+        ("__setattr__", "__delattr__"),
+        "cannot be changed; give other options by node.options(…), bind the function again with other arguments, or change the value "
+        "inside a task that takes the node as an argument",
+    ),
+    "__bool__": "is neither true nor false; decide inside a task that takes the node as an argument",
+    "__call__": "is a call already; bind the function again, with other arguments",
+    "__await__": "cannot be awaited; submit it: await dag.submit(node)",
+    **dict.fromkeys(
+        ("__enter__", "__exit__", "__aenter__", "__aexit__"),
+        "cannot be entered by `with`; do that inside a task that takes the node as an argument",
+    ),
+    **dict.fromkeys(
+        (
+            *(f"__{side}{name}__" for name in _OPERATORS for side in ("", "r", "i") if side + name != "idivmod"),
+            *("__neg__", "__pos__", "__abs__", "__invert__"),
+        ),
+        "cannot be computed with; bind a function that does, like dag.bind(operator.add, node, 1)",
+    ),
+    **dict.fromkeys(
+        (
+            *("__lt__", "__le__", "__gt__", "__ge__", "__int__", "__float__", "__complex__", "__index__", "__bytes__", "__buffer__"),
+            *("__round__", "__trunc__", "__floor__", "__ceil__", "__fspath__"),
+        ),
+        "cannot be compared or converted; do that inside a task that takes the node as an argument",
+    ),
+    "__format__": "cannot be written into a text; do that inside a task that takes the node as an argument, or show the node by {node!r}",
+    **dict.fromkeys(
+        ("__instancecheck__", "__subclasscheck__", "__mro_entries__"),
+        "is no class; use it inside a task that takes the node as an argument",
+    ),
+}
+
+
+def _refused(instead: str) -> Callable[..., NoReturn]:
+    def refuse(node: Node, *_: Any, **__: Any) -> NoReturn:
+        raise GraphTypeError(f"{node!r} stands for a value that is not there before the run: it {instead}")
+
+    return refuse
+
+
+for _name, _instead in _USES_OF_A_VALUE.items():
+    setattr(Node, _name, _refused(_instead))
+
+
+class Task:
+    """A function with options, from which `.bind` makes nodes. Calling the task calls the function."""
+
+    def __init__(self, function: Callable[..., Any], settings: Options) -> None:
+        self.function = function
+        self.settings = settings
+        functools.update_wrapper(self, function)
+
+    def bind(self, *args: Any, **kwargs: Any) -> Node:
+        """Return a node that calls the function with these arguments. The node waits for nodes among them, also in lists, tuples and dicts.
+
+        Raises:
+            GraphTypeError: The function does not take these arguments.
+        """
+        signature = signature_of(self.function)
+        try:
+            if signature is not None:
+                signature.bind(*args, **kwargs)
+        except TypeError as wrong:
+            options = [name for name in kwargs if (name in Options.__slots__ or name in RAY_OPTIONS) and repr(name) in str(wrong)]
+            remedy = "".join(f"; an option is given by dag.task(f).options({name}={kwargs[name]!r})" for name in options)
+            raise GraphTypeError(f"{name_of(self.function)}(): {wrong}; it takes {signature}{remedy}") from None
+        return Node(self.function, args, kwargs, self.settings)
+
+    def options(self, **options: Any) -> Task:
+        """Return a copy with other options; this task stays unchanged. Raises GraphTypeError, SpecError."""
+        return Task(self.function, self.settings.changed(options, self.function))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, Node):
+                name = name_of(self.function)
+                raise GraphTypeError(f"{name}() was called with {value!r}, which has no value yet; bind it: {name}.bind(…)")
+        return self.function(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name == "remote":
+            described = "a task of a graph has no .remote(): write .bind(…) for a node of the graph, or call it here and now"
+            raise AttributeError(f"{self.__dict__.get('__name__', 'the function')}: {described}")
+        raise AttributeError(f"a task has no {name!r}; it has .bind and .options")
+
+    def __repr__(self) -> str:
+        return f"<task {name_of(self.function)}>"
+
+
+def task(function: Any = None, /, **options: Any) -> Any:
+    """Wrap a function, or an existing `@ray.remote` function, as a `Task`; with options alone, a decorator.
+
+    Raises:
+        GraphTypeError: The object is not a function, is a generator, async or an actor class, or an option is unknown or not honoured.
+        SpecError: An option has a value of the wrong type.
+    """
+    if function is None:
+        return lambda wrapped: Task(*_plain(wrapped, options))
+    return Task(*_plain(function, options))
+
+
+def bind(function: Any, /, *args: Any, **kwargs: Any) -> Node:
+    """Return a node that calls `function`: a plain function, a `@ray.remote` function or a `Task`. Raises GraphTypeError."""
+    wrapped = function if isinstance(function, Task) else Task(*_plain(function, {}))
+    node: Node = wrapped.bind(*args, **kwargs)
+    return node
+
+
+def _plain(function: Any, given: Mapping[str, Any]) -> tuple[Callable[..., Any], Options]:
+    if isinstance(function, Task):
+        return function.function, function.settings.changed(given, function.function)
+    if isinstance(function, Node):
+        raise GraphTypeError(f"{function!r} is a node already; name it as an argument or an output, or bind its function again")
+    if isinstance(function, type) or is_actor_class(function):
+        raise GraphTypeError(f"{function!r} is a class: actors are not supported in graphs yet; bind a function")
+    if belongs_elsewhere := foreign(function):
+        raise GraphTypeError(f"the argument {belongs_elsewhere}")
+    settings = Options()
+    found = function_and_options(function)
+    if found is not None:
+        function, of_ray = found
+        settings = settings.changed(of_ray, function)
+    if not callable(function):
+        raise GraphTypeError(f"{function!r} is not a function; give one, like dag.task(clean), and its arguments to .bind")
+    if any(map(inspect.iscoroutinefunction, _called(function))):
+        raise GraphTypeError(f"{name_of(function)} is async: a task has no event loop; bind a function that calls asyncio.run()")
+    if any(inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each) for each in _called(function)):
+        raise GraphTypeError(f"{name_of(function)} is a generator: a task has one value; bind a function that returns a list")
+    return function, settings.changed(given, function)
+
+
+def _called(function: Callable[..., Any]) -> tuple[Any, ...]:
+    """Return the function, and the code that a call of it runs."""
+    return function, inspect.getattr_static(type(function), "__call__")
+
+
+def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
+    """Return the function's signature; None if Python does not know it (some built-ins)."""
+    try:
+        return _signature_of(function)
+    except (TypeError, ValueError):  # TypeError also for a callable that cannot be hashed
+        return None
+
+
+@functools.lru_cache(
+    maxsize=256
+)  # Cached: a wide graph binds one function thousands of times, and the signature is the largest cost of a bind.
+def _signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(function)
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return a short name for messages and node ids."""
+    return str(getattr(function, "__name__", type(function).__name__)).replace("<lambda>", "lambda")
+
+
+def _exceptions(wanted: Any) -> Any:
+    """Return the option `retry_exceptions` as a boolean or a tuple. Raises GraphTypeError."""
+    if wanted is None or isinstance(wanted, bool):
+        return wanted
+    kinds = (wanted,) if isinstance(wanted, type) else wanted
+    if not isinstance(kinds, (list, tuple)) or not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds):
+        raise GraphTypeError(f"retry_exceptions takes True, False or a list of exception classes, like [ConnectionError], not {wanted!r}")
+    return tuple(kinds) or False
+
+
+def _wire_form(name: str, value: Any) -> Any:
+    """Return an option in the form of `NodeOptions`: retried errors as class names, or None for all errors."""
+    if name == "retry_exceptions":
+        return list(names_of(value)) if isinstance(value, tuple) else None
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _default_of(option: Field[Any]) -> Any:
+    return option.default if option.default_factory is MISSING else option.default_factory()
+
+
+def nodes_of_after(after: Any) -> tuple[Node, ...]:
+    """Return the nodes in the option `after`, which is one node or several. Raises TypeError."""
+    if isinstance(after, Node):
+        return (after,)
+    if not isinstance(after, (list, tuple)):
+        raise GraphTypeError(f"after takes nodes, not {_shown(after)}")
+    listed = tuple(after)
+    for each in listed:
+        if not isinstance(each, Node):
+            raise GraphTypeError(f"after takes nodes, not {_shown(each)}")
+    return listed
+
+
+def _shown(value: Any) -> str:
+    """Return the value as text, with a remedy if it belongs to the user's own Ray cluster."""
+    return f"{value!r}: it {described}" if (described := foreign(value)) else repr(value)

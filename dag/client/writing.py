@@ -1,0 +1,179 @@
+"""Writes functions and arguments of a Python client as argument forms and blobs.
+
+Values that JSON restores exactly travel as JSON. Other values are pickled once and named by their hash. Nodes are found in lists,
+tuples and dicts. A node inside any other object refuses to be pickled.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from dag.client.pickling import dumps
+from dag.client.tasks import Node, name_of
+from dag.errors import SpecError
+from dag.spec.checks import LITERAL_BYTES_MAX
+from dag.spec.forms import CONTAINER_BYTES, escaped, key_bytes, scalar_bytes, sha256_of
+from dag.spec.strict_json import is_writable
+from mesh.core.ids import NodeId
+from mesh.stages.spec import ArgumentForm
+
+#: Limit on all pickled bytes of one submission, as base64: the root's limit (16 MiB) less room for the graph itself.
+BLOB_BYTES_MAX = 12 * 2**20
+#: Limit on the depth of the search for nodes; a tuple counts twice, as in its form.
+SEARCH_DEPTH_MAX = 32
+#: Limit on the parts of one argument that contains nodes: shared lists are written out at each use.
+PARTS_MAX = 300_000
+_INT_BOUND = 2**63  #: Some readers of JSON cannot hold larger integers.
+_LARGEST_SHOWN = 5
+
+
+class FormWriter:
+    """Writes the functions and arguments of one graph; collects their `blobs`, and `problems` of values that cannot be written."""
+
+    def __init__(self, ids: dict[Node, NodeId]) -> None:
+        self.blobs: dict[str, bytes] = {}
+        self.problems: list[tuple[str, str]] = []
+        self._ids = ids
+        self._known: dict[
+            int, tuple[object, str]
+        ] = {}  #: Hash of each object by its `id`; the object is kept alive, so that no other gets its `id`.
+        self._owners: dict[str, str] = {}  #: Description of each blob.
+        self._sent_bytes = 0
+        self._budget_bytes = 0  #: Remaining bytes for literals of the present argument.
+        self._parts = 0
+
+    def function(self, function: Callable[..., Any], place: str) -> ArgumentForm:
+        """Return the form of a function. A problem of it is reported once, at its first node."""
+        words = f"the function {name_of(function)}"
+        return self._blob(function, place, words, lambda broken: _blame(function, broken))
+
+    def argument(self, value: Any, place: str, words: str) -> ArgumentForm:
+        """Return the form of an argument; `words` describe the argument in messages.
+
+        Raises:
+            SpecError: All pickled bytes together exceed the limit.
+        """
+        self._budget_bytes, self._parts = LITERAL_BYTES_MAX, 0
+        return self._form(value, place, words, 0)
+
+    def _form(self, value: Any, place: str, words: str, depth: int) -> ArgumentForm:
+        self._parts += 1
+        if self._parts > PARTS_MAX:
+            raise SpecError(((place, f"{words} unfolds to more than {PARTS_MAX} parts"),))
+        if isinstance(value, Node):
+            return {"$ref": self._ids[value]}
+        taken = exact_bytes(value, self._budget_bytes)
+        if taken is not None:
+            self._budget_bytes -= taken
+            return escaped(value)
+        if depth >= SEARCH_DEPTH_MAX or next(nodes_in([value], depth), None) is None:
+            return self._blob(value, place, words, lambda broken: f"{words} ({type(value).__name__}) cannot be pickled: {broken}")
+        if type(value) is dict:
+            if all(type(key) is str and is_writable(key) for key in value):
+                return {_escaped_key(key): self._form(part, place, words, depth + 1) for key, part in value.items()}
+            self.problems.append((place, f"{words}: a dict with a node in it must have text keys only; give lists of keys and values"))
+            return None
+        deeper = depth + _levels_of(value)
+        parts = [self._form(part, place, words, deeper) for part in value]
+        return {"$tuple": parts} if type(value) is tuple else parts
+
+    def _blob(self, value: object, place: str, words: str, blame: Callable[[Exception], str]) -> ArgumentForm:
+        known = self._known.get(id(value))
+        if known is None:
+            try:
+                data = dumps(value)
+            except Exception as broken:  # noqa: BLE001  pickling runs the objects' own code, which may raise anything
+                self.problems.append((place, blame(broken)))
+                data = b""
+            known = self._known[id(value)] = (value, sha256_of(data))
+            self._keep(known[1], data, words)
+        return {"$blob": known[1]}
+
+    def _keep(self, sha256: str, data: bytes, words: str) -> None:
+        if sha256 in self.blobs:
+            return
+        self.blobs[sha256], self._owners[sha256] = data, words
+        self._sent_bytes += -(-len(data) // 3) * 4
+        if self._sent_bytes > BLOB_BYTES_MAX:
+            largest = sorted(self.blobs, key=lambda each: -len(self.blobs[each]))[:_LARGEST_SHOWN]
+            described = ", ".join(f"{self._owners[each]} {len(self.blobs[each]) / 2**20:.1f} MiB" for each in largest)
+            problem = f"pickled arguments and functions take more than {BLOB_BYTES_MAX >> 20} MiB as base64; the largest: {described}"
+            raise SpecError((("/blobs", f"{problem}. Load large data inside a task, or write it to a file and pass its address"),))
+
+
+def nodes_in(values: list[Any], depth: int = 0) -> Iterator[Node]:
+    """Return the nodes among the values, also inside lists, tuples and dicts, in reading order, with repeats."""
+    pending: list[tuple[Any, int]] = [(value, depth) for value in reversed(values)]
+    seen: set[int] = set()  #: Containers that were searched; each is searched once.
+    while pending:
+        value, level = pending.pop()
+        if isinstance(value, Node):
+            yield value
+        elif type(value) in (list, tuple, dict) and level < SEARCH_DEPTH_MAX and id(value) not in seen:
+            seen.add(id(value))
+            parts = list(value.values()) if type(value) is dict else value
+            deeper = level + _levels_of(value)
+            pending.extend((part, deeper) for part in reversed(parts))
+
+
+def exact_bytes(value: Any, limit_bytes: int) -> int | None:
+    """Return the size of the value as JSON; None if JSON does not restore it exactly, or the size exceeds `limit_bytes`."""
+    taken = 0
+    pending: list[tuple[Any, int]] = [(value, 0)]
+    while pending:
+        part, depth = pending.pop()
+        kind = type(part)
+        if kind is dict or kind is list:
+            if depth >= SEARCH_DEPTH_MAX or (kind is dict and not all(type(key) is str and is_writable(key) for key in part)):
+                return None
+            taken += CONTAINER_BYTES + (sum(map(key_bytes, part)) if kind is dict else 0)
+            pending.extend((below, depth + 1) for below in (part.values() if kind is dict else part))
+        elif _is_exact_scalar(part):
+            taken += scalar_bytes(part)
+        else:
+            return None
+        if taken > limit_bytes:
+            return None
+    return taken
+
+
+def _is_exact_scalar(value: Any) -> bool:
+    kind = type(value)
+    if kind is int:
+        return bool(-_INT_BOUND <= value < _INT_BOUND)
+    if kind is float:
+        return math.isfinite(value)
+    return is_writable(value) if kind is str else value is None or kind is bool
+
+
+def _levels_of(container: Any) -> int:
+    return 2 if type(container) is tuple else 1
+
+
+def _escaped_key(key: str) -> str:
+    return f"${key}" if key.startswith("$") else key
+
+
+def _blame(function: Callable[..., Any], broken: Exception) -> str:
+    """Return why a function cannot be pickled, with the variable that causes it, if one is found."""
+    words = f"the function {name_of(function)} cannot be pickled: {broken}"
+    try:
+        outside = inspect.getclosurevars(function)
+    except (TypeError, ValueError):
+        return words
+    for name, value in {**outside.nonlocals, **outside.globals}.items():
+        own = _refusal(value)
+        if own is not None:
+            return f"the function {name_of(function)} cannot be pickled, because it uses {name} ({type(value).__name__}): {own}"
+    return words
+
+
+def _refusal(value: object) -> Exception | None:
+    try:
+        dumps(value)
+    except Exception as refusal:  # noqa: BLE001  whether it can be pickled is the question
+        return refusal
+    return None

@@ -1,0 +1,28 @@
+"""The run machine: events in, decisions out. `machine` hands each event to one module; all of them write through `StateWriter`.
+
+The run as values:
+
+    runs          the records of a run, and the port of their store
+    dead_letters  nodes that failed for good, kept for an operator
+    sending       a stage as its mesh gets it
+    states        states and transitions of runs, stages and nodes
+    events        inputs of the run machine
+    stages        the parts that go to meshes, by (mesh, level)
+    retrying      when a failed node is tried again
+
+The steps:
+
+    machine         events in, decisions out; the only writer of a run
+    state_writer    checks, counts and records every transition
+    run_status      questions about a run; changes nothing
+    edges           dependencies of nodes, in both directions
+    placing         makes stages of the answers of routing
+    stage_dispatch  chooses the stages to send now
+    deliveries      sends each input to a stage once
+    reports         handles the messages of meshes
+    attempts        retries a failed or lost node, or fails it
+    losses          recomputes needed values after a lost runner
+    recalls         takes nodes out of their stages
+    withdrawals     takes back stages that no mesh has begun
+    completion      ends nodes and the run, skips dependents
+"""

@@ -1,0 +1,144 @@
+"""Ends of nodes and of the run: final failures with their skipped dependents, cancellation, and the last node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dag.run.dead_letters import MESSAGE_CHARS_MAX, DeadLetter
+from dag.run.deliveries import Deliveries
+from dag.run.run_status import SENT, RunStatus
+from dag.run.runs import CancelStage, ForgetRun, NodeRecord
+from dag.run.state_writer import StateWriter
+from dag.run.states import NODE_ENDS, NodeState, RunState, StageState
+from dag.spec.plans import blobs_named_in
+from mesh.core.ids import NodeId
+from mesh.core.reasons import Reason
+from mesh.stages.messages import Failure
+
+
+class Completion:
+    """Ends every node that does not succeed, and the run."""
+
+    def __init__(self, run_status: RunStatus, writer: StateWriter, deliveries: Deliveries) -> None:
+        self._run_status = run_status
+        self._record = run_status.record
+        self._writer = writer
+        self._deliveries = deliveries
+
+    def cancel(self, detail: str) -> None:
+        """Cancel the run on the user's request."""
+        if self._record.state is RunState.CANCELLING:
+            return
+        self._record.reason, self._record.detail = Reason.CANCELLED_BY_USER, detail
+        if self._record.state is RunState.RUNNING:
+            self._writer.run(RunState.CANCELLING, Reason.CANCELLED_BY_USER, detail)
+        self._stop_stages()
+        self._drop_unsent(NodeState.CANCELLED, Reason.CANCELLED_BY_USER, ())
+
+    def fail_for_good(self, node: NodeRecord, failure: Failure) -> None:
+        """Fail the node without a retry: record a dead letter and skip the dependents."""
+        node.failure = failure
+        self._writer.record_dead_letter(
+            DeadLetter(
+                run=self._record.run,
+                node=node.node,
+                tenant=self._record.tenant,
+                stage=node.stage,
+                mesh=node.mesh,
+                reason=failure.reason,
+                type_name=failure.type_name,
+                message=failure.message[:MESSAGE_CHARS_MAX],
+                attempts=node.attempt,
+                retries_used=node.retries_used,
+                losses=node.losses,
+                kills=node.kills,
+                at_ms=self._writer.now_ms,
+            )
+        )
+        self._writer.node(node, NodeState.FAILED, failure.reason, failure.message)
+        self._skip_readers(node)
+        if self._run_status.fails_fast:
+            self._stop_stages()
+            self._drop_unsent(NodeState.SKIPPED, Reason.UPSTREAM_FAILED, (node.node,))
+
+    def _skip_readers(self, failed: NodeRecord) -> None:
+        """Skip everything downstream of a failed node, and withhold the missing inputs from stages that wait for them."""
+        pending = [failed.node]
+        seen = {failed.node}
+        while pending:
+            source = pending.pop()
+            source_stage = self._record.nodes[source].stage
+            for reader in self._run_status.edges.followers[source]:
+                kept = self._record.nodes[reader]
+                if kept.state is NodeState.SKIPPED:
+                    kept.roots = tuple(dict.fromkeys((*kept.roots, failed.node)))
+                    self._writer.touch(kept)
+                elif kept.state not in NODE_ENDS:
+                    if kept.stage is not None and kept.stage != source_stage and kept.state is NodeState.ASSIGNED:
+                        self._deliveries.withhold(self._record.stages[kept.stage], source)
+                    self._drop([kept], NodeState.SKIPPED, Reason.UPSTREAM_FAILED, (failed.node,))
+                if reader not in seen:
+                    seen.add(reader)
+                    pending.append(reader)
+
+    def drop_if_stopping(self, nodes: list[NodeRecord]) -> bool:
+        """End nodes that came back from a mesh while the run stops. Return False, and do nothing, if the run goes on."""
+        if self._record.state is RunState.CANCELLING:
+            self._drop(nodes, NodeState.CANCELLED, Reason.CANCELLED_BY_USER, ())
+            return True
+        if self._run_status.is_stopping():
+            self._drop(nodes, NodeState.SKIPPED, Reason.UPSTREAM_FAILED, self._run_status.failed())
+            return True
+        return False
+
+    def _stop_stages(self) -> None:
+        for stage in self._record.stages.values():
+            if stage.state in SENT:
+                self._writer.decide(CancelStage(stage=stage.stage))
+            elif stage.state is StageState.PLANNED:
+                self._writer.stage(stage, StageState.ENDED)
+
+    def _drop_unsent(self, state: NodeState, reason: Reason, roots: tuple[NodeId, ...]) -> None:
+        unsent = (NodeState.WAITING, NodeState.BLOCKED)
+        self._drop([kept for kept in self._record.nodes.values() if kept.state in unsent], state, reason, roots)
+
+    def _drop(self, nodes: Iterable[NodeRecord], state: NodeState, reason: Reason, roots: tuple[NodeId, ...]) -> None:
+        for node in nodes:
+            node.roots = tuple(dict.fromkeys((*node.roots, *roots)))
+            self._writer.node(node, state, reason)
+
+    # -- of the run ----------------------------------------------------------------------------------------------------
+
+    def finish_if_done(self) -> None:
+        """End the run when all nodes have ended and no stage is at a mesh."""
+        if self._writer.open or any(stage.state in SENT for stage in self._record.stages.values()):
+            return
+        failed = self._run_status.failed()
+        if self._record.reason is Reason.CANCELLED_BY_USER:
+            self._end_run(RunState.CANCELLED, Reason.CANCELLED_BY_USER, self._record.detail)
+        elif failed:
+            first = self._record.nodes[failed[0]].failure
+            words = f"{failed[0]}: {first.type_name}: {first.message}" if first is not None else failed[0]
+            self._end_run(RunState.FAILED, first.reason if first is not None else None, words)
+        else:
+            self._end_run(RunState.SUCCEEDED, None, "")
+
+    def _end_run(self, state: RunState, reason: Reason | None, detail: str) -> None:
+        for stage in self._record.stages.values():
+            if stage.state is StageState.PLANNED:
+                self._writer.stage(stage, StageState.ENDED)
+        plans = self._run_status.plans
+        outputs = {node for node, plan in plans.items() if plan.is_output}
+        stored = {node: kept.stored for node, kept in self._record.nodes.items() if kept.stored is not None}
+        pickled = [kept.failure.pickled for kept in self._record.nodes.values() if kept.failure is not None]
+        kept_values = [value for node, value in stored.items() if node in outputs] + [value for value in pickled if value is not None]
+        code = blobs_named_in(plans.values()) if state is RunState.FAILED else frozenset()  # An operator may requeue its dead letters.
+        self._writer.decide(
+            ForgetRun(
+                meshes=tuple(sorted({stage.mesh for stage in self._record.stages.values()})),
+                uris=tuple(sorted(value.uri for node, value in stored.items() if value.uri is not None and node not in outputs)),
+                keep=tuple(sorted({value.sha256 for value in kept_values} | code)),
+            )
+        )
+        self._record.reason, self._record.detail, self._record.ended_ms = reason, detail, self._writer.now_ms
+        self._writer.run(state, reason, detail)

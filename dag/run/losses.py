@@ -1,0 +1,85 @@
+"""Losses with a runner: its stage, and finished values that were not stored. Needed values are computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dag.run.attempts import Attempts
+from dag.run.completion import Completion
+from dag.run.deliveries import Deliveries
+from dag.run.run_status import RunStatus
+from dag.run.runs import NodeRecord, StageRecord
+from dag.run.state_writer import PREEMPTED_COUNT, StateWriter
+from dag.run.states import NodeState
+from mesh.core.ids import NodeId
+from mesh.core.reasons import Reason
+
+
+class Losses:
+    def __init__(
+        self, run_status: RunStatus, writer: StateWriter, deliveries: Deliveries, completion: Completion, attempts: Attempts
+    ) -> None:
+        self._run_status = run_status
+        self._record = run_status.record
+        self._writer = writer
+        self._deliveries = deliveries
+        self._completion = completion
+        self._attempts = attempts
+
+    def lose_stage(self, stage: StageRecord, reason: Reason) -> None:
+        """Handle a lost runner: end the stage, retry its nodes, and recompute the values that the runner held."""
+        self._writer.cut_stage(stage, reason)
+        left = self._run_status.left(stage)
+        if self._completion.drop_if_stopping(left):
+            return
+        held = [kept.node for kept in self._record.nodes.values() if _is_held_by(kept, stage)]
+        for node in left:
+            if self._run_status.is_left(stage, node.node):  # A recall of an earlier node may have taken it out of the stage.
+                self._lose_with_stage(node, stage, reason)
+            if self._completion.drop_if_stopping([other for other in left if self._run_status.is_left(stage, other.node)]):
+                return  # The node reached its limit of losses, and the run stops.
+        self.lose_values(held)
+
+    def _lose_with_stage(self, node: NodeRecord, stage: StageRecord, reason: Reason) -> None:
+        """Count a dead worker against a node that was running; a node that waited cannot have killed the worker."""
+        if reason is Reason.WORKER_LOST and node.state is NodeState.RUNNING:
+            self._attempts.lose_worker(node, f"a runner of mesh {stage.mesh} died while it ran the node")
+        elif reason is Reason.DEADLINE_EXCEEDED:
+            self._attempts.lose(node, reason, f"mesh {stage.mesh} did not finish the stage before its deadline", waits=True)
+        else:
+            self._attempts.lose(node, reason, f"mesh {stage.mesh} {'stopped' if reason in PREEMPTED_COUNT else 'lost'} the stage")
+
+    def lose_input(self, stage: StageRecord, node: NodeId) -> None:
+        """Handle an input that the stage's runner does not have: deliver the stored value, or recompute the value.
+
+        A stored value that was already delivered is recomputed too: its file is gone or damaged.
+        """
+        kept = self._record.nodes.get(node)
+        if kept is None:
+            return
+        if kept.stored is not None and node not in stage.delivered:
+            self._deliveries.deliver(stage, kept)
+            return
+        if kept.stored is not None:
+            if not any(self._run_status.is_left(stage, reader) for reader in self._run_status.edges.readers[node]):
+                return  # The readers were recalled, so the message is about an earlier attempt.
+            kept.stored = None
+            self._writer.touch(kept)
+        self.lose_values([node])
+
+    def lose_values(self, nodes: Iterable[NodeId]) -> None:
+        """Recompute lost values that a reader still needs, and the lost inputs of these values."""
+        pending = list(nodes)
+        while pending and not self._run_status.is_winding_down():
+            kept = self._record.nodes[pending.pop()]
+            if not self._run_status.has_succeeded(kept.node) or kept.stored is not None or not self._run_status.is_needed(kept.node):
+                continue
+            holder = (kept.mesh, kept.incarnation)
+            self._attempts.lose(kept, Reason.VALUE_LOST, f"the value was lost with a runner of mesh {kept.mesh}")
+            needed = (self._record.nodes[need] for need in self._run_status.plans[kept.node].inputs)
+            pending.extend(need.node for need in needed if need.stored is None and (need.mesh, need.incarnation) == holder)
+
+
+def _is_held_by(kept: NodeRecord, stage: StageRecord) -> bool:
+    held = kept.state is NodeState.SUCCEEDED and kept.stored is None
+    return held and stage.incarnation > 0 and (kept.mesh, kept.incarnation) == (stage.mesh, stage.incarnation)

@@ -1,0 +1,159 @@
+"""The run machine: events in, decisions out; the only writer of a run.
+
+A node moves along `NODE_TRANSITIONS` within an attempt. Nodes without a stage are *unplaced*: routing gives them a mesh,
+`split` makes stages of them (`dag.run.placing`), and a stage is sent as soon as it can start (`dag.run.stage_dispatch`).
+
+Lost work is computed again. `Recalls.restart` gives a node a new attempt and recalls the nodes in other sent stages that wait for
+it. A `DeliverInput` of None reports to such a stage that the input will not come. The stage drops the recalled nodes, so it can
+end and release its slots. Values stay where they were computed, with a *holder* (one runner of a mesh). A value that was not
+stored is lost with its holder.
+
+`dag.steps` has the parts of a step, one module each. This module defines the inputs and the order of their handling.
+
+Source: events in, decisions out as in dask's `WorkerState`; ADR 0007 for stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from dag.run.attempts import Attempts
+from dag.run.completion import Completion
+from dag.run.deliveries import Deliveries
+from dag.run.events import CancelRequested, MeshClosed, MeshGone, NodesPlaced, StartsAllowed, WaitsLimited
+from dag.run.losses import Losses
+from dag.run.placing import Placing
+from dag.run.recalls import Recalls
+from dag.run.reports import Reports
+from dag.run.retrying import RETRY_RULES, RetryRules
+from dag.run.run_status import NOT_BEGUN, RunStatus
+from dag.run.runs import NodeRecord, RunChange, RunRecord, StageRecord
+from dag.run.stage_dispatch import StageDispatch
+from dag.run.state_writer import StateWriter
+from dag.run.states import RUN_ENDS, RunState
+from dag.run.withdrawals import Withdrawals
+from dag.spec.plans import NodePlan
+from mesh.core.ids import MeshId, NodeId
+from mesh.stages.messages import StageMessage
+
+RunInput = StageMessage | NodesPlaced | CancelRequested | MeshGone | MeshClosed | StartsAllowed | WaitsLimited
+
+_ANY_NUMBER = StartsAllowed()
+
+
+class RunMachine:
+    """State machine of one run. `record` is the state; `plans` and the edges are the graph, which does not change.
+
+    Args:
+        record: The stored record; the machine changes it in place.
+        plans: Every node of the graph, in topological order.
+        runtime_env: Ray's runtime environment of the whole run.
+        on_error: `fail_fast` stops the run at the first failure, `continue` finishes what does not depend on it.
+        retrying: Limits and waits for retries.
+        stage_deadline_ms: Time limit for a mesh to run a stage; None: no limit.
+    """
+
+    def __init__(
+        self,
+        record: RunRecord,
+        plans: Mapping[NodeId, NodePlan],
+        *,
+        runtime_env: dict[str, object],
+        on_error: str,
+        retrying: RetryRules = RETRY_RULES,
+        stage_deadline_ms: int | None = None,
+    ) -> None:
+        self.record = record
+        self.plans = plans
+        for node in plans:
+            record.nodes.setdefault(node, NodeRecord(node=node))
+        self._writer = writer = StateWriter(record)
+        self._run_status = run_status = RunStatus(record, plans, writer, on_error)
+        deliveries = Deliveries(writer)
+        self._recalls = recalls = Recalls(run_status, writer, deliveries)
+        self._completion = completion = Completion(run_status, writer, deliveries)
+        attempts = Attempts(run_status, writer, recalls, completion, retrying)
+        losses = Losses(run_status, writer, deliveries, completion, attempts)
+        self._withdrawals = Withdrawals(run_status, writer, recalls, completion)
+        self._placing = Placing(run_status, writer)
+        self._dispatch = StageDispatch(run_status, writer, deliveries, losses, runtime_env=runtime_env, deadline_ms=stage_deadline_ms)
+        self._reports = Reports(run_status, writer, deliveries, recalls, completion, attempts, losses)
+        self._allowed = _ANY_NUMBER  #: Limit of the present step.
+
+    # -- events in, decisions out --------------------------------------------------------------------------------------
+
+    def handle(self, events: Iterable[RunInput], now_ms: int) -> RunChange:
+        """Handle the events; return all changes and decisions, in order.
+
+        Pure: the same events on the same record give the same change.
+
+        Args:
+            events: Oldest first.
+            now_ms: Milliseconds since the epoch, for the events of the step and for the waits before retries.
+        Raises:
+            IllegalTransition: The tables of `dag.run.states` have no such transition; a defect of the machine, not of the input.
+        """
+        self._writer.begin(now_ms)
+        self._allowed = _ANY_NUMBER
+        for event in events:
+            if self.record.state in RUN_ENDS:
+                break
+            self._take(event)
+        if self.record.state not in RUN_ENDS:
+            self._recalls.close_gaps()
+            self._dispatch.send_what_can_start(self._allowed)
+            self._completion.finish_if_done()
+        self._report_wait()
+        return self._writer.change()
+
+    def _take(self, event: RunInput) -> None:
+        if isinstance(event, NodesPlaced):
+            self._placing.place(event)
+        elif isinstance(event, CancelRequested):
+            self._completion.cancel(event.detail)
+        elif isinstance(event, MeshGone):
+            self._withdrawals.lose_mesh(event.mesh, event.reason)
+        elif isinstance(event, MeshClosed):
+            self._withdrawals.leave_mesh(event.mesh)
+        elif isinstance(event, StartsAllowed):
+            self._allowed = event
+            self._withdrawals.keep_to(event)
+        elif isinstance(event, WaitsLimited):
+            self._withdrawals.refuse_overdue(event.longest_ms)
+        else:
+            self._reports.take(event)
+
+    def _report_wait(self) -> None:
+        """Copy the reason of the first blocked node or waiting stage to the run, for the one line per run that `runs` shows."""
+        if self.record.state is not RunState.RUNNING:
+            return
+        waiting: list[NodeRecord | StageRecord] = [self.record.nodes[node] for node in sorted(self._writer.blocked)]
+        waiting += [stage for stage in self.record.stages.values() if stage.state in NOT_BEGUN and stage.detail]
+        self.record.reason, self.record.detail = (waiting[0].reason, waiting[0].detail) if waiting else (None, "")
+
+    # -- what others ask -----------------------------------------------------------------------------------------------
+
+    def unplaced(self, now_ms: int) -> tuple[NodeId, ...]:
+        """Return the nodes to route, in topological order; none while the run stops.
+
+        A node that waits for its retry is left out, with all its descendants. A stage made without such a node could contain both an
+        ancestor and a descendant of it, and the two stages would wait for each other.
+        """
+        return self._placing.unplaced(now_ms)
+
+    def overdue(self, longest_ms: int, now_ms: int) -> tuple[NodeId, ...]:
+        """Return the nodes that have been ready for longer than `longest_ms` and still wait at the root or in the queue of a mesh."""
+        return self._withdrawals.overdue(longest_ms, now_ms)
+
+    def mesh_of(self, node: NodeId) -> MeshId | None:
+        """Return the present or planned mesh of the node."""
+        return self.record.nodes[node].mesh
+
+    def value_at(self, node: NodeId) -> MeshId | None:
+        """Return the only mesh that has the node's value, because the value is not stored; None if any mesh can get it."""
+        return self._run_status.value_at(node)
+
+    def size_of(self, node: NodeId) -> int | None:
+        """Return the size of the node's value in bytes; None if it is not computed yet, or was never stored."""
+        stored = self.record.nodes[node].stored
+        return None if stored is None else stored.size_bytes

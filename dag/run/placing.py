@@ -1,0 +1,80 @@
+"""Turns the answers of routing into stages with a mesh, or into reasons why nodes are blocked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from dag.run.events import Blockage, NodesPlaced
+from dag.run.run_status import RunStatus
+from dag.run.runs import StageRecord
+from dag.run.stages import StagePlan, split
+from dag.run.state_writer import StateWriter
+from dag.run.states import NodeState, RunState, StageState
+from federation.quota.starts import SHUT
+from mesh.core.ids import NodeId, StageId
+
+
+class Placing:
+    def __init__(self, run_status: RunStatus, writer: StateWriter) -> None:
+        self._run_status = run_status
+        self._record = run_status.record
+        self._writer = writer
+
+    def unplaced(self, now_ms: int) -> tuple[NodeId, ...]:
+        """Return the nodes to route, as `dag.machine.RunMachine.unplaced` does."""
+        if self._record.state not in (RunState.PENDING, RunState.RUNNING) or self._run_status.is_stopping():
+            return ()
+        waiting = (NodeState.WAITING, NodeState.BLOCKED)
+        found = [node for node in self._run_status.plans if (kept := self._record.nodes[node]).stage is None and kept.state in waiting]
+        held = {node for node in found if self._record.nodes[node].not_before_ms > now_ms}
+        if held:
+            for node in found:
+                if not held.isdisjoint(self._run_status.edges.needs[node]):
+                    held.add(node)
+        return tuple(node for node in found if node not in held)
+
+    def place(self, event: NodesPlaced) -> None:
+        """Make stages of the placed nodes and block the others."""
+        if self._record.state is RunState.PENDING:
+            self._writer.run(RunState.RUNNING)
+        self._block(event.blockages)
+        placed = {node: where.mesh for node, where in event.placements.items()}
+        order = [node for node in self._run_status.plans if node in placed]
+        edges = [(need, node) for node in order for need in self._run_status.edges.needs[node] if need in placed]
+        free = self._free_names()
+        for plan in split(order, edges, placed):
+            name = next(free, None) or StageId(f"{self._record.run}.{len(self._record.stages) + 1}")
+            self._make_stage(name, plan, event)
+
+    def _block(self, blockages: Mapping[NodeId, Blockage]) -> None:
+        for node, blockage in blockages.items():
+            kept = self._record.nodes[node]
+            kept.waits_since_ms = 0 if blockage.reason in SHUT else kept.waits_since_ms or self._writer.now_ms
+            if (kept.state, kept.reason, kept.detail) != (NodeState.BLOCKED, blockage.reason, blockage.detail):
+                kept.reason, kept.detail = blockage.reason, blockage.detail
+                self._writer.node(kept, NodeState.BLOCKED, blockage.reason, blockage.detail)
+
+    def _free_names(self) -> Iterator[StageId]:
+        """Yield names of stages that were dissolved before they were sent.
+
+        Each retry dissolves all planned stages. Without reuse of the names, the records of a run would grow without limit.
+        """
+        named = {kept.stage for kept in self._record.nodes.values()}
+        stages = tuple(self._record.stages.values())
+        return (
+            stage.stage
+            for stage in stages
+            if stage.state is StageState.ENDED and not (stage.sent_ms or stage.nodes) and stage.stage not in named
+        )
+
+    def _make_stage(self, name: StageId, plan: StagePlan, event: NodesPlaced) -> None:
+        why_here = event.placements[plan.nodes[0]].why
+        stage = StageRecord(stage=name, mesh=plan.mesh, level=plan.level, nodes=plan.nodes, width=plan.width, why_here=why_here)
+        self._record.stages[name] = stage
+        self._writer.note_stage(stage, None, None, why_here)
+        for node in plan.nodes:
+            kept = self._record.nodes[node]
+            kept.stage, kept.mesh, kept.detail, kept.reason = name, plan.mesh, event.placements[node].why, None
+            if kept.state is NodeState.BLOCKED:
+                self._writer.node(kept, NodeState.WAITING)
+            self._writer.touch(kept)

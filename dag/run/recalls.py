@@ -1,0 +1,100 @@
+"""Takes nodes out of their stages: restarted nodes, and the nodes in all stages that wait for them."""
+
+from __future__ import annotations
+
+from dag.run.deliveries import Deliveries
+from dag.run.run_status import RunStatus
+from dag.run.runs import NodeRecord, StageRecord
+from dag.run.state_writer import StateWriter
+from dag.run.states import NODE_ENDS, NodeState, StageState
+from mesh.core.ids import NodeId, StageId
+from mesh.core.reasons import Reason
+
+
+class Recalls:
+    def __init__(self, run_status: RunStatus, writer: StateWriter, deliveries: Deliveries) -> None:
+        self._run_status = run_status
+        self._record = run_status.record
+        self._writer = writer
+        self._deliveries = deliveries
+        self._has_gaps = False
+
+    def restart(self, node: NodeRecord, reason: Reason, detail: str) -> None:
+        """Begin a new attempt of the node, and recall all nodes that were sent to wait for it."""
+        before = node.state
+        if before in NODE_ENDS:
+            self._writer.open += 1
+        old_stage = node.stage
+        self._take_back_readers(node.node, old_stage)
+        node.attempt += 1
+        node.state, node.stage, node.mesh, node.incarnation, node.stored = NodeState.WAITING, None, None, 0, None
+        node.not_before_ms = node.waits_since_ms = 0
+        node.exported = False
+        self._has_gaps = True
+        node.reason, node.detail, node.started_ms, node.finished_ms = reason, detail, 0, 0
+        self._writer.touch(node)
+        self._writer.note(
+            "node", node=node, before=before.value, after=NodeState.WAITING.value, reason=reason, detail=detail, stage=old_stage
+        )
+
+    def _take_back_readers(self, node: NodeId, stage: StageId | None) -> None:
+        """Recall, transitively, the nodes that were sent to wait for `node`, and withhold its value from their stages."""
+        pending = [(node, stage)]
+        while pending:
+            source, source_stage = pending.pop()
+            for follower in self._run_status.edges.followers[source]:
+                kept = self._record.nodes[follower]
+                if kept.state is not NodeState.ASSIGNED or kept.stage is None:
+                    continue  # A node that was not sent waits for the new attempt. A node that runs or ended has its inputs.
+                if kept.stage != source_stage:
+                    if source not in self._run_status.plans[follower].inputs:
+                        continue  # The node needs only the order, which was kept.
+                    self._deliveries.withhold(self._record.stages[kept.stage], source)
+                pending.append((follower, kept.stage))
+                self.recall(kept)
+
+    def recall(self, node: NodeRecord) -> None:
+        """Take the node out of its stage, to be placed again, without spending a retry or a loss.
+
+        The attempt number grows if the mesh may have begun to run the node.
+        """
+        if self._may_have_begun(node):
+            node.attempt += 1
+        if node.state is NodeState.RUNNING:
+            node.state = NodeState.ASSIGNED
+        if node.state is NodeState.ASSIGNED:
+            self._writer.node(node, NodeState.WAITING, Reason.WAITING_FOR_INPUTS)
+        if node.stage is not None and self._record.stages[node.stage].started_ms:
+            node.waits_since_ms = 0  # The wait ended when the mesh began the stage.
+        node.stage, node.mesh = None, None
+        self._has_gaps = True
+        self._writer.touch(node)
+
+    def _may_have_begun(self, node: NodeRecord) -> bool:
+        """Return whether the mesh may run the node without having reported that yet. An attempt number must name one execution.
+
+        A stage in state ENDED has reported every node that it began.
+        """
+        if node.state is NodeState.ASSIGNED and node.stage is not None:
+            return self._record.stages[node.stage].state is not StageState.ENDED
+        return node.state is NodeState.RUNNING
+
+    def dissolve(self, stage: StageRecord) -> None:
+        """End a stage that was never sent, and recall its nodes."""
+        nodes, stage.nodes = stage.nodes, ()
+        self._writer.stage(stage, StageState.ENDED)
+        for node in nodes:
+            if self._record.nodes[node].state not in NODE_ENDS:
+                self.recall(self._record.nodes[node])
+
+    def close_gaps(self) -> None:
+        """After a recall, dissolve all planned stages, so that their nodes and the recalled ones are split together.
+
+        One split never produces stages that wait for each other in a circle. Stages of two different splits might.
+        """
+        if not self._has_gaps:
+            return
+        for stage in tuple(self._record.stages.values()):
+            if stage.state is StageState.PLANNED:
+                self.dissolve(stage)
+        self._has_gaps = False

@@ -1,0 +1,128 @@
+"""Handles the messages of meshes about their stages.
+
+A message names its stage and attempt. A message about an earlier stage or attempt is dropped, so each attempt has at most one
+result.
+"""
+
+from __future__ import annotations
+
+from dag.run.attempts import Attempts
+from dag.run.completion import Completion
+from dag.run.deliveries import Deliveries
+from dag.run.losses import Losses
+from dag.run.recalls import Recalls
+from dag.run.run_status import RunStatus
+from dag.run.runs import NodeRecord, StageRecord
+from dag.run.state_writer import StateWriter
+from dag.run.states import NODE_ENDS, STAGE_ENDS, NodeState, StageState
+from mesh.core.counting import counted
+from mesh.stages.messages import (
+    InputLost,
+    NodeFailed,
+    NodeStarted,
+    NodeSucceeded,
+    StageEnded,
+    StageLost,
+    StageMessage,
+    StageStarted,
+    StageWaiting,
+)
+
+_NOT_STARTED = frozenset({NodeState.WAITING, NodeState.BLOCKED, NodeState.ASSIGNED})
+
+
+class Reports:
+    def __init__(
+        self,
+        run_status: RunStatus,
+        writer: StateWriter,
+        deliveries: Deliveries,
+        recalls: Recalls,
+        completion: Completion,
+        attempts: Attempts,
+        losses: Losses,
+    ) -> None:
+        self._run_status = run_status
+        self._record = run_status.record
+        self._writer = writer
+        self._deliveries = deliveries
+        self._recalls = recalls
+        self._completion = completion
+        self._attempts = attempts
+        self._losses = losses
+
+    def take(self, message: StageMessage) -> None:
+        """Handle a message, unless its stage has ended."""
+        stage = self._record.stages.get(message.stage)
+        if stage is None or stage.state in STAGE_ENDS:
+            return
+        if isinstance(message, StageWaiting):
+            stage.reason, stage.detail = message.reason, message.detail
+            self._writer.note_stage(stage, stage.state, message.reason, message.detail)
+        elif isinstance(message, StageStarted):
+            self._start_stage(stage, message)
+        elif isinstance(message, StageEnded):
+            self._end_stage(stage)
+        elif isinstance(message, StageLost):
+            self._losses.lose_stage(stage, message.reason)
+        elif isinstance(message, InputLost):
+            self._losses.lose_input(stage, message.node)
+        else:
+            node = self._record.nodes.get(message.node)
+            if node is not None and node.stage == stage.stage and node.attempt == message.attempt and node.state not in NODE_ENDS:
+                self._take_node(node, message)
+
+    def _take_node(self, node: NodeRecord, message: NodeStarted | NodeSucceeded | NodeFailed) -> None:
+        stage = self._run_status.stage_of(node)
+        if stage.state is StageState.RUNNING and stage.reason is not None:  # The stage waited for room in Ray, and now has it.
+            stage.reason, stage.detail = None, ""
+            self._writer.note_stage(stage, stage.state, None, "")
+        node.started_ms = message.started_ms
+        if isinstance(message, NodeStarted):
+            if node.state is NodeState.ASSIGNED:
+                self._writer.node(node, NodeState.RUNNING)
+        elif isinstance(message, NodeSucceeded):
+            self._succeed(node, message)
+        else:
+            node.finished_ms = message.finished_ms
+            self._attempts.fail(node, message.failure)
+
+    def _start_stage(self, stage: StageRecord, message: StageStarted) -> None:
+        if stage.state is not StageState.QUEUED:
+            return
+        stage.incarnation, stage.cluster, stage.slots = message.incarnation, message.cluster, message.slots
+        stage.started_ms, stage.reason, stage.detail = self._writer.now_ms, None, ""
+        self._writer.stage(stage, StageState.RUNNING, None, f"{counted(message.slots, 'slot')} under lease token {message.token}")
+        gone = []
+        for need in self._run_status.external(stage):
+            kept = self._record.nodes[need]
+            if kept.state is NodeState.SUCCEEDED and (kept.mesh, kept.incarnation) != (stage.mesh, stage.incarnation):
+                if kept.stored is not None:
+                    self._deliveries.deliver(stage, kept)
+                else:
+                    gone.append(need)
+        self._losses.lose_values(gone)
+
+    def _succeed(self, node: NodeRecord, message: NodeSucceeded) -> None:
+        stage = self._run_status.stage_of(node)
+        node.finished_ms, node.stored, node.incarnation = message.finished_ms, message.stored, stage.incarnation
+        self._writer.node(node, NodeState.SUCCEEDED, detail=message.worker)
+        for follower in self._run_status.edges.followers[node.node]:  # The wait for quota begins now: the followers could not start before.
+            kept = self._record.nodes[follower]
+            if kept.waits_since_ms and kept.state in _NOT_STARTED:
+                kept.waits_since_ms = self._writer.now_ms
+                self._writer.touch(kept)
+        for reader_stage in self._run_status.waiting_stages(node.node):
+            if reader_stage.stage == stage.stage or (reader_stage.mesh, reader_stage.incarnation) == (stage.mesh, stage.incarnation):
+                continue
+            if reader_stage.state is StageState.QUEUED and reader_stage.mesh == stage.mesh:
+                continue  # The stage may get the same runner; `_start_stage` checks.
+            self._losses.lose_input(reader_stage, node.node)
+
+    def _end_stage(self, stage: StageRecord) -> None:
+        stage.ended_ms = self._writer.now_ms
+        self._writer.stage(stage, StageState.ENDED)
+        left = self._run_status.left(stage)
+        if not self._completion.drop_if_stopping(left):
+            for node in left:  # The mesh dropped these nodes, so they are placed again.
+                self._recalls.recall(node)

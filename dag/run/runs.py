@@ -1,0 +1,231 @@
+"""The records of a run, and the port of the store that keeps them.
+
+Usually one coordinator changes a run, but nothing depends on that. `commit` compares the version that the change started from, so
+of two coordinators one succeeds and the other loads the run again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from dag.run.dead_letters import DeadLetter, DeadLetters
+from dag.run.states import NodeState, RunState, StageState
+from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.values import StoredValue
+from mesh.stages.messages import Failure
+from mesh.stages.spec import StageSpec
+
+
+@dataclass(slots=True, kw_only=True)
+class NodeRecord:
+    """The present attempt of a node. Only the run machine writes it."""
+
+    node: NodeId
+    state: NodeState = NodeState.WAITING
+    attempt: int = 1
+    retries_used: int = 0  #: Attempts lost to the node's own errors.
+    losses: int = 0  #: Attempts lost with meshes and runners, without preemptions.
+    kills: int = 0  #: Workers that died while they ran the node.
+    not_before_ms: int = 0  #: Earliest time of the next attempt, since the epoch.
+    waits_since_ms: int = 0  #: Time since which the node is ready but lacks capacity or quota; 0: it does not wait for these.
+    stage: StageId | None = None
+    mesh: MeshId | None = None
+    incarnation: int = 0  #: Runner of the mesh that holds the value in memory; 0: none.
+    exported: bool = False  #: The value is stored, or will be, so that other meshes can read it.
+    stored: StoredValue | None = None
+    reason: Reason | None = None
+    detail: str = ""  #: Reason for the mesh, or for the wait, as text.
+    started_ms: int = 0
+    finished_ms: int = 0
+    failure: Failure | None = None
+    roots: tuple[NodeId, ...] = ()  #: Failed nodes that caused a SKIPPED state.
+
+
+@dataclass(slots=True, kw_only=True)
+class StageRecord:
+    """A stage of the run. Only the run machine writes it."""
+
+    stage: StageId
+    mesh: MeshId
+    level: int
+    nodes: tuple[NodeId, ...]
+    width: int = 1  #: Number of its nodes that could run at once.
+    state: StageState = StageState.PLANNED
+    incarnation: int = 0  #: Runner of the mesh that has the stage and holds the values of its nodes.
+    cluster: str = ""
+    slots: int = 0
+    reason: Reason | None = None  #: Before the start: reason for the wait. After a stop or loss: reason for that.
+    detail: str = ""
+    why_here: str = ""  #: The routing decision in one line.
+    sent_ms: int = 0
+    started_ms: int = 0
+    ended_ms: int = 0
+    delivered: tuple[NodeId, ...] = ()  #: Nodes whose values were delivered or withheld.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEvent:
+    """One change of a run, as users see it; numbered per run from 1 without gaps."""
+
+    seq: int
+    at_ms: int
+    run: RunId
+    kind: str  #: `run`, `stage` or `node`.
+    node: NodeId | None = None
+    attempt: int = 0
+    stage: StageId | None = None
+    mesh: MeshId | None = None
+    cluster: str = ""
+    before: str = ""
+    after: str = ""
+    reason: Reason | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendStage:
+    """Queue the stage at the mesh."""
+
+    mesh: MeshId
+    spec: StageSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliverInput:
+    """Give a stage the stored value of a node outside it; None: the value will not come, drop the nodes that need it."""
+
+    stage: StageId
+    node: NodeId
+    value: StoredValue | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelStage:
+    """Stop the stage."""
+
+    stage: StageId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetRun:
+    """Remove the stages, values and intermediate files of an ended run everywhere."""
+
+    meshes: tuple[MeshId, ...]
+    uris: tuple[str, ...] = ()  #: Files of values that are not outputs.
+    keep: tuple[str, ...] = ()  #: Hashes of the stored values that outlive the run: outputs, pickled exceptions.
+
+
+Decision = SendStage | DeliverInput | CancelStage | ForgetRun
+
+
+@dataclass(slots=True, kw_only=True)
+class RunRecord:
+    """The whole state of a run; any coordinator can continue from it."""
+
+    run: RunId
+    tenant: TenantPath
+    user: str = ""  #: Submitter for limits per user: a name, or the id of the API key.
+    digest: str  #: SHA-256 of the canonical spec; the same id with another digest is a conflict.
+    spec: bytes  #: The `dag/1` spec, as JSON.
+    state: RunState = RunState.PENDING
+    version: int = 0
+    seq: int = 0  #: Number of the last event.
+    created_ms: int = 0
+    ended_ms: int = 0
+    reason: Reason | None = None
+    detail: str = ""
+    last_entry: str = ""  #: Last inbox entry that was committed; earlier ones are skipped.
+    nodes: dict[NodeId, NodeRecord] = field(default_factory=dict)
+    stages: dict[StageId, StageRecord] = field(default_factory=dict)
+    outbox: tuple[Decision, ...] = ()  #: Committed decisions that may not be carried out yet.
+    key: str = ""  #: Idempotency key of the submission; empty: none.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunChange:
+    """Changes of one step of the run machine; committed whole or not at all."""
+
+    nodes: tuple[NodeRecord, ...] = ()
+    stages: tuple[StageRecord, ...] = ()
+    events: tuple[RunEvent, ...] = ()
+    decisions: tuple[Decision, ...] = ()  #: Decisions for the outbox.
+    dead: tuple[DeadLetter, ...] = ()  #: Dead letters of nodes that failed for good in this step.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """A line of `schedulemesh runs`."""
+
+    run: RunId
+    tenant: TenantPath
+    state: RunState
+    created_ms: int
+    ended_ms: int
+    reason: Reason | None
+    detail: str
+    counts: dict[str, int]  #: Number of nodes per state.
+    user: str = ""
+
+
+class RunStore(DeadLetters, Protocol):
+    """Port of the store for runs. All methods raise StoreUnavailable."""
+
+    def create(self, record: RunRecord, blobs: dict[str, bytes]) -> bool:
+        """Store a new run with its blobs and put `submitted` into the inbox; False if the id exists with the same digest.
+
+        The record's idempotency key names this run for as long as the run is kept. The check for an existing run comes before the check
+        of the limits, so a repeat of an accepted submission is never refused.
+
+        Raises:
+            RunConflict: The id exists with another digest or tenant.
+            KeyConflict: The tenant has used the key for another run, or for another graph.
+            BacklogFull: The tenant, or one of its ancestors, has too many open runs.
+            StoreFull: The store has hardly any memory left.
+        """
+
+    def check_room(self, record: RunRecord, blobs: dict[str, bytes]) -> None:
+        """Raise the error that `create` would raise for the limits now. Nothing is stored or reserved.
+
+        Raises:
+            BacklogFull: As `create`.
+            StoreFull: As `create`.
+        """
+
+    def load(self, run: RunId) -> RunRecord | None:
+        """Return the whole record."""
+
+    def commit(self, record: RunRecord, change: RunChange) -> bool:
+        """Write the change and the record's own fields if the stored version is still `record.version`, and increment the version.
+
+        Return False, and write nothing, if another coordinator committed first.
+        """
+
+    def summary(self, run: RunId) -> RunSummary | None:
+        """Return a summary of the run."""
+
+    def list(self, tenant: TenantPath, limit: int = 50) -> tuple[RunSummary, ...]:
+        """Return runs of the tenant and of its descendants, newest first."""
+
+    def active(self) -> tuple[RunId, ...]:
+        """Return the runs that have not ended or are not settled."""
+
+    def settle(self, run: RunId) -> bool:
+        """Mark an ended run as settled, after its last decisions are carried out. Return True the first time."""
+
+    def events(self, run: RunId, after: int = 0, limit: int = 1000) -> tuple[RunEvent, ...]:
+        """Return the events with a greater sequence number, oldest first."""
+
+    def request_cancel(self, run: RunId, reason: str) -> None:
+        """Put `cancel` into the inbox; no effect on an ended run.
+
+        Raises:
+            UnknownRun: There is no such run.
+        """
+
+    def retire(self, before_ms: int, limit: int = 100) -> tuple[tuple[RunId, str], ...]:
+        """Remove the oldest runs that ended before `before_ms` (milliseconds since the epoch), `limit` at most, with all their data.
+
+        Return the files of their values, each with its run. The caller deletes these files.
+        """

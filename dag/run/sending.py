@@ -1,0 +1,55 @@
+"""Message to a mesh about a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dag.run.runs import NodeRecord, RunRecord, StageRecord
+from dag.spec.plans import NodePlan
+from mesh.core.ids import NodeId
+from mesh.core.resources import NOTHING
+from mesh.preemption.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
+from mesh.stages.spec import StageSpec, TaskSpec
+
+
+def spec_of(
+    record: RunRecord,
+    stage: StageRecord,
+    plans: Mapping[NodeId, NodePlan],
+    runtime_env: dict[str, Any],
+    deadline_ms: int | None = None,
+    preemption: PreemptionPolicy = NEVER_PREEMPTS,
+) -> StageSpec:
+    """Return the stage as its mesh gets it. Its slot covers each single task; its priority is the highest of its tasks."""
+    slot = NOTHING
+    for node in stage.nodes:
+        slot = slot.join(plans[node].resources)
+    inside = frozenset(stage.nodes)
+    return StageSpec(
+        stage=stage.stage,
+        run=record.run,
+        tenant=record.tenant,
+        tasks=tuple(_task_of(plans[node], record.nodes[node], inside) for node in stage.nodes),
+        slot=slot,
+        width=stage.width,
+        priority=max(plans[node].priority for node in stage.nodes),
+        runtime_env=runtime_env,
+        preemption=preemption,
+        deadline_ms=deadline_ms,
+    )
+
+
+def _task_of(plan: NodePlan, kept: NodeRecord, inside: frozenset[NodeId]) -> TaskSpec:
+    return TaskSpec(
+        node=plan.node,
+        attempt=kept.attempt,
+        function=plan.function,
+        args=plan.args,
+        kwargs=dict(plan.kwargs),
+        inputs=plan.inputs,
+        after=tuple(need for need in plan.after if need in inside),  # Nodes outside have succeeded when a stage is sent.
+        resources=plan.resources,
+        ray_options=dict(plan.ray_options),
+        export=kept.exported,
+    )

@@ -1,0 +1,151 @@
+"""Argument forms (see `mesh.stages.spec`) in a spec: the names that they use, their problems, and parameters filled in.
+
+A spec has one form that a mesh does not know, `{"$param": name}`. It is replaced when the graph is compiled, so it never reaches
+a mesh.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dag.spec.strict_json import pointer
+from mesh.stages.spec import ArgumentForm
+
+SHA256 = re.compile(r"[0-9a-f]{64}")
+
+CONTAINER_BYTES = 2  #: Bytes of an empty list or object.
+
+_KNOWN = ("$ref", "$blob", "$uri", "$tuple", "$param")
+_NOT_YET = frozenset({"$item"})
+
+
+def sha256_of(data: bytes) -> str:
+    """Return the name of the bytes: their SHA-256 as hex digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+@dataclass(slots=True)
+class FormContents:
+    """Names that forms use, each with the place of its first use."""
+
+    refs: dict[str, str] = field(default_factory=dict)
+    blobs: dict[str, str] = field(default_factory=dict)
+    params: list[tuple[str, str]] = field(default_factory=list)  #: Name and place of every use of a parameter.
+    problems: list[tuple[str, str]] = field(default_factory=list)
+
+
+def survey(form: ArgumentForm, place: str, found: FormContents) -> int:
+    """Add the names that `form` uses to `found`, in reading order. Return the size of its literals as JSON, in bytes."""
+    taken = 0
+    pending: list[tuple[Any, str]] = [(form, place)]
+    while pending:
+        part, where = pending.pop()
+        if isinstance(part, dict):
+            if any(key.startswith("$") and not key.startswith("$$") for key in part):
+                _survey_special(part, where, found, pending)
+                continue
+            taken += CONTAINER_BYTES + sum(map(key_bytes, part))
+            pending.extend((below, pointer(where, key)) for key, below in reversed(part.items()))
+        elif isinstance(part, list):
+            taken += CONTAINER_BYTES
+            pending.extend((part[index], f"{where}/{index}") for index in range(len(part) - 1, -1, -1))
+        else:
+            taken += scalar_bytes(part)
+    return taken
+
+
+def literal_bytes(literal: Any) -> int:
+    """Return the approximate size of plain data as JSON, in bytes; `$` has no special meaning."""
+    taken = 0
+    pending = [literal]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, dict):
+            taken += CONTAINER_BYTES + sum(map(key_bytes, part))
+            pending.extend(part.values())
+        elif isinstance(part, list):
+            taken += CONTAINER_BYTES
+            pending.extend(part)
+        else:
+            taken += scalar_bytes(part)
+    return taken
+
+
+def scalar_bytes(part: Any) -> int:
+    """Return the approximate size of a text, number, boolean or null as JSON with its comma, in bytes."""
+    if isinstance(part, str):
+        return 3 + (len(part) if part.isascii() else len(part.encode()))
+    return 1 + len(repr(part))
+
+
+def key_bytes(key: str) -> int:
+    """Return the approximate size of a key as JSON, in bytes."""
+    return 3 + len(key)
+
+
+def escaped(literal: Any) -> ArgumentForm:
+    """Return the form of plain JSON data: keys that begin with `$` get a second `$`.
+
+    Recursive: callers bound the depth.
+    """
+    if isinstance(literal, list):
+        return [escaped(part) for part in literal]
+    if isinstance(literal, dict):
+        return {f"${key}" if key.startswith("$") else key: escaped(part) for key, part in literal.items()}
+    return literal
+
+
+def filled(form: ArgumentForm, params: Mapping[str, ArgumentForm]) -> ArgumentForm:
+    """Return the form with every `$param` replaced by its value's form. Recursive: a spec is at most `DEPTH_MAX` deep."""
+    if isinstance(form, list):
+        return [filled(part, params) for part in form]
+    if isinstance(form, dict):
+        if "$param" in form:
+            return params[form["$param"]]
+        return {key: filled(part, params) for key, part in form.items()}
+    return form
+
+
+def _survey_special(part: dict[str, Any], place: str, found: FormContents, pending: list[tuple[Any, str]]) -> None:
+    key = next(key for key in part if key.startswith("$") and not key.startswith("$$"))
+    problem = _problem_of_special(key, part)
+    if problem is not None:
+        found.problems.append((pointer(place, key) if len(part) == 1 or key not in _KNOWN else place, problem))
+        return
+    inner = part[key]
+    if key == "$ref":
+        found.refs.setdefault(inner, place)
+    elif key == "$blob":
+        found.blobs.setdefault(inner, place)
+    elif key == "$param":
+        found.params.append((inner, place))
+    elif key == "$tuple":
+        where = pointer(place, key)
+        pending.extend((inner[index], f"{where}/{index}") for index in range(len(inner) - 1, -1, -1))
+
+
+def _problem_of_special(key: str, part: dict[str, Any]) -> str | None:
+    if key in _NOT_YET:
+        return f"`{key}` is not supported yet"
+    if key not in _KNOWN:
+        return f"unknown form; known are {', '.join(_KNOWN)}; write `${key}` for an object whose key is `{key}`"
+    if set(part) - ({"$ref", "path"} if key == "$ref" else {key}):
+        return f"`{key}` has to be alone in its object{', or beside `path`' if key == '$ref' else ''}"
+    inner = part[key]
+    if key == "$tuple":
+        return None if isinstance(inner, list) else "must be a list"
+    if not isinstance(inner, str):
+        return "must be text"
+    if key == "$blob" and not SHA256.fullmatch(inner):
+        return "must be a SHA-256: 64 hexadecimal digits, lower case"
+    return problem_of_path(part["path"]) if "path" in part else None
+
+
+def problem_of_path(path: Any) -> str | None:
+    """Return the problem with the `path` beside a `$ref`."""
+    steps_are_right = isinstance(path, list) and all(isinstance(step, (str, int)) and not isinstance(step, bool) for step in path)
+    return None if steps_are_right else "`path` must be a list of keys and indices"

@@ -1,0 +1,143 @@
+"""A spec as the root reads it: plans of its nodes, and what a tenant may not run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from dag.spec.forms import escaped, filled
+from dag.spec.graph import topological_order
+from dag.spec.options import NodeOptions
+from dag.spec.spec import PROBLEMS_MAX, DagSpec, NodeSpec
+from dag.spec.strict_json import pointer
+from mesh.core.ids import MeshId, NodeId
+from mesh.core.near_names import NO_MESH_HAS, near_resource, unheld
+from mesh.core.resources import ResourceSet
+from mesh.stages.spec import ArgumentForm, blobs_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePlan:
+    """A node as the run machine and routing see it."""
+
+    node: NodeId
+    function: str  #: `call:module:qualname` or `blob:<sha256>`.
+    args: tuple[ArgumentForm, ...] = ()
+    kwargs: Mapping[str, ArgumentForm] = field(default_factory=dict)
+    inputs: tuple[NodeId, ...] = ()  #: Nodes whose values the arguments use, each once, in order of first use.
+    after: tuple[NodeId, ...] = ()  #: Nodes that only come before this one; none of `inputs` is among them.
+    resources: ResourceSet = field(default_factory=ResourceSet)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    mesh: MeshId | None = None
+    retries: int = 0
+    retry_exceptions: frozenset[str] | None = None  #: Class names of the errors that `retries` apply to; None: all errors.
+    priority: int = 0
+    ray_options: Mapping[str, Any] = field(default_factory=dict)
+    is_output: bool = False
+
+
+def blobs_named_in(plans: Iterable[NodePlan]) -> frozenset[str]:
+    """Return the hashes of the pickled bytes of the nodes: functions, and arguments that JSON cannot carry."""
+    found: set[str] = set()
+    for plan in plans:
+        if plan.function.startswith("blob:"):
+            found.add(plan.function.removeprefix("blob:"))
+        for form in (*plan.args, *plan.kwargs.values()):
+            found.update(blobs_of(form))
+    return frozenset(found)
+
+
+def plans_of(spec: DagSpec) -> dict[NodeId, NodePlan]:
+    """Return every node's plan, in topological order: parameters filled in, defaults applied to options, amounts in units.
+
+    Raises:
+        CycleError: The graph contains a circle, because the spec was not checked.
+    """
+    params = {name: escaped(value) for name, value in spec.params.items()}
+    outputs = {output.node for output in spec.outputs.values()}
+    settled: dict[str, tuple[NodeOptions, ResourceSet]] = {}  #: Resolved options: most nodes of a graph share them.
+    plans: dict[NodeId, NodePlan] = {}
+    for node in topological_order(spec.graph()):
+        described = spec.nodes[node]
+        key = described.options.model_dump_json()
+        if key not in settled:
+            options = described.options.over(spec.defaults)
+            settled[key] = (options, options.needs())
+        options, resources = settled[key]
+        inputs, after = spec.needs_of(node)
+        plans[node] = NodePlan(
+            node=node,
+            function=_function(described),
+            args=tuple(filled(form, params) for form in described.args) if params else tuple(described.args),
+            kwargs={name: filled(form, params) for name, form in described.kwargs.items()},
+            inputs=inputs,
+            after=after,
+            resources=resources,
+            labels=options.labels or {},
+            mesh=MeshId(options.mesh) if options.mesh is not None else None,
+            retries=options.retries or 0,
+            retry_exceptions=frozenset(options.retry_exceptions) if options.retry_exceptions is not None else None,
+            priority=options.priority or 0,
+            ray_options=options.for_ray(),
+            is_output=node in outputs,
+        )
+    return plans
+
+
+def misspelt_resources(spec: DagSpec, known: frozenset[str]) -> tuple[tuple[str, str], ...]:
+    """Return custom resources that no mesh has and whose names resemble a known one, as (place, problem), each name once.
+
+    A name that resembles no known one passes, because a mesh that has it may join.
+    """
+    asked: dict[str, str] = {}
+    options = {"/defaults": spec.defaults, **{f"{pointer('/nodes', name)}/options": node.options for name, node in spec.nodes.items()}}
+    for place, described in options.items():
+        for name in described.resources or ():
+            asked.setdefault(name, pointer(f"{place}/resources", name))
+    problems = [
+        (place, unheld(NO_MESH_HAS, name, known)) for name, place in asked.items() if name not in known and near_resource(name, known)
+    ]
+    return tuple(problems[:PROBLEMS_MAX])
+
+
+def refused_functions(spec: DagSpec, patterns: tuple[str, ...], pickled_code: bool) -> tuple[tuple[str, str], ...]:
+    """Return the functions that the tenant may not run, as (place, problem).
+
+    A pattern is `module:qualname`. `*` in its module part covers submodules; in the other part it stays within one name. So
+    `shop.*:*` allows the functions of these modules, but not names that they import from other modules. Without the right to send
+    code, a tenant may not send code as an argument, or a runtime environment, which can replace an allowed module.
+    """
+    problems: list[tuple[str, str]] = []
+    for name, node in spec.nodes.items():
+        place = pointer("/nodes", name)
+        if node.call is not None and not any(_allows(pattern, node.call) for pattern in patterns):
+            allowed = f"it allows {', '.join(patterns)}" if patterns else "it is empty"
+            problems.append((f"{place}/call", f"{node.call} is not on the tenant's list of functions; {allowed}"))
+        if not pickled_code:
+            if node.function is not None:
+                problems.append((f"{place}/function", "the tenant may not send pickled code; `pickled_code: true` would allow it"))
+            if any(True for form in (*node.args, *node.kwargs.values()) for _ in blobs_of(form)):
+                problems.append(
+                    (place, "the tenant may not send pickled arguments, which can hold code; `pickled_code: true` would allow it")
+                )
+    if spec.code.runtime_env and not pickled_code:
+        problems.append(
+            ("/code/runtime_env", "the tenant may not bring its own environment, which is code; `pickled_code: true` would allow it")
+        )
+    return tuple(problems)
+
+
+def _function(described: NodeSpec) -> str:
+    return f"call:{described.call}" if described.function is None else f"blob:{described.function.sha256}"
+
+
+def _allows(pattern: str, call: str) -> bool:
+    module_pattern, colon, name_pattern = pattern.partition(":")
+    if not colon:
+        return fnmatchcase(call, pattern)
+    module, _, qualname = call.partition(":")
+    names, name_patterns = qualname.split("."), name_pattern.split(".")
+    same_depth = len(names) == len(name_patterns)
+    return fnmatchcase(module, module_pattern) and same_depth and all(map(fnmatchcase, names, name_patterns))

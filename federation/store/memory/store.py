@@ -1,0 +1,463 @@
+"""Ledger, stage queue and blobs in one process: for tests, simulations, and a federation in one process.
+
+The memory store behaves as the Redis stores; one contract suite runs on both. It encodes as JSON what they encode as JSON, so values that
+cannot be stored there cannot be stored here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from federation.dispatch import (
+    CLAIMS_PER_UNIT,
+    STAGE_MESSAGES,
+    Claim,
+    ClaimedStage,
+    ClaimStatus,
+    HeldClaim,
+    InboxEntry,
+    Notification,
+    NotificationKind,
+    Orphan,
+    OrphanKind,
+    QueuedStage,
+    StageAges,
+    digest_of,
+)
+from federation.errors import EarlierReportsLost, LeaseLost, LedgerLearning, StaleFence, TooManyClaims
+from federation.leases import Lease, LeaseTerms, Session
+from federation.snapshot import FederationSnapshot, MeshView
+from federation.store.inbox_entries import (
+    GONE,
+    UNKNOWN,
+    claim_status_of,
+    closing_state,
+    ended,
+    head_of,
+    lost,
+    refuse_foreign,
+    refuse_many,
+    waiting_for,
+)
+from federation.store.memory.ledger import MemoryLedger
+from federation.store.memory.rows import SessionRow
+from mesh.core.clock import Clock
+from mesh.core.ids import MeshId, NodeId, RunId, StageId
+from mesh.core.reasons import Reason
+from mesh.core.values import StoredValue
+from mesh.core.wire import decode, encode
+from mesh.stages.messages import StageMessage
+from mesh.stages.spec import StageSpec
+
+_NOTIFICATIONS_KEPT = 1000
+
+
+@dataclass(slots=True, kw_only=True)
+class _Stage:
+    """Record of a stage."""
+
+    mesh: MeshId
+    head: QueuedStage
+    spec: bytes
+    arrival: int
+    state: str = "queued"  #: `queued`, `claimed`, `ended`, `lost`, `cancelled`.
+    claim: Claim | None = None  #: The last claim; a stage has at most one in its life.
+    paid_by: Lease | None = None  #: The lease that the claim was made under.
+    batch: int = 0  #: The last batch accepted under the claim.
+    cancelled: bool = False
+    since_ms: int = 0  #: When the stage came into its present state and queue, on the wall clock: for display.
+    deadline_ms: int | None = None  #: Limit from the claim to the take-back.
+    overdue: int | None = None  #: Time of the take-back on the lease clock; None if the stage is not claimed or has no deadline.
+    inputs: dict[NodeId, bytes] = field(default_factory=dict)
+
+
+class MemoryStore(MemoryLedger):
+    """`LeaseLedger`, `StageQueue` and `BlobStore` in one; thread-safe.
+
+    Args:
+        clock: The ledger's time. Waits for notifications use real time.
+        ttl_ms: Life of a session after each heartbeat.
+        grace_ms: Further wait before the ledger reclaims what a silent session holds.
+        max_step_ms: Longest step of the lease clock. The default is unlimited, because tests set their clock on purpose.
+    """
+
+    def __init__(self, *, clock: Clock, ttl_ms: int, grace_ms: int, max_step_ms: int = 2**53) -> None:
+        super().__init__(clock=clock, terms=LeaseTerms(ttl_ms=ttl_ms, grace_ms=grace_ms, max_step_ms=max_step_ms))
+        self._entries = 0  #: Count of notifications, inbox entries and arrivals.
+        self._claims: defaultdict[MeshId, dict[StageId, Claim]] = defaultdict(dict)  #: In the order of the claims.
+        self._stages: dict[StageId, _Stage] = {}
+        self._forgotten: set[RunId] = set()  #: Runs whose late stages are refused.
+        self._notifications: defaultdict[MeshId, deque[tuple[int, Notification]]] = defaultdict(lambda: deque(maxlen=_NOTIFICATIONS_KEPT))
+        self._inbox: dict[str, InboxEntry] = {}
+        self._blobs: defaultdict[RunId, dict[str, bytes]] = defaultdict(dict)
+
+    # ---- snapshot, and hooks of the ledger
+
+    def snapshot(self) -> FederationSnapshot:
+        with self._changed:
+            self._tick()
+            return FederationSnapshot(
+                at_ms=self._clock.wall_ms(),
+                tree=self._configured.with_vanished(self._vanished, {**self._usage, **self._target_updates}),
+                usage=dict(self._usage),
+                meshes=tuple(self._view(session_row) for _, session_row in sorted(self._session_rows.items())),
+                leases=tuple(sorted(self._lease_views(), key=lambda view: view.token)),
+                demands=tuple(self._demands.views(self._lt)),
+                version=self._version,
+                epoch=self._epoch,
+                learn_ms=self._learn_left(),
+            )
+
+    def _view(self, session_row: SessionRow) -> MeshView:
+        mesh = session_row.record.mesh
+        return MeshView(
+            record=session_row.record,
+            incarnation=session_row.incarnation,
+            alive=session_row.expires > self._lt,
+            heartbeat_age_ms=self._lt - session_row.heartbeat,
+            waiting=sum(stage.mesh == mesh and stage.state == "queued" for stage in self._stages.values()),
+            claimed=len(self._claims[mesh]),
+        )
+
+    def _lose_stages(self, session_row: SessionRow, reason: Reason = Reason.LEASE_EXPIRED) -> tuple[StageId, ...]:
+        stages = tuple(sorted(self._claims[session_row.record.mesh]))
+        for stage in stages:
+            record = self._stages[stage]
+            self._close(record, "lost")
+            self.post(record.head.run, "stage", lost(stage, session_row.record.mesh, session_row.incarnation, reason))
+        self._claims[session_row.record.mesh].clear()
+        return stages
+
+    def _hand_over_stages(self, session_row: SessionRow) -> None:
+        claims = self._claims[session_row.record.mesh]
+        for stage, claim in claims.items():
+            claims[stage] = self._stages[stage].claim = replace(claim, incarnation=session_row.incarnation)
+
+    def _drop_notifications(self, mesh: MeshId) -> None:
+        self._notifications.pop(mesh, None)
+
+    def _ask_for_idle(self, mesh: MeshId) -> None:
+        self._post_notification(mesh, NotificationKind.LEASE, "")
+
+    def _notify_of_plan(self, mesh: MeshId) -> None:
+        self._post_notification(mesh, NotificationKind.PLAN, "")
+
+    # ---- the stage queue
+
+    def submit(self, mesh: MeshId, spec: StageSpec) -> bool:
+        with self._changed:
+            if spec.stage in self._stages or spec.run in self._forgotten:
+                return False
+            self._stages[spec.stage] = _Stage(
+                mesh=mesh,
+                head=head_of(spec),
+                spec=encode(spec),
+                arrival=self._next_entry(),
+                since_ms=self._clock.wall_ms(),
+                deadline_ms=spec.deadline_ms,
+            )
+            self._post_notification(mesh, NotificationKind.STAGE, spec.stage)
+            return True
+
+    def waiting(self, mesh: MeshId, limit: int = 64) -> tuple[QueuedStage, ...]:
+        with self._changed:
+            return tuple(stage.head for stage in self._queued(mesh)[:limit])
+
+    def queued(self, mesh: MeshId) -> tuple[StageId, ...]:
+        with self._changed:
+            return tuple(stage.head.stage for stage in self._queued(mesh))
+
+    def heads_of(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[QueuedStage, ...]:
+        with self._changed:
+            named = (self._stages[stage] for stage in stages if stage in self._stages)
+            return tuple(stage.head for stage in named if stage.mesh == mesh and stage.state == "queued")
+
+    def remembered(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[StageId, ...]:
+        with self._changed:
+            return tuple(stage for stage in stages if stage in self._stages and self._stages[stage].mesh == mesh)
+
+    def _queued(self, mesh: MeshId) -> list[_Stage]:
+        queued = (stage for stage in self._stages.values() if stage.mesh == mesh and stage.state == "queued")
+        return sorted(queued, key=lambda stage: (-stage.head.priority, stage.arrival))
+
+    def explain(self, session: Session, stages: tuple[StageId, ...], reason: Reason, detail: str) -> None:
+        """Explain as `StageQueue.explain`. Calls of an ended session are ignored."""
+        with self._changed:
+            for stage in stages if self._is_current(session) else ():
+                record = self._stages.get(stage)
+                is_here = record is not None and record.mesh == session.mesh and record.state == "queued"
+                if record is not None and is_here and record.head.reason != reason:
+                    record.head = replace(record.head, reason=reason)
+                    self.post(record.head.run, "stage", waiting_for(stage, reason, detail))
+
+    def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
+        with self._changed:
+            self._admit(session)
+            self._session_row(session, live=True)
+            claims = self._claims[session.mesh]
+            record = self._stages.get(stage)
+            mine = stage in claims
+            if record is None or record.mesh != session.mesh or not (record.state == "queued" or mine):
+                return None
+            if not mine:
+                if self._learn_left():
+                    raise LedgerLearning(f"the ledger recovers for another {self._learn_left()} ms; claim then")
+                if not self._is_paid_by(session.mesh, lease) and (lease is not None or record.head.slot):
+                    raise LeaseLost(f"mesh {session.mesh} does not hold the lease for {stage}")
+                self._check_claims(session.mesh, record, lease)
+                claim = Claim(stage=stage, mesh=session.mesh, incarnation=session.incarnation, token=self._next_token())
+                self._make_claim(claim, record, lease)
+            return _claimed(claims[stage], record)
+
+    def _make_claim(self, claim: Claim, record: _Stage, lease: Lease | None) -> None:
+        record.state, record.claim, record.paid_by, record.batch = "claimed", claim, lease, 0
+        record.since_ms = self._clock.wall_ms()
+        record.overdue = None if record.deadline_ms is None else self._lt + record.deadline_ms
+        self._claims[claim.mesh][claim.stage] = claim
+
+    def _check_claims(self, mesh: MeshId, record: _Stage, lease: Lease | None) -> None:
+        """Raises TooManyClaims."""
+        if lease is None:
+            return
+        key = (lease.tenant, lease.flavor)
+        others = (self._stages[stage] for stage in self._claims[mesh])
+        paid_alike = [other for other in others if other.paid_by is not None and (other.paid_by.tenant, other.paid_by.flavor) == key]
+        held = self._rows[mesh][key].held
+        for resource, units in record.head.slot.items():
+            taken = sum(other.head.slot.get(resource, 0) for other in paid_alike)
+            if taken + units > CLAIMS_PER_UNIT * held.get(resource, 0):
+                raise TooManyClaims(f"mesh {mesh} has claimed {CLAIMS_PER_UNIT} times what its lease holds; end some of it")
+
+    def _is_paid_by(self, mesh: MeshId, lease: Lease | None) -> bool:
+        row = self._rows.get(mesh, {}).get((lease.tenant, lease.flavor)) if lease is not None else None
+        return row is not None and lease is not None and row.token == lease.token != 0
+
+    def _is_revoked(self, record: _Stage) -> bool:
+        """Return whether the lease of the claim was revoked with `hard`."""
+        lease = record.paid_by
+        row = self._rows.get(record.mesh, {}).get((lease.tenant, lease.flavor)) if lease is not None else None
+        return row is not None and lease is not None and row.version > 0 and row.token != lease.token
+
+    def resume(self, session: Session, claims: tuple[HeldClaim, ...]) -> tuple[ClaimStatus, ...]:
+        """Resume as `StageQueue.resume`; see lua/resume.lua."""
+        refuse_many(claims)
+        with self._changed:
+            self._admit(session)
+            self._session_row(session, live=True)
+            return tuple(claim_status_of(self._stands(session, held)) for held in claims)
+
+    def _stands(self, session: Session, held: HeldClaim) -> int:
+        record = self._stages.get(held.claim.stage)
+        if record is None:
+            return UNKNOWN if self._learn_left() else GONE
+        claim = replace(held.claim, mesh=session.mesh, incarnation=session.incarnation)
+        if record.claim == claim:
+            return record.batch if record.state == "claimed" or held.has_ended else GONE
+        if record.state != "queued" or record.mesh != session.mesh or not self._learn_left() or not held.is_whole:
+            return GONE
+        if claim.token >= self._epoch or digest_of(decode(StageSpec, record.spec)) != held.spec:
+            return GONE
+        if not held.has_ended and not self._may_pay(session.mesh, record, held.lease):
+            return GONE
+        self._make_claim(claim, record, None if held.has_ended else held.lease)
+        return 0
+
+    def _may_pay(self, mesh: MeshId, record: _Stage, lease: Lease | None) -> bool:
+        if not self._is_paid_by(mesh, lease) and (lease is not None or record.head.slot):
+            return False
+        try:
+            self._check_claims(mesh, record, lease)
+        except TooManyClaims:
+            return False
+        return True
+
+    def report(self, claim: Claim, batch: int, messages: tuple[StageMessage, ...], *, after: int = 0) -> int:
+        refuse_foreign(claim, messages)
+        with self._changed:
+            record = self._stages.get(claim.stage)
+            if record is None or record.claim != claim or (record.state != "claimed" and batch > record.batch):
+                raise StaleFence(f"claim {claim.token} of {claim.mesh} on {claim.stage} is not current")
+            if batch <= record.batch:
+                return batch
+            state = closing_state(messages)
+            if state != "lost" and self._is_revoked(record):
+                raise StaleFence(f"the lease under which {claim.mesh} runs {claim.stage} was revoked")
+            if record.batch < after:
+                raise EarlierReportsLost(f"the store has lost reports of {claim.stage} before batch {batch}; report them again")
+            record.batch = batch
+            if messages:
+                self.post(record.head.run, "stage", encode(list(messages), STAGE_MESSAGES))
+            if state is not None:
+                self._claims[claim.mesh].pop(claim.stage, None)
+                self._close(record, state)
+            return batch
+
+    def deliver(self, stage: StageId, node: NodeId, value: StoredValue | None) -> None:
+        with self._changed:
+            record = self._stages.get(stage)
+            if record is not None and record.state in ("queued", "claimed") and node not in record.inputs:
+                record.inputs[node] = encode(value, StoredValue | None)
+                self._post_notification(record.mesh, NotificationKind.INPUT, stage)
+
+    def inputs_of(self, stage: StageId) -> dict[NodeId, StoredValue | None]:
+        with self._changed:
+            return _inputs(self._stages[stage]) if stage in self._stages else {}
+
+    def cancel(self, stage: StageId) -> None:
+        with self._changed:
+            record = self._stages.get(stage)
+            if record is not None and record.state == "queued":
+                self._close(record, "cancelled")
+                self.post(record.head.run, "stage", ended(stage))
+            elif record is not None and record.state == "claimed":
+                record.cancelled = True
+                self._post_notification(record.mesh, NotificationKind.CANCEL, stage)
+
+    def claims_of(self, session: Session) -> tuple[ClaimedStage, ...]:
+        """Return claims as `StageQueue.claims_of`, in the order of the claims."""
+        with self._changed:
+            claims = self._claims[session.mesh].items() if self._is_current(session) else ()
+            return tuple(_claimed(claim, self._stages[stage]) for stage, claim in claims)
+
+    def take_back_overdue(self, limit: int = 200) -> tuple[StageId, ...]:
+        with self._changed:
+            self._tick()
+            if self._learn_left():
+                return ()
+            due = [(record.overdue, stage) for stage, record in self._stages.items() if record.overdue is not None]
+            taken = tuple(stage for overdue, stage in sorted(due) if overdue <= self._lt)[:limit]
+            for stage in taken:
+                record = self._stages[stage]
+                incarnation = record.claim.incarnation if record.claim is not None else 0
+                self._claims[record.mesh].pop(stage, None)
+                self._close(record, "lost")
+                self.post(record.head.run, "stage", lost(stage, record.mesh, incarnation, Reason.DEADLINE_EXCEEDED))
+                self._post_notification(record.mesh, NotificationKind.CANCEL, stage)
+            return taken
+
+    def ages(self) -> dict[MeshId, StageAges]:
+        with self._changed:
+            now_ms = self._clock.wall_ms()
+            found: dict[MeshId, dict[str, list[int]]] = {mesh: {"queued": [], "claimed": []} for mesh in self._session_rows}
+            for record in self._stages.values():
+                if record.state in ("queued", "claimed") and record.mesh in found:
+                    found[record.mesh][record.state].append(now_ms - record.since_ms)
+            return {
+                mesh: StageAges(
+                    queued_ms=max(response["queued"], default=0),
+                    claimed_ms=max(response["claimed"], default=0),
+                    claimed_ms_min=min(response["claimed"], default=0),
+                )
+                for mesh, response in found.items()
+            }
+
+    def orphans(self) -> tuple[Orphan, ...]:
+        """Audit as `StageQueue.orphans`. A stage's record is also its queue entry here, so only claims can become orphans."""
+        with self._changed:
+            found = []
+            for mesh, claims in self._claims.items():
+                incarnation = self._session_rows[mesh].incarnation if mesh in self._session_rows else 0
+                for stage, claim in claims.items():
+                    if stage not in self._stages:
+                        found.append(Orphan(kind=OrphanKind.INDEX_WITHOUT_RECORD, stage=stage, mesh=mesh, detail="named as claimed"))
+                    elif claim.incarnation != incarnation:
+                        words = f"claimed by session {claim.incarnation}"
+                        found.append(Orphan(kind=OrphanKind.CLAIMED_WITHOUT_SESSION, stage=stage, mesh=mesh, detail=words))
+            for stage, record in self._stages.items():
+                if record.state == "claimed" and stage not in self._claims[record.mesh]:
+                    found.append(Orphan(kind=OrphanKind.RECORD_WITHOUT_INDEX, stage=stage, mesh=record.mesh, detail="it is claimed"))
+            return tuple(found)
+
+    def forget(self, run: RunId, meshes: tuple[MeshId, ...]) -> None:
+        with self._changed:
+            for stage in [stage for stage, record in self._stages.items() if record.head.run == run]:
+                record = self._stages.pop(stage)
+                if record.state == "claimed":
+                    self._claims[record.mesh].pop(stage, None)
+            self._forgotten.add(run)
+            for mesh in meshes:
+                self._post_notification(mesh, NotificationKind.FORGET, run)
+
+    def release_id(self, run: RunId) -> None:
+        """Allow another run to use the id of this removed run."""
+        with self._changed:
+            self._forgotten.discard(run)
+
+    def notifications(self, mesh: MeshId, cursor: str, wait_ms: int) -> tuple[str, tuple[Notification, ...]]:
+        with self._changed:
+            notifications = self._notifications[mesh]
+            if cursor == "":
+                return (f"{notifications[-1][0]}-0" if notifications else "0-0"), ()
+            after = int(cursor.split("-", maxsplit=1)[0])
+            self._wait(wait_ms, lambda: bool(notifications) and notifications[-1][0] > after)
+            newer = [(number, notification) for number, notification in notifications if number > after]
+            return (f"{newer[-1][0]}-0" if newer else cursor), tuple(notification for _, notification in newer)
+
+    def inbox(self, wait_ms: int, limit: int = 512) -> tuple[InboxEntry, ...]:
+        with self._changed:
+            self._wait(wait_ms, lambda: bool(self._inbox))
+            return tuple(self._inbox.values())[:limit]
+
+    def acknowledge(self, entries: tuple[str, ...]) -> None:
+        with self._changed:
+            for entry in entries:
+                self._inbox.pop(entry, None)
+
+    def post(self, run: RunId, kind: str, body: bytes) -> None:
+        """Put an entry into the inbox. A run store in this process posts `submitted` and `cancel`."""
+        with self._changed:
+            entry = f"{self._next_entry()}-0"
+            self._inbox[entry] = InboxEntry(entry=entry, run=run, kind=kind, body=body)
+            self._changed.notify_all()
+
+    def _post_notification(self, mesh: MeshId, kind: NotificationKind, subject: str) -> None:
+        self._notifications[mesh].append((self._next_entry(), Notification(kind=kind, subject=subject)))
+        self._changed.notify_all()
+
+    def _wake_all(self) -> None:
+        waiting = {stage.mesh for stage in self._stages.values() if stage.state == "queued"}
+        for mesh in self._session_rows:
+            if mesh in waiting:
+                self._wake(mesh)
+
+    def _wake(self, mesh: MeshId) -> None:
+        self._post_notification(mesh, NotificationKind.STAGE, "")
+
+    def _next_entry(self) -> int:
+        self._entries += 1
+        return self._entries
+
+    def _wait(self, wait_ms: int, there: Callable[[], bool]) -> None:
+        if wait_ms > 0:
+            self._changed.wait_for(there, timeout=wait_ms / 1000)
+
+    @staticmethod
+    def _close(record: _Stage, state: str) -> None:
+        """Keep what late or repeated reports are checked against; drop the rest."""
+        record.state, record.spec, record.overdue = state, b"", None
+        record.inputs.clear()
+
+    # ---- blobs
+
+    def put(self, run: RunId, sha256: str, data: bytes) -> None:
+        with self._changed:
+            self._blobs[run].setdefault(sha256, data)
+
+    def get(self, run: RunId, hashes: tuple[str, ...]) -> dict[str, bytes]:
+        with self._changed:
+            there = self._blobs.get(run, {})
+            return {sha256: there[sha256] for sha256 in hashes if sha256 in there}
+
+    def keep_only(self, run: RunId, hashes: tuple[str, ...]) -> None:
+        with self._changed:
+            self._blobs[run] = self.get(run, hashes)
+
+
+def _claimed(claim: Claim, record: _Stage) -> ClaimedStage:
+    return ClaimedStage(claim=claim, spec=decode(StageSpec, record.spec), inputs=_inputs(record), cancelled=record.cancelled)
+
+
+def _inputs(record: _Stage) -> dict[NodeId, StoredValue | None]:
+    return {node: decode(StoredValue | None, value) for node, value in record.inputs.items()}

@@ -1,0 +1,63 @@
+"""The registry of meshes on Redis: one hash, one field per mesh and kind of value."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import redis
+
+from federation.estimates import Pace
+from federation.flap_detection import FlapHistory
+from federation.mesh_conditions import NEWCOMER, Drain, MeshCondition
+from federation.registry import MeshConditions, RegistryNote
+from federation.store.redis.change_counter import ChangeCounter
+from federation.store.redis.keys import Keys
+from federation.store.redis.scripts import Scripts, redis_responses
+from mesh.core.ids import MeshId
+from mesh.core.wire import decode, encode
+
+#: Type of a field, by the word before the `|`.
+_KINDS: dict[str, Any] = {"drain": Drain, "flap_history": FlapHistory, "pace": Pace}
+
+
+class RedisRegistry:
+    """`MeshRegistry` on Redis: plain commands for drains, which one operator writes whole, with the count; a script for notes of
+    coordinators.
+
+    Args:
+        client: With `decode_responses=False`; its timeouts bound every call.
+        keys: The shard.
+    """
+
+    def __init__(self, client: redis.Redis, keys: Keys) -> None:
+        self._client = client
+        self._registry = keys.registry
+        self._given = ChangeCounter(client, keys)
+        self._scripts = Scripts(client, (keys.registry, keys.meta))
+
+    def drain(self, mesh: MeshId, drain: Drain) -> None:
+        with redis_responses("drain a mesh"):
+            self._given.give(lambda calls: calls.hset(self._registry, f"drain|{mesh}", encode(drain)))
+
+    def undrain(self, mesh: MeshId) -> bool:
+        with redis_responses("undrain a mesh"):
+            return bool(self._given.give(lambda calls: calls.hdel(self._registry, f"drain|{mesh}")))
+
+    def conditions(self) -> MeshConditions:
+        with redis_responses("read the registry"):
+            rows = cast(dict[bytes, bytes], self._client.hgetall(self._registry))
+        found: dict[MeshId, dict[str, Any]] = {}
+        for name, row in rows.items():
+            kind, bar, mesh = name.decode().partition("|")
+            if bar:
+                found.setdefault(MeshId(mesh), {})[kind] = decode(_KINDS[kind], row)
+        return MeshConditions(
+            meshes={mesh: MeshCondition(**response) if response else NEWCOMER for mesh, response in found.items()},
+            watched_ms=int(rows.get(b"watched_ms", 0)),
+            version=int(rows.get(b"version", 0)),
+        )
+
+    def note(self, note: RegistryNote, version: int) -> bool:
+        rows = [(f"flap_history|{mesh}", encode(kept)) for mesh, kept in note.flap_history.items()]
+        rows += [(f"pace|{mesh}", encode(pace)) for mesh, pace in note.paces.items()]
+        return bool(self._scripts.call("note", version, note.watched_ms, *(part for row in rows for part in row)) == 1)

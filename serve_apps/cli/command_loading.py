@@ -1,0 +1,71 @@
+"""Command names by file, and lazy loading: a file is imported when one of its commands is used.
+
+Importing all of them imports the whole root, which takes longer than most commands run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+#: Commands by file, in the order of `--help`.
+FILES = {
+    "lifecycle": ("up", "down", "load-scripts", "demo", "keys"),
+    "applying": ("apply",),
+    "joining": ("join",),
+    "runs": ("submit", "runs", "watch", "result", "cancel"),
+    "waiting": ("queue", "explain", "leases", "history"),
+    "federation": ("tenants", "meshes"),
+    "draining": ("drain", "undrain"),
+    "stopping": ("suspend", "resume"),
+    "dead": ("dead", "audit"),
+    "checking": ("validate",),
+    "versions": ("version",),
+}
+
+
+def registered(file: str) -> dict[str, Any]:
+    """Import a file and return its commands by name."""
+    part = typer.Typer(add_completion=False)
+    part.callback()(lambda: None)  # A callback makes typer build a group even for a single command.
+    import_module(f"serve_apps.cli.commands.{file}").register(part)
+    group = typer.main.get_command(part)
+    assert isinstance(group, TyperGroup)  # noqa: S101  what a callback makes of it; the type of the function is wider
+    return dict(group.commands)
+
+
+class _Loaded(MutableMapping[str, Any]):
+    """Mapping of all commands by name that imports each command on access."""
+
+    def __init__(self) -> None:
+        self._files = {name: file for file, names in FILES.items() for name in names}
+        self._known: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._known and name in self._files:
+            self._known |= registered(self._files[name])
+        return self._known[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._known[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*self._files, *self._known)))
+
+    def __len__(self) -> int:
+        return len({*self._files, *self._known})
+
+
+class Commands(TyperGroup):
+    """Click group of all commands."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = _Loaded()

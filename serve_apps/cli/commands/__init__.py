@@ -1,0 +1,9 @@
+"""Commands of the terminal: a file per family, imported when one of its commands is used.
+
+lifecycle   `up`, `down`, `load-scripts`, `keys`, `demo`     demo        output of `demo`
+runs        `submit`, `runs`, `watch`, `result`, `cancel`    waiting     `queue`, `explain`, `leases`, `history`
+federation  `tenants`, `meshes`                              stopping    `suspend`, `resume`
+draining    `drain mesh`, `drain tenant`, `undrain`          applying    `apply`
+checking    `validate`                                       joining     `join`
+dead        `dead`, `audit`                                  versions    `version`
+"""

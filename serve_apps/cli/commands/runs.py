@@ -1,0 +1,300 @@
+"""Commands `submit`, `runs`, `watch`, `result` and `cancel`."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import quote
+
+import httpx
+import typer
+from rich.console import RenderableType
+from rich.live import Live
+
+from dag.errors import UnknownRun
+from dag.run.states import RUN_ENDS, RunState
+from dag.store.remote import Run
+from mesh.core.clock import SystemClock
+from mesh.core.ids import RunId
+from serve_apps.cli.graph_file import load_graph
+from serve_apps.cli.output import Text, console_for, print_json
+from serve_apps.cli.render import failure_summary, result_summary, run_panel, runs_table
+from serve_apps.cli.session import AddressOption, CliSession, JsonOption, open_session, read_view
+from serve_apps.cli.spec_file import load_spec, named, names_spec
+from serve_apps.cli.waiting_render import plan_picture
+from serve_apps.schemas.plans import PlanView
+from serve_apps.schemas.results import NoResultView, ResultView
+from serve_apps.schemas.runs import RunLine, RunsView, RunView
+
+#: Seconds between two redraws of a live display.
+LOOK_S = 0.5
+#: Seconds of one long poll when the output is a log or a pipe.
+LOG_LOOK_S = 2.0
+#: Seconds between two polls of `runs --watch`.
+RUNS_LOOK_S = 2.0
+
+RunArgument = Annotated[str, typer.Argument(help="Id of the run.", metavar="RUN")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(submit)
+    app.command()(runs)
+    app.command()(watch)
+    app.command()(result)
+    app.command()(cancel)
+
+
+def submit(
+    target: Annotated[
+        str, typer.Argument(help="FILE.py:NAME (a node, several nodes, or a function that returns them), or a dag/1 spec: FILE.json.")
+    ],
+    tenant: Annotated[
+        str | None, typer.Option(help="Tenant whose quota the run uses. Default: the tenant of the stack or of the key.")
+    ] = None,
+    run_id: Annotated[
+        str | None, typer.Option("--id", help="Id of the run. Submitting the same graph with the same id again returns the same run.")
+    ] = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option(help="Parameter KEY=VALUE of the function NAME or of the spec; VALUE is JSON, or else text. Repeatable."),
+    ] = None,
+    user: Annotated[str | None, typer.Option(help="User of the run. Default: the user of the key, or the key itself.")] = None,
+    on_error: Annotated[str | None, typer.Option(help="Effect of a failed node on the run: fail_fast or continue.")] = None,
+    dry: Annotated[bool, typer.Option("--dry-run", help="Submit nothing; show what would happen to the run.")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the run until it ends.")] = True,
+    address: AddressOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Submit a graph and follow its run."""
+    params = _params(param or [])
+    session = open_session(address, as_json=as_json)
+    if names_spec(target):
+        file = Path(target)
+        spec = _spec(file, tenant=tenant, user=user, run_id=run_id, params=params, on_error=on_error)
+    else:
+        graph = load_graph(target, params)
+        file = graph.file
+        spec = session.client.spec_of(
+            graph.outputs, id=run_id, tenant=tenant, user=user, on_error=on_error or "fail_fast", by_value=(graph.module,)
+        )
+    if dry:
+        with named(file):
+            _print_plan(session, spec)
+        return
+    was_there = isinstance(spec.get("id"), str) and bool(spec["id"]) and _is_there(session, spec["id"])
+    with named(file):
+        run = session.client.submit_spec(spec)
+    if not as_json:
+        named_run = (run.id, "bold")
+        words = Text.assemble(named_run, " already exists with this graph") if was_there else Text.assemble("submitted ", named_run)
+        session.console.print(words)
+    if wait:
+        _follow(session, run)
+    elif as_json:
+        session.print_json_view(session.view(RunLine, f"{run.path}/summary"))
+
+
+def _is_there(session: CliSession, run_id: str) -> bool:
+    try:
+        session.client.run(run_id)
+    except UnknownRun:
+        return False
+    return True
+
+
+def runs(
+    tenant: Annotated[str | None, typer.Option(help="Only runs of this tenant and the tenants below it.")] = None,
+    state: Annotated[RunState | None, typer.Option(case_sensitive=False, help="Only runs in this state.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most this many.")] = 20,
+    moving: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
+    address: AddressOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List runs, newest first."""
+    session = open_session(address, as_json=as_json)
+
+    def look() -> RunsView:
+        return session.view(RunsView, "/v1/runs", {"tenant": tenant, "state": state.value if state is not None else None, "limit": limit})
+
+    if as_json:
+        session.print_json_view(look())
+        return
+    if not moving:
+        session.console.print(runs_table(look(), _now_ms()))
+        return
+    with Live(console=session.console, auto_refresh=False) as live:
+        while True:
+            live.update(runs_table(look(), _now_ms()), refresh=True)
+            time.sleep(RUNS_LOOK_S)
+
+
+def watch(run_id: RunArgument, address: AddressOption = None, as_json: JsonOption = False) -> None:
+    """Follow a run until it ends: its stages, their meshes, why stages wait; then its result. With --json: one event per line."""
+    session = open_session(address, as_json=as_json)
+    run = session.client.run(run_id)
+    if as_json:
+        for event in run.events():
+            print_json(json.dumps({name: getattr(event, name) for name in event.__dataclass_fields__}, default=str))
+        return
+    _follow(session, run)
+
+
+def result(
+    run_id: RunArgument,
+    out: Annotated[Path | None, typer.Option(help="Write each output to a file in this folder: NAME.json or NAME.pickle.")] = None,
+    address: AddressOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the outputs of a run. Pickled outputs are not unpickled."""
+    session = open_session(address, as_json=as_json)
+    run = session.client.run(run_id)
+    if out is None:
+        _print_result(session, run)
+        return
+    view = _result_of(session, run)
+    if not isinstance(view, ResultView):
+        _print_result(session, run)
+        return
+    written = [_write(session, out, name, output.href, output.encoding) for name, output in view.outputs.items()]
+    if as_json:
+        session.print_json_view(view)
+    else:
+        session.console.print("\n".join(f"wrote {path}" for path in written))
+
+
+def cancel(
+    run_id: RunArgument,
+    reason: Annotated[str, typer.Option(help="Shown beside the run.")] = "",
+    address: AddressOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Cancel a run and stop its running tasks."""
+    session = open_session(address, as_json=as_json)
+    run = Run(RunId(run_id), session.client)
+    before = session.view(RunLine, f"{run.path}/summary")
+    if RunState(before.state) not in RUN_ENDS:
+        run.cancel(reason or "requested from a terminal")
+    line = session.view(RunLine, f"{run.path}/summary")
+    if as_json:
+        session.print_json_view(line)
+    elif RunState(before.state) in RUN_ENDS:
+        session.console.print(f"{run_id} had already ended: {line.state}")
+    else:
+        session.console.print(f"{run_id}: {line.state}" if RunState(line.state) in RUN_ENDS else f"{run_id} is being stopped")
+
+
+def _follow(session: CliSession, run: Run) -> None:
+    """Show the run until it ends, then its result.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C. The run continues, and the message says so.
+        typer.Exit: 1 if the run failed.
+    """
+    try:
+        if session.as_json:
+            run.wait()
+        else:
+            _draw_until_end(session, run)
+    except KeyboardInterrupt:
+        described = f"{run.id} continues; `schedulemesh watch {run.id}` follows it, `schedulemesh cancel {run.id}` cancels it"
+        console_for(stderr=session.as_json).print(described, soft_wrap=True)
+        raise
+    _print_result(session, run)
+
+
+def _draw_until_end(session: CliSession, run: Run) -> None:
+    if not session.console.is_terminal:  # A log or a pipe gets one line per change, and the whole run once at the end.
+        described = ""
+        while True:
+            line = session.view(RunLine, f"{run.path}/summary", {"wait_s": LOG_LOOK_S})
+            if RunState(line.state) in RUN_ENDS:
+                break
+            words = ": ".join(part for part in (line.state, line.reason, line.detail) if part)
+            if words != described:
+                described = words
+                session.console.print(words, soft_wrap=True)
+        session.console.print(run_panel(session.view(RunView, run.path), _now_ms(), result_follows=True))
+        return
+    with Live(console=session.console, auto_refresh=False, transient=False) as live:
+        while True:
+            view = session.view(RunView, run.path)
+            live.update(run_panel(view, _now_ms(), result_follows=True), refresh=True)
+            if RunState(view.state) in RUN_ENDS:
+                return
+            session.view(RunLine, f"{run.path}/summary", {"wait_s": LOOK_S})  # Long poll: returns early when the run ends.
+
+
+def _print_result(session: CliSession, run: Run) -> None:
+    """Print the result of the run.
+
+    Raises:
+        typer.Exit: 1 if the run has no result.
+    """
+    view = _result_of(session, run)
+    if session.as_json:
+        session.print_json_view(view)
+    else:
+        session.console.print(_picture(view))
+    if not isinstance(view, ResultView):
+        raise typer.Exit(1)
+
+
+def _result_of(session: CliSession, run: Run) -> ResultView | NoResultView | RunLine:
+    status, answer = session.client.result_answer(run.id)
+    if status == httpx.codes.OK:
+        return read_view(ResultView, answer)
+    return read_view(NoResultView, answer) if status == httpx.codes.CONFLICT else read_view(RunLine, answer)
+
+
+def _picture(view: ResultView | NoResultView | RunLine) -> RenderableType:
+    if isinstance(view, ResultView):
+        return result_summary(view)
+    if isinstance(view, NoResultView):
+        return failure_summary(view)
+    return f"{view.id} has not ended: {view.state}; `schedulemesh watch {view.id}` follows it"
+
+
+def _write(session: CliSession, folder: Path, name: str, href: str, encoding: Literal["json", "pickle"]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{quote(name, safe=' ')}.{encoding}"
+    path.write_bytes(session.client.fetch(href))
+    return path
+
+
+def _print_plan(session: CliSession, spec: dict[str, Any]) -> None:
+    view = read_view(PlanView, session.client.plan(spec))
+    if session.as_json:
+        session.print_json_view(view)
+    else:
+        session.console.print(plan_picture(view))
+
+
+def _spec(
+    path: Path, *, tenant: str | None, user: str | None, run_id: str | None, params: dict[str, Any], on_error: str | None
+) -> dict[str, Any]:
+    """Return the spec in a file, overridden by the options of the command line. Raises SpecFileError."""
+    spec = load_spec(path)
+    given = {"tenant": tenant, "user": user, "id": run_id, "on_error": on_error}
+    spec.update({name: value for name, value in given.items() if value is not None})
+    if params:
+        spec["params"] = {**spec.get("params", {}), **params}
+    return spec
+
+
+def _params(given: list[str]) -> dict[str, Any]:
+    params: dict[str, Any] = {}
+    for pair in given:
+        key, equals, text = pair.partition("=")
+        if not key or not equals:
+            raise typer.BadParameter(f"expected KEY=VALUE, got {pair!r}", param_hint="--param")
+        try:
+            params[key] = json.loads(text)
+        except ValueError:
+            params[key] = text
+    return params
+
+
+def _now_ms() -> int:
+    return SystemClock().wall_ms()
