@@ -17,7 +17,7 @@ Meshes:
 
     registry       drains, flap detection and run times of meshes       configured_meshes  meshes and flavors in the root's file
     mesh_conditions  stored status of one mesh                            flap_detection  probation of a mesh that was lost and came back
-    pool_checks    pool capacity compared with the Ray cluster          estimates   wait and transfer times at a mesh
+    estimates      wait and transfer times at a mesh
     snapshot       tenants, leases and meshes at one instant
 
 Between the root, meshes and clients:

@@ -10,7 +10,7 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import ray
@@ -20,10 +20,11 @@ from federation.child.child_mesh import ChildMesh
 from federation.dispatch import Notification, StageQueue
 from federation.errors import StoreUnavailable
 from federation.link import LinkTerms
-from federation.pool_checks import unbacked_pools
+from federation.snapshot import PoolRecord
 from federation.store.http_link import HttpLink, ask_terms
 from mesh.core.clock import EnduringClock
 from mesh.core.ids import MeshId
+from mesh.core.resources import NOTHING, ResourceSet, format_units
 from mesh.errors import MeshError
 from mesh.ray.local.supervisor.node_watch import look_at_nodes
 from mesh.ray.stage_runner.host import RayStageHost
@@ -41,6 +42,23 @@ NOTIFICATION_WAIT_MS = 1_000
 ROOT_PAUSE_S = 0.5
 
 Work = tuple[Notification, ...] | HostReport
+
+
+def unbacked_pools(pools: Iterable[PoolRecord], nodes: Iterable[ResourceSet]) -> tuple[str, ...]:
+    """Return a message per resource whose capacity in pools exceeds the nodes' total. Such work is admitted and then waits in Ray.
+
+    No work is refused for this, because nodes may still join, as with an autoscaler.
+
+    Args:
+        nodes: Total resources of each node of the mesh, by this project's resource names.
+    """
+    promised, there = sum((pool.capacity for pool in pools), NOTHING), sum(nodes, NOTHING)
+    return tuple(
+        f"its pools declare {format_units(name, units)} {name}, its nodes have {format_units(name, there[name])}; "
+        "work beyond the nodes would wait in Ray: reduce the pools' capacity, or add nodes"
+        for name, units in promised.items()
+        if units > there[name]
+    )
 
 
 def main(settings_file: str) -> None:

@@ -15,7 +15,6 @@ The steps:
     machine         events in, decisions out; the only writer of a run
     state_writer    checks, counts and records every transition
     run_status      questions about a run; changes nothing
-    edges           dependencies of nodes, in both directions
     placing         makes stages of the answers of routing
     stage_dispatch  chooses the stages to send now
     deliveries      sends each input to a stage once

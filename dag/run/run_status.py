@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dag.run.edges import Edges
 from dag.run.runs import NodeRecord, RunRecord, StageRecord
 from dag.run.state_writer import StateWriter
 from dag.run.states import NODE_ENDS, NodeState, RunState, StageState
@@ -16,6 +15,26 @@ from mesh.errors import IllegalTransition
 NOT_BEGUN = (StageState.PLANNED, StageState.QUEUED)
 #: States of a stage that was sent and has not ended.
 SENT = (StageState.QUEUED, StageState.RUNNING)
+
+
+class Edges:
+    """The edges of a graph, which never change.
+
+    Attributes:
+        needs: Each node to the nodes that it waits for, for their values or for the order only.
+        followers: Each node to the nodes that wait for it.
+        readers: Each node to the followers that read its value.
+    """
+
+    def __init__(self, plans: Mapping[NodeId, NodePlan]) -> None:
+        self.needs = {node: tuple(dict.fromkeys((*plan.inputs, *plan.after))) for node, plan in plans.items()}
+        self.followers: dict[NodeId, list[NodeId]] = {node: [] for node in plans}
+        self.readers: dict[NodeId, list[NodeId]] = {node: [] for node in plans}
+        for node, needs in self.needs.items():
+            for need in needs:
+                self.followers[need].append(node)
+                if need in plans[node].inputs:
+                    self.readers[need].append(node)
 
 
 class RunStatus:

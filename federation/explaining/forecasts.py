@@ -12,13 +12,12 @@ has to end first runs longer than stages do: then the result says by how much it
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from federation.dispatch import QueuedStage, StageAges
-from federation.estimates import CostRules
+from federation.estimates import CostRules, overdue_ms, wait_ms
 from federation.explaining.flavor_reach import FlavorReach
 from federation.explaining.forecast import Forecast, WaitReason
-from federation.explaining.mesh_waits import MeshWaits
 from federation.explaining.pending_stages import PendingStage, pending_stages_in
 from federation.explaining.planned_grants import PlannedGrant, PlannedGrants
 from federation.explaining.planner_preview import PlannerPreview
@@ -31,15 +30,60 @@ from federation.planning.values import Unmet
 from federation.quota.explain import WorkloadExplanation
 from federation.quota.forest import QuotaForest
 from federation.quota.limits import Gate
-from federation.snapshot import FederationSnapshot
+from federation.snapshot import FederationSnapshot, MeshView, PoolRecord
 from federation.tenant_policies import PoliciesInForce
 from mesh.core.ids import MeshId, TenantPath
 from mesh.core.reasons import Reason
-from mesh.core.resources import ResourceSet
+from mesh.core.resources import NOTHING, ResourceSet
 
 _QUOTA_LACKS = frozenset({Reason.QUOTA_EXHAUSTED, Reason.QUOTA_TOO_SMALL})
 #: Reasons of a mesh that knows only its own part: its room, its leases, or not even that. The quota tree and the plans may know more.
 SAID_IN_PART = frozenset({Reason.CAPACITY_BUSY, Reason.QUOTA_EXHAUSTED, Reason.WAITING_IN_QUEUE})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeshWait:
+    """Wait for room; no wait for an empty request, and no known wait at an absent mesh."""
+
+    is_wait: bool = False
+    wait_ms: int = 0
+    overdue_ms: int = 0  #: All stages there are overdue by so much, so the wait is unknown.
+
+
+class MeshWaits:
+    """Waits at the meshes of one snapshot."""
+
+    def __init__(self, meshes: Mapping[MeshId, MeshView], reach: FlavorReach, times: RunTimes) -> None:
+        self._meshes = meshes
+        self._reach = reach
+        self._times = times
+
+    def of(self, pending: PendingStage, ahead: int) -> MeshWait:
+        """Return the wait, by the pools that the piece could take: stages in other pools make no room for it, nor for those before it.
+
+        The number of stages in a pool is unknown here. So the used part of the pool counts in slots of the piece, up to the number of
+        stages that run on the mesh.
+
+        Args:
+            ahead: Stages before it in the queue.
+        """
+        view = self._meshes.get(pending.mesh)
+        if view is None or not pending.slot:
+            return MeshWait()
+        pools = [pool for pool in view.record.pools if pool.flavor in self._reach.of(pending)]
+        free = [_slots(pool, pending.slot, used=pool.used) for pool in pools]
+        taken = sum(_slots(pool, pending.slot) for pool in pools) - sum(free)
+        room, run_ms, age_ms = max(free, default=0), self._times.run_ms(pending.mesh), self._times.age_ms(pending.mesh)
+        return MeshWait(
+            is_wait=ahead + 1 > room,
+            wait_ms=wait_ms(waiting=ahead, room=room, running=min(taken, view.claimed), run_ms=run_ms, age_ms=age_ms),
+            overdue_ms=overdue_ms(waiting=ahead, room=room, run_ms=run_ms, age_ms=age_ms),
+        )
+
+
+def _slots(pool: PoolRecord, slot: ResourceSet, *, used: ResourceSet = NOTHING) -> int:
+    """Return how many slots fit into the unused part of the pool."""
+    return min(max(0, pool.capacity[name] - used[name]) // units for name, units in slot.items())
 
 
 class Forecasts:

@@ -4,5 +4,4 @@ values      input and output of the planner                 planning_state  leas
 tournament  order among claims that want to borrow          reclaim_candidates  order among leases that may be reclaimed
 reclaiming  choice of victims, and how much each gives      planner     one round
 planner_inputs  holdings and wants of a snapshot                planner_loop  loop: read the ledger, plan, apply
-usage_history  past use between rounds
 """

@@ -6,6 +6,7 @@ slept through its time finds another leader, and the ledger refuses a plan for a
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 import structlog
@@ -14,10 +15,9 @@ from federation.errors import LedgerLearning, PlannerSuperseded, QuotaExceeded, 
 from federation.leases import ROWS_MAX, LeaseLedger, TargetUpdate
 from federation.planning.planner import plan
 from federation.planning.planner_inputs import demands_of, holdings_of
-from federation.planning.usage_history import UsageHistory
 from federation.planning.values import Plan, Target
 from federation.quota.forest import QuotaForest
-from federation.quota.past_use import NO_PAST, PastUse
+from federation.quota.past_use import NO_PAST, PastUse, load_of
 from federation.quota.policies import TenantPolicies
 from federation.snapshot import FederationSnapshot
 from federation.tenant_policies import PoliciesInForce, TenantPolicyStore
@@ -29,6 +29,32 @@ log = structlog.get_logger(__name__)
 
 #: Reasons of reductions that no minimum run time delays.
 _AT_ONCE = frozenset({Reason.QUOTA_REDUCED, Reason.TENANT_DRAINED})
+
+
+class UsageHistory:
+    """Past use of all tenants of a ledger, on the ledger's own clock."""
+
+    def __init__(self, snapshot: FederationSnapshot, forest: QuotaForest, half_life_ms: int) -> None:
+        self._forest = forest
+        self._past = PastUse(half_life_ms=half_life_ms, sampled_ms=snapshot.at_ms)
+
+    def let_pass(self, snapshot: FederationSnapshot, forest: QuotaForest, half_life_ms: int) -> PastUse:
+        """Return the past use up to the snapshot, by the leaves of the forest. The forest and the half-life may have changed."""
+        if forest is not self._forest:
+            self._past.move(self._forest, forest)
+            self._forest = forest
+        self._past.let_pass(snapshot.at_ms, _loads(snapshot, forest))
+        self._past.half_life_ms = half_life_ms
+        return self._past
+
+
+def _loads(snapshot: FederationSnapshot, forest: QuotaForest) -> dict[int, int]:
+    """Return the present load by leaf, as `load_of` counts it. Promised growth that is not granted yet does not count."""
+    used: defaultdict[int, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for lease in snapshot.leases:
+        for name, units in lease.amounts.items():
+            used[forest.queue_of(lease.tenant)][name] += units
+    return {leaf: load_of(forest, leaf, units) for leaf, units in used.items()}
 
 
 class PlannerLoop:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, groupby
 from operator import itemgetter
@@ -14,6 +15,39 @@ _TENANT = b"tenant" + SEPARATOR.encode()
 _PART_ROWS_MAX, _PART_CHARACTERS_MAX = 500, 2**18
 #: Most rows of one amendment.
 AMENDED_ROWS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeDiff:
+    """Rows to write and names of rows to delete: see `lua/lib_tree.lua`."""
+
+    rows: dict[str, str]
+    gone: tuple[str, ...]
+
+
+def tree_diff(before: TenantTree, after: TenantTree) -> TreeDiff | None:
+    """Return the rows that turn the first tree into the second; None if they are so many that writing the whole tree is better.
+
+    The quota that a tenant lends to its ancestors changes only if the tenant or one below it has changed.
+    """
+    tenants = {*before.tenants, *after.tenants} if before.tenants.keys() != after.tenants.keys() else after.tenants
+    changed = [path for path in tenants if before.tenants.get(path) != after.tenants.get(path)]
+    if len(changed) > AMENDED_ROWS_MAX:
+        return None
+    paths = _with_all_above(before, changed) | _with_all_above(after, changed)
+    rows = dict(rows_of(after, sorted(paths & after.tenants.keys())))
+    gone = tuple(name for path in sorted(paths & before.tenants.keys()) for name in names_of(before, path) if name not in rows)
+    return TreeDiff(rows=rows, gone=gone) if len(rows) + len(gone) <= AMENDED_ROWS_MAX else None
+
+
+def _with_all_above(tree: TenantTree, paths: list[TenantPath]) -> set[TenantPath]:
+    found: set[TenantPath] = set()
+    for path in paths:
+        above: TenantPath | None = path if path in tree.tenants else None
+        while above is not None and above not in found:
+            found.add(above)
+            above = tree.tenants[above].parent
+    return found
 
 
 def rows_of(tree: TenantTree, paths: Iterable[TenantPath] | None = None) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ Shared by the commands:
 
     session     client of the root: tables or JSON              state            the stack of a state folder
     graph_file  `FILE.py:graph` to nodes                        spec_file        `FILE.json` to a spec
-    output      safe, width-aware terminal output               error_output     errors as lines and as JSON
+    output      safe, width-aware terminal output
     render      views as tables                                 mesh_render      meshes as tables
     stack_log   log of a stack                                  waiting_render   waiting work as tables
     interrupt   SIGINT and SIGTERM during a start

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sys
 from importlib.metadata import version
 from typing import Annotated
 
 import typer
+from rich.console import RenderableType
 
 from mesh.errors import MeshError
 from serve_apps.cli.command_loading import Commands
-from serve_apps.cli.error_output import error_json, error_line
-from serve_apps.cli.output import console_for, print_json
+from serve_apps.cli.output import Text, console_for, print_json
 
 #: Exit codes: an error; a wrong command line (typer's own); Ctrl-C, by shell convention.
 FAILED, INTERRUPTED = 1, 130
@@ -24,6 +26,18 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def error_line(message: str) -> RenderableType:
+    """Format an error as one line."""
+    return Text.assemble(("error: ", "bold red"), message)
+
+
+def error_json(error: MeshError) -> str:
+    """Format an error as JSON: `code` is the root's code or the error's type, `problems` are the root's problems."""
+    code = getattr(error, "code", None) or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(error).__name__).lower()
+    problems = [{"place": place, "problem": problem} for place, problem in getattr(error, "problems", ())]
+    return json.dumps({"error": {"code": code, "message": str(error), "problems": problems}}, indent=2, ensure_ascii=False)
 
 
 def _print_version(asked: bool) -> None:

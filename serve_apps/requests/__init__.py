@@ -2,8 +2,7 @@
 
 dependencies      the ports of the gateway                      accepted_runs  recent runs, kept in case the store loses them
 auth              API keys to principals or named denials       access         who calls, and what the key covers
-request_limiter   call limits per key                           limits         limits on body bytes and call rates
-query_parameters  refusal of unknown query parameters           errors         errors to HTTP status, code and body
+limits            limits on body bytes and call rates           errors         errors to HTTP status, code and body
 middleware        request ids, metrics, last-resort errors      openapi        OpenAPI: refusals of each operation, link bodies
 request_timeouts  time limits for sending a request
 """

@@ -17,10 +17,12 @@ from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from dag.errors import BacklogFull
+from dag.spec.checks import similar_to
 from federation.link import LINK_PATH
 from mesh.errors import MeshError
 from serve_apps.link import routes as link_routes
@@ -31,7 +33,6 @@ from serve_apps.requests.errors import INTERNAL, OF_ROUTING, NotAuthenticated, T
 from serve_apps.requests.limits import BodyLimit
 from serve_apps.requests.middleware import ObservedRequests, log, request_id_of
 from serve_apps.requests.openapi import allowed_methods, describe, refused
-from serve_apps.requests.query_parameters import known_parameters
 from serve_apps.routes import dead_letters, explanations, federation, runs
 from serve_apps.schemas.health import HealthView
 from serve_apps.snapshot_cache.single_flight import SingleFlight
@@ -49,6 +50,25 @@ NO_KEY = "healthz"
 _DESCRIPTION = "One federation over many Ray clusters: submit graphs, follow runs, see the use of quota and why work waits."
 
 
+def _known_parameters(request: Request) -> None:
+    """Refuse query parameters that the application's OpenAPI description does not list for the route. A dependency of routes.
+
+    Raises:
+        RequestValidationError: A parameter is unknown; the message suggests the nearest known one.
+    """
+    route = request.scope.get("route")
+    if not isinstance(route, APIRoute) or not request.query_params:
+        return
+    described = request.app.openapi()["paths"][route.path_format][request.method.lower()]
+    known = [each["name"] for each in described.get("parameters", ()) if each["in"] == "query"]
+    there_are = f"; known parameters: {', '.join(known) or 'none'}"
+    strange = [name for name in dict.fromkeys(request.query_params) if name not in known]
+    if strange:
+        raise RequestValidationError(
+            [{"loc": ("query", name), "msg": f"there is no such parameter{similar_to(name, known) or there_are}"} for name in strange]
+        )
+
+
 def create_app(dependencies: Dependencies) -> FastAPI:
     """Build the application on these ports. Nothing is opened or called before the first request."""
     app = FastAPI(title="ScheduleMesh", version="1", description=_DESCRIPTION, lifespan=_life)
@@ -60,7 +80,7 @@ def create_app(dependencies: Dependencies) -> FastAPI:
     app.state.is_there = SingleFlight(lambda: dependencies.keys.find(NO_KEY), clock=dependencies.clock, kept_ms=HEALTH_KEPT_MS)
     app.state.link_handler = link_routes.LinkHandler(dependencies.heartbeat_ms)
     for router in _ROUTERS:
-        app.include_router(router, dependencies=[Depends(known_parameters)] if router in _OF_TENANTS else [])
+        app.include_router(router, dependencies=[Depends(_known_parameters)] if router in _OF_TENANTS else [])
     describe(app, _ROUTERS)
     app.add_exception_handler(MeshError, _error_response)
     app.add_exception_handler(RequestValidationError, _parameters_response)

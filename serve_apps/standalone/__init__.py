@@ -9,5 +9,5 @@ Kept in the state folder:
 
     stack_folder    the folder: one owner at a time                startup_config  settings that `apply` cannot change
     default_tenant  the default tenant of clients                  child_pids      processes of each mesh
-    stale_folders   folders of Ray clusters elsewhere              users           OS users of these clusters
+    stale_folders   folders of Ray clusters elsewhere
 """

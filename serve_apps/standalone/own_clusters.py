@@ -7,22 +7,55 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from federation.config.loading import FederationConfig
 from mesh.core.counting import counted
+from mesh.errors import RuntimeAdapterError
 from mesh.ray.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
+from mesh.ray.cluster.node_start import node_environment
 from mesh.ray.cluster.own_cluster import OwnCluster
-from mesh.ray.cluster.run_as import RunAs
+from mesh.ray.cluster.run_as import RunAs, share_folder
 from serve_apps.root.proxy_responses import VARIABLES
 from serve_apps.standalone import stale_folders
 from serve_apps.standalone.managed import LOOK_S
 from serve_apps.standalone.stack_folder import StackFolder
-from serve_apps.standalone.users import users_of
 
 #: Cores that a starting cluster keeps busy.
 CORES_A_START = 4
 #: Subfolder of the state folder with one token file per running cluster.
 TOKENS = "tokens"
+
+
+def users_of(config: FederationConfig) -> dict[str, RunAs]:
+    """Return the user of each cluster that `up` starts; empty if the file names none.
+
+    If the file names one, all clusters share the folder of large values: clusters without `user` write files that the others can read.
+
+    Raises:
+        RuntimeAdapterError: A user does not exist, or cannot access what its processes need; the message names the key and the remedy.
+    """
+    own = {name: section.user for name, section in config.clusters.items() if section.address is None}
+    if not any(own.values()):
+        return {}
+    found: dict[str, RunAs] = {}
+    for name, user in own.items():
+        try:
+            found[name] = RunAs.find(user)
+            if user is not None:
+                _check(config, found[name])
+        except RuntimeAdapterError as wrong:
+            raise RuntimeAdapterError(config.reported_at(("clusters", name, "user"), str(wrong))) from None
+    return found
+
+
+def _check(config: FederationConfig, user: RunAs) -> None:
+    storage = urlsplit(config.storage.url or "")
+    folders = [Path(unquote(storage.path))] if storage.scheme == "file" else []
+    for folder in folders:
+        share_folder(folder, user)
+    user.check_reach(node_environment(config.import_paths), folders)
 
 
 class OwnClusters:

@@ -12,8 +12,7 @@ from federation.leases import Lease
 from federation.quota.forest import OWN_LEAF, QuotaForest
 from federation.quota.ledger import QuotaLedger
 from federation.snapshot import FederationSnapshot, LeaseView
-from federation.store.redis.tree_diff import TreeDiff, tree_diff
-from federation.store.tree_rows import rows_of
+from federation.store.tree_rows import TreeDiff, rows_of, tree_diff
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.ids import FlavorName, MeshId, TenantPath
 from mesh.core.resources import ResourceSet

@@ -25,7 +25,6 @@ Caches of the ledger:
 
     row_cache   cache of parsed rows
     tree_cache  cache of the tree in force
-    tree_diff   changed rows of a tree with few changes
 
     fixtures  a real Redis with a manual clock
 """

@@ -63,8 +63,7 @@ from federation.store.redis.row_cache import RowCache
 from federation.store.redis.scripts import Scripts, pairs, redis_responses
 from federation.store.redis.session_calls import of_session, raise_named
 from federation.store.redis.tree_cache import LOOKS_MAX, TreeCache, new_name, not_whole
-from federation.store.redis.tree_diff import tree_diff
-from federation.store.tree_rows import gone_of, parts_of, rows_of
+from federation.store.tree_rows import gone_of, parts_of, rows_of, tree_diff
 from federation.tenants import SEPARATOR, TenantTree
 from mesh.core.counting import counted
 from mesh.core.ids import FlavorName, MeshId, StageId, TenantPath

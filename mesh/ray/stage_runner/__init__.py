@@ -4,8 +4,6 @@ The host of a mesh:
 
     host             warm runners, and placement groups paid for by leases
     bound_runner     state that the host keeps about one runner
-    group_keeper     actor that owns the groups, so that they outlive the host
-    node_cache       latest node list from Ray, without waiting
     detached_actors  creation, discovery and removal of detached actors
     cancellations    timers that kill cancelled stages
 

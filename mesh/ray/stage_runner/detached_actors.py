@@ -7,22 +7,62 @@ longer renewed. So actors are created only after a renewal, and their names hold
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import ray
 import structlog
 from ray.exceptions import ActorDiedError, GetTimeoutError, RayError
+from ray.util.placement_group import PlacementGroup
 
 from mesh.core.ids import MeshId
-from mesh.ray.stage_runner.group_keeper import GroupKeeper
+from mesh.core.resources import ResourceSet
+from mesh.ray.placement import PlacementPool
 from mesh.ray.stage_runner.runner import Inventory, StageRunner
+from mesh.ray.stage_runner.watch_folder import register
 
 log = structlog.get_logger(__name__)
 
 #: Time limit for the answer of a found actor; seconds. Longer than a keeper waits for room.
 ANSWER_S = 10.0
 _KEEPER, _RUNNER = "keeper", "runner"
+
+
+class Keeper:
+    """Keeper of one mesh.
+
+    Args:
+        incarnation: The session whose leases pay for the groups.
+        since: The first session that this one continues.
+    """
+
+    def __init__(self, mesh: MeshId, node_labels: Mapping[str, str], incarnation: int, since: int) -> None:
+        register(mesh)
+        self._pool = PlacementPool(node_labels)
+        self._session = incarnation, since
+
+    def settle(self, incarnation: int, since: int) -> None:
+        """Set the session that pays from now on."""
+        self._session = incarnation, since
+
+    def session(self) -> tuple[int, int]:
+        """Return the session that pays, and the first session that it continues."""
+        return self._session
+
+    def take(self, slot: ResourceSet, slots: int) -> PlacementGroup:
+        return self._pool.take(slot, slots)
+
+    def give_back(self, group: PlacementGroup, reuse: bool) -> None:
+        self._pool.give_back(group, reuse=reuse)
+
+    def keep_only(self, groups: frozenset[str]) -> None:
+        """Remove all taken groups but these, by their ids: the process that took the others died before it returned them."""
+        self._pool.keep_only(groups)
+
+
+#: The actor class, typed as Any: Ray's types do not know the results of calls on an actor's handle.
+GroupKeeper: Any = ray.remote(num_cpus=0, max_restarts=0)(Keeper)
 
 
 def detached_name(ledger: str, mesh: MeshId) -> MeshId:

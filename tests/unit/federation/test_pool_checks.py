@@ -1,9 +1,9 @@
 """A mesh that promises more than its Ray cluster has is told so."""
 
-from federation.pool_checks import unbacked_pools
 from federation.snapshot import PoolRecord
 from mesh.core.ids import FlavorName, PoolName
 from mesh.core.resources import ResourceSet
+from serve_apps.child_process import unbacked_pools
 
 
 def pool(name: str, **capacity: object) -> PoolRecord:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from mesh.ray.stage_runner.node_cache import REMEDY, SILENT, NodeCache
+from mesh.ray.stage_runner.node_guards import REMEDY, SILENT, NodeCache
 
 PATIENCE_S = 30.0
 

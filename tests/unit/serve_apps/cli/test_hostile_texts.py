@@ -16,7 +16,7 @@ import pytest
 from pydantic import BaseModel
 
 import serve_apps.cli
-from serve_apps.cli.error_output import error_json, error_line
+from serve_apps.cli.app import error_json, error_line
 from serve_apps.cli.output import SafeConsole
 from serve_apps.cli.render import COLOURS
 from serve_apps.gateway_fixtures import NOW_MS, RESEARCH, GatewayWorld, spec_of

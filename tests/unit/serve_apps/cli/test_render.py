@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from dag.run.states import NodeState, RunState, StageState
-from serve_apps.cli.error_output import error_line
+from serve_apps.cli.app import error_line
 from serve_apps.cli.render import (
     COLOURS,
     duration,

@@ -25,8 +25,8 @@ from serve_apps.gateway_fixtures import ADDRESS, NOW_MS, RESEARCH, STANDARD, Gat
 from serve_apps.link.routes import BEATS_PER_S_MIN, CALLS_BURST, LinkHandler
 from serve_apps.link_fixtures import PATIENCE
 from serve_apps.requests.auth import issue_for_mesh
+from serve_apps.requests.dependencies import WRONG_BURST
 from serve_apps.requests.errors import meaning_of
-from serve_apps.requests.request_limiter import WRONG_BURST
 from serve_apps.root.gateway import create_app
 
 EAST, WEST = MeshId("east"), MeshId("west")

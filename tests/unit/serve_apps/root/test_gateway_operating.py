@@ -18,7 +18,7 @@ from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 from mesh.stages.spec import StageSpec
 from serve_apps.gateway_fixtures import ACME, ADDRESS, EAST, RESEARCH, RIVAL, SALES, STANDARD, GatewayWorld, InProcess, spec_of
-from serve_apps.requests.request_limiter import CALLS_BURST, SNAPSHOTS_BURST, WRONG_BURST
+from serve_apps.requests.dependencies import CALLS_BURST, SNAPSHOTS_BURST, WRONG_BURST
 from serve_apps.root.gateway import TRUTH_KEPT_MS, create_app
 
 ONE_CPU = ResourceSet.of({"cpu": 1})

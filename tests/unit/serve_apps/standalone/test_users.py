@@ -11,7 +11,7 @@ import pytest
 from federation.config.loading import FederationConfig, load_config
 from mesh.errors import RuntimeAdapterError
 from mesh.ray.cluster import run_as
-from serve_apps.standalone.users import users_of
+from serve_apps.standalone.own_clusters import users_of
 
 KEYS = ("SCHEDULEMESH_API_KEY", "SCHEDULEMESH_REDIS_URL")
 #: Tells what of the shell's variables has come to the process, and whether its user's own packages count.
