@@ -30,7 +30,7 @@ from typing import Any
 
 from mesh.core.counting import counted, times
 from mesh.core.ids import JobId
-from mesh.core.json_codec import form_of
+from mesh.core.json_codec import codec_of
 from mesh.core.reasons import Reason
 from mesh.errors import IllegalTransition
 from mesh.jobs.decisions import JobDecision, RefuseJob, ReportJob, StartMember, StopMember
@@ -60,7 +60,7 @@ RESTART_PAUSE_MS, RESTART_PAUSE_MS_MAX = 1_000, 30_000
 _WAITING = (Stage.PENDING, Stage.RESCHEDULING)
 _UP = (Stage.STARTING, Stage.RUNNING)
 
-_FORM = form_of(JobBook)
+_FORM = codec_of(JobBook)
 
 Decisions = Iterator[JobDecision]
 

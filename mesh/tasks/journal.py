@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from mesh.core.json_codec import Codec, JsonCodecError, dataclasses_of, form_of, tagged
+from mesh.core.json_codec import JsonCodecError, TaggedCodec, codec_of, dataclasses_of, json_text
 from mesh.errors import MeshError
 from mesh.tasks import decisions as decisions_module
 from mesh.tasks import events as events_module
@@ -25,23 +25,22 @@ from mesh.tasks.decisions import Decision
 from mesh.tasks.events import Event
 
 FORMAT = 1
-EVENTS = tagged(dataclasses_of(events_module, Event))
-DECISIONS = tagged(dataclasses_of(decisions_module, Decision))
+EVENTS = TaggedCodec(dataclasses_of(events_module, Event))
+DECISIONS = TaggedCodec(dataclasses_of(decisions_module, Decision))
 
 
 @dataclass(frozen=True, slots=True)
 class Kinds:
     """Codecs of the events and decisions that a journal may contain."""
 
-    events: Codec
-    decisions: Codec
+    events: TaggedCodec
+    decisions: TaggedCodec
 
 
 #: Kinds of a journal with only the scheduler's events and decisions.
 SCHEDULING = Kinds(EVENTS, DECISIONS)
 _CRC_MARK = ',"crc":"'
 _CRC_SIZE = len(_CRC_MARK) + 8 + len('"}')
-_encode_json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 class JournalError(MeshError):
@@ -85,7 +84,7 @@ def encode(version: int, events: Iterable[Any], decisions: Iterable[Any], kinds:
             "events": [kinds.events.encode(event) for event in events],
             "decisions": [kinds.decisions.encode(decision) for decision in decisions],
         }
-        body = _encode_json(plain)[:-1].encode()
+        body = json_text(plain)[:-1].encode()
     except (JsonCodecError, TypeError, ValueError) as error:
         raise JournalError(f"the batch of version {version} cannot be encoded: {error}") from error
     return b'%b,"crc":"%08x"}\n' % (body, zlib.crc32(body))
@@ -185,4 +184,4 @@ def _first_difference(then: tuple[Decision, ...], now: tuple[Decision, ...]) -> 
     return f"{len(then)} decisions are recorded, replay made {len(now)}"
 
 
-_VERSION = form_of(int)
+_VERSION = codec_of(int)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from mesh.core.json_codec import form_of
+from mesh.core.json_codec import codec_of
 from mesh.core.random_stream import RandomStream
 from mesh.core.reasons import Reason
 from mesh.core.task_spec import AT_WORK, TaskState
@@ -50,7 +50,7 @@ from mesh.tasks.state import MeshState
 
 #: How long no reserved group is ordered in a pool after Ray has refused one.
 _RESERVE_RESTS_MS = 1_000
-_FORM = form_of(snapshot.MeshSnapshot)
+_FORM = codec_of(snapshot.MeshSnapshot)
 
 
 class MeshScheduler:

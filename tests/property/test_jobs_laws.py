@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mesh.core.json_codec import dataclasses_of, tagged
+from mesh.core.json_codec import TaggedCodec, dataclasses_of
 from mesh.core.nodes import NodeTable
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
@@ -38,7 +38,7 @@ from mesh.jobs.scheduler import allocate
 from mesh.jobs.spec import BasicPolicy, CleanPolicy, JobQueuePolicy, JobSpec, ReplicaSpec, WorkerSetSpec
 from mesh.jobs.states import ScheduleState
 
-EVENTS = tagged(dataclasses_of(events, JobEvent))
+EVENTS = TaggedCodec(dataclasses_of(events, JobEvent))
 ENDINGS = (MemberSucceeded, MemberFailed, MemberLost, MemberStopped)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from mesh.core.json_codec import JsonCodecError, dataclasses_of, form_of, tagged
+from mesh.core.json_codec import JsonCodecError, TaggedCodec, codec_of, dataclasses_of, json_text
 from mesh.jobs import decisions as job_decisions
 from mesh.jobs import events as job_events
 from mesh.jobs.controller import JobController
@@ -35,11 +35,11 @@ from mesh.tasks.scheduler import MeshScheduler
 
 log = structlog.get_logger(__name__)
 
-_BOOK = form_of(TaskIndexSnapshot)
+_BOOK = codec_of(TaskIndexSnapshot)
 _JOB_EVENTS = tuple(kind for kind in dataclasses_of(job_events, JobEvent) if kind is not MemberEvent)
 _KINDS = Kinds(
-    tagged((*dataclasses_of(scheduling_events, Event), *_JOB_EVENTS)),
-    tagged((*dataclasses_of(scheduling_decisions, Decision), *dataclasses_of(job_decisions, JobDecision))),
+    TaggedCodec((*dataclasses_of(scheduling_events, Event), *_JOB_EVENTS)),
+    TaggedCodec((*dataclasses_of(scheduling_decisions, Decision), *dataclasses_of(job_decisions, JobDecision))),
 )
 
 
@@ -85,7 +85,7 @@ class Archive:
                 "jobs": memory.jobs.to_snapshot(),
                 "fenced": [[reported.plugin, reported.hook, reported.why] for reported in self._plugins.plugins.fenced],
             }
-            written = json.dumps(kept, check_circular=False, separators=(",", ":")).encode()
+            written = json_text(kept).encode()
         self._file.snapshot(written)
 
     def load(self, fresh: Callable[[], MeshScheduler]) -> Memory:

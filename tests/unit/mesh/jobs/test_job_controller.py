@@ -533,5 +533,5 @@ def test_a_controller_made_from_a_snapshot_goes_on_as_the_other_one_did():
 
 
 def test_a_snapshot_that_is_none_is_refused():
-    with pytest.raises(JsonCodecError, match="JobBook lacks arrivals, jobs"):
+    with pytest.raises(JsonCodecError, match="JobBook lacks jobs"):
         JobController.from_snapshot({})

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from mesh.core.json_codec import JsonCodecError, form_of, tagged
+from mesh.core.json_codec import JsonCodecError, TaggedCodec, codec_of
 from mesh.core.pools import PoolSpec
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
@@ -130,12 +130,20 @@ def test_nested_values_come_back():
         pytest.param({"events": [{"kind": "Exploded", "at_ms": 1}]}, "unknown kind 'Exploded'", id="an unknown kind"),
         pytest.param({"events": [{"kind": "Ticked", "at_ms": 1, "x": 1}]}, "Ticked has no field 'x'", id="an unknown field"),
         pytest.param({"events": [{"kind": "Ticked"}]}, "Ticked lacks at_ms", id="a field that is missing"),
-        pytest.param({"events": [{"kind": "Ticked", "at_ms": "1"}]}, "at_ms: '1' is not of type int", id="a field of another type"),
-        pytest.param({"events": [{"kind": "Ticked", "at_ms": True}]}, "at_ms: True is not of type int", id="a truth value for a number"),
-        pytest.param({"v": None}, "None is not of type int", id="no version"),
+        pytest.param(
+            {"events": [{"kind": "Ticked", "at_ms": "1"}]},
+            "at_ms '1': Input should be a",
+            id="a field of another type",
+        ),
+        pytest.param(
+            {"events": [{"kind": "Ticked", "at_ms": True}]},
+            "at_ms True: Input should be a",
+            id="a truth value for a number",
+        ),
+        pytest.param({"v": None}, "int None: Input should be a valid integer", id="no version"),
         pytest.param(
             {"decisions": [{"kind": "EndTask", "version": 1, "task": "t", "reason": "WHIM"}]},
-            "reason: 'WHIM' is not of type Reason",
+            "EndTask.reason 'WHIM': Input should be",
             id="an unknown reason",
         ),
     ],
@@ -198,7 +206,6 @@ def test_lines_may_be_text():
 @dataclass(frozen=True)
 class Mixed:
     pair: tuple[str, float] = ("a", 0.5)
-    names: frozenset[str] = frozenset()
     maybe: ResourceSet | None = None
 
 
@@ -208,23 +215,20 @@ class Tagged:
 
 
 def test_values_at_their_defaults_are_left_out():
-    form = form_of(Mixed)
+    form = codec_of(Mixed)
     assert form.encode(Mixed()) == {}
-    assert form.encode(Mixed(names=frozenset({"b", "a"}), maybe=ONE_CPU)) == {"names": ["a", "b"], "maybe": {"cpu": 10_000}}
-    assert form.decode({"pair": ["x", 1], "names": ["b"]}) == Mixed(pair=("x", 1), names=frozenset({"b"}))
+    assert form.encode(Mixed(maybe=ONE_CPU)) == {"maybe": {"cpu": 10_000}}
+    assert form.decode({"pair": ["x", 1]}) == Mixed(pair=("x", 1))
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        pytest.param(lambda: form_of(Mixed).decode({"pair": ["x"]}), id="too short a pair"),
-        pytest.param(lambda: form_of(Mixed).decode([]), id="an array for an object"),
-        pytest.param(lambda: form_of(Mixed).decode({"names": "b"}), id="text for an array"),
-        pytest.param(lambda: form_of(Mixed).decode({"maybe": {"cpu": -1}}), id="a negative amount"),
-        pytest.param(lambda: form_of(complex), id="a type that JSON has no form for"),
-        pytest.param(lambda: form_of(int | str), id="a union of two"),
-        pytest.param(lambda: form_of(dict[int, str]), id="a mapping with numbers as keys"),
-        pytest.param(lambda: tagged([Tagged]), id="a field that is named as the tag is"),
+        pytest.param(lambda: codec_of(Mixed).decode({"pair": ["x"]}), id="too short a pair"),
+        pytest.param(lambda: codec_of(Mixed).decode([]), id="an array for an object"),
+        pytest.param(lambda: codec_of(Mixed).decode({"pair": "b"}), id="text for an array"),
+        pytest.param(lambda: codec_of(Mixed).decode({"maybe": {"cpu": -1}}), id="a negative amount"),
+        pytest.param(lambda: TaggedCodec([Tagged]), id="a field that is named as the tag is"),
     ],
 )
 def test_what_has_no_form_is_an_error(wrong):
