@@ -10,6 +10,7 @@ import socket
 from types import TracebackType
 
 from mesh.errors import RuntimeAdapterError
+from mesh.ray.cluster.ports import is_free
 
 #: Number of ports to try, from the wanted port up.
 PORTS_TRIED = 50
@@ -38,7 +39,7 @@ class PortClaim:
             except OSError:
                 name.close()
                 continue
-            if _is_free(host, port):
+            if _is_unused(host, port):
                 return cls(port, name)
             name.close()
         raise RuntimeAdapterError(f"no port between {wanted} and {end - 1} is free on {host}; set root.port in the configuration")
@@ -54,15 +55,9 @@ class PortClaim:
         self.release()
 
 
-def _is_free(host: str, port: int) -> bool:
+def _is_unused(host: str, port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(0.2)
         if probe.connect_ex((host if host != "0.0.0.0" else "127.0.0.1", port)) == 0:  # noqa: S104  asked for in the configuration
             return False
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-    return True
+    return is_free(port, host)

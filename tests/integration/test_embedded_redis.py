@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from redis.retry import Retry
 from federation.store.redis import embedded
 from federation.store.redis.embedded import EmbeddedRedis, find_server
 from mesh.errors import RuntimeAdapterError
+from mesh.ray.cluster.ports import promise_ports
 
 OWNER = """
 import pathlib, sys, time
@@ -98,8 +100,8 @@ def test_a_second_server_in_the_same_folder_is_refused(folder: Path, monkeypatch
 def test_a_taken_port_is_left_and_another_one_found(folder: Path):
     with EmbeddedRedis.start(folder) as first:
         taken = first.port
-    with embedded.socket.socket() as other:
-        other.setsockopt(embedded.socket.SOL_SOCKET, embedded.socket.SO_REUSEADDR, 1)
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("127.0.0.1", taken))
         other.listen()
         with EmbeddedRedis.start(folder) as second:
@@ -107,12 +109,11 @@ def test_a_taken_port_is_left_and_another_one_found(folder: Path):
 
 
 def test_a_port_that_is_snatched_after_the_look_is_tried_again(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    with embedded.socket.socket() as other:
+    with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        ports = iter([other.getsockname()[1]])
-        really_free = embedded._free_port
-        monkeypatch.setattr(embedded, "_free_port", lambda: next(ports, None) or really_free())
+        taken = iter([(other.getsockname()[1],)])
+        monkeypatch.setattr(embedded, "promise_ports", lambda count: next(taken, None) or promise_ports(count))
         with EmbeddedRedis.start(folder) as server:
             assert server.client().ping()
             assert server.port != other.getsockname()[1]

@@ -17,7 +17,6 @@ import re
 import secrets
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import threading
@@ -32,6 +31,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from mesh.errors import RuntimeAdapterError
+from mesh.ray.cluster.ports import is_free, promise_ports
 from mesh.ray.cluster.process import bound_to_parent
 
 VERSION_MIN = (6, 2)
@@ -277,7 +277,7 @@ def _write_config(folder: Path) -> tuple[int, str]:
     path = folder / _CONFIG_NAME
     before = path.read_text(encoding="ascii") if path.exists() else ""
     old_port, old_password = (re.search(rf"^{key} (\S+)$", before, re.MULTILINE) for key in ("port", "requirepass"))
-    port = int(old_port[1]) if old_port and _is_free(int(old_port[1])) else _free_port()
+    port = int(old_port[1]) if old_port and is_free(int(old_port[1]), "127.0.0.1") else promise_ports(1)[0]
     password = old_password[1] if old_password else secrets.token_urlsafe(32)
     fresh = path.with_suffix(".new")
     fresh.unlink(missing_ok=True)
@@ -285,23 +285,6 @@ def _write_config(folder: Path) -> tuple[int, str]:
         file.write(_CONFIG.format(port=port, password=password))
     fresh.replace(path)
     return port, password
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does, so closing connections do not block the port
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _await_answer(process: _ServerProcess, folder: Path, port: int, password: str) -> bool:

@@ -33,7 +33,7 @@ def promise_ports(count: int) -> tuple[int, ...]:
         promised = _still_promised(file.read())
         ports = []
         for port in _candidates():
-            if port not in promised and _is_free(port):
+            if port not in promised and is_free(port):
                 ports.append(port)
                 if len(ports) == count:
                     break
@@ -58,11 +58,12 @@ def _candidates() -> Iterator[int]:
     return (port for port in range(_FIRST, _LAST) if not low <= port <= high)
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int, host: str = "") -> bool:
+    """Return whether a process can listen on the port now. Connections that are closing do not block it, as for servers."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("", port))
+            probe.bind((host, port))
         except OSError:
             return False
     return True
