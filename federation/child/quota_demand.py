@@ -19,7 +19,7 @@ from mesh.stages.admission import StageAdmission, Workload, WorkloadState
 
 #: Refusals that more quota may lift, in the order of the search. A full mesh is one of them: work there may have borrowed the tenant's
 #: quota, and only the root can see that.
-_MAY_LIFT = (Reason.QUOTA_EXHAUSTED, Reason.CAPACITY_BUSY)
+_MAY_LIFT = (Reason.QUOTA_EXHAUSTED, Reason.POOL_BUSY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

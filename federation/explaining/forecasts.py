@@ -38,7 +38,7 @@ from mesh.core.resources import NOTHING, ResourceSet
 
 _QUOTA_LACKS = frozenset({Reason.QUOTA_EXHAUSTED, Reason.QUOTA_TOO_SMALL})
 #: Reasons of a mesh that knows only its own part: its room, its leases, or not even that. The quota tree and the plans may know more.
-SAID_IN_PART = frozenset({Reason.CAPACITY_BUSY, Reason.QUOTA_EXHAUSTED, Reason.WAITING_IN_QUEUE})
+SAID_IN_PART = frozenset({Reason.POOL_BUSY, Reason.QUOTA_EXHAUSTED, Reason.WAITING_IN_QUEUE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +188,7 @@ class Forecasts:
         if stops:
             return replace(forecast, reason=Reason.WAITING_FOR_VICTIMS, victims=stops)
         is_full = reported.reason is None and self._waits.of(pending, mesh_ahead).is_wait
-        reason = Reason.CAPACITY_BUSY if is_full else forecast.reason
+        reason = Reason.POOL_BUSY if is_full else forecast.reason
         return replace(forecast, reason=reason, victims=self._planner.for_sent(pending, reported, before))
 
     def unmet(self) -> tuple[Unmet, ...]:
@@ -225,7 +225,7 @@ class Forecasts:
         If room and quota are both missing, quota comes first: more room alone would not help.
         """
         said = self._reported[stage]
-        if said is Reason.CAPACITY_BUSY and reported.reason in _QUOTA_LACKS:
+        if said is Reason.POOL_BUSY and reported.reason in _QUOTA_LACKS:
             return reported.reason
         return reported.reason or said if said is Reason.WAITING_IN_QUEUE else said
 

@@ -250,10 +250,10 @@ class _Round:
                 return Unmet(demand=demand, slots=claim.slots, reason=Reason.QUOTA_TOO_SMALL, detail=detail)
         if demand.is_crowded and any(units > demand.free.get(name, 0) for name, units in demand.slot.items()):
             detail = f"mesh {demand.mesh} is full, and no work there may be preempted for {demand.tenant}{self._not_yet(claim)}"
-            return Unmet(demand=demand, slots=claim.slots, reason=Reason.CAPACITY_BUSY, detail=detail)
+            return Unmet(demand=demand, slots=claim.slots, reason=Reason.POOL_BUSY, detail=detail)
         if self._planning_state.slots_in_room(claim) < 1:
             detail = f"claims before {demand.tenant} take all the room of mesh {demand.mesh}"
-            return Unmet(demand=demand, slots=claim.slots, reason=Reason.CAPACITY_BUSY, detail=detail)
+            return Unmet(demand=demand, slots=claim.slots, reason=Reason.POOL_BUSY, detail=detail)
         left = ", ".join(
             f"{format_units(key[1], self._planning_state.ledger.available(claim.node, key))} {key[1]}" for key in sorted(claim.slot)
         )

@@ -141,7 +141,7 @@ class _Asking:
         if not holding:
             sizes = ", ".join(f"{pool.pool} {pool.capacity!r}" for pool in pools) or "none"
             words = f"needs {demand.slot!r}, more than any pool holds when empty ({sizes})"
-            return MeshVerdict(mesh=mesh, reason=Reason.CAPACITY_TOO_SMALL, detail=words), ()
+            return MeshVerdict(mesh=mesh, reason=Reason.POOL_TOO_SMALL, detail=words), ()
         judged = [(*self._judge(view, pool, pace), pool) for pool in holding]
         accepting = [each for each in judged if each[0].accepts]
         if not accepting:
@@ -223,7 +223,7 @@ def _wait(
         return Reason.QUOTA_EXHAUSTED, words
     short = _short(demand.slot, free)
     if short is not None:
-        return Reason.CAPACITY_BUSY, f"would wait in pool {pool.pool}: it is full now, {short} free"
+        return Reason.POOL_BUSY, f"would wait in pool {pool.pool}: it is full now, {short} free"
     how = "by borrowing" if borrowing.level else "within its own quota"
     return None, f"could start now in pool {pool.pool}, {how} of flavor {pool.flavor}"
 

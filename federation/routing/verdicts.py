@@ -6,7 +6,7 @@ from mesh.core.ids import FlavorName, MeshId, PoolName
 from mesh.core.reasons import Reason
 
 #: Reasons with which the mesh accepts the work, which then waits there.
-WAITS_THERE = frozenset({Reason.QUOTA_EXHAUSTED, Reason.CAPACITY_BUSY})
+WAITS_THERE = frozenset({Reason.QUOTA_EXHAUSTED, Reason.POOL_BUSY})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,10 +18,6 @@ class Reason(str, Enum):
     """The mesh is closed to this tenant."""
     CLUSTER_NOT_SHARED = "CLUSTER_NOT_SHARED"
     """Several top-level tenants would share the mesh's Ray cluster, and its configuration lacks `shared: true`."""
-    CAPACITY_TOO_SMALL = "CAPACITY_TOO_SMALL"
-    """No pool of the mesh could hold the work even when empty."""
-    CAPACITY_BUSY = "CAPACITY_BUSY"
-    """A pool of the mesh could hold the work, but is full now."""
     QUOTA_TOO_SMALL = "QUOTA_TOO_SMALL"
     """The work is larger than the most that the tenant could ever hold: its nominal quota and all that it may borrow."""
     QUOTA_EXHAUSTED = "QUOTA_EXHAUSTED"
@@ -79,9 +75,9 @@ class Reason(str, Enum):
     POOL_CLOSING = "POOL_CLOSING"
     """The pool is being deleted and accepts no new work."""
     POOL_BUSY = "POOL_BUSY"
-    """The quota of the pool is in use or reserved now."""
+    """A pool of the mesh could hold the work, but is in use or reserved now."""
     POOL_TOO_SMALL = "POOL_TOO_SMALL"
-    """The work is larger than the whole quota of its pool."""
+    """No pool of the mesh could hold the work even when empty."""
     NODES_BUSY = "NODES_BUSY"
     """Nodes of the mesh could run the work, but are full now."""
     NO_NODE_FITS = "NO_NODE_FITS"
@@ -222,7 +218,7 @@ PASSING: frozenset[Reason] = frozenset(
         Reason.MESH_UNREACHABLE,
         Reason.MESH_DRAINING,
         Reason.MESH_FLAPPING,
-        Reason.CAPACITY_BUSY,
+        Reason.POOL_BUSY,
         Reason.QUEUE_FULL,
         Reason.QUOTA_EXHAUSTED,
         Reason.LOST_TO_EARLIER_WORK,
@@ -242,7 +238,6 @@ PASSING: frozenset[Reason] = frozenset(
         Reason.PREEMPTED_WITHIN_TENANT,
         Reason.WAITING_FOR_INPUTS,
         Reason.WAITING_IN_QUEUE,
-        Reason.POOL_BUSY,
         Reason.NODES_BUSY,
         Reason.GROUPS_AT_LIMIT,
         Reason.WAITING_FOR_GROUP,

@@ -44,7 +44,7 @@ from mesh.stages.admission_kinds import Kind, KindKey, Turn
 from mesh.stages.admission_order import Lines
 
 #: Refusals that room in a pool may lift.
-LACK_OF_ROOM = frozenset({Reason.CAPACITY_BUSY, Reason.CAPACITY_RESERVED})
+LACK_OF_ROOM = frozenset({Reason.POOL_BUSY, Reason.CAPACITY_RESERVED})
 #: What is said to those who wait for their turn. Not who is before them: then each start would be news to the whole queue.
 _BEHIND = (Reason.BEHIND_HEAD, "work of its tenant that comes before it waits on this mesh, and starts first (strict_order)")
 
@@ -377,4 +377,4 @@ def _no_room(workload: Workload, pool: Pool, set_aside: ResourceSet) -> tuple[Re
     short = next(name for name in slot if slot[name] > room[name])
     has = f"{format_units(short, room[short])} {short} {'free' if ever else 'in all'}"
     words = f"pool {pool.spec.pool} has {has}, one slot takes {format_units(short, slot[short])}"
-    return (Reason.CAPACITY_BUSY if ever else Reason.CAPACITY_TOO_SMALL, words)
+    return (Reason.POOL_BUSY if ever else Reason.POOL_TOO_SMALL, words)

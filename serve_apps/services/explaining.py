@@ -214,7 +214,7 @@ def _is_kept_back(run: RunSummary, *, queued: bool) -> bool:
     Args:
         queued: Whether one of its stages is in a queue.
     """
-    in_a_queue = (Reason.WAITING_IN_QUEUE, Reason.CAPACITY_BUSY, *((Reason.LEASES_AT_LIMIT,) if queued else ()))
+    in_a_queue = (Reason.WAITING_IN_QUEUE, Reason.POOL_BUSY, *((Reason.LEASES_AT_LIMIT,) if queued else ()))
     return run.state in (RunState.PENDING, RunState.RUNNING) and run.reason in _BEFORE_QUEUES and run.reason not in in_a_queue
 
 
@@ -223,7 +223,7 @@ _BEFORE_QUEUES = (PASSING - {Reason.QUOTA_EXHAUSTED, Reason.LEDGER_UNREACHABLE, 
     Reason.LABEL_MISMATCH,
     Reason.TENANT_NOT_ALLOWED,
     Reason.CLUSTER_NOT_SHARED,
-    Reason.CAPACITY_TOO_SMALL,
+    Reason.POOL_TOO_SMALL,
     Reason.QUOTA_TOO_SMALL,
 }
 

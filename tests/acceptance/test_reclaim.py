@@ -107,7 +107,7 @@ def test_urgent_work_stops_less_urgent_work_of_its_own_tenant_which_runs_again_t
 
 def test_in_strict_order_small_work_waits_behind_large_work_that_came_first(sharers: Client, tmp_path: Path) -> None:
     runs = [gated(sharers, tmp_path, "first", EAST, ORDERLY)]
-    for name, cpus, reason in (("large", 2, Reason.CAPACITY_BUSY), ("small", 1, Reason.BEHIND_HEAD)):
+    for name, cpus, reason in (("large", 2, Reason.POOL_BUSY), ("small", 1, Reason.BEHIND_HEAD)):
         task = dag.task(wait_for_gate, labels=EAST, name=name, num_cpus=cpus)
         runs.append(submit(sharers, task.bind(str(tmp_path), name), tenant=ORDERLY))
         wait_for(runs[-1], lambda event, reason=reason: event.reason is reason)  # type: ignore[misc]

@@ -147,9 +147,9 @@ def test_the_whole_queue_is_told_by_name_in_its_order_and_what_is_asked_for_in_f
     pay(west)
     take(store, west, ONE)
     store.queue.cancel(TWO)
-    store.queue.explain(west.session, (THREE,), Reason.CAPACITY_BUSY, "full")
+    store.queue.explain(west.session, (THREE,), Reason.POOL_BUSY, "full")
     assert store.queue.queued(WEST) == (THREE,)
-    assert [queued.reason for queued in store.queue.heads_of(WEST, (ONE, TWO, THREE, StageId("ghost")))] == [Reason.CAPACITY_BUSY]
+    assert [queued.reason for queued in store.queue.heads_of(WEST, (ONE, TWO, THREE, StageId("ghost")))] == [Reason.POOL_BUSY]
 
 
 def test_a_mesh_is_told_nothing_of_what_is_queued_elsewhere(store):
@@ -161,19 +161,19 @@ def test_a_change_of_the_reason_is_told_once(store, west):
     store.queue.submit(WEST, spec())
     store.queue.explain(west.session, (ONE,), Reason.QUOTA_EXHAUSTED, "1 CPU short")
     store.queue.explain(west.session, (ONE,), Reason.QUOTA_EXHAUSTED, "2 CPU short")
-    store.queue.explain(west.session, (ONE,), Reason.CAPACITY_BUSY, "full")
-    assert store.queue.waiting(WEST)[0].reason is Reason.CAPACITY_BUSY
+    store.queue.explain(west.session, (ONE,), Reason.POOL_BUSY, "full")
+    assert store.queue.waiting(WEST)[0].reason is Reason.POOL_BUSY
     assert inbox(store) == [
         StageWaiting(stage=ONE, reason=Reason.QUOTA_EXHAUSTED, detail="1 CPU short"),
-        StageWaiting(stage=ONE, reason=Reason.CAPACITY_BUSY, detail="full"),
+        StageWaiting(stage=ONE, reason=Reason.POOL_BUSY, detail="full"),
     ]
 
 
 def test_stages_that_wait_for_the_same_are_explained_together_and_each_is_told_what_is_new_to_it(store, west):
     for stage in (ONE, TWO):
         store.queue.submit(WEST, spec(stage))
-    store.queue.explain(west.session, (TWO,), Reason.CAPACITY_BUSY, "full")
-    store.queue.explain(west.session, (ONE, StageId("ghost"), TWO), Reason.CAPACITY_BUSY, "still full")
+    store.queue.explain(west.session, (TWO,), Reason.POOL_BUSY, "full")
+    store.queue.explain(west.session, (ONE, StageId("ghost"), TWO), Reason.POOL_BUSY, "still full")
     assert [(message.stage, message.detail) for message in inbox(store)] == [(TWO, "full"), (ONE, "still full")]
 
 
@@ -181,11 +181,11 @@ def test_nobody_explains_what_is_not_queued_at_its_own_mesh(store, west):
     east = ManualMesh(store.ledger, record(EAST))
     claimed(store, west)
     store.queue.submit(WEST, spec(TWO))
-    store.queue.explain(west.session, (ONE,), Reason.CAPACITY_BUSY, "")
-    store.queue.explain(east.session, (TWO,), Reason.CAPACITY_BUSY, "")
-    store.queue.explain(west.session, (THREE,), Reason.CAPACITY_BUSY, "")
+    store.queue.explain(west.session, (ONE,), Reason.POOL_BUSY, "")
+    store.queue.explain(east.session, (TWO,), Reason.POOL_BUSY, "")
+    store.queue.explain(west.session, (THREE,), Reason.POOL_BUSY, "")
     west.leave()
-    store.queue.explain(west.session, (TWO,), Reason.CAPACITY_BUSY, "")
+    store.queue.explain(west.session, (TWO,), Reason.POOL_BUSY, "")
     assert [message for message in inbox(store) if isinstance(message, StageWaiting)] == []
 
 

@@ -151,8 +151,8 @@ class AnyInterleaving(RuleBasedStateMachine):
         for kept in self.scheduler.workloads.values():
             for pool, (reason, _) in kept.refused_by.items():
                 if kept.state is WorkloadState.QUEUED and reason in (
-                    Reason.CAPACITY_BUSY,
-                    Reason.CAPACITY_TOO_SMALL,
+                    Reason.POOL_BUSY,
+                    Reason.POOL_TOO_SMALL,
                     Reason.CAPACITY_RESERVED,
                 ):
                     assert not kept.offer.slot <= self.scheduler.ledger.pools[pool].free

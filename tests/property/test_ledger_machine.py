@@ -428,7 +428,7 @@ class LedgerMachine(RuleBasedStateMachine):
         elif verb == "cancel":
             self.both("cancel", stage)
         elif verb == "explain":
-            self.both("explain", self.sessions(mesh), (stage,), Reason.CAPACITY_BUSY if odd else Reason.QUOTA_EXHAUSTED, "why")
+            self.both("explain", self.sessions(mesh), (stage,), Reason.POOL_BUSY if odd else Reason.QUOTA_EXHAUSTED, "why")
         else:
             response = (MESHES[0],)
             self.both("forget", run_of(stage), (response, response))

@@ -392,7 +392,7 @@ def test_words_of_a_lost_stage_change_nothing():
     run.place(a_b="east")
     run.start("a")
     late = [run.started("a"), run.begun("a"), run.done("a"), run.failed("b"), run.ended("a"), run.lost("a")]
-    waiting = StageWaiting(stage=run.node("a").stage, reason=Reason.CAPACITY_BUSY)
+    waiting = StageWaiting(stage=run.node("a").stage, reason=Reason.POOL_BUSY)
     run.take(run.lost("a"))
     unchanged(run, *late, waiting)
 
@@ -1038,7 +1038,7 @@ def test_a_run_that_stops_at_a_failure_can_be_cancelled():
 def in_queue(**reported):
     run = Driven("a:", "b: a", **reported)
     run.place(a_b="east")
-    run.take(StageWaiting(stage=run.stage("a").stage, reason=Reason.CAPACITY_BUSY, detail="pool general has 0 cpu free"))
+    run.take(StageWaiting(stage=run.stage("a").stage, reason=Reason.POOL_BUSY, detail="pool general has 0 cpu free"))
     return run
 
 
@@ -1058,7 +1058,7 @@ def at_a_limit(**reported):
 @pytest.mark.parametrize(
     ("waiting", "last"),
     [
-        pytest.param(in_queue, "CAPACITY_BUSY, pool general has 0 cpu free", id="in the queue of its mesh"),
+        pytest.param(in_queue, "POOL_BUSY, pool general has 0 cpu free", id="in the queue of its mesh"),
         pytest.param(at_the_root, "MESH_UNREACHABLE", id="where no mesh takes it"),
         pytest.param(at_a_limit, "RUNNING_LIMIT, acme runs 1 at a time", id="at a limit of its tenant"),
     ],

@@ -151,8 +151,8 @@ def test_a_node_below_a_blocked_one_of_an_earlier_round_is_left_too():
 @pytest.mark.parametrize(
     ("reported", "reason"),
     [
-        pytest.param({"resources": ResourceSet.of({"cpu": 9})}, Reason.CAPACITY_TOO_SMALL, id="more than any pool holds"),
-        pytest.param({"resources": ResourceSet.of({"gpu": 1})}, Reason.CAPACITY_TOO_SMALL, id="what no pool has"),
+        pytest.param({"resources": ResourceSet.of({"cpu": 9})}, Reason.POOL_TOO_SMALL, id="more than any pool holds"),
+        pytest.param({"resources": ResourceSet.of({"gpu": 1})}, Reason.POOL_TOO_SMALL, id="what no pool has"),
         pytest.param({"mesh": "north"}, Reason.MESH_UNREACHABLE, id="a mesh that has never joined"),
     ],
 )

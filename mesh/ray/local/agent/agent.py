@@ -214,9 +214,9 @@ class HostingAgent:
         if (order.task, order.attempt) in self._answers:
             return self._answers[order.task, order.attempt]
         if self._spoiled:
-            return self._failed(order, Reason.CAPACITY_BUSY, f"the process can host no further task: {self._spoiled}")
+            return self._failed(order, Reason.START_FAILED, f"the process can host no further task: {self._spoiled}")
         if hosted is not None:
-            return self._failed(order, Reason.CAPACITY_BUSY, f"the agent hosts task {hosted.task}, attempt {hosted.attempt}")
+            return self._failed(order, Reason.START_FAILED, f"the agent hosts task {hosted.task}, attempt {hosted.attempt}")
         return None
 
     def _built(self, hosted: HostedTask, order: HostCommand) -> HostedOrFailed:

@@ -41,7 +41,7 @@ from mesh.tasks.events import (
 
 #: Number of ended tasks that are remembered.
 ENDED_MAX = 10_000
-_NEVER = frozenset({Reason.NO_NODE_FITS, Reason.POOL_TOO_SMALL, Reason.CAPACITY_TOO_SMALL, Reason.LABEL_MISMATCH})
+_NEVER = frozenset({Reason.NO_NODE_FITS, Reason.POOL_TOO_SMALL, Reason.LABEL_MISMATCH})
 _ENDS = {
     Reason.FINISHED: TaskState.SUCCEEDED,
     Reason.CANCELLED_BY_USER: TaskState.CANCELLED,

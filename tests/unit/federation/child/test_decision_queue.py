@@ -65,7 +65,7 @@ def test_a_store_that_has_lost_why_a_stage_waits_is_told_again():
     before = federation.store.copied()
     federation.heartbeat()
     reasons = {stage.stage: stage.reason for stage in federation.store.waiting("east")}
-    assert reasons == {"t": Reason.QUOTA_EXHAUSTED, "huge": Reason.CAPACITY_TOO_SMALL}
+    assert reasons == {"t": Reason.QUOTA_EXHAUSTED, "huge": Reason.POOL_TOO_SMALL}
     federation.store.lose_writes(before)
     assert {stage.reason for stage in federation.store.waiting("east")} == {Reason.WAITING_IN_QUEUE}
     federation.heartbeat(8)  # At first the ledger learns, and grants nothing.

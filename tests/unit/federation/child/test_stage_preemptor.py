@@ -190,7 +190,7 @@ def test_in_strict_order_a_stage_says_that_it_stands_behind_and_starts_after_the
     federation.notifications()
     assert federation.running() == {"runs"}
     assert {stage.stage: stage.reason for stage in federation.store.waiting("east")} == {
-        "large": Reason.CAPACITY_BUSY,
+        "large": Reason.POOL_BUSY,
         "small": Reason.BEHIND_HEAD,
     }
     federation.work()

@@ -35,16 +35,16 @@ def test_nothing_would_start_now_while_the_ledger_learns(store):
 
 def test_a_stage_in_a_queue_has_two_places_and_the_reason_that_its_mesh_gave(store):
     joined(store, EAST)
-    about = forecasts(store, east=[queued("r.1", BATCH), queued("r.2", VISION), queued("r.3", VISION, reason=Reason.CAPACITY_BUSY)])
+    about = forecasts(store, east=[queued("r.1", BATCH), queued("r.2", VISION), queued("r.3", VISION, reason=Reason.POOL_BUSY)])
     second, third = about.of("r.2"), about.of("r.3")
     assert (second.mesh_ahead, second.ahead, second.reason) == (1, 0, Reason.QUOTA_EXHAUSTED)
-    assert (third.mesh_ahead, third.ahead, third.reason) == (2, 1, Reason.CAPACITY_BUSY)
+    assert (third.mesh_ahead, third.ahead, third.reason) == (2, 1, Reason.POOL_BUSY)
 
 
 def test_where_room_and_quota_lack_both_quota_is_named_since_more_room_would_not_help(store):
     joined(store, EAST)
     joined(store, WEST).acquire(BATCH, STD, CPU, 4)
-    reported = forecasts(store, east=[queued("r.1", VISION, reason=Reason.CAPACITY_BUSY)]).of("r.1")
+    reported = forecasts(store, east=[queued("r.1", VISION, reason=Reason.POOL_BUSY)]).of("r.1")
     assert reported.reason is Reason.QUOTA_EXHAUSTED
     assert reported.changes
 
@@ -67,7 +67,7 @@ def test_the_start_is_reckoned_with_what_runs_and_with_the_queue_of_the_mesh(sto
     rich = Tenant(path=TenantPath("rich"), parent=None, quotas={(STD, "cpu"): Quota(nominal=99 * ONE)})
     store.configure(TenantTree([*TREE.tenants.values(), rich]))
     reported = forecasts(store, small=[queued("r.1", VISION)]).would_be(pending(TenantPath("rich"), mesh=MeshId("small")))
-    assert (reported.reason, reported.start_ms) == (Reason.CAPACITY_BUSY, at_ms + RUN_MS)
+    assert (reported.reason, reported.start_ms) == (Reason.POOL_BUSY, at_ms + RUN_MS)
 
 
 @pytest.mark.parametrize("lacks", ["quota", "room"])
@@ -86,7 +86,7 @@ def test_a_start_comes_nearer_while_others_run_and_is_overdue_when_they_run_long
     def reported(age_ms, name="r.1"):
         snapshot = replace(store.snapshot(), meshes=(view,))
         ages = {EAST: StageAges(claimed_ms=age_ms, claimed_ms_min=age_ms)}
-        queue = (queued("r.1", VISION, reason=Reason.CAPACITY_BUSY), queued("r.2", VISION, reason=Reason.CAPACITY_BUSY))
+        queue = (queued("r.1", VISION, reason=Reason.POOL_BUSY), queued("r.2", VISION, reason=Reason.POOL_BUSY))
         found = Forecasts(snapshot, ORDERS, {EAST: queue}, CostRules(), ages).of(name)
         return None if found.start_ms is None else found.start_ms - snapshot.at_ms, found.overdue_ms
 

@@ -23,7 +23,7 @@ def test_the_wait_for_room_goes_by_what_ends_on_the_flavors_that_it_could_take(s
     ManualMesh(store, MeshRecord(mesh=EAST, labels={}, pools=(plain, gpus), cluster="c"))
     snapshot = store.snapshot()
     busy = tuple(replace(view, condition=MeshCondition(pace=Pace(run_ms=RUN_MS)), claimed=52) for view in snapshot.meshes)
-    queue = tuple(on_gpu(f"r.{number}", rich, reason=Reason.CAPACITY_BUSY) for number in range(20))
+    queue = tuple(on_gpu(f"r.{number}", rich, reason=Reason.POOL_BUSY) for number in range(20))
     about = Forecasts(replace(snapshot, meshes=busy), ORDERS, {EAST: queue}, CostRules(), NO_AGES)
     behind_twenty = about.would_be(replace(pending(rich), slot=GPU))
     assert (behind_twenty.mesh_ahead, behind_twenty.start_ms) == (20, snapshot.at_ms + 21 * RUN_MS // 2)

@@ -41,7 +41,7 @@ def reported(one):
 @pytest.mark.parametrize(
     ("where", "said"),
     [
-        pytest.param(EAST, Reason.CAPACITY_BUSY, id="room on its full mesh"),
+        pytest.param(EAST, Reason.POOL_BUSY, id="room on its full mesh"),
         pytest.param(WEST, Reason.QUOTA_EXHAUSTED, id="quota on another mesh"),
         pytest.param(WEST, Reason.WAITING_IN_QUEUE, id="quota before its mesh has looked"),
     ],
@@ -62,7 +62,7 @@ def test_who_gives_by_a_plan_is_told_until_it_has_been_given_and_is(store, where
 def test_a_start_by_what_is_given_is_told_before_any_stage_has_ended(store):
     decided(store, where=EAST)
     snapshot = store.snapshot()
-    unmeasured = Forecasts(snapshot, YOUNG, {EAST: (queued("r.1", VISION, reason=Reason.CAPACITY_BUSY),)}, CostRules(), NO_AGES)
+    unmeasured = Forecasts(snapshot, YOUNG, {EAST: (queued("r.1", VISION, reason=Reason.POOL_BUSY),)}, CostRules(), NO_AGES)
     assert unmeasured.of("r.1").start_ms == snapshot.at_ms + MIN_RUN_MS
 
 
@@ -70,12 +70,12 @@ def test_when_it_has_been_given_nobody_gives_any_more(store):
     victim_lease = decided(store, where=EAST)
     victim_lease.heartbeat()
     victim_lease.obey(BATCH, STD)
-    assert forecasts(store, east=[queued("r.1", VISION, reason=Reason.CAPACITY_BUSY)]).why("r.1").reason is not Reason.WAITING_FOR_VICTIMS
+    assert forecasts(store, east=[queued("r.1", VISION, reason=Reason.POOL_BUSY)]).why("r.1").reason is not Reason.WAITING_FOR_VICTIMS
 
 
 def test_as_many_are_told_so_as_were_promised_something_the_most_urgent_first(store):
     decided(store, where=EAST, cpus=2)
-    said = Reason.CAPACITY_BUSY
+    said = Reason.POOL_BUSY
     stages = [queued("r.1", VISION, reason=said), queued("r.2", VISION, reason=said), queued("r.3", VISION, priority=1, reason=said)]
     stages.append(queued("b.1", BATCH, reason=said))
     reasons = {stage.stage: forecasts(store, east=stages).why(stage.stage).reason for stage in stages}
@@ -91,14 +91,14 @@ def test_on_a_full_mesh_those_who_give_elsewhere_make_no_room(store):
     full.record = replace(full.record, pools=(replace(full.record.pools[0], used=CPU.times(8)),))
     full.heartbeat()
     store.plan_apply(store.elect("planner", 10_000), store.snapshot().version, (target_update(EAST, VISION, 1),))
-    one = forecasts(store, east=[queued("r.1", VISION, reason=Reason.CAPACITY_BUSY)]).of("r.1")
+    one = forecasts(store, east=[queued("r.1", VISION, reason=Reason.POOL_BUSY)]).of("r.1")
     assert (one.reason, reported(one)) == (Reason.QUOTA_EXHAUSTED, [])
 
 
 @pytest.mark.parametrize("case", ["its mesh knows better", "its tenant is held", "what is too large for it"])
 def test_a_promise_is_not_the_reason_of(store, case):
     decided(store, where=EAST)
-    stage = queued("r.1", VISION, cpus=2 if case.startswith("what") else 1, reason=Reason.CAPACITY_BUSY)
+    stage = queued("r.1", VISION, cpus=2 if case.startswith("what") else 1, reason=Reason.POOL_BUSY)
     if case.startswith("its mesh"):
         stage = replace(stage, reason=Reason.CAPACITY_RESERVED)
     tenant_policies = replace(ORDERS, stops={ACME: TenantStop()}) if case.startswith("its tenant") else ORDERS

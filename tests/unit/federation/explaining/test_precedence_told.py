@@ -22,7 +22,7 @@ def test_what_waits_for_another_flavor_stands_before_nobody(store):
 def test_what_waits_for_room_at_another_mesh_stands_before_nobody_here_and_what_waits_for_quota_does(store):
     joined(store, EAST)
     joined(store, WEST, cpus=1)
-    west = [queued("r.1", VISION, reason=Reason.CAPACITY_BUSY), queued("r.2", VISION)]
+    west = [queued("r.1", VISION, reason=Reason.POOL_BUSY), queued("r.2", VISION)]
     about = forecasts(store, west=west, east=[queued("r.3", VISION, priority=-1)])
     assert (about.of("r.3").mesh_ahead, about.of("r.3").ahead) == (0, 1)
 

@@ -32,7 +32,7 @@ def test_a_dry_run_tells_which_less_urgent_stages_would_stop(store, cpus):
 
 def test_so_does_the_explanation_of_a_stage_that_waits(store):
     full(store)
-    about = forecasts(store, running=[begun("s0"), begun("s1")], east=[queued("r.1", VISION, priority=2, reason=Reason.CAPACITY_BUSY)])
+    about = forecasts(store, running=[begun("s0"), begun("s1")], east=[queued("r.1", VISION, priority=2, reason=Reason.POOL_BUSY)])
     (gives,) = about.of("r.1").victims
     assert (gives.reason, gives.stages) == (Reason.PREEMPTED_WITHIN_TENANT, ("s0",))
 

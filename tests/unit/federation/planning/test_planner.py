@@ -93,7 +93,7 @@ def test_nobody_gives_way_for_slots_whose_room_on_the_mesh_another_gets():
     demands = demand("vision", 2, since_ms=1, room={"gpu": 3}), demand("nlp", 2, since_ms=2, room={"gpu": 3})
     answer = decide(tree, (holding("batch", 4),), demands)
     assert (gpus_of(answer.raised), gpus_of(answer.lowered)) == ({"vision": 2, "nlp": 1}, {"batch": 1})
-    assert [(unmet.demand.tenant, unmet.slots, unmet.reason) for unmet in answer.unmet] == [("nlp", 1, Reason.CAPACITY_BUSY)]
+    assert [(unmet.demand.tenant, unmet.slots, unmet.reason) for unmet in answer.unmet] == [("nlp", 1, Reason.POOL_BUSY)]
 
 
 def test_who_gets_the_last_room_of_a_mesh_goes_by_shares_and_not_by_who_has_waited_longer():
@@ -194,7 +194,7 @@ _NOT_YET = " yet: candidates are within their `min_run`"
         ),
         pytest.param(
             demand("vision", 1, mesh="east", is_crowded=True),
-            Reason.CAPACITY_BUSY,
+            Reason.POOL_BUSY,
             "mesh east is full, and no work there may be preempted for vision",
             id="where the mesh is full",
         ),
@@ -507,7 +507,7 @@ def test_a_tenant_does_not_take_from_the_very_lease_that_is_to_grow():
     full = (holding("vision", 2, mesh="west"),)
     answer = decide(company(vision=4), full, (demand("vision", 1, priority=9, is_crowded=True),))
     assert (answer.lowered, answer.raised) == ((), ())
-    assert answer.unmet[0].reason is Reason.CAPACITY_BUSY
+    assert answer.unmet[0].reason is Reason.POOL_BUSY
 
 
 @pytest.mark.parametrize(("stop", "reason"), [(Stop.HOLD, Reason.TENANT_SUSPENDED), (Stop.DRAIN, Reason.TENANT_DRAINED)])
@@ -547,7 +547,7 @@ def test_who_is_overdue_on_a_full_mesh_goes_first_for_what_gives_way_there_and_k
     demands = (demand("old", 1, mesh="west", is_crowded=True), demand("new", 4, mesh="east"))
     answer = decide(tree, (), demands, settings={"old": QueueSettings(max_wait_ms=1)})
     assert gpus_of(answer.raised) == {"new": 4}
-    assert [(unmet.demand.tenant, unmet.reason) for unmet in answer.unmet] == [("old", Reason.CAPACITY_BUSY)]
+    assert [(unmet.demand.tenant, unmet.reason) for unmet in answer.unmet] == [("old", Reason.POOL_BUSY)]
 
 
 def test_an_urgent_want_that_nobody_gives_way_to_hides_no_other_of_its_lease():

@@ -70,10 +70,10 @@ def a_demand(**asked: object) -> RoutingRequest:
         pytest.param(a_demand(), a_mesh("east", drain=Drain()), Reason.MESH_DRAINING, id="the mesh drains"),
         pytest.param(a_demand(), a_mesh("east", waiting=10_000), Reason.QUEUE_FULL, id="as many wait for the mesh as may"),
         pytest.param(
-            a_demand(slot=ResourceSet.of({"cpu": 5})), a_mesh("east"), Reason.CAPACITY_TOO_SMALL, id="the work is larger than the pool"
+            a_demand(slot=ResourceSet.of({"cpu": 5})), a_mesh("east"), Reason.POOL_TOO_SMALL, id="the work is larger than the pool"
         ),
         pytest.param(
-            a_demand(slot=ResourceSet.of({"gpu": 1})), a_mesh("east"), Reason.CAPACITY_TOO_SMALL, id="the pool has none of a resource"
+            a_demand(slot=ResourceSet.of({"gpu": 1})), a_mesh("east"), Reason.POOL_TOO_SMALL, id="the pool has none of a resource"
         ),
         pytest.param(
             a_demand(slot=ResourceSet.of({"cpu": 9})),
@@ -106,10 +106,10 @@ def test_a_mesh_refuses_with_the_reason_that(demand, mesh, reason):
 @pytest.mark.parametrize(
     ("mesh", "used", "reason", "words"),
     [
-        pytest.param(a_mesh("east", used=4), 4, Reason.CAPACITY_BUSY, "0 cpu (needs 1) free", id="a full pool"),
+        pytest.param(a_mesh("east", used=4), 4, Reason.POOL_BUSY, "0 cpu (needs 1) free", id="a full pool"),
         pytest.param(a_mesh("east"), 8, Reason.QUOTA_EXHAUSTED, "0 cpu (needs 1) of flavor standard left", id="a quota in use"),
         pytest.param(a_mesh("east"), 9, Reason.QUOTA_EXHAUSTED, "0 cpu (needs 1) of flavor standard left", id="a quota that was cut"),
-        pytest.param(a_mesh("east", used=6), 4, Reason.CAPACITY_BUSY, "0 cpu (needs 1) free", id="a pool that shrank below its use"),
+        pytest.param(a_mesh("east", used=6), 4, Reason.POOL_BUSY, "0 cpu (needs 1) free", id="a pool that shrank below its use"),
     ],
 )
 def test_work_goes_to_the_only_mesh_and_waits_for(mesh, used, reason, words):

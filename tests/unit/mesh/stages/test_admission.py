@@ -119,7 +119,7 @@ def test_work_that_waits_is_told_why_when_all_of_its_kind_have_their_answers():
     scheduler = mesh(pool("general", 2))
     assert explained(scheduler.handle(offer("first"), offer("second"), offer("third"))) == []
     assert explained(scheduler.handle(granted("first"))) == []
-    assert explained(scheduler.handle(granted("second"))) == [("third", Reason.CAPACITY_BUSY)]
+    assert explained(scheduler.handle(granted("second"))) == [("third", Reason.POOL_BUSY)]
 
 
 def test_what_refuses_one_refuses_all_of_its_tenant_and_slot_and_nobody_else():
@@ -127,7 +127,7 @@ def test_what_refuses_one_refuses_all_of_its_tenant_and_slot_and_nobody_else():
     scheduler.handle(offer("s"), offer("equal"), offer("half", slot=cpu(0.5)), offer("others", tenant="other"))
     decisions = scheduler.handle(refused("s"))
     assert asked(decisions) == [("half", "general", 1)]
-    assert explained(decisions) == [("s", Reason.QUOTA_EXHAUSTED), ("equal", Reason.QUOTA_EXHAUSTED), ("others", Reason.CAPACITY_BUSY)]
+    assert explained(decisions) == [("s", Reason.QUOTA_EXHAUSTED), ("equal", Reason.QUOTA_EXHAUSTED), ("others", Reason.POOL_BUSY)]
     assert asked(scheduler.handle(refused("half"))) == [("others", "general", 1)]
 
 
@@ -258,13 +258,11 @@ def test_the_same_explanation_is_given_once():
 @pytest.mark.parametrize(
     ("slot", "reason", "words"),
     [
+        pytest.param(cpu(5), Reason.POOL_TOO_SMALL, "pool general has 4 cpu in all, one slot takes 5", id="more than the pool ever has"),
         pytest.param(
-            cpu(5), Reason.CAPACITY_TOO_SMALL, "pool general has 4 cpu in all, one slot takes 5", id="more than the pool ever has"
+            ResourceSet.of({"gpu": 1}), Reason.POOL_TOO_SMALL, "pool general has 0 gpu in all, one slot takes 1", id="what it never has"
         ),
-        pytest.param(
-            ResourceSet.of({"gpu": 1}), Reason.CAPACITY_TOO_SMALL, "pool general has 0 gpu in all, one slot takes 1", id="what it never has"
-        ),
-        pytest.param(cpu(4), Reason.CAPACITY_BUSY, "pool general has 1 cpu free, one slot takes 4", id="more than is free"),
+        pytest.param(cpu(4), Reason.POOL_BUSY, "pool general has 1 cpu free, one slot takes 4", id="more than is free"),
     ],
 )
 def test_want_of_room_is_told_with_what_is_short(slot, reason, words):
@@ -429,7 +427,7 @@ def test_a_promise_that_ends_gives_back_what_was_set_aside():
     decisions = scheduler.handle(ended("a"), offer("small"), PromiseEnded(workload="urgent"))
     assert scheduler.workloads["urgent"].state is WorkloadState.QUEUED
     assert asked(decisions) == [("small", "general", 1)]
-    assert explained(decisions) == [("urgent", Reason.CAPACITY_BUSY)]
+    assert explained(decisions) == [("urgent", Reason.POOL_BUSY)]
 
 
 @pytest.mark.parametrize("event", [promised("gone", "a"), promised("a", "b"), PromiseEnded(workload="a"), PromiseEnded(workload="gone")])

@@ -65,7 +65,7 @@ def full():
 def test_small_work_does_not_start_before_the_large_work_that_came_first(full):
     decisions = full.handle(offer("large", 4), offer("small", 1))
     assert asked(decisions) == []
-    assert explained(decisions) == {"large": Reason.CAPACITY_BUSY, "small": Reason.BEHIND_HEAD}
+    assert explained(decisions) == {"large": Reason.POOL_BUSY, "small": Reason.BEHIND_HEAD}
 
 
 def test_without_strict_order_small_work_starts_meanwhile(full):
@@ -110,10 +110,10 @@ def test_when_the_first_is_gone_the_next_one_is_tried(full, gone):
 
 
 def test_who_is_overtaken_by_more_urgent_work_is_told_that_it_stands_behind(full):
-    assert explained(full.handle(offer("large", 4))) == {"large": Reason.CAPACITY_BUSY}
+    assert explained(full.handle(offer("large", 4))) == {"large": Reason.POOL_BUSY}
     decisions = full.handle(offer("urgent", 2, priority=1))
-    assert explained(decisions) == {"urgent": Reason.CAPACITY_BUSY, "large": Reason.BEHIND_HEAD}
-    assert explained(full.handle(WorkloadWithdrawn(workload="urgent"))) == {"large": Reason.CAPACITY_BUSY}
+    assert explained(decisions) == {"urgent": Reason.POOL_BUSY, "large": Reason.BEHIND_HEAD}
+    assert explained(full.handle(WorkloadWithdrawn(workload="urgent"))) == {"large": Reason.POOL_BUSY}
 
 
 def test_a_start_is_no_news_to_those_who_stay_behind():

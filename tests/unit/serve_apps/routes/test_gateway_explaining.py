@@ -336,11 +336,11 @@ def test_a_resource_that_no_mesh_has_is_told_by_dry_run_and_explain():
     world = with_tpus()
     words = "no mesh has lamp; there is cpu, fpga_card, tpu"
     (node,) = world.http(RESEARCH).post("/v1/plan", json=asking_for("t", lamp=1)).json()["blocked"]
-    assert (node["reason"], node["detail"].partition("; east:")[0]) == ("CAPACITY_TOO_SMALL", words)
+    assert (node["reason"], node["detail"].partition("; east:")[0]) == ("POOL_TOO_SMALL", words)
     assert world.http(RESEARCH).post("/v1/runs", json=asking_for("t", lamp=1)).status_code == 202
     world.coordinator().step(0)
     (node,) = get(world, "/v1/runs/t/explain", RESEARCH)["blocked"]
-    assert (node["reason"], node["detail"].partition("; east:")[0]) == ("CAPACITY_TOO_SMALL", words)
+    assert (node["reason"], node["detail"].partition("; east:")[0]) == ("POOL_TOO_SMALL", words)
 
 
 def test_what_a_known_mesh_has_or_may_bring_is_not_refused():
@@ -483,8 +483,8 @@ def scene(borrowed):
 @pytest.mark.parametrize(
     ("borrowed", "said", "reason", "detail"),
     [
-        pytest.param(5, "CAPACITY_BUSY", "QUOTA_EXHAUSTED", "it would start if 1 cpu of standard became free in acme", id="no quota too"),
-        pytest.param(4, "CAPACITY_BUSY", "CAPACITY_BUSY", "as the mesh says", id="lacks room alone"),
+        pytest.param(5, "POOL_BUSY", "QUOTA_EXHAUSTED", "it would start if 1 cpu of standard became free in acme", id="no quota too"),
+        pytest.param(4, "POOL_BUSY", "POOL_BUSY", "as the mesh says", id="lacks room alone"),
         pytest.param(5, "CAPACITY_RESERVED", "CAPACITY_RESERVED", "as the mesh says", id="knows best"),
     ],
 )
@@ -495,7 +495,7 @@ def test_all_views_tell_one_reason_of_a_stage_that(borrowed, said, reason, detai
     assert reasons_everywhere(built, "night", RESEARCH) == ({reason}, {detail})
 
 
-@pytest.mark.parametrize("said", ["CAPACITY_BUSY", "QUOTA_EXHAUSTED"])
+@pytest.mark.parametrize("said", ["POOL_BUSY", "QUOTA_EXHAUSTED"])
 def test_all_views_tell_that_others_give_way_once_the_planner_has_decided_so(said):
     built, mesh = scene(5)
     built.store.explain(mesh.session, (StageId("night.1"),), Reason(said), "as the mesh says")
