@@ -57,9 +57,8 @@ class HostingAgent:
 
     Args:
         mesh: Name of the mesh.
-        supervisor_name: Name of the supervisor's actor. The agent reports to its method
-            `agent_said(agent, attempt, kind, payload)`. Kinds: `report` (`AgentStatus`), `checkpoint` (`Snapshot`),
-            `ended` (`Ended`), `blocked` and `unblocked` (None).
+        supervisor_name: Name of the supervisor's actor. The agent reports by the verb `AgentVerbs.report`. Kinds: `report`
+            (`AgentStatus`), `checkpoint` (`StateSnapshot`), `ended` (`Ended`), `blocked` and `unblocked` (None).
         namespace: Ray namespace of that actor.
         agent: This agent's id.
     """

@@ -10,6 +10,7 @@ from ray.exceptions import RayError, RayTaskError
 
 from mesh.core.ids import AgentId
 from mesh.ray.local.agent.report_sender import Receipt
+from mesh.ray.local.verbs import AgentVerbs, send
 
 
 class RaySupervisorClient:
@@ -21,7 +22,7 @@ class RaySupervisorClient:
         try:
             if self._supervisor is None:
                 self._supervisor = ray.get_actor(self._name, namespace=self._namespace)
-            reported = self._supervisor.agent_said.remote(self._agent, attempt, kind, payload)
+            reported = send(self._supervisor, AgentVerbs.report, self._agent, attempt, kind, payload)
         except (ValueError, RayError):  # No actor has this name now, or its location cannot be read.
             self._supervisor = None
             return lambda: Receipt.LOST

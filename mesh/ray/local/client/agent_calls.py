@@ -19,6 +19,7 @@ from mesh.ray.local.status_values import (
     TaskStatus,
 )
 from mesh.ray.local.supervision_errors import SubmissionError
+from mesh.ray.local.verbs import AgentVerbs
 
 
 @checked()
@@ -88,20 +89,17 @@ class AgentCalls(TaskCalls):
 
     def list_agents(self) -> list[AgentSeen]:
         """Return all agent processes: those with a task, those that wait in a group, and standbys."""
-        agents: list[AgentSeen] = self._link.ask("agents")
-        return agents
+        return self._link.ask(AgentVerbs.agents)
 
     def list_nodes(self) -> list[NodeStatus]:
         """Return all nodes of the mesh, as the scheduler counts them."""
-        nodes: list[NodeStatus] = self._link.ask("nodes")
-        return nodes
+        return self._link.ask(AgentVerbs.nodes)
 
     def collect_metrics(self, task_id: str | None = None) -> dict[TaskId, AgentStatus]:
         """Return the agents' last reports. With `task_id`, ask its agent for a fresh one. Raises `TaskUnknown`."""
         if task_id is not None:
             self.task(task_id)
-        metrics: dict[TaskId, AgentStatus] = self._link.ask("metrics", TaskId(task_id) if task_id is not None else None)
-        return metrics
+        return self._link.ask(AgentVerbs.metrics, TaskId(task_id) if task_id is not None else None)
 
 
 def _still(status: TaskStatus) -> RequestRefused:

@@ -9,6 +9,7 @@ from mesh.ray.local.status_values import (
     PoolStatus,
 )
 from mesh.ray.local.supervision_errors import PoolUnknown
+from mesh.ray.local.verbs import PoolVerbs
 
 
 class MeshCalls:
@@ -20,11 +21,11 @@ class MeshCalls:
 
     def _pool_spec(self, name: str) -> PoolSpec:
         """Return the pool's configuration. Raises `PoolUnknown`."""
-        spec: PoolSpec | None = self._link.ask("pool_spec", PoolName(name))
+        spec: PoolSpec | None = self._link.ask(PoolVerbs.pool_spec, PoolName(name))
         if spec is None:
-            raise PoolUnknown(name, tuple(pool.pool for pool in self._link.ask("pools")))
+            raise PoolUnknown(name, tuple(pool.pool for pool in self._link.ask(PoolVerbs.pools)))
         return spec
 
     def _configure(self, spec: PoolSpec) -> PoolStatus:
-        status: PoolStatus = self._link.ask("configure_pool", spec)
+        status: PoolStatus = self._link.ask(PoolVerbs.configure_pool, spec)
         return status

@@ -10,10 +10,8 @@ from mesh.observability.metric_targets import MetricValues, Targets
 from mesh.ray.local.client.charts import draw_page, metrics_panel
 from mesh.ray.local.client.checked_calls import checked
 from mesh.ray.local.client.mesh_calls import MeshCalls
-from mesh.ray.local.status_values import (
-    MeshAudit,
-    MeshEvent,
-)
+from mesh.ray.local.status_values import MeshAudit, MeshEvent
+from mesh.ray.local.verbs import MeshVerbs
 
 
 @checked()
@@ -22,13 +20,11 @@ class MetricCalls(MeshCalls):
 
     def metric_values(self) -> MetricValues:
         """Return the current metrics."""
-        metric_values: MetricValues = self._link.ask("metric_values")
-        return metric_values
+        return self._link.ask(MeshVerbs.metric_values)
 
     def metrics_history(self) -> list[MetricValues]:
         """Return the metrics once per metrics period, for the last two hours at most; the last entry is current."""
-        history: list[MetricValues] = self._link.ask("metrics_history")
-        return history
+        return self._link.ask(MeshVerbs.metrics_history)
 
     def chart(self, path: str | Path, *, targets: Targets | None = None) -> None:
         """Draw the metrics into a file with suffix `.png`, `.svg` or `.pdf`.
@@ -48,10 +44,8 @@ class MetricCalls(MeshCalls):
 
         Up to a thousand events since the supervisor started; of an earlier supervisor, only the disabled plugins.
         """
-        recent_events: list[MeshEvent] = self._link.ask("recent_events")
-        return recent_events
+        return self._link.ask(MeshVerbs.recent_events)
 
     def audit(self) -> MeshAudit:
         """Return violations in the ledgers and in Ray; normally there are none."""
-        found: MeshAudit = self._link.ask("audit")
-        return found
+        return self._link.ask(MeshVerbs.audit)

@@ -22,6 +22,7 @@ from mesh.ray.local.status_values import (
     SlotReserved,
 )
 from mesh.ray.local.supervision_errors import SubmissionError
+from mesh.ray.local.verbs import GroupVerbs, PoolVerbs, TaskVerbs
 
 #: How Ray spreads the bundles of a placement group over nodes.
 Strategy = Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]
@@ -48,7 +49,7 @@ class PoolCalls(MeshCalls):
             SubmissionError: A pool of this name has another configuration; see `ensure_pool`.
         """
         spec = _pool_spec(name, capacity, labels, policy, groups, target_agents, is_protected=is_protected)
-        known: PoolSpec | None = self._link.ask("pool_spec", spec.pool)
+        known: PoolSpec | None = self._link.ask(PoolVerbs.pool_spec, spec.pool)
         if known is not None and known != spec:
             raise SubmissionError(f"pool {name} exists with another configuration; change it with ensure_pool or resize_pool")
         return self._configure(spec)
@@ -112,28 +113,24 @@ class PoolCalls(MeshCalls):
 
     def delete_pool(self, name: str) -> None:
         """Delete a pool: cancel its tasks and remove its groups. Its name is free once it is empty. Raises `PoolUnknown`."""
-        self._link.ask("delete_pool", self._pool_spec(name).pool)
+        self._link.ask(PoolVerbs.delete_pool, self._pool_spec(name).pool)
 
     def list_pools(self) -> list[PoolStatus]:
         """Return all pools: capacity, used, reserved, target agents."""
-        pools: list[PoolStatus] = self._link.ask("pools")
-        return pools
+        return self._link.ask(PoolVerbs.pools)
 
     def reserve_agent_slot(self, pool: str, resources: Amounts, *, slot: str | None = None) -> SlotReserved | RequestRefused:
         """Reserve quota for an agent of your own. Idempotent under the same name. Raises `PoolUnknown`."""
         name = required("slot", slot) if slot is not None else f"slot-{uuid.uuid4().hex[:12]}"
-        answer: SlotReserved | RequestRefused = self._link.ask("reserve_slot", name, PoolName(pool), read_amounts(resources))
-        return answer
+        return self._link.ask(PoolVerbs.reserve_slot, name, PoolName(pool), read_amounts(resources))
 
     def commit_agent_slot(self, slot: str) -> RequestRefused | None:
         """Turn reserved quota into used quota. Returns None, or the refusal."""
-        refused: RequestRefused | None = self._link.ask("commit_slot", slot)
-        return refused
+        return self._link.ask(PoolVerbs.commit_slot, slot)
 
     def release_agent_slot(self, slot: str) -> RequestRefused | None:
         """Release quota, whether reserved or used. Idempotent. Returns None, or the refusal."""
-        refused: RequestRefused | None = self._link.ask("release_slot", slot)
-        return refused
+        return self._link.ask(PoolVerbs.release_slot, slot)
 
     def allocate_pg(
         self,
@@ -158,18 +155,16 @@ class PoolCalls(MeshCalls):
             has_agent=False,
             preemptible=False,
         )
-        answer: GroupGiven | RequestRefused = self._link.ask("give_group", request, timeout_s)
-        return answer
+        return self._link.ask(GroupVerbs.allocate_group, request, timeout_s)
 
     def release_pg(self, given: GroupGiven | str, *, destroy: bool = False) -> None:
         """Release an allocated group; it is kept for the next task of its shape, unless `destroy`. Idempotent."""
         holder = given if isinstance(given, str) else given.holder
-        self._link.ask("cancel", TaskId(holder), keep_state=False, destroy_group=destroy, requeue=False)
+        self._link.ask(TaskVerbs.cancel, TaskId(holder), keep_state=False, destroy_group=destroy, requeue=False)
 
     def list_groups(self) -> list[GroupStatus]:
         """Return all placement groups of the mesh, with layer, holder and number of reuses."""
-        groups: list[GroupStatus] = self._link.ask("groups")
-        return groups
+        return self._link.ask(GroupVerbs.groups)
 
 
 def _pool_spec(

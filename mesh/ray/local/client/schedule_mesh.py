@@ -37,6 +37,7 @@ from mesh.ray.local.supervisor.driver import DriverSettings
 from mesh.ray.local.supervisor.job_reconciler import JobSettings
 from mesh.ray.local.supervisor.observing import ObserverSettings
 from mesh.ray.local.supervisor.supervisor_options import SupervisorOptions
+from mesh.ray.local.verbs import ActorVerbs, MeshVerbs
 from mesh.tasks.events import LabelConfigured
 from mesh.tasks.settings import SchedulerSettings
 
@@ -182,7 +183,7 @@ class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, MetricCalls
         """
         actor = self._link.actor()
         try:
-            self._link.ask("stop", forget=forget)
+            self._link.ask(ActorVerbs.stop, forget=forget)
         except Exception:  # Else Ray would restart it again and again; an interrupted one ends by itself.
             with contextlib.suppress(SupervisorLost):
                 self._link.end(actor)
@@ -191,8 +192,7 @@ class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, MetricCalls
 
     def status(self) -> MeshStatus:
         """Return the status of the whole mesh."""
-        status: MeshStatus = self._link.ask("status")
-        return status
+        return self._link.ask(MeshVerbs.status)
 
     def change_settings(self, **settings: float) -> None:
         """Change numbers of `SchedulerSettings`; name a nested field with two underscores: `weights__availability=2.0`.
@@ -203,7 +203,7 @@ class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, MetricCalls
         """
         for name, value in settings.items():
             check_not_below_zero(name, value)
-        self._link.ask("change_settings", {name.replace("__", "."): value for name, value in settings.items()})
+        self._link.ask(MeshVerbs.change_settings, {name.replace("__", "."): value for name, value in settings.items()})
 
     def configure_label(
         self,
@@ -216,7 +216,7 @@ class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, MetricCalls
     ) -> None:
         """Configure how one label's queue is ordered (`P_label`, ageing) and how its tasks are placed."""
         self._link.ask(
-            "configure_label",
+            MeshVerbs.configure_label,
             LabelConfigured(
                 at_ms=0, label=LabelName(label), priority=priority, aging_per_s=aging_per_s, weights=dict(weights or {}), policy=policy
             ),
@@ -240,7 +240,7 @@ def _come_up(link: SupervisorLink, options: SupervisorOptions) -> None:
     actor = Supervisor.options(**where, scheduling_strategy=strategy).remote(options)
     link.know(actor)
     try:
-        link.ask("status")  # Answered when the supervisor is ready.
+        link.ask(MeshVerbs.status)  # Answered when the supervisor is ready.
     except SupervisorLost:
         raise
     except MeshError:

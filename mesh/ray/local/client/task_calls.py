@@ -35,6 +35,7 @@ from mesh.ray.local.status_values import (
     TaskStatus,
 )
 from mesh.ray.local.supervision_errors import SubmissionError, TaskNotRunning, TaskUnknown
+from mesh.ray.local.verbs import TaskVerbs
 
 #: A task state, or its name.
 State = Annotated[TaskState, Field(strict=False)]
@@ -186,7 +187,7 @@ class TaskCalls(MeshCalls):
         if self._takes_over_names:
             self._take_over(request, order)
         else:
-            self._link.ask("submit", request, order)
+            self._link.ask(TaskVerbs.submit, request, order)
         return TaskHandle(self._link, request.task)
 
     def submit_task_with_pg_preemption(
@@ -233,7 +234,7 @@ class TaskCalls(MeshCalls):
         Raises:
             PoolUnknown: The pool does not exist, and no task was in a pool of this name.
         """
-        tasks: list[TaskStatus] = self._link.ask("tasks")
+        tasks: list[TaskStatus] = self._link.ask(TaskVerbs.tasks)
         if pool is not None and all(status.pool != pool for status in tasks):
             self._pool_spec(pool)
         return [status for status in tasks if pool in (None, status.pool) and state in (None, status.state)]
@@ -284,8 +285,7 @@ class TaskCalls(MeshCalls):
             label=LabelName(label),
             gang_size=gang_size,
         )
-        candidates: list[CandidateStatus] = self._link.ask("evaluate_preemption", request)
-        return candidates
+        return self._link.ask(TaskVerbs.evaluate_preemption, request)
 
     def execute_preemption(self, task_ids: Sequence[str | CandidateStatus]) -> list[TaskStatus]:
         """Preempt these tasks: each saves its state, and returns to its position in the queue.
@@ -304,12 +304,12 @@ class TaskCalls(MeshCalls):
     def _take_over(self, request: TaskRequest, order: HostCommand) -> None:
         """Submit the task under the name of an ended task; of an ending one, once it has ended."""
         try:
-            earlier: TaskStatus = self._link.ask("task", request.task)
+            earlier: TaskStatus = self._link.ask(TaskVerbs.task, request.task)
         except TaskUnknown:
-            self._link.ask("submit", request, order)
+            self._link.ask(TaskVerbs.submit, request, order)
             return
         while True:
-            status: TaskStatus = self._link.ask("submit", request, order, replaces=earlier.attempt)
+            status: TaskStatus = self._link.ask(TaskVerbs.submit, request, order, replaces=earlier.attempt)
             if not status.is_ending or status.attempt != earlier.attempt:
                 return
 

@@ -16,20 +16,13 @@ from ray import cloudpickle
 
 from mesh.core.ids import JobId, TaskId, TenantPath
 from mesh.core.saved_state import StateSnapshot
-from mesh.ray.local.agent_messages import Ended, HostCommand, Hosted, Stopped
+from mesh.ray.local.agent_messages import Ended, HostCommand, Hosted, JobPayload, Stopped
 from mesh.ray.local.store.payload_store import PayloadStore
 from mesh.ray.local.store.snapshot_store import FileSnapshots
 from mesh.ray.local.store.task_index import TaskEntry
 from mesh.tasks.decisions import StartTask
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobPayload:
-    """Payload of a job's members: an order per role, without the task."""
-
-    orders: Mapping[str, HostCommand]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 The loop:
 
-    supervised_mesh     its parts: construction, start, end
+    supervised_mesh     the parts of a mesh, wired; their start and end
     supervisor_options  its start options
     control_loop        events in; decisions journaled, carried out
     event_retry_queue   ordered retry of refused events

@@ -42,9 +42,10 @@ from mesh.jobs.spec import JobSpec
 from mesh.jobs.states import MemberState
 from mesh.jobs.views import JobView, view_of
 from mesh.policies.policy import Policy
+from mesh.ray.local.agent_messages import JobPayload
 from mesh.ray.local.status_values import RequestRefused
 from mesh.ray.local.store.task_index import TaskEntry
-from mesh.ray.local.store.task_payloads import JobPayload, TaskPayloads, job_folder
+from mesh.ray.local.store.task_payloads import TaskPayloads, job_folder
 from mesh.ray.local.supervision_errors import JobUnknown
 from mesh.ray.local.supervisor.control_loop import ControlLoop
 from mesh.ray.local.supervisor.job_rounds import JobRounds

@@ -21,7 +21,7 @@ class Answering:
         self.agents = {"p-0": up, "p-1": replace(up, task="p-1", is_ending=True)}
         self.submitted = []
 
-    def ask(self, method, *args, replaces=None):
+    def ask(self, verb, *args, replaces=None):
         answers = {
             "pool_spec": lambda _: PoolSpec(pool="p", capacity=ResourceSet.of({"cpu": 2})),
             "configure_pool": lambda _: None,
@@ -29,7 +29,7 @@ class Answering:
             "task": self.agents.__getitem__,
             "submit": lambda request, _order: self.submit(request.task, replaces),
         }
-        return answers[method](*args)
+        return answers[verb.__name__](*args)
 
     def submit(self, task, replaces):
         self.submitted.append((task, replaces))
