@@ -9,17 +9,17 @@ from mesh.actors.errors import NoMembers
 from mesh.core.ids import PoolName, TaskId
 from mesh.ray.local.client.actor_group import ActorGroup
 from mesh.ray.local.client.checked_calls import Seconds, checked
-from mesh.ray.local.client.mesh_calls import MeshCalls
+from mesh.ray.local.client.supervisor_link import SupervisorLink
 from mesh.ray.local.client.task_handle import TaskHandle
 from mesh.ray.local.verbs import AgentVerbs, TaskVerbs
 
 
 @checked(skip=("choose",))  # Called once for each call on an agent.
-class CollectiveCalls(MeshCalls):
+class CollectiveCalls:
     """Groups of agents, and the three ways to call them."""
 
-    def __init__(self, name: str, *, namespace: str) -> None:
-        super().__init__(name, namespace=namespace)
+    def __init__(self, link: SupervisorLink) -> None:
+        self._link = link
         self._groups: dict[str | None, ActorGroup] = {}
 
     def group(
@@ -67,7 +67,7 @@ class CollectiveCalls(MeshCalls):
         """Clear the cached groups of `choose`, because agents were added or removed."""
         self._groups.clear()
 
-    def shard(self, label: str | None = None, **options: Any) -> Any:
+    def shard(self, /, label: str | None = None, **options: Any) -> Any:
         """Make a collective call on the agents of the label; options as in `ActorGroup.shard`. Raises `NoMembers`."""
         return self._up(label).shard(**options)
 

@@ -14,16 +14,19 @@ from mesh.jobs.views import JobView
 from mesh.ray.local.agent_messages import METRICS_PERIOD_MS, HostCommand, JobPayload
 from mesh.ray.local.client.checked_calls import Milliseconds, Values, checked
 from mesh.ray.local.client.job_handle import JobHandle
-from mesh.ray.local.client.mesh_calls import MeshCalls
 from mesh.ray.local.client.parsing import read_class, read_job_spec, read_method, read_values
 from mesh.ray.local.client.payload_digest import payload_digest
+from mesh.ray.local.client.supervisor_link import SupervisorLink
 from mesh.ray.local.supervision_errors import SubmissionError
 from mesh.ray.local.verbs import JobVerbs
 
 
 @checked()
-class JobCalls(MeshCalls):
+class JobCalls:
     """Calls that submit and list jobs of a leader and worker sets."""
+
+    def __init__(self, link: SupervisorLink) -> None:
+        self._link = link
 
     def submit_job(
         self,
