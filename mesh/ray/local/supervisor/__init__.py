@@ -12,7 +12,6 @@ The loop:
 Carrying out:
 
     driver             carries decisions out on Ray
-    driver_payloads    what the driver needs of a task, as a port
     agent_assignments  assignment of tasks to processes
     standbys           idle processes that take placed tasks
     keyed_locks        one lock per key
