@@ -48,19 +48,38 @@ R = TypeVar("R")
 C = TypeVar("C")
 
 
-def delegate(calls: str, call: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[ScheduleMesh, P], R]:
-    """Return a method of the facade that calls one of its services.
-
-    Args:
-        calls: Attribute that holds the service.
-        call: The service's method, whose signature and docstring the facade shows.
-    """
+def delegate(calls: Callable[[ScheduleMesh], C], call: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[ScheduleMesh, P], R]:
+    """Return a method of the facade that makes the call, with its signature and docstring."""
 
     @wraps(call)
     def method(self: ScheduleMesh, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return call(getattr(self, calls), *args, **kwargs)
+        return call(calls(self), *args, **kwargs)
 
     return method
+
+
+def _tasks(self: ScheduleMesh) -> TaskCalls:
+    return self._tasks
+
+
+def _pools(self: ScheduleMesh) -> PoolCalls:
+    return self._pools
+
+
+def _agents(self: ScheduleMesh) -> AgentCalls:
+    return self._agents
+
+
+def _collective(self: ScheduleMesh) -> CollectiveCalls:
+    return self._collective
+
+
+def _jobs(self: ScheduleMesh) -> JobCalls:
+    return self._jobs
+
+
+def _mesh(self: ScheduleMesh) -> MeshCalls:
+    return self._mesh
 
 
 @checked(skip=("choose",))  # Called once for each call on an agent.
@@ -216,68 +235,68 @@ class ScheduleMesh:
 
     # -- tasks ---------------------------------------------------------------------------------------------------------
 
-    submit_task = delegate("_tasks", TaskCalls.submit_task)
-    submit_task_with_pg_preemption = delegate("_tasks", TaskCalls.submit_task_with_pg_preemption)
-    task = delegate("_tasks", TaskCalls.task)
-    list_tasks = delegate("_tasks", TaskCalls.list_tasks)
-    cancel = delegate("_tasks", TaskCalls.cancel)
-    resume = delegate("_tasks", TaskCalls.resume)
-    explain = delegate("_tasks", TaskCalls.explain)
-    register_state_handlers = delegate("_tasks", TaskCalls.register_state_handlers)
-    evaluate_preemption = delegate("_tasks", TaskCalls.evaluate_preemption)
-    execute_preemption = delegate("_tasks", TaskCalls.execute_preemption)
+    submit_task = delegate(_tasks, TaskCalls.submit_task)
+    submit_task_with_pg_preemption = delegate(_tasks, TaskCalls.submit_task_with_pg_preemption)
+    task = delegate(_tasks, TaskCalls.task)
+    list_tasks = delegate(_tasks, TaskCalls.list_tasks)
+    cancel = delegate(_tasks, TaskCalls.cancel)
+    resume = delegate(_tasks, TaskCalls.resume)
+    explain = delegate(_tasks, TaskCalls.explain)
+    register_state_handlers = delegate(_tasks, TaskCalls.register_state_handlers)
+    evaluate_preemption = delegate(_tasks, TaskCalls.evaluate_preemption)
+    execute_preemption = delegate(_tasks, TaskCalls.execute_preemption)
 
     # -- pools and their placement groups ------------------------------------------------------------------------------
 
-    create_pool = delegate("_pools", PoolCalls.create_pool)
-    ensure_pool = delegate("_pools", PoolCalls.ensure_pool)
-    resize_pool = delegate("_pools", PoolCalls.resize_pool)
-    configure_pool = delegate("_pools", PoolCalls.configure_pool)
-    delete_pool = delegate("_pools", PoolCalls.delete_pool)
-    list_pools = delegate("_pools", PoolCalls.list_pools)
-    reserve_agent_slot = delegate("_pools", PoolCalls.reserve_agent_slot)
-    commit_agent_slot = delegate("_pools", PoolCalls.commit_agent_slot)
-    release_agent_slot = delegate("_pools", PoolCalls.release_agent_slot)
-    allocate_pg = delegate("_pools", PoolCalls.allocate_pg)
-    release_pg = delegate("_pools", PoolCalls.release_pg)
-    list_groups = delegate("_pools", PoolCalls.list_groups)
+    create_pool = delegate(_pools, PoolCalls.create_pool)
+    ensure_pool = delegate(_pools, PoolCalls.ensure_pool)
+    resize_pool = delegate(_pools, PoolCalls.resize_pool)
+    configure_pool = delegate(_pools, PoolCalls.configure_pool)
+    delete_pool = delegate(_pools, PoolCalls.delete_pool)
+    list_pools = delegate(_pools, PoolCalls.list_pools)
+    reserve_agent_slot = delegate(_pools, PoolCalls.reserve_agent_slot)
+    commit_agent_slot = delegate(_pools, PoolCalls.commit_agent_slot)
+    release_agent_slot = delegate(_pools, PoolCalls.release_agent_slot)
+    allocate_pg = delegate(_pools, PoolCalls.allocate_pg)
+    release_pg = delegate(_pools, PoolCalls.release_pg)
+    list_groups = delegate(_pools, PoolCalls.list_groups)
 
     # -- agents and nodes ----------------------------------------------------------------------------------------------
 
-    create_agent = delegate("_agents", AgentCalls.create_agent)
-    create_agent_with_pg = delegate("_agents", AgentCalls.create_agent_with_pg)
-    delete_agent = delegate("_agents", AgentCalls.delete_agent)
-    scale_agents = delegate("_agents", AgentCalls.scale_agents)
-    restart_agent = delegate("_agents", AgentCalls.restart_agent)
-    list_agents = delegate("_agents", AgentCalls.list_agents)
-    list_nodes = delegate("_agents", AgentCalls.list_nodes)
-    collect_metrics = delegate("_agents", AgentCalls.collect_metrics)
+    create_agent = delegate(_agents, AgentCalls.create_agent)
+    create_agent_with_pg = delegate(_agents, AgentCalls.create_agent_with_pg)
+    delete_agent = delegate(_agents, AgentCalls.delete_agent)
+    scale_agents = delegate(_agents, AgentCalls.scale_agents)
+    restart_agent = delegate(_agents, AgentCalls.restart_agent)
+    list_agents = delegate(_agents, AgentCalls.list_agents)
+    list_nodes = delegate(_agents, AgentCalls.list_nodes)
+    collect_metrics = delegate(_agents, AgentCalls.collect_metrics)
 
     # -- calls on many agents ------------------------------------------------------------------------------------------
 
-    group = delegate("_collective", CollectiveCalls.group)
-    all = delegate("_collective", CollectiveCalls.all)
-    choose = delegate("_collective", CollectiveCalls.choose)
-    refresh_groups = delegate("_collective", CollectiveCalls.refresh_groups)
-    shard = delegate("_collective", CollectiveCalls.shard)
+    group = delegate(_collective, CollectiveCalls.group)
+    all = delegate(_collective, CollectiveCalls.all)
+    choose = delegate(_collective, CollectiveCalls.choose)
+    refresh_groups = delegate(_collective, CollectiveCalls.refresh_groups)
+    shard = delegate(_collective, CollectiveCalls.shard)
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
 
-    submit_job = delegate("_jobs", JobCalls.submit_job)
-    job = delegate("_jobs", JobCalls.job)
-    list_jobs = delegate("_jobs", JobCalls.list_jobs)
+    submit_job = delegate(_jobs, JobCalls.submit_job)
+    job = delegate(_jobs, JobCalls.job)
+    list_jobs = delegate(_jobs, JobCalls.list_jobs)
 
     # -- the mesh as a whole -------------------------------------------------------------------------------------------
 
-    status = delegate("_mesh", MeshCalls.status)
-    change_settings = delegate("_mesh", MeshCalls.change_settings)
-    configure_label = delegate("_mesh", MeshCalls.configure_label)
-    metric_values = delegate("_mesh", MeshCalls.metric_values)
-    metrics_history = delegate("_mesh", MeshCalls.metrics_history)
-    chart = delegate("_mesh", MeshCalls.chart)
-    panel = delegate("_mesh", MeshCalls.panel)
-    events = delegate("_mesh", MeshCalls.events)
-    audit = delegate("_mesh", MeshCalls.audit)
+    status = delegate(_mesh, MeshCalls.status)
+    change_settings = delegate(_mesh, MeshCalls.change_settings)
+    configure_label = delegate(_mesh, MeshCalls.configure_label)
+    metric_values = delegate(_mesh, MeshCalls.metric_values)
+    metrics_history = delegate(_mesh, MeshCalls.metrics_history)
+    chart = delegate(_mesh, MeshCalls.chart)
+    panel = delegate(_mesh, MeshCalls.panel)
+    events = delegate(_mesh, MeshCalls.events)
+    audit = delegate(_mesh, MeshCalls.audit)
 
 
 @contextlib.contextmanager
