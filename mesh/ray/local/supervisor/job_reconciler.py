@@ -2,7 +2,7 @@
 
 The controller (`mesh.jobs.controller`) decides which member starts or stops. Each attempt of a member is a task of the
 scheduler, on the node that a round (`mesh.jobs.scheduler.allocate`) found for it. Task events are not passed on to the
-controller: when a member's task changes, the desk reads the task's state and reports the difference. A recovered supervisor
+controller: when a member's task changes, the reconciler reads the task's state and reports the difference. A recovered supervisor
 therefore reads each member once and has missed nothing.
 
 All work runs in rounds of the event loop of its own, after the batch that caused it: the scheduler is never called while it
