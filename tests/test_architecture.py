@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -360,9 +361,21 @@ def test_every_module_says_what_it_is():
     expect_none([f"{file}:1" for file in FILES if source(file).body and not ast.get_docstring(source(file))])
 
 
+def delegated(kind: type, name: str, member: Any) -> Iterator[tuple[str, str, Definition]]:
+    """The definition of a public method that stands in another class."""
+    behind = inspect.unwrap(member) if inspect.isfunction(member) else None
+    if behind is not None and not name.startswith("_") and behind.__qualname__ != f"{kind.__qualname__}.{name}":
+        file = behind.__module__.replace(".", "/") + ".py"
+        if file in FILES:
+            yield from ((file, full, node) for full, node in public_definitions(source(file).body) if full == behind.__qualname__)
+
+
 def definitions_behind(thing: Any) -> Iterator[tuple[str, str, Definition]]:
-    """File, name and definition of a class or function and of its public members, inherited ones too; nothing of what is made elsewhere."""
-    for kind in getattr(thing, "__mro__", (thing,)):
+    """File, name and definition of a class or function and of its public members, inherited and delegated ones too; nothing of what is
+    made elsewhere."""
+    kinds = getattr(thing, "__mro__", (thing,))
+    yield from (each for kind in kinds[: len(kinds) - 1] for name, member in vars(kind).items() for each in delegated(kind, name, member))
+    for kind in kinds:
         file = str(getattr(kind, "__module__", "")).replace(".", "/") + ".py"
         if file in FILES:
             found = public_definitions(source(file).body)

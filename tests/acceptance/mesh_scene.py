@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import ray
 from patience import eventually, gone
+from supervisors import saved_state
 
 import mesh
 from mesh.errors import RuntimeAdapterError
@@ -154,7 +155,7 @@ def ticks_of(folder: Path) -> list[int]:
 
 def kept_step(running: mesh.ScheduleMesh, task: mesh.TaskHandle) -> int:
     """The number of the last checkpoint that the mesh has of a task; 0: none."""
-    kept = running._link.ask("saved", task.task)
+    kept = saved_state(running, task)
     return kept.checkpoint.number if kept is not None and kept.checkpoint is not None else 0
 
 

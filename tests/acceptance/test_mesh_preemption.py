@@ -7,6 +7,7 @@ import threading
 import pytest
 from mesh_scene import Probe, Sleeper, Student, Trainer, clean, cluster_of, kept_step, steps_of
 from patience import eventually
+from supervisors import saved_state
 
 import mesh
 from mesh.core.reasons import Reason
@@ -215,11 +216,9 @@ def test_s18_a_victim_deep_in_c_code_holds_neither_the_preemptor_nor_anybody_els
 
 
 def test_s17_the_users_own_handlers_keep_and_bring_back_a_state_that_no_checkpoint_holds(running, grouped):
-    running.register_state_handlers(preserver=keep_secret, restorer=give_secret_back)
-    try:
-        victim = running.submit_task(Remembering, pool=grouped, resources={"cpu": 1}, priority=1)
-    finally:
-        running._handlers = None
+    with_handlers = mesh.ScheduleMesh.attach(running.name)
+    with_handlers.register_state_handlers(preserver=keep_secret, restorer=give_secret_back)
+    victim = with_handlers.submit_task(Remembering, pool=grouped, resources={"cpu": 1}, priority=1)
     victim.call("learn", "swordfish")
     running.submit_task_with_pg_preemption(
         pool_name=grouped, resources={"cpu": 1}, actor_class=Probe, task_id="brief", priority=7, timeout_s=60
@@ -236,7 +235,7 @@ def test_s17_a_preserver_that_raises_leaves_the_default_and_the_reason_is_told(r
     victim.call("learn", "swordfish")
     victim.cancel()
     assert victim.wait(60).state is TaskState.CANCELLED
-    kept = running._link.ask("saved", victim.task)
+    kept = saved_state(running, victim)
     assert (kept.level.value, "the disk is full" in kept.why) == ("DEFAULT", True)
     victim.resume()
     assert victim.call("send") == "from the start"

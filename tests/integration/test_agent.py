@@ -66,7 +66,7 @@ class Listener:
     def __init__(self):
         self.heard = []
 
-    def agent_said(self, agent, attempt, kind, payload):
+    def report(self, agent, attempt, kind, payload):
         self.heard.append(Heard(agent, attempt, kind, payload))
 
     def all(self):

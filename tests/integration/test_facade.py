@@ -11,6 +11,7 @@ import pytest
 import ray
 from patience import eventually
 from supervised import Counter, Looper
+from supervisors import saved_state
 
 import mesh
 from mesh.actors.errors import NoMembers
@@ -295,7 +296,7 @@ def test_s9_a_dry_run_tells_every_candidate_and_changes_nothing(running, pool):
 def test_s17_a_cancelled_task_goes_on_from_its_last_checkpoint(running, pool, tmp_path):
     gate = tmp_path / "gate"
     task = running.submit_task(Looper, pool=pool, resources={"cpu": 1}, method="run", method_args=(100, str(gate)))
-    eventually(lambda: running._link.ask("saved", task.task))
+    eventually(lambda: saved_state(running, task))
     task.cancel()
     assert eventually(lambda: task.status().state is TaskState.CANCELLED)
     gate.touch()
@@ -375,7 +376,7 @@ def test_s17_a_handler_that_fails_is_told_and_the_default_holds(running, pool, h
     task = running.submit_task(Looper, pool=pool, resources={"cpu": 1}, state_handlers=handlers)
     eventually(lambda: task.status().state is TaskState.RUNNING)
     task.remote("run", 10_000)
-    eventually(lambda: running._link.ask("saved", task.task))
+    eventually(lambda: saved_state(running, task))
     task.preempt()
     assert eventually(lambda: words in task.status().detail)
     first, _ = task.call("run", 1)

@@ -11,17 +11,19 @@ from pathlib import Path
 import pytest
 import ray
 from patience import eventually
+from supervisors import link_to
 
 import mesh
 from mesh.errors import RuntimeAdapterError
 from mesh.ray.cluster.ports import promise_ports
 from mesh.ray.local.ray_names import supervisor_name
-from mesh.ray.local.services.supervisor import MeshSupervisor
+from mesh.ray.local.services.supervisor import Supervisor
 from mesh.ray.local.store.journal_file import JournalFile
 from mesh.ray.local.supervision_errors import StartFailed, SupervisorLost
-from mesh.ray.local.supervisor import supervised_mesh
 from mesh.ray.local.supervisor.driver import DriverSettings
+from mesh.ray.local.supervisor.supervised_mesh import SupervisedMesh
 from mesh.ray.local.supervisor.supervisor_options import SupervisorOptions
+from mesh.ray.local.verbs import ActorVerbs
 from mesh.tasks.journal import JournalError
 from mesh.tasks.settings import SchedulerSettings
 
@@ -107,19 +109,21 @@ def test_a_damaged_memory_is_told_with_its_file_and_stays_as_it_is(tmp_path, wha
         assert [pool.pool for pool in running.list_pools()] == ["main"]
 
 
-def test_a_start_that_fails_when_processes_are_up_leaves_none_and_can_be_stopped(tmp_path):
-    class Late(MeshSupervisor):
-        async def _begin(self):
-            self._jobs.recover = self._fail
-            await super()._begin()
+def supervisor_class(name, *, max_restarts=0):
+    """The supervisor's actor class, with the place that clients look at."""
+    where = {"name": supervisor_name(name), "namespace": "tests", "lifetime": "detached"}
+    return Supervisor.options(**where, max_restarts=max_restarts)
 
-        def _fail(self):
-            raise OSError(f"the disk is full, and {len(self._agents.processes)} process is up")
+
+def test_a_start_that_fails_with_processes_up_leaves_none(tmp_path):
+    class Late(SupervisedMesh):
+        async def begin(self):
+            await self.watch.look()
+            raise OSError(f"the disk is full, and {len(self.agents.processes)} process is up")
 
     folder = tmp_path / "late"
     options = SupervisorOptions(mesh="late", namespace="tests", state_dir=str(folder))
-    where = {"name": supervisor_name("late"), "namespace": "tests", "lifetime": "detached"}
-    supervisor = ray.remote(num_cpus=0)(Late).options(**where).remote(options)
+    supervisor = supervisor_class("late").remote(options, Late)
     attached = mesh.ScheduleMesh("late", namespace="tests")
     with pytest.raises(StartFailed, match="OSError: the disk is full, and 1 process is up"):
         attached.status()
@@ -132,31 +136,26 @@ def test_a_start_that_fails_when_processes_are_up_leaves_none_and_can_be_stopped
     del supervisor
 
 
-def wavering(again_s):
-    """A supervisor that cannot begin while there is a file `broken` in the folder above its own; it leaves one named `tried` then,
-    and makes place for the next after `again_s` seconds."""
+def up(name, folder, assemble=SupervisedMesh, **options):
+    """A mesh of these parts. Only a function or a class that another function makes travels whole to the supervisor's process."""
+    options = SupervisorOptions(mesh=name, namespace="tests", state_dir=str(folder), driver=DriverSettings(standbys_per_node=1), **options)
+    supervisor_class(name, max_restarts=-1).remote(options, assemble)
+    return mesh.ScheduleMesh.attach(name, namespace="tests")
 
-    class Wavering(MeshSupervisor):
-        def __init__(self, options):
-            supervised_mesh.AGAIN_S = again_s
-            super().__init__(options)
 
-        async def _begin(self):
-            above = Path(self._options.state_dir).parent
+def up_until_broken(name, folder, again_s):
+    """A mesh that cannot begin while there is a file `broken` in the folder above its own; it leaves one named `tried` then, and makes
+    place for the next after `again_s` seconds."""
+
+    class Wavering(SupervisedMesh):
+        async def begin(self):
+            above = Path(self.options.state_dir).parent
             if (above / "broken").exists():
                 (above / "tried").touch()
                 raise OSError("a moment's fault")
-            await super()._begin()
+            await super().begin()
 
-    return Wavering
-
-
-def up(actor_class, name, folder):
-    """A mesh whose supervisor is of this class, which no other process can import: made inside a function, it travels whole."""
-    options = SupervisorOptions(mesh=name, namespace="tests", state_dir=str(folder), driver=DriverSettings(standbys_per_node=1))
-    actor = ray.remote(num_cpus=0, max_restarts=-1, max_concurrency=100)(actor_class)
-    actor.options(name=supervisor_name(name), namespace="tests", lifetime="detached").remote(options)
-    return mesh.ScheduleMesh.attach(name, namespace="tests")
+    return up(name, folder, Wavering, again_s=again_s)
 
 
 def break_down(running, folder):
@@ -166,8 +165,8 @@ def break_down(running, folder):
     eventually((folder / "tried").exists)
 
 
-def test_a_supervisor_that_came_back_and_cannot_start_is_tried_again_until_it_can(tmp_path):
-    running = up(wavering(0.5), "waver", tmp_path / "state")
+def test_a_returned_supervisor_starts_again_until_it_can(tmp_path):
+    running = up_until_broken("waver", tmp_path / "state", again_s=0.5)
     break_down(running, tmp_path)
     (tmp_path / "broken").unlink()
     assert running.status().incarnation > 2
@@ -175,8 +174,8 @@ def test_a_supervisor_that_came_back_and_cannot_start_is_tried_again_until_it_ca
     eventually(lambda: not left_in_ray("waver"))
 
 
-def test_a_supervisor_that_came_back_and_cannot_start_can_be_stopped(tmp_path):
-    running = up(wavering(60.0), "wreck", tmp_path / "state")  # So long that it is there to be stopped.
+def test_a_returned_supervisor_that_cannot_start_can_be_stopped(tmp_path):
+    running = up_until_broken("wreck", tmp_path / "state", again_s=60.0)  # So long that it is there to be stopped.
     break_down(running, tmp_path)
     with pytest.raises(RuntimeAdapterError, match=r"all has ended, but state_dir .* stays: .*a moment's fault"):
         running.stop(forget=True)
@@ -187,7 +186,7 @@ def test_a_supervisor_that_came_back_and_cannot_start_can_be_stopped(tmp_path):
 def test_a_mesh_whose_stopper_died_can_be_started_again_at_once(tmp_path):
     options = {"namespace": "tests", "state_dir": tmp_path / "state", "standbys_per_node": 0}
     first = mesh.ScheduleMesh.start("halted", **options)
-    first._link.ask("stop", forget=False)  # And nobody ends the supervisor.
+    link_to(first, "tests").ask(ActorVerbs.stop, forget=False)  # And nobody ends the supervisor.
     JournalFile(tmp_path / "state" / "journal").close()  # It is there, and has let go of its folder.
     assert left_in_ray("halted")
     again = mesh.ScheduleMesh.start("halted", **options)
@@ -208,27 +207,19 @@ def test_a_start_that_finds_a_supervisor_which_somebody_ends_makes_another(tmp_p
 
 
 def test_a_stopped_supervisor_whose_stopper_died_ends_by_itself(tmp_path):
-    class Brief(MeshSupervisor):
-        def __init__(self, options):
-            supervised_mesh.FAREWELL_S = 0.5
-            super().__init__(options)
-
-    running = up(Brief, "brief", tmp_path / "state")
+    running = up("brief", tmp_path / "state", farewell_s=0.5)
     with contextlib.suppress(SupervisorLost):  # It may have ended by the time that its answer is heard.
-        running._link.ask("stop", forget=False)
+        link_to(running, "tests").ask(ActorVerbs.stop, forget=False)
     eventually(lambda: not left_in_ray("brief"))
 
 
-def test_a_supervisor_that_could_not_start_ends_itself_when_whoever_started_it_is_gone(tmp_path):
-    class Hasty(MeshSupervisor):
-        def __init__(self, options):
-            supervised_mesh.FAREWELL_S = 0.5
-            Path(options.state_dir).parents[1].joinpath("tried").touch()
-            super().__init__(options)
+def test_a_failed_supervisor_ends_itself_when_its_starter_is_gone(tmp_path):
+    def touch_and_assemble(options, made, *, is_again):
+        Path(options.state_dir).parents[1].joinpath("tried").touch()
+        return SupervisedMesh(options, made, is_again=is_again)
 
     (tmp_path / "file").touch()
-    actor_class = ray.remote(num_cpus=0, max_restarts=-1)(Hasty)
-    options = SupervisorOptions(mesh="left", namespace="tests", state_dir=str(tmp_path / "file" / "mesh"))
-    actor_class.options(name=supervisor_name("left"), namespace="tests", lifetime="detached").remote(options)
+    options = SupervisorOptions(mesh="left", namespace="tests", state_dir=str(tmp_path / "file" / "mesh"), farewell_s=0.5)
+    supervisor_class("left", max_restarts=-1).remote(options, touch_and_assemble)
     eventually((tmp_path / "tried").exists)
     eventually(lambda: not left_in_ray("left"))

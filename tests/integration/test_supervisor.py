@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from patience import eventually
 from supervised import Broken, Counter, Looper
+from supervisors import saved_state
 
 import mesh
 from mesh.core.reasons import Reason
@@ -130,7 +131,7 @@ def test_s18_a_preemptor_gets_the_group_of_its_victim_which_keeps_its_state_and_
     gate = tmp_path / "gate"
     victim = running.submit_task(Looper, pool=pool, resources={"cpu": 1}, priority=1, method="run", method_args=(200, str(gate)))
     group = victim.wait_started(60).group
-    eventually(lambda: running._link.ask("saved", victim.task))
+    eventually(lambda: saved_state(running, victim))
     urgent = running.submit_task_with_pg_preemption(
         pool_name=pool, resources={"cpu": 1}, actor_class=Counter, task_id="urgent", priority=7, timeout_s=60
     )

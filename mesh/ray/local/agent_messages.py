@@ -56,6 +56,13 @@ class HostCommand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobPayload:
+    """Payload of a job's members: an order per role, without the task."""
+
+    orders: Mapping[str, HostCommand]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StopCommand:
     """Order to stop the task. Answered within about `grace_ms + preserve_ms_max`. Idempotent per attempt."""
 

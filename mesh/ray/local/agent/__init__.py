@@ -18,7 +18,5 @@ User code at arm's length:
 
 Reports:
 
-    ray_supervisor_client  an agent's connection to the supervisor
-    report_sender          background reports to the supervisor
-    queue_probe            waiting time of calls on an agent
+    report_sender  background reports to the supervisor
 """

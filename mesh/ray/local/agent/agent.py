@@ -30,9 +30,7 @@ from mesh.ray.connection import keep_connected
 from mesh.ray.local.agent.agent_errors import CallPreempted, NothingHosted
 from mesh.ray.local.agent.error_serialization import serialize_error
 from mesh.ray.local.agent.hosted_task import HostedTask
-from mesh.ray.local.agent.queue_probe import QueueProbe
-from mesh.ray.local.agent.ray_supervisor_client import RaySupervisorClient
-from mesh.ray.local.agent.report_sender import ReportSender
+from mesh.ray.local.agent.report_sender import RaySupervisorClient, ReportSender
 from mesh.ray.local.agent_messages import (
     METRICS_PERIOD_MS,
     AgentStatus,
@@ -52,14 +50,47 @@ A = TypeVar("A")
 ANSWERS_MAX = 64
 
 
+class QueueProbe:
+    """Measures how long calls of an agent wait, with a periodic call of the agent's own, at no cost to callers.
+
+    Args:
+        actor: Handle of the agent; its method `probe` is in the concurrency group that is measured.
+    """
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+        self._sent_s: float | None = None
+        self._last_ms = 0
+
+    def send(self, *, is_wanted: bool) -> None:
+        """Send the next probe, unless the last one still waits. Nothing is measured while no calls come."""
+        if not is_wanted:
+            self._sent_s, self._last_ms = None, 0
+        elif self._sent_s is None:
+            self._sent_s = time.monotonic()
+            self._actor.probe.remote()
+
+    def arrived(self) -> None:
+        """Record that the probe has begun."""
+        if self._sent_s is not None:
+            self._last_ms = int((time.monotonic() - self._sent_s) * 1000)
+            self._sent_s = None
+
+    @property
+    def queue_ms(self) -> int:
+        """Waiting time of the last probe, or of the current one if longer."""
+        sent_s = self._sent_s
+        waited_ms = 0 if sent_s is None else int((time.monotonic() - sent_s) * 1000)
+        return max(self._last_ms, waited_ms)
+
+
 class HostingAgent:
     """One agent process: hosts at most one task at a time, and tasks of one tenant only.
 
     Args:
         mesh: Name of the mesh.
-        supervisor_name: Name of the supervisor's actor. The agent reports to its method
-            `agent_said(agent, attempt, kind, payload)`. Kinds: `report` (`AgentStatus`), `checkpoint` (`Snapshot`),
-            `ended` (`Ended`), `blocked` and `unblocked` (None).
+        supervisor_name: Name of the supervisor's actor. The agent reports by the verb `AgentVerbs.report`. Kinds: `report`
+            (`AgentStatus`), `checkpoint` (`StateSnapshot`), `ended` (`Ended`), `blocked` and `unblocked` (None).
         namespace: Ray namespace of that actor.
         agent: This agent's id.
     """

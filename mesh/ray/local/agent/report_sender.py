@@ -14,7 +14,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
-from mesh.core.ids import TaskId
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from mesh.core.ids import AgentId, TaskId
+from mesh.ray.local.verbs import AgentVerbs, send
 
 #: Seconds between two checks for acknowledgement, and before a message is sent again.
 AGAIN_S = 0.5
@@ -41,6 +45,37 @@ class SupervisorClient(Protocol):
         ...
 
 
+class RaySupervisorClient:
+    """Client of a supervisor by the name of its actor, which is looked up again after a failure."""
+
+    def __init__(self, name: str, namespace: str, agent: AgentId) -> None:
+        self._name, self._namespace, self._agent = name, namespace, agent
+        self._supervisor: Any = None
+
+    def send(self, attempt: int, kind: str, payload: Any) -> Callable[[], Receipt]:
+        try:
+            if self._supervisor is None:
+                self._supervisor = ray.get_actor(self._name, namespace=self._namespace)
+            reported = send(self._supervisor, AgentVerbs.report, self._agent, attempt, kind, payload)
+        except (ValueError, RayError):  # No actor has this name now, or its location cannot be read.
+            self._supervisor = None
+            return lambda: Receipt.LOST
+        return lambda: self._became(reported)
+
+    def _became(self, reported: Any) -> Receipt:
+        ready, _ = ray.wait([reported], timeout=0)
+        if not ready:
+            return Receipt.OUT
+        try:
+            ray.get(reported)
+        except RayTaskError:
+            return Receipt.TAKEN  # The supervisor is alive and raised: sending again would raise again.
+        except RayError:
+            self._supervisor = None
+            return Receipt.LOST
+        return Receipt.TAKEN
+
+
 @dataclass(frozen=True, slots=True)
 class _Message:
     task: TaskId | None
@@ -53,7 +88,7 @@ class ReportSender:
     """Sends an agent's reports. Started with the agent, ends with its process.
 
     Args:
-        door: Client of the supervisor.
+        client: Client of the supervisor.
         report: Makes the periodic report: the attempt and the report itself.
         period_s: Seconds between two reports; may be set later.
     """

@@ -3,13 +3,12 @@
 The facade:
 
     schedule_mesh     the facade of a mesh for Python programs
-    mesh_calls        mesh name and supervisor link
     task_calls        calls about tasks and preemption candidates
     pool_calls        calls about pools and their groups
     job_calls         calls about jobs
     agent_calls       calls about agents and nodes
     collective_calls  calls of many agents together
-    metric_calls      calls about metrics, health and settings
+    mesh_calls        calls about status, settings, metrics, events
     supervisor_link   a client's connection; follows restarts
 
 Arguments and results:

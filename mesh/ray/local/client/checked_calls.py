@@ -43,6 +43,9 @@ Milliseconds = Annotated[int, Field(ge=1)]
 #: Values for a call of user code; a string is one value, not a list of its letters.
 Values = Annotated[Sequence[Any], BeforeValidator(_no_text)]
 
+#: Attribute of a validating method. `wraps` copies it, so a method that delegates to a validating one does not validate again.
+_IS_CHECKED = "__schedulemesh_checked__"
+
 _STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 #: Durations and counts, known by the units that end their names, must not be negative.
 _NOT_BELOW_ZERO = ("_ms", "_s", "_max", "_bytes", "_tries", "_absolute", "_fraction", "_per_node", "_dynamic", "min_idle", "target_agents")
@@ -75,7 +78,7 @@ def checked(*, skip: tuple[str, ...] = ()) -> Callable[[type[C]], type[C]]:
     def of(kind: type[C]) -> type[C]:
         for name, member in tuple(vars(kind).items()):
             call = member.__func__ if isinstance(member, classmethod) else member
-            if name.startswith("_") or name in skip or not inspect.isfunction(call) or _passes_on(call):
+            if name.startswith("_") or name in skip or not inspect.isfunction(call) or _passes_on(call) or hasattr(call, _IS_CHECKED):
                 continue
             setattr(kind, name, classmethod(_checked(call)) if isinstance(member, classmethod) else _checked(call))
         return kind
@@ -155,6 +158,7 @@ def _checked(call: Callable[..., Any]) -> Callable[..., Any]:
                 bound.arguments[name] = _read(name, reader, value)
         return call(*bound.args, **bound.kwargs)
 
+    setattr(with_read_arguments, _IS_CHECKED, True)
     return with_read_arguments
 
 

@@ -9,16 +9,17 @@ from mesh.actors.errors import NoMembers
 from mesh.core.ids import PoolName, TaskId
 from mesh.ray.local.client.actor_group import ActorGroup
 from mesh.ray.local.client.checked_calls import Seconds, checked
-from mesh.ray.local.client.mesh_calls import MeshCalls
+from mesh.ray.local.client.supervisor_link import SupervisorLink
 from mesh.ray.local.client.task_handle import TaskHandle
+from mesh.ray.local.verbs import AgentVerbs, TaskVerbs
 
 
 @checked(skip=("choose",))  # Called once for each call on an agent.
-class CollectiveCalls(MeshCalls):
+class CollectiveCalls:
     """Groups of agents, and the three ways to call them."""
 
-    def __init__(self, name: str, *, namespace: str) -> None:
-        super().__init__(name, namespace=namespace)
+    def __init__(self, link: SupervisorLink) -> None:
+        self._link = link
         self._groups: dict[str | None, ActorGroup] = {}
 
     def group(
@@ -39,9 +40,9 @@ class CollectiveCalls(MeshCalls):
             ShapeError: The size of the shape is not the number of agents.
         """
         names = tuple(TaskId(task if isinstance(task, str) else task.task) for task in tasks) if tasks is not None else None
-        members = self._link.ask("members", PoolName(pool) if pool is not None else None, label, names)
+        members = self._link.ask(AgentVerbs.members, PoolName(pool) if pool is not None else None, label, names)
         for name in set(names or ()) - {member.task for member in members}:
-            self._link.ask("task", name)  # Raises if the task does not exist; else the agent is not up.
+            self._link.ask(TaskVerbs.task, name)  # Raises if the task does not exist; else the agent is not up.
         return ActorGroup(members, shape)
 
     def all(self, label: str | None = None, *, timeout: Seconds | None = None) -> Any:
@@ -56,7 +57,7 @@ class CollectiveCalls(MeshCalls):
         """
         kept = self._groups.get(label)
         if kept is None or kept.lost or not kept.members:
-            members = self._link.ask("members", None, label, None)
+            members = self._link.ask(AgentVerbs.members, None, label, None)
             if not members:
                 raise _nobody(label)
             kept = self._groups[label] = ActorGroup(members) if kept is None else kept.with_members(members)
@@ -66,7 +67,7 @@ class CollectiveCalls(MeshCalls):
         """Clear the cached groups of `choose`, because agents were added or removed."""
         self._groups.clear()
 
-    def shard(self, label: str | None = None, **options: Any) -> Any:
+    def shard(self, /, label: str | None = None, **options: Any) -> Any:
         """Make a collective call on the agents of the label; options as in `ActorGroup.shard`. Raises `NoMembers`."""
         return self._up(label).shard(**options)
 

@@ -11,19 +11,22 @@ from mesh.core.ids import JobId, TaskId
 from mesh.core.saved_state import plain_class
 from mesh.jobs.spec import LEADER, JobSpec
 from mesh.jobs.views import JobView
-from mesh.ray.local.agent_messages import METRICS_PERIOD_MS, HostCommand
+from mesh.ray.local.agent_messages import METRICS_PERIOD_MS, HostCommand, JobPayload
 from mesh.ray.local.client.checked_calls import Milliseconds, Values, checked
 from mesh.ray.local.client.job_handle import JobHandle
-from mesh.ray.local.client.mesh_calls import MeshCalls
 from mesh.ray.local.client.parsing import read_class, read_job_spec, read_method, read_values
 from mesh.ray.local.client.payload_digest import payload_digest
-from mesh.ray.local.store.task_payloads import JobPayload
+from mesh.ray.local.client.supervisor_link import SupervisorLink
 from mesh.ray.local.supervision_errors import SubmissionError
+from mesh.ray.local.verbs import JobVerbs
 
 
 @checked()
-class JobCalls(MeshCalls):
+class JobCalls:
     """Calls that submit and list jobs of a leader and worker sets."""
+
+    def __init__(self, link: SupervisorLink) -> None:
+        self._link = link
 
     def submit_job(
         self,
@@ -86,7 +89,7 @@ class JobCalls(MeshCalls):
             payload_digest(classes[role], given[role], order.entry, None, order.environment) for role, order in sorted(orders.items())
         )
         job = replace(job, work=" ".join(payloads))
-        self._link.ask("submit_job", job, JobPayload(orders=orders))
+        self._link.ask(JobVerbs.submit_job, job, JobPayload(orders=orders))
         return JobHandle(self._link, job.job)
 
     def job(self, name: str) -> JobHandle:
@@ -97,5 +100,4 @@ class JobCalls(MeshCalls):
 
     def list_jobs(self) -> list[JobView]:
         """Return all remembered jobs, oldest first."""
-        jobs: list[JobView] = self._link.ask("jobs")
-        return jobs
+        return self._link.ask(JobVerbs.jobs)

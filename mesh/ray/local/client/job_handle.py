@@ -18,6 +18,7 @@ from mesh.ray.local.client.large_values import value_of
 from mesh.ray.local.client.supervisor_link import SupervisorLink
 from mesh.ray.local.client.task_handle import TaskHandle
 from mesh.ray.local.supervision_errors import JobFailed, JobTerminated, NotOverYet, SubmissionError
+from mesh.ray.local.verbs import JobVerbs
 
 _FOREVER_S = 1e9
 
@@ -38,22 +39,20 @@ class JobHandle:
 
     def status(self) -> JobView:
         """Return the job's stage, schedule state, reason, and members."""
-        view: JobView = self._link.ask("job", self.job)
-        return view
+        return self._link.ask(JobVerbs.job, self.job)
 
     def wait(self, timeout_s: Seconds | None = None) -> JobView:
         """Wait until the job is over and its members are cleaned up, or until the timeout; return its status."""
         deadline = time.monotonic() + (timeout_s if timeout_s is not None else _FOREVER_S)
         while True:
-            view: JobView = self._link.ask("wait_job", self.job, max(0.0, deadline - time.monotonic()))
+            view: JobView = self._link.ask(JobVerbs.wait_job, self.job, max(0.0, deadline - time.monotonic()))
             is_stopping = any(member.state is MemberState.STOPPING for member in view.members)
             if (view.is_over and not is_stopping) or time.monotonic() >= deadline:
                 return view
 
     def terminate(self) -> JobView:
         """Terminate the job: stop its members and clean them up as the spec says. Idempotent."""
-        view: JobView = self._link.ask("terminate_job", self.job)
-        return view
+        return self._link.ask(JobVerbs.terminate_job, self.job)
 
     def result(self, timeout_s: Seconds | None = None) -> Any:
         """Return the result of the leader's entry method.
@@ -67,7 +66,7 @@ class JobHandle:
         if not view.is_over:
             why = f", {view.reason.value}: {view.detail}" if view.reason is not None else ""
             raise NotOverYet(f"job {self.job} is {view.stage.value}{why}")
-        answer: tuple[Ended, Any | None] | None = self._link.ask("job_result", self.job)
+        answer: tuple[Ended, Any | None] | None = self._link.ask(JobVerbs.job_result, self.job)
         if view.stage is Stage.FAILED:
             raise _failure(view, answer[0] if answer is not None else None)
         if view.reason is Reason.CANCELLED_BY_USER:

@@ -12,8 +12,8 @@ from mesh.core.pools import PoolSpec
 from mesh.core.shapes import GroupPoolSpec, GroupShape
 from mesh.core.task_spec import DEFAULT_PRIORITY, TaskRequest
 from mesh.ray.local.client.checked_calls import Count, Seconds, checked
-from mesh.ray.local.client.mesh_calls import MeshCalls
 from mesh.ray.local.client.parsing import Amounts, Bundles, read_amounts, read_bundles, read_task_id, required
+from mesh.ray.local.client.supervisor_link import SupervisorLink
 from mesh.ray.local.status_values import (
     GroupGiven,
     GroupStatus,
@@ -21,15 +21,27 @@ from mesh.ray.local.status_values import (
     RequestRefused,
     SlotReserved,
 )
-from mesh.ray.local.supervision_errors import SubmissionError
+from mesh.ray.local.supervision_errors import PoolUnknown, SubmissionError
+from mesh.ray.local.verbs import GroupVerbs, PoolVerbs, TaskVerbs
 
 #: How Ray spreads the bundles of a placement group over nodes.
 Strategy = Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]
 
 
+def pool_spec(link: SupervisorLink, name: str) -> PoolSpec:
+    """Return the pool's configuration. Raises `PoolUnknown`."""
+    spec = link.ask(PoolVerbs.pool_spec, PoolName(name))
+    if spec is None:
+        raise PoolUnknown(name, tuple(pool.pool for pool in link.ask(PoolVerbs.pools)))
+    return spec
+
+
 @checked()
-class PoolCalls(MeshCalls):
+class PoolCalls:
     """Calls about pools of quota, their slots and placement groups."""
+
+    def __init__(self, link: SupervisorLink) -> None:
+        self._link = link
 
     def create_pool(
         self,
@@ -47,11 +59,11 @@ class PoolCalls(MeshCalls):
         Raises:
             SubmissionError: A pool of this name has another configuration; see `ensure_pool`.
         """
-        spec = _pool_spec(name, capacity, labels, policy, groups, target_agents, is_protected=is_protected)
-        known: PoolSpec | None = self._link.ask("pool_spec", spec.pool)
+        spec = _new_spec(name, capacity, labels, policy, groups, target_agents, is_protected=is_protected)
+        known = self._link.ask(PoolVerbs.pool_spec, spec.pool)
         if known is not None and known != spec:
             raise SubmissionError(f"pool {name} exists with another configuration; change it with ensure_pool or resize_pool")
-        return self._configure(spec)
+        return self._link.ask(PoolVerbs.configure_pool, spec)
 
     def ensure_pool(
         self,
@@ -65,13 +77,15 @@ class PoolCalls(MeshCalls):
         is_protected: bool = False,
     ) -> PoolStatus:
         """Create the pool, or change it to this configuration."""
-        return self._configure(_pool_spec(name, capacity, labels, policy, groups, target_agents, is_protected=is_protected))
+        return self._link.ask(
+            PoolVerbs.configure_pool, _new_spec(name, capacity, labels, policy, groups, target_agents, is_protected=is_protected)
+        )
 
     def resize_pool(self, name: str, capacity: Amounts, *, target_agents: Count | None = None) -> PoolStatus:
         """Change the capacity. A capacity below the quota in use kills nothing: no task starts until use has shrunk."""
-        spec = self._pool_spec(name)
+        spec = pool_spec(self._link, name)
         wanted = target_agents if target_agents is not None else spec.target_agents
-        return self._configure(replace(spec, capacity=read_amounts(capacity), target_agents=wanted))
+        return self._link.ask(PoolVerbs.configure_pool, replace(spec, capacity=read_amounts(capacity), target_agents=wanted))
 
     def configure_pool(
         self,
@@ -108,32 +122,28 @@ class PoolCalls(MeshCalls):
             idle_ms=idle_ms,
             reserved_priority=reserved_priority,
         )
-        return self._configure(replace(self._pool_spec(name), groups=groups))
+        return self._link.ask(PoolVerbs.configure_pool, replace(pool_spec(self._link, name), groups=groups))
 
     def delete_pool(self, name: str) -> None:
         """Delete a pool: cancel its tasks and remove its groups. Its name is free once it is empty. Raises `PoolUnknown`."""
-        self._link.ask("delete_pool", self._pool_spec(name).pool)
+        self._link.ask(PoolVerbs.delete_pool, pool_spec(self._link, name).pool)
 
     def list_pools(self) -> list[PoolStatus]:
         """Return all pools: capacity, used, reserved, target agents."""
-        pools: list[PoolStatus] = self._link.ask("pools")
-        return pools
+        return self._link.ask(PoolVerbs.pools)
 
     def reserve_agent_slot(self, pool: str, resources: Amounts, *, slot: str | None = None) -> SlotReserved | RequestRefused:
         """Reserve quota for an agent of your own. Idempotent under the same name. Raises `PoolUnknown`."""
         name = required("slot", slot) if slot is not None else f"slot-{uuid.uuid4().hex[:12]}"
-        answer: SlotReserved | RequestRefused = self._link.ask("reserve_slot", name, PoolName(pool), read_amounts(resources))
-        return answer
+        return self._link.ask(PoolVerbs.reserve_slot, name, PoolName(pool), read_amounts(resources))
 
     def commit_agent_slot(self, slot: str) -> RequestRefused | None:
         """Turn reserved quota into used quota. Returns None, or the refusal."""
-        refused: RequestRefused | None = self._link.ask("commit_slot", slot)
-        return refused
+        return self._link.ask(PoolVerbs.commit_slot, slot)
 
     def release_agent_slot(self, slot: str) -> RequestRefused | None:
         """Release quota, whether reserved or used. Idempotent. Returns None, or the refusal."""
-        refused: RequestRefused | None = self._link.ask("release_slot", slot)
-        return refused
+        return self._link.ask(PoolVerbs.release_slot, slot)
 
     def allocate_pg(
         self,
@@ -158,21 +168,19 @@ class PoolCalls(MeshCalls):
             has_agent=False,
             preemptible=False,
         )
-        answer: GroupGiven | RequestRefused = self._link.ask("give_group", request, timeout_s)
-        return answer
+        return self._link.ask(GroupVerbs.allocate_group, request, timeout_s)
 
     def release_pg(self, given: GroupGiven | str, *, destroy: bool = False) -> None:
         """Release an allocated group; it is kept for the next task of its shape, unless `destroy`. Idempotent."""
         holder = given if isinstance(given, str) else given.holder
-        self._link.ask("cancel", TaskId(holder), keep_state=False, destroy_group=destroy, requeue=False)
+        self._link.ask(TaskVerbs.cancel, TaskId(holder), keep_state=False, destroy_group=destroy, requeue=False)
 
     def list_groups(self) -> list[GroupStatus]:
         """Return all placement groups of the mesh, with layer, holder and number of reuses."""
-        groups: list[GroupStatus] = self._link.ask("groups")
-        return groups
+        return self._link.ask(GroupVerbs.groups)
 
 
-def _pool_spec(
+def _new_spec(
     name: str,
     capacity: Amounts,
     labels: Mapping[str, str] | None,

@@ -5,39 +5,37 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any
+from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
 
 import ray
 from pydantic import Field
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from typing_extensions import Self
 
-from mesh.core.ids import LabelName
 from mesh.core.labels import check_selector
 from mesh.errors import MeshError
 from mesh.observability.metric_targets import Targets
 from mesh.ray.local.client.agent_calls import AgentCalls
-from mesh.ray.local.client.checked_calls import Count, check_not_below_zero, checked
+from mesh.ray.local.client.checked_calls import Count, checked
 from mesh.ray.local.client.collective_calls import CollectiveCalls
 from mesh.ray.local.client.job_calls import JobCalls
-from mesh.ray.local.client.metric_calls import MetricCalls
+from mesh.ray.local.client.mesh_calls import MeshCalls
 from mesh.ray.local.client.pool_calls import PoolCalls
 from mesh.ray.local.client.supervisor_link import SupervisorLink, require_cluster
+from mesh.ray.local.client.task_calls import TaskCalls
 from mesh.ray.local.ray_names import supervisor_name
 from mesh.ray.local.services.supervisor import Supervisor
-from mesh.ray.local.status_values import (
-    MeshStatus,
-)
 from mesh.ray.local.store.journal_file import LINES_MAX
 from mesh.ray.local.supervision_errors import MeshStopped, SubmissionError, SupervisorLost
 from mesh.ray.local.supervisor.driver import DriverSettings
 from mesh.ray.local.supervisor.job_reconciler import JobSettings
 from mesh.ray.local.supervisor.observing import ObserverSettings
 from mesh.ray.local.supervisor.supervisor_options import SupervisorOptions
-from mesh.tasks.events import LabelConfigured
+from mesh.ray.local.verbs import ActorVerbs, MeshVerbs
 from mesh.tasks.settings import SchedulerSettings
 
 NAMESPACE = "schedulemesh"
@@ -45,15 +43,61 @@ NAMESPACE = "schedulemesh"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-@checked()
-class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, MetricCalls):
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C")
+
+
+def delegate(calls: Callable[[ScheduleMesh], C], call: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[ScheduleMesh, P], R]:
+    """Return a method of the facade that makes the call, with its signature and docstring."""
+
+    @wraps(call)
+    def method(self: ScheduleMesh, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return call(calls(self), *args, **kwargs)
+
+    return method
+
+
+def _tasks(self: ScheduleMesh) -> TaskCalls:
+    return self._tasks
+
+
+def _pools(self: ScheduleMesh) -> PoolCalls:
+    return self._pools
+
+
+def _agents(self: ScheduleMesh) -> AgentCalls:
+    return self._agents
+
+
+def _collective(self: ScheduleMesh) -> CollectiveCalls:
+    return self._collective
+
+
+def _jobs(self: ScheduleMesh) -> JobCalls:
+    return self._jobs
+
+
+def _mesh(self: ScheduleMesh) -> MeshCalls:
+    return self._mesh
+
+
+@checked(skip=("choose",))  # Called once for each call on an agent.
+class ScheduleMesh:
     """A running mesh. Can be pickled; as a context manager it ends the mesh at the end of the block.
 
     A refused request is a return value (`Refused`); misuse raises an error under `MeshError`.
     """
 
     def __init__(self, name: str, *, namespace: str = NAMESPACE) -> None:
-        super().__init__(name, namespace=namespace)
+        self.name = name
+        self._link = SupervisorLink(name, namespace)
+        self._tasks = TaskCalls(self._link)
+        self._pools = PoolCalls(self._link)
+        self._agents = AgentCalls(self._link, self._tasks)
+        self._collective = CollectiveCalls(self._link)
+        self._jobs = JobCalls(self._link)
+        self._mesh = MeshCalls(self._link)
 
     @classmethod
     def start(
@@ -182,45 +226,77 @@ class ScheduleMesh(PoolCalls, AgentCalls, JobCalls, CollectiveCalls, MetricCalls
         """
         actor = self._link.actor()
         try:
-            self._link.ask("stop", forget=forget)
+            self._link.ask(ActorVerbs.stop, forget=forget)
         except Exception:  # Else Ray would restart it again and again; an interrupted one ends by itself.
             with contextlib.suppress(SupervisorLost):
                 self._link.end(actor)
             raise
         self._link.end(actor)
 
-    def status(self) -> MeshStatus:
-        """Return the status of the whole mesh."""
-        status: MeshStatus = self._link.ask("status")
-        return status
+    # -- tasks ---------------------------------------------------------------------------------------------------------
 
-    def change_settings(self, **settings: float) -> None:
-        """Change numbers of `SchedulerSettings`; name a nested field with two underscores: `weights__availability=2.0`.
+    submit_task = delegate(_tasks, TaskCalls.submit_task)
+    submit_task_with_pg_preemption = delegate(_tasks, TaskCalls.submit_task_with_pg_preemption)
+    task = delegate(_tasks, TaskCalls.task)
+    list_tasks = delegate(_tasks, TaskCalls.list_tasks)
+    cancel = delegate(_tasks, TaskCalls.cancel)
+    resume = delegate(_tasks, TaskCalls.resume)
+    explain = delegate(_tasks, TaskCalls.explain)
+    register_state_handlers = delegate(_tasks, TaskCalls.register_state_handlers)
+    evaluate_preemption = delegate(_tasks, TaskCalls.evaluate_preemption)
+    execute_preemption = delegate(_tasks, TaskCalls.execute_preemption)
 
-        Raises:
-            SubmissionError: A value is not a number, or a count or duration is negative.
-            SettingError: There is no such setting.
-        """
-        for name, value in settings.items():
-            check_not_below_zero(name, value)
-        self._link.ask("change_settings", {name.replace("__", "."): value for name, value in settings.items()})
+    # -- pools and their placement groups ------------------------------------------------------------------------------
 
-    def configure_label(
-        self,
-        label: str,
-        *,
-        priority: float = 0.0,
-        aging_per_s: float | None = None,
-        weights: Mapping[str, float] | None = None,
-        policy: str = "",
-    ) -> None:
-        """Configure how one label's queue is ordered (`P_label`, ageing) and how its tasks are placed."""
-        self._link.ask(
-            "configure_label",
-            LabelConfigured(
-                at_ms=0, label=LabelName(label), priority=priority, aging_per_s=aging_per_s, weights=dict(weights or {}), policy=policy
-            ),
-        )
+    create_pool = delegate(_pools, PoolCalls.create_pool)
+    ensure_pool = delegate(_pools, PoolCalls.ensure_pool)
+    resize_pool = delegate(_pools, PoolCalls.resize_pool)
+    configure_pool = delegate(_pools, PoolCalls.configure_pool)
+    delete_pool = delegate(_pools, PoolCalls.delete_pool)
+    list_pools = delegate(_pools, PoolCalls.list_pools)
+    reserve_agent_slot = delegate(_pools, PoolCalls.reserve_agent_slot)
+    commit_agent_slot = delegate(_pools, PoolCalls.commit_agent_slot)
+    release_agent_slot = delegate(_pools, PoolCalls.release_agent_slot)
+    allocate_pg = delegate(_pools, PoolCalls.allocate_pg)
+    release_pg = delegate(_pools, PoolCalls.release_pg)
+    list_groups = delegate(_pools, PoolCalls.list_groups)
+
+    # -- agents and nodes ----------------------------------------------------------------------------------------------
+
+    create_agent = delegate(_agents, AgentCalls.create_agent)
+    create_agent_with_pg = delegate(_agents, AgentCalls.create_agent_with_pg)
+    delete_agent = delegate(_agents, AgentCalls.delete_agent)
+    scale_agents = delegate(_agents, AgentCalls.scale_agents)
+    restart_agent = delegate(_agents, AgentCalls.restart_agent)
+    list_agents = delegate(_agents, AgentCalls.list_agents)
+    list_nodes = delegate(_agents, AgentCalls.list_nodes)
+    collect_metrics = delegate(_agents, AgentCalls.collect_metrics)
+
+    # -- calls on many agents ------------------------------------------------------------------------------------------
+
+    group = delegate(_collective, CollectiveCalls.group)
+    all = delegate(_collective, CollectiveCalls.all)
+    choose = delegate(_collective, CollectiveCalls.choose)
+    refresh_groups = delegate(_collective, CollectiveCalls.refresh_groups)
+    shard = delegate(_collective, CollectiveCalls.shard)
+
+    # -- jobs ----------------------------------------------------------------------------------------------------------
+
+    submit_job = delegate(_jobs, JobCalls.submit_job)
+    job = delegate(_jobs, JobCalls.job)
+    list_jobs = delegate(_jobs, JobCalls.list_jobs)
+
+    # -- the mesh as a whole -------------------------------------------------------------------------------------------
+
+    status = delegate(_mesh, MeshCalls.status)
+    change_settings = delegate(_mesh, MeshCalls.change_settings)
+    configure_label = delegate(_mesh, MeshCalls.configure_label)
+    metric_values = delegate(_mesh, MeshCalls.metric_values)
+    metrics_history = delegate(_mesh, MeshCalls.metrics_history)
+    chart = delegate(_mesh, MeshCalls.chart)
+    panel = delegate(_mesh, MeshCalls.panel)
+    events = delegate(_mesh, MeshCalls.events)
+    audit = delegate(_mesh, MeshCalls.audit)
 
 
 @contextlib.contextmanager
@@ -240,7 +316,7 @@ def _come_up(link: SupervisorLink, options: SupervisorOptions) -> None:
     actor = Supervisor.options(**where, scheduling_strategy=strategy).remote(options)
     link.know(actor)
     try:
-        link.ask("status")  # Answered when the supervisor is ready.
+        link.ask(MeshVerbs.status)  # Answered when the supervisor is ready.
     except SupervisorLost:
         raise
     except MeshError:

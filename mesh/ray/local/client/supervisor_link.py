@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate
 
 import ray
 from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
@@ -11,6 +12,7 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
 from mesh.errors import MeshError, RuntimeAdapterError
 from mesh.ray.local.ray_names import supervisor_name
 from mesh.ray.local.supervision_errors import StartFailed, StartsAgain, SupervisorLost, no_such_mesh
+from mesh.ray.local.verbs import P, R, send
 
 #: Time limit for a new supervisor after the death of the last one.
 RETURN_S_MAX = 90.0
@@ -31,18 +33,18 @@ class SupervisorLink:
         """Pickle the name only: the other process looks the actor up itself."""
         return type(self), (self.mesh, self.namespace)
 
-    def ask(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the supervisor and wait for the answer. The call may be sent twice, so methods must be idempotent.
+    def ask(self, verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call a verb of the supervisor and wait for the answer. The call may be sent twice, so verbs are idempotent.
 
         Raises:
-            MeshError: The error of the method.
+            MeshError: The error of the verb.
             SupervisorLost: There is no supervisor, or none came back in time; `StartsAgain` when one did but cannot start.
             StartFailed: The actor could not be created.
         """
         deadline = time.monotonic() + RETURN_S_MAX
         while True:
             try:
-                return ray.get(getattr(self.actor(), method).remote(*args, **kwargs))
+                answer: R = ray.get(send(self.actor(), verb, *args, **kwargs))
             except RayTaskError as error:
                 if not isinstance(error.cause, MeshError):
                     raise
@@ -54,6 +56,8 @@ class SupervisorLink:
                     raise StartFailed(self.mesh, str(error).strip().splitlines()[-1]) from error
                 if time.monotonic() > deadline:
                     raise SupervisorLost(f"the supervisor of mesh {self.mesh} died and none came back: {error}") from error
+            else:
+                return answer
             time.sleep(_PAUSE_S)
 
     def know(self, actor: Any) -> None:

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 from pydantic import Field
 from ray.exceptions import GetTimeoutError
 from ray.experimental import get_object_locations
-from typing_extensions import Self
 
 from mesh.core.ids import JobId, LabelName, NodeName, PoolName, TaskId, TenantPath
 from mesh.core.saved_state import Preserver, Restorer, StateHandlers
@@ -17,7 +16,6 @@ from mesh.core.saved_state import register_state_handlers as state_handlers_of
 from mesh.core.task_spec import DEFAULT_PRIORITY, TaskRequest, TaskState, Weights
 from mesh.ray.local.agent_messages import METRICS_PERIOD_MS, HostCommand, PickledArguments
 from mesh.ray.local.client.checked_calls import Count, Milliseconds, Seconds, Values, checked
-from mesh.ray.local.client.mesh_calls import MeshCalls
 from mesh.ray.local.client.parsing import (
     Amounts,
     read_amounts,
@@ -29,12 +27,15 @@ from mesh.ray.local.client.parsing import (
     required,
 )
 from mesh.ray.local.client.payload_digest import payload_digest
+from mesh.ray.local.client.pool_calls import pool_spec
+from mesh.ray.local.client.supervisor_link import SupervisorLink
 from mesh.ray.local.client.task_handle import TaskHandle
 from mesh.ray.local.status_values import (
     CandidateStatus,
     TaskStatus,
 )
 from mesh.ray.local.supervision_errors import SubmissionError, TaskNotRunning, TaskUnknown
+from mesh.ray.local.verbs import TaskVerbs
 
 #: A task state, or its name.
 State = Annotated[TaskState, Field(strict=False)]
@@ -61,13 +62,18 @@ def local_bytes(*arguments: PickledArguments | None) -> dict[NodeName, int]:
 
 
 @checked()
-class TaskCalls(MeshCalls):
-    """Calls that submit, cancel, resume, explain and preempt tasks."""
+class TaskCalls:
+    """Calls that submit, cancel, resume, explain and preempt tasks.
 
-    def __init__(self, name: str, *, namespace: str) -> None:
-        super().__init__(name, namespace=namespace)
-        self._handlers: StateHandlers | None = None
-        self._takes_over_names = False
+    Args:
+        handlers: State handlers of tasks that bring none.
+        takes_over_names: Whether a submission may reuse the name of an ended task.
+    """
+
+    def __init__(self, link: SupervisorLink, handlers: StateHandlers | None = None, *, takes_over_names: bool = False) -> None:
+        self._link = link
+        self._handlers = handlers
+        self._takes_over_names = takes_over_names
 
     def submit_task(
         self,
@@ -186,11 +192,12 @@ class TaskCalls(MeshCalls):
         if self._takes_over_names:
             self._take_over(request, order)
         else:
-            self._link.ask("submit", request, order)
+            self._link.ask(TaskVerbs.submit, request, order)
         return TaskHandle(self._link, request.task)
 
     def submit_task_with_pg_preemption(
         self,
+        /,
         *,
         pool_name: str,
         resources: Amounts,
@@ -215,7 +222,7 @@ class TaskCalls(MeshCalls):
             raise SubmissionError("actor_class is missing: give the class that the agent is to host")
         if not read_amounts(resources):
             raise SubmissionError('resources are missing: say what the agent needs, like {"cpu": 1}')
-        if self._pool_spec(required("pool_name", pool_name)).groups is None:
+        if pool_spec(self._link, required("pool_name", pool_name)).groups is None:
             raise SubmissionError(f"pool {pool_name} has no placement groups: call configure_pool({pool_name!r}, ...) first")
         handle = self.submit_task(actor_class, pool=pool_name, task_id=task_id, resources=resources, **options)
         handle.wait_started(timeout_s)
@@ -233,9 +240,9 @@ class TaskCalls(MeshCalls):
         Raises:
             PoolUnknown: The pool does not exist, and no task was in a pool of this name.
         """
-        tasks: list[TaskStatus] = self._link.ask("tasks")
+        tasks = self._link.ask(TaskVerbs.tasks)
         if pool is not None and all(status.pool != pool for status in tasks):
-            self._pool_spec(pool)
+            pool_spec(self._link, pool)
         return [status for status in tasks if pool in (None, status.pool) and state in (None, status.state)]
 
     def cancel(self, task_id: str, *, keep_state: bool = True, destroy_group: bool = False) -> TaskStatus:
@@ -284,8 +291,7 @@ class TaskCalls(MeshCalls):
             label=LabelName(label),
             gang_size=gang_size,
         )
-        candidates: list[CandidateStatus] = self._link.ask("evaluate_preemption", request)
-        return candidates
+        return self._link.ask(TaskVerbs.evaluate_preemption, request)
 
     def execute_preemption(self, task_ids: Sequence[str | CandidateStatus]) -> list[TaskStatus]:
         """Preempt these tasks: each saves its state, and returns to its position in the queue.
@@ -304,17 +310,15 @@ class TaskCalls(MeshCalls):
     def _take_over(self, request: TaskRequest, order: HostCommand) -> None:
         """Submit the task under the name of an ended task; of an ending one, once it has ended."""
         try:
-            earlier: TaskStatus = self._link.ask("task", request.task)
+            earlier = self._link.ask(TaskVerbs.task, request.task)
         except TaskUnknown:
-            self._link.ask("submit", request, order)
+            self._link.ask(TaskVerbs.submit, request, order)
             return
         while True:
-            status: TaskStatus = self._link.ask("submit", request, order, replaces=earlier.attempt)
+            status = self._link.ask(TaskVerbs.submit, request, order, replaces=earlier.attempt)
             if not status.is_ending or status.attempt != earlier.attempt:
                 return
 
-    def _taking_over_names(self) -> Self:
-        """Return a copy of this client that may reuse names of ended tasks, for named agents that come and go."""
-        other = type(self)(self.name, namespace=self._link.namespace)
-        other._link, other._handlers, other._takes_over_names = self._link, self._handlers, True  # noqa: SLF001  its own class
-        return other
+    def taking_over_names(self) -> TaskCalls:
+        """Return calls that may reuse names of ended tasks, for named agents that come and go."""
+        return TaskCalls(self._link, self._handlers, takes_over_names=True)

@@ -22,6 +22,7 @@ from mesh.ray.local.client.parsing import unsendable
 from mesh.ray.local.client.supervisor_link import SupervisorLink
 from mesh.ray.local.status_values import TaskStatus
 from mesh.ray.local.supervision_errors import NotOverYet, TaskFailed, TaskNotRunning
+from mesh.ray.local.verbs import TaskVerbs
 
 #: Time that a call waits for its task to start, or to start again.
 CALL_WAITS_S_MAX = 60.0
@@ -49,7 +50,7 @@ class TaskHandle:
 
     def status(self) -> TaskStatus:
         """Return the task's state, reason, position in the queue, and estimate."""
-        status: TaskStatus = self._link.ask("task", self.task)
+        status: TaskStatus = self._link.ask(TaskVerbs.task, self.task)
         return self._heard(status)
 
     def why(self) -> str:
@@ -81,7 +82,7 @@ class TaskHandle:
         status = self.wait(timeout_s)
         if not status.is_over:
             raise NotOverYet(f"task {self.task} is {status.state.value}: {self.why()}")
-        answer: tuple[Ended, Any | None] | None = self._link.ask("result", self.task)
+        answer: tuple[Ended, Any | None] | None = self._link.ask(TaskVerbs.result, self.task)
         if status.state is TaskState.CANCELLED:
             raise TaskNotRunning(f"task {self.task} was cancelled: {_in_words(status)}")
         if status.state is TaskState.FAILED:
@@ -126,30 +127,26 @@ class TaskHandle:
 
     def cancel(self, *, keep_state: bool = True, destroy_group: bool = False) -> TaskStatus:
         """Stop the task; its state is saved, so that `resume` continues from there."""
-        status: TaskStatus = self._link.ask("cancel", self.task, keep_state=keep_state, destroy_group=destroy_group, requeue=False)
-        return status
+        return self._link.ask(TaskVerbs.cancel, self.task, keep_state=keep_state, destroy_group=destroy_group, requeue=False)
 
     def preempt(self) -> TaskStatus:
         """Preempt the task: save its state and return it to the queue."""
-        status: TaskStatus = self._link.ask("cancel", self.task, keep_state=True, destroy_group=False, requeue=True)
-        return status
+        return self._link.ask(TaskVerbs.cancel, self.task, keep_state=True, destroy_group=False, requeue=True)
 
     def resume(self) -> TaskStatus:
         """Resume a cancelled task from its saved state."""
         self._agent = None
-        status: TaskStatus = self._link.ask("resume", self.task)
-        return status
+        return self._link.ask(TaskVerbs.resume, self.task)
 
     def finish(self) -> TaskStatus:
         """Mark the task as succeeded and release its resources."""
-        status: TaskStatus = self._link.ask("finish", self.task)
-        return status
+        return self._link.ask(TaskVerbs.finish, self.task)
 
     def _wait(self, states: tuple[TaskState, ...], timeout_s: float | None) -> TaskStatus:
         deadline = time.monotonic() + (timeout_s if timeout_s is not None else _FOREVER_S)
         while True:
             left = max(0.0, deadline - time.monotonic())
-            status = self._heard(self._link.ask("wait_task", self.task, states, left))
+            status = self._heard(self._link.ask(TaskVerbs.wait_task, self.task, states, left))
             if status.state in states or status.is_over or time.monotonic() >= deadline:
                 return status
 
@@ -173,10 +170,10 @@ class TaskHandle:
         agent: tuple[Any, int] | None = self._agent  # Read once: another thread may clear it at any moment.
         if agent is not None and agent[0]._get_local_state() != ActorTableData.DEAD:  # noqa: SLF001 - as Ray Serve does; local, without a call
             return agent
-        agent = self._link.ask("handle", self.task)  # The agent is usually up, and then one request is enough.
+        agent = self._link.ask(TaskVerbs.handle, self.task)  # The agent is usually up, and then one request is enough.
         if agent is None:
             status = self.wait_started(CALL_WAITS_S_MAX)
-            agent = self._link.ask("handle", self.task) if status.state in AT_WORK else None
+            agent = self._link.ask(TaskVerbs.handle, self.task) if status.state in AT_WORK else None
             if agent is None:
                 raise TaskNotRunning(f"task {self.task} has no agent: it is {status.state.value}, {self.why()}")
         self._agent = agent

@@ -1,9 +1,12 @@
-"""The supervisor's actor, and the verbs that clients and agents call on it.
+"""The supervisor's actor, and the services that answer the verbs of clients and agents (`mesh.ray.local.verbs`).
 
-supervisor      the detached actor that decides for a mesh
-task_handlers   requests about tasks
-pool_handlers   requests about pools and their slots
-group_handlers  requests about placement groups
-job_handlers    requests about jobs
-agent_handlers  requests about agents and nodes
+Each service gets the parts that it needs of the supervised mesh. Services inherit from nothing.
+
+supervisor     the detached actor that decides for a mesh
+task_service   tasks, from submission to result; preemption candidates
+pool_service   pools and their slots
+group_service  placement groups
+job_service    jobs
+agent_service  agents and nodes; reports of agents
+mesh_service   status, settings, metrics, events and audit
 """

@@ -15,6 +15,7 @@ from mesh.core.ids import AgentId, GroupId, NodeName, PoolName, TaskId
 from mesh.core.reasons import Reason
 from mesh.core.shapes import GroupShape
 from mesh.core.task_spec import AT_WORK, TERMINAL, TaskRequest, TaskState
+from mesh.ray.local.supervision_errors import TaskUnknown
 from mesh.tasks.decisions import (
     CreateGroup,
     Decision,
@@ -151,6 +152,18 @@ class TaskIndex:
             ended=deque(kept.ended),
             at_ms=kept.at_ms,
         )
+
+    def entry(self, task: TaskId) -> TaskEntry:
+        """Return the task's entry. Raises `TaskUnknown`."""
+        entry = self.tasks.get(task)
+        if entry is None:
+            raise TaskUnknown(task)
+        return entry
+
+    def is_over(self, task: TaskId) -> bool:
+        """Return whether the task has ended, or is unknown."""
+        entry = self.tasks.get(task)
+        return entry is None or entry.state in TERMINAL
 
     def forget(self, task: TaskId) -> None:
         """Remove an ended task."""

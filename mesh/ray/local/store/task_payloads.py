@@ -16,20 +16,13 @@ from ray import cloudpickle
 
 from mesh.core.ids import JobId, TaskId, TenantPath
 from mesh.core.saved_state import StateSnapshot
-from mesh.ray.local.agent_messages import Ended, HostCommand, Hosted, Stopped
+from mesh.ray.local.agent_messages import Ended, HostCommand, Hosted, JobPayload, Stopped
 from mesh.ray.local.store.payload_store import PayloadStore
 from mesh.ray.local.store.snapshot_store import FileSnapshots
 from mesh.ray.local.store.task_index import TaskEntry
 from mesh.tasks.decisions import StartTask
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobPayload:
-    """Payload of a job's members: an order per role, without the task."""
-
-    orders: Mapping[str, HostCommand]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +36,7 @@ class _MemberPayload:
 
 
 class TaskPayloads:
-    """The driver's `DriverPayloads`. Pickles here hold this project's own frozen values; a user's bytes stay bytes inside them.
+    """Payloads of tasks, and what tasks leave behind. Pickles hold this project's own frozen values; a user's bytes stay bytes in them.
 
     Args:
         store: Store of code and results.
@@ -65,6 +58,7 @@ class TaskPayloads:
         self._store.keep(order.task, "work", cloudpickle.dumps(order))  # type: ignore[no-untyped-call]  # untyped in Ray
 
     def host_command(self, order: StartTask) -> HostCommand | None:
+        """Return the task's code and arguments, and its saved state when it resumes; None when they are lost."""
         submitted = self._submitted(order.task)
         if submitted is None:
             return None
@@ -75,10 +69,12 @@ class TaskPayloads:
         return row.request.tenant if row is not None else TenantPath("")
 
     def is_call(self, task: TaskId) -> bool:
+        """Return whether the task is a call on a running agent, which the caller makes itself."""
         row = self._row_of(task)
         return row is not None and row.request.agent is not None
 
     def has_entry(self, task: TaskId) -> bool:
+        """Return whether the task has an entry method, whose end is the task's end."""
         submitted = self._submitted(task)
         return submitted is not None and submitted.entry is not None
 
@@ -119,6 +115,7 @@ class TaskPayloads:
     # -- stored parts of tasks -----------------------------------------------------------------------------------------
 
     def keep_hosted(self, hosted: Hosted) -> None:
+        """Keep the address where others reach the object."""
         if hosted.address:
             self._store.keep(hosted.task, "address", hosted.address.encode())
 
@@ -128,6 +125,7 @@ class TaskPayloads:
         return "" if content is None else content.decode()
 
     def keep_stopped(self, stopped: Stopped) -> str:
+        """Keep the state that came with the answer. Return why a part was not kept; empty when all was."""
         unkept = stopped.unkept
         if stopped.saved is not None:
             refused = self.keep_saved(stopped.saved)
@@ -155,6 +153,7 @@ class TaskPayloads:
         self._snapshots.sweep(now_ms)
 
     def keep_ended(self, ended: Ended, value: Any | None) -> None:
+        """Keep the result or the error of the entry method."""
         self._store.keep(ended.task, "result", pickle.dumps(ended))
         if value is not None:
             self._values[ended.task] = value

@@ -2,7 +2,7 @@
 
 The loop:
 
-    supervised_mesh     its parts: construction, start, end
+    supervised_mesh     the parts of a mesh, wired; their start and end
     supervisor_options  its start options
     control_loop        events in; decisions journaled, carried out
     event_retry_queue   ordered retry of refused events
@@ -12,7 +12,6 @@ The loop:
 Carrying out:
 
     driver             carries decisions out on Ray
-    driver_payloads    what the driver needs of a task, as a port
     agent_assignments  assignment of tasks to processes
     standbys           idle processes that take placed tasks
     keyed_locks        one lock per key

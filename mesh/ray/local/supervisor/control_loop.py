@@ -27,6 +27,7 @@ from mesh.ray.plugins.plugin_host import PluginHost
 from mesh.tasks.decisions import Decision
 from mesh.tasks.events import Event, SettingsChanged
 from mesh.tasks.scheduler import MeshScheduler
+from mesh.tasks.state import MeshState
 
 log = structlog.get_logger(__name__)
 
@@ -73,6 +74,11 @@ class ControlLoop:
     def scheduler(self) -> MeshScheduler:
         """The one scheduler; replaced by another object after a batch that failed."""
         return self._memory.scheduler
+
+    @property
+    def state(self) -> MeshState:
+        """The scheduler's state, to read."""
+        return self.scheduler.state
 
     @property
     def task_index(self) -> TaskIndex:

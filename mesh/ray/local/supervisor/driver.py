@@ -21,10 +21,10 @@ from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 from mesh.ray.local.agent_messages import Ended, Failed, HostCommand, Hosted, StopCommand, Stopped
 from mesh.ray.local.store.payload_store import PayloadStore
+from mesh.ray.local.store.task_payloads import TaskPayloads
 from mesh.ray.local.supervisor.agent_assignments import AgentAssignments
 from mesh.ray.local.supervisor.agent_client import REACH_AGAIN_S, AgentClient, AgentProcess
 from mesh.ray.local.supervisor.autoscaling import Autoscaling
-from mesh.ray.local.supervisor.driver_payloads import DriverPayloads
 from mesh.ray.local.supervisor.event_retry_queue import EventRetryQueue
 from mesh.ray.local.supervisor.keyed_locks import KeyedLocks
 from mesh.ray.local.supervisor.placement_group_client import PlacementGroupClient
@@ -75,7 +75,7 @@ class Driver:
         agents: AgentClient,
         groups: PlacementGroupClient,
         standbys: Standbys,
-        payloads: DriverPayloads,
+        payloads: TaskPayloads,
         store: PayloadStore,
         autoscaling: Autoscaling,
         settings: DriverSettings,

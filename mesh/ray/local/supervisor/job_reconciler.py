@@ -2,7 +2,7 @@
 
 The controller (`mesh.jobs.controller`) decides which member starts or stops. Each attempt of a member is a task of the
 scheduler, on the node that a round (`mesh.jobs.scheduler.allocate`) found for it. Task events are not passed on to the
-controller: when a member's task changes, the desk reads the task's state and reports the difference. A recovered supervisor
+controller: when a member's task changes, the reconciler reads the task's state and reports the difference. A recovered supervisor
 therefore reads each member once and has missed nothing.
 
 All work runs in rounds of the event loop of its own, after the batch that caused it: the scheduler is never called while it
@@ -42,9 +42,10 @@ from mesh.jobs.spec import JobSpec
 from mesh.jobs.states import MemberState
 from mesh.jobs.views import JobView, view_of
 from mesh.policies.policy import Policy
+from mesh.ray.local.agent_messages import JobPayload
 from mesh.ray.local.status_values import RequestRefused
 from mesh.ray.local.store.task_index import TaskEntry
-from mesh.ray.local.store.task_payloads import JobPayload, TaskPayloads, job_folder
+from mesh.ray.local.store.task_payloads import TaskPayloads, job_folder
 from mesh.ray.local.supervision_errors import JobUnknown
 from mesh.ray.local.supervisor.control_loop import ControlLoop
 from mesh.ray.local.supervisor.job_rounds import JobRounds

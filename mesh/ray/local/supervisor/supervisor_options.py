@@ -27,3 +27,8 @@ class SupervisorOptions:
     plugins: Mapping[str, str] = field(default_factory=dict)  #: By name: `module:attribute`, or a WebAssembly file.
     journal_lines_max: int = LINES_MAX  #: Number of lines after which a snapshot replaces the journal.
     seed: int = 0
+    #: Time that a supervisor that could not start, or was stopped, still answers. The client ends it earlier, unless it is gone.
+    farewell_s: float = 60.0
+    #: Time after which a supervisor that was up, died and could not start is ended, so that Ray starts the next one: the fault may be
+    #: transient.
+    again_s: float = 5.0

@@ -8,6 +8,7 @@ from mesh.core.pools import PoolSpec
 from mesh.core.resources import ResourceSet
 from mesh.core.task_spec import TaskState
 from mesh.ray.local.client.agent_calls import AgentCalls
+from mesh.ray.local.client.task_calls import TaskCalls
 from mesh.ray.local.status_values import TaskStatus
 
 
@@ -21,7 +22,7 @@ class Answering:
         self.agents = {"p-0": up, "p-1": replace(up, task="p-1", is_ending=True)}
         self.submitted = []
 
-    def ask(self, method, *args, replaces=None):
+    def ask(self, verb, *args, replaces=None):
         answers = {
             "pool_spec": lambda _: PoolSpec(pool="p", capacity=ResourceSet.of({"cpu": 2})),
             "configure_pool": lambda _: None,
@@ -29,7 +30,7 @@ class Answering:
             "task": self.agents.__getitem__,
             "submit": lambda request, _order: self.submit(request.task, replaces),
         }
-        return answers[method](*args)
+        return answers[verb.__name__](*args)
 
     def submit(self, task, replaces):
         self.submitted.append((task, replaces))
@@ -38,8 +39,8 @@ class Answering:
         return self.agents[task]
 
 
-def test_an_agent_that_ends_is_not_handed_out_but_followed_by_another_one_when_it_has_ended():
-    mesh = AgentCalls("m", namespace="tests")
-    mesh._link = Answering()
-    assert [handle.task for handle in mesh.scale_agents("p", 2, dict)] == ["p-0", "p-1"]
-    assert mesh._link.submitted == [("p-1", 1), ("p-1", 1)]
+def test_an_ending_agent_is_followed_by_another_one():
+    link = Answering()
+    agents = AgentCalls(link, TaskCalls(link))
+    assert [handle.task for handle in agents.scale_agents("p", 2, dict)] == ["p-0", "p-1"]
+    assert link.submitted == [("p-1", 1), ("p-1", 1)]

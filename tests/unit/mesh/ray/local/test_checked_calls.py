@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import mesh
+from mesh.core.ids import JobId, TaskId
 from mesh.core.task_spec import TaskState
 from mesh.errors import MeshError
 from mesh.observability.metric_targets import Targets
@@ -23,7 +24,13 @@ from mesh.ray.local.client.task_handle import TaskHandle
 from mesh.ray.local.supervision_errors import ArgumentError, SubmissionError
 from mesh.tasks.settings import SchedulerSettings
 
-FACES = (mesh.ScheduleMesh, TaskHandle, JobHandle)
+NO_LINK: Any = None
+SUBJECTS = {
+    mesh.ScheduleMesh: mesh.ScheduleMesh("m"),
+    TaskHandle: TaskHandle(NO_LINK, TaskId("t")),
+    JobHandle: JobHandle(NO_LINK, JobId("j")),
+}
+FACES = tuple(SUBJECTS)
 #: Called once for each call on an agent, or with arguments of the user's own method: they look at their arguments themselves.
 LOOK_THEMSELVES = {"choose", "remote", "call"}
 #: What stands in the other places, so that only one argument is wrong.
@@ -101,7 +108,7 @@ def test_every_argument_of_every_call_that_is_of_no_use_is_refused_by_its_name(f
     others = [one for one in inspect.signature(call).parameters.values() if one.default is one.empty and one.kind in wanted]
     arguments = {one.name: RIGHT[one.name] for one in others if one.name not in ("self", parameter.name)}
     wrong = {"some_setting": Nobody()} if parameter.kind is parameter.VAR_KEYWORD else {parameter.name: Nobody()}
-    subject = () if inspect.ismethod(call) else (object.__new__(face),)
+    subject = () if inspect.ismethod(call) else (SUBJECTS[face],)
     with pytest.raises(ArgumentError, match=rf"^({parameter.name}|some_setting)\b"):
         call(*subject, **arguments, **wrong)
 
@@ -254,6 +261,6 @@ def calls_with_names() -> list[Any]:
 def test_every_call_names_the_parameter_that_was_given_by_place_and_goes_by_its_name(face, name, first):
     call = getattr(face, name)
     places = [one for one in inspect.signature(call).parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD and one.name != "self"]
-    subject = () if inspect.ismethod(call) else (object.__new__(face),)
+    subject = () if inspect.ismethod(call) else (SUBJECTS[face],)
     with pytest.raises(ArgumentError, match=rf"\b{first} has to be given by name, like {first}='more'"):
         call(*subject, *(RIGHT.get(one.name) for one in places), "more")

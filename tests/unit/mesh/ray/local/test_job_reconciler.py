@@ -13,11 +13,11 @@ from mesh.jobs.invariants import violations
 from mesh.jobs.spec import JobSpec, ReplicaSpec, WorkerSetSpec
 from mesh.jobs.states import MemberState, ScheduleState, Stage
 from mesh.policies.catalogue import policy
-from mesh.ray.local.agent_messages import Ended, HostCommand, Hosted
+from mesh.ray.local.agent_messages import Ended, HostCommand, Hosted, JobPayload
 from mesh.ray.local.store.archive import Archive
 from mesh.ray.local.store.payload_store import PayloadStore
 from mesh.ray.local.store.snapshot_store import FileSnapshots
-from mesh.ray.local.store.task_payloads import JobPayload, TaskPayloads
+from mesh.ray.local.store.task_payloads import TaskPayloads
 from mesh.ray.local.supervisor.control_loop import ControlLoop
 from mesh.ray.local.supervisor.job_reconciler import JobReconciler, JobSettings
 from mesh.ray.plugins.plugin_host import PluginHost

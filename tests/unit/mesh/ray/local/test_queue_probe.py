@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mesh.ray.local.agent.queue_probe import QueueProbe
+from mesh.ray.local.agent.agent import QueueProbe
 
 
 class Actor:

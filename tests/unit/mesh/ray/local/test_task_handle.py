@@ -12,6 +12,7 @@ from mesh.core.task_spec import TaskState
 from mesh.ray.local.client.task_handle import TaskHandle
 from mesh.ray.local.status_values import TaskStatus
 from mesh.ray.local.supervision_errors import TaskNotRunning
+from mesh.ray.local.verbs import TaskVerbs
 
 
 class Process:
@@ -40,8 +41,8 @@ class Answering:
         self.agent = agent
         self.asked_for_agents = 0
 
-    def ask(self, method, *_):
-        if method != "handle":
+    def ask(self, verb, *_):
+        if verb is not TaskVerbs.handle:
             return self.status
         self.asked_for_agents += 1
         return self.agent or Process(f"process {self.status.attempt}"), self.status.attempt

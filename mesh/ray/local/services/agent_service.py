@@ -1,7 +1,8 @@
-"""Requests about agents and nodes, and reports from agents."""
+"""Answers the verbs about agents and nodes, and takes the reports of agents."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from mesh.actors.members import GroupMember
@@ -10,15 +11,37 @@ from mesh.core.saved_state import StateSnapshot
 from mesh.core.task_spec import AT_WORK
 from mesh.ray.local.agent_messages import AgentStatus, Ended
 from mesh.ray.local.status_values import AgentSeen, NodeStatus
+from mesh.ray.local.store.task_payloads import TaskPayloads
 from mesh.ray.local.supervisor import views
-from mesh.ray.local.supervisor.supervised_mesh import SupervisedMesh
-from mesh.tasks.events import CheckpointKept, TaskBlocked
+from mesh.ray.local.supervisor.agent_client import AgentClient
+from mesh.ray.local.supervisor.control_loop import ControlLoop
+from mesh.ray.local.supervisor.driver import Driver
+from mesh.ray.local.supervisor.feedback import Feedback
+from mesh.ray.local.supervisor.standbys import Standbys
+from mesh.tasks.decisions import Decision, EndTask
+from mesh.tasks.events import CheckpointKept, Event, TaskBlocked
 
 
-class AgentHandlers(SupervisedMesh):
+class AgentService:
+    """Holds the last report of each task that is not over; listens to the loop for ends.
+
+    Args:
+        feedback: Gets the reports, to tune settings by them.
+    """
+
+    def __init__(
+        self, *, loop: ControlLoop, driver: Driver, agents: AgentClient, standbys: Standbys, payloads: TaskPayloads, feedback: Feedback
+    ) -> None:
+        self._loop = loop
+        self._driver = driver
+        self._agents = agents
+        self._standbys = standbys
+        self._payloads = payloads
+        self._feedback = feedback
+        self._reports: dict[TaskId, AgentStatus] = {}
+        loop.listeners.append(self._forget_ended)
+
     async def agents(self) -> list[AgentSeen]:
-        """Return all agent processes, idle ones too."""
-        await self._ready
         hosting = set(map(id, self._driver.hosts.values()))
         return [
             views.agent_seen(process, self._driver, self._loop.task_index, is_warm=id(process) not in hosting)
@@ -26,22 +49,17 @@ class AgentHandlers(SupervisedMesh):
         ]
 
     async def nodes(self) -> list[NodeStatus]:
-        await self._ready
-        return views.node_statuses(self._state, self._standbys)
+        return views.node_statuses(self._loop.state, self._standbys)
 
     async def metrics(self, task: TaskId | None) -> dict[TaskId, AgentStatus]:
-        """Return the agents' last reports. With `task`, ask its agent for a fresh one."""
-        await self._ready
         process = self._driver.hosts.get(task) if task is not None else None
         if task is not None and process is not None:
-            self._report(task, await process.handle.report.remote())
+            self._keep(task, await process.handle.report.remote())
         return {of: report for of, report in self._reports.items() if task in (None, of)}
 
     async def members(self, pool: PoolName | None, label: str | None, tasks: tuple[TaskId, ...] | None) -> list[GroupMember]:
-        """Return agents that are up, ranked in the order of `tasks`, else of submission. Raises `PoolUnknown`."""
-        await self._ready
         if pool is not None:
-            views.check_pool(self._state, pool)
+            views.check_pool(self._loop.state, pool)
         task_index = self._loop.task_index
         wanted = [
             (task, row)
@@ -51,18 +69,16 @@ class AgentHandlers(SupervisedMesh):
         ]
         return [views.member(rank, task, row, self._driver.hosts[task]) for rank, (task, row) in enumerate(wanted)]
 
-    async def agent_said(self, agent: str, attempt: int, kind: str, payload: Any) -> None:
-        """Handle an agent's report. A report about an earlier attempt is late and ignored."""
-        await self._ready
+    async def report(self, agent: str, attempt: int, kind: str, payload: Any) -> None:
         process = self._agents.processes.get(agent)
-        if process is None or process.task is None or process.attempt != attempt or self._is_stopped:
+        if process is None or process.task is None or process.attempt != attempt:
             return
-        task, at_ms = process.task, self._clock.now_ms()
+        task, at_ms = process.task, self._loop.clock.now_ms()
         if kind == "report":
-            self._report(task, payload)
-            agent_id = self._loop.task_index.tasks[task].agent if task in self._loop.task_index.tasks else None
-            if agent_id is not None:
-                self._observer.feedback.hear(agent_id, payload, at_ms)
+            self._keep(task, payload)
+            row = self._loop.task_index.tasks.get(task)
+            if row is not None and row.agent is not None:
+                self._feedback.hear(row.agent, payload, at_ms)
         elif kind == "checkpoint" and isinstance(payload, StateSnapshot):
             self._payloads.keep_saved(payload)
             self._loop.send(CheckpointKept(at_ms=at_ms, task=task, attempt=attempt))
@@ -70,3 +86,12 @@ class AgentHandlers(SupervisedMesh):
             self._loop.send(TaskBlocked(at_ms=at_ms, task=task, blocked=kind == "blocked"))
         elif kind == "ended" and isinstance(payload, Ended) and (payload.result is not None or payload.error):
             self._driver.ended(payload)
+
+    def _keep(self, task: TaskId, report: AgentStatus) -> None:
+        if not self._loop.task_index.is_over(task):
+            self._reports[task] = report
+
+    def _forget_ended(self, _events: Sequence[Event], decisions: Sequence[Decision], _took_ms: float) -> None:
+        for decision in decisions:
+            if isinstance(decision, EndTask):
+                self._reports.pop(decision.task, None)
