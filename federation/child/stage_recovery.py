@@ -22,7 +22,7 @@ from mesh.core.resources import ResourceSet
 from mesh.core.wire import decode
 from mesh.errors import RuntimeAdapterError
 from mesh.stages.admission_events import WorkloadFound, WorkloadOffered
-from mesh.stages.hosting import FoundStage, FoundStages
+from mesh.stages.hosting import FoundStages, HeldStage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ def seen_in(found: FoundStages) -> int:
     return max([found.incarnation, *(stage.holder for stage in found.stages), *(max(note.claim, note.token) for note in notes)])
 
 
-def note_of(stage: FoundStage) -> StageNote | None:
+def note_of(stage: HeldStage) -> StageNote | None:
     """Return the stage's note; None if it cannot be decoded, as after a change of version."""
     try:
         note: StageNote = decode(StageNote, stage.note)

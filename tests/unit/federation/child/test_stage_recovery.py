@@ -9,7 +9,7 @@ from federation.child.stage_recovery import note_of, recovery_of, seen_in, workl
 from federation.dispatch import Claim, ClaimedStage
 from federation.leases import Lease, LedgerResponse, Session
 from mesh.core.resources import NOTHING, ResourceSet
-from mesh.stages.hosting import FoundStage, FoundStages
+from mesh.stages.hosting import FoundStages, HeldStage
 from mesh.stages.spec import StageSpec
 
 CPU = ResourceSet.of({"cpu": 1})
@@ -27,7 +27,7 @@ def note(claim=5, *, pool="general", flavor="standard", slots=1, token=3, tenant
 
 
 def stage(name="s", kept=None, **named):
-    return FoundStage(stage=name, note=(kept or note()).encoded(), holder=2, **named)
+    return HeldStage(stage=name, note=(kept or note()).encoded(), holder=2, **named)
 
 
 def found(*stages):
