@@ -55,7 +55,6 @@ from federation.snapshot import MeshRecord
 from mesh.core.clock import Clock
 from mesh.core.ids import RunId, StageId
 from mesh.core.reasons import Reason
-from mesh.core.resources import ResourceSet
 from mesh.errors import MeshError
 from mesh.stages import admission_events as events
 from mesh.stages.hosting import FoundStages, HostReport, StageHost
@@ -393,7 +392,7 @@ class ChildMesh:
             events.WorkloadOffered(
                 workload=stage.stage,
                 tenant=stage.tenant,
-                slot=ResourceSet(stage.slot),
+                slot=stage.slot,
                 width=stage.width,
                 priority=stage.priority,
                 preemption=stage.preemption,

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from federation.child.lease_accounting import LeaseAccounting
 from federation.child.preemption_planner import PreemptionPlanner
+from federation.explaining.pending_stages import PendingStage
 from federation.explaining.preemption_preview import StartedStage, preview_preemption
 from federation.leases import Lease, LedgerResponse
 from federation.snapshot import MeshRecord, MeshView, PoolRecord
@@ -198,7 +199,7 @@ def test_what_is_foreseen_at_the_root_is_what_the_mesh_does(cpus, quota, work, w
     mesh.offer(*wanted)
     name = f"w{mesh.count}"
     kept = mesh.admission.workloads[name]
-    stage = StartedStage(stage=name, tenant="acme", mesh="m", slot=kept.offer.slot, slots=1, priority=kept.offer.priority, started_ms=0)
+    stage = PendingStage(stage=name, tenant="acme", mesh="m", slot=kept.offer.slot, priority=kept.offer.priority)
     held = {"standard": ResourceSet({"cpu": quota})}
     response = preview_preemption(stage, view, held, running, is_quota_free=False, rules=kept.offer.preemption, now_ms=0)
     if kept.state is WorkloadState.RUNNING:
