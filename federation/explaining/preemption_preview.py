@@ -14,7 +14,7 @@ from federation.explaining.pending_stages import PendingStage
 from federation.snapshot import MeshView, PoolRecord
 from mesh.core.ids import FlavorName, MeshId, StageId, TenantPath
 from mesh.core.resources import NOTHING, ResourceSet
-from mesh.preemption.stage_preemption import Claimant, Occupant, PreemptionPolicy, harm_of, select_victims, short_of
+from mesh.preemption.stage_preemption import Occupant, PreemptionPolicy, harm_of, preemptor_of, select_victims, short_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +73,8 @@ def preview_preemption(
         quota = {} if is_quota_free else short_of(pending.slot, {name: lease[name] - spent[name] for name in pending.slot})
         if not room and not quota:
             return None
-        claimant = Claimant(stage=StageId(pending.stage), tenant=pending.tenant, priority=pending.priority, pool=pool.pool)
-        victims = select_victims(claimant, alike, room=room, quota=quota, min_run_ms=rules.min_run_ms, now_ms=now_ms)
+        preemptor = preemptor_of(StageId(pending.stage), pending.tenant, pending.priority, pool.pool)
+        victims = select_victims(preemptor, alike, room=room, quota=quota, min_run_ms=rules.min_run_ms, now_ms=now_ms)
         chosen += [victims] if victims else []
     best = min(chosen, key=lambda victims: harm_of(victims, now_ms), default=None)
     if best is None:
