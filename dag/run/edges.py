@@ -18,11 +18,11 @@ class Edges:
     """
 
     def __init__(self, plans: Mapping[NodeId, NodePlan]) -> None:
-        self.needs = {node: tuple(dict.fromkeys((*plan.inputs, *plan.after))) for node, plan in plans.items()}
+        self.needs = {node: tuple(dict.fromkeys((*plan.task.inputs, *plan.task.after))) for node, plan in plans.items()}
         self.followers: dict[NodeId, list[NodeId]] = {node: [] for node in plans}
         self.readers: dict[NodeId, list[NodeId]] = {node: [] for node in plans}
         for node, needs in self.needs.items():
             for need in needs:
                 self.followers[need].append(node)
-                if need in plans[node].inputs:
+                if need in plans[node].task.inputs:
                     self.readers[need].append(node)

@@ -104,7 +104,7 @@ class RunStatus:
     def external(self, stage: StageRecord) -> tuple[NodeId, ...]:
         """Return the nodes outside the stage whose values the stage reads."""
         inside = set(stage.nodes)
-        return tuple(dict.fromkeys(need for node in stage.nodes for need in self.plans[node].inputs if need not in inside))
+        return tuple(dict.fromkeys(need for node in stage.nodes for need in self.plans[node].task.inputs if need not in inside))
 
     def waiting_stages(self, node: NodeId) -> tuple[StageRecord, ...]:
         """Return the sent stages that contain a reader of `node`."""
