@@ -23,6 +23,7 @@ from federation.snapshot import FederationSnapshot, MeshRecord, MeshView, PoolRe
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.ids import FlavorName, MeshId, NodeId, PoolName, TenantPath
 from mesh.core.resources import ResourceSet
+from mesh.stages.spec import TaskSpec
 
 MESHES, NODES, TURNS = 100, 1_000, 5
 #: Kinds of nodes, inputs of each.
@@ -59,7 +60,8 @@ class _Graph:
             before = tuple(dict.fromkeys(NodeId(f"n{random_stream.randrange(number)}") for _ in range(inputs if number else 0)))
             slot = ResourceSet.of({"cpu": 1 + number % kinds % 8})
             labels = {"zone": f"!z{number % kinds % 10}"}
-            self.plans[node] = NodePlan(node=node, function="call:m:f", inputs=before, resources=slot, labels=labels)
+            task = TaskSpec(node=node, attempt=1, function="call:m:f", inputs=before, resources=slot)
+            self.plans[node] = NodePlan(task=task, labels=labels)
 
     def unplaced(self, _now_ms: int) -> tuple[NodeId, ...]:
         """Return all nodes."""

@@ -13,31 +13,21 @@ from dag.run.events import Blockage
 from dag.run.machine import RunMachine
 from dag.run.runs import RunRecord, StageRecord
 from dag.run.sending import spec_of
-from dag.run.states import StageState
 from dag.spec.plans import plans_of
 from dag.spec.spec import load
 from federation.estimates import CostRules
 from federation.quota.policies import NO_SETTINGS, QueueSettings
 from federation.snapshot import FederationSnapshot
 from mesh.core.ids import NodeId
-from mesh.core.resources import ResourceSet
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DryRunStage:
-    """A stage that the run would have."""
-
-    stage: StageRecord
-    slot: ResourceSet  #: Resources that the stage needs to start.
-    priority: int
-    goes_first: bool  #: True if the stage would be sent at once; other stages wait for it.
+from mesh.stages.spec import StageSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRun:
     """Result of a dry run."""
 
-    stages: tuple[DryRunStage, ...] = ()
+    #: The stages that the run would have, each as its mesh would get it. Those in the state QUEUED would be sent at once.
+    stages: tuple[tuple[StageRecord, StageSpec], ...] = ()
     blockages: Mapping[NodeId, Blockage] = field(default_factory=dict)
 
 
@@ -54,9 +44,5 @@ def dry_run(record: RunRecord, snapshot: FederationSnapshot, rules: CostRules, s
     machine = RunMachine(record, plans, runtime_env=spec.code.runtime_env, on_error=spec.on_error)
     placed = place(machine, record.tenant, snapshot, rules, settings, now_ms=snapshot.at_ms)
     machine.handle([placed], snapshot.at_ms)
-    stages = []
-    for stage in record.stages.values():
-        sent = spec_of(record, stage, plans, spec.code.runtime_env)
-        goes_first = stage.state is StageState.QUEUED
-        stages.append(DryRunStage(stage=stage, slot=ResourceSet(sent.slot), priority=sent.priority, goes_first=goes_first))
-    return DryRun(stages=tuple(stages), blockages=placed.blockages)
+    stages = tuple((stage, spec_of(record, stage, plans, spec.code.runtime_env)) for stage in record.stages.values())
+    return DryRun(stages=stages, blockages=placed.blockages)

@@ -72,7 +72,7 @@ def place(
     blockages: dict[NodeId, Blockage] = {}
     for node in waiting:
         plan = run.plans[node]
-        if any(need in left for need in (*plan.inputs, *plan.after)):
+        if any(need in left for need in (*plan.task.inputs, *plan.task.after)):
             continue
         near, pinned = _inputs_at(run, plan, where)
         answer, words = asked.answer(plan, near, pinned, alike.get(node, 1))
@@ -89,7 +89,7 @@ def keep_back(run: Unplaced, blockage: Blockage, *, now_ms: int) -> NodesPlaced:
     """Block all unplaced nodes for the reason given, without asking any mesh. `now_ms` as for `place`."""
     waiting = run.unplaced(now_ms)
     left = set(waiting)
-    first = [node for node in waiting if not any(need in left for need in (*run.plans[node].inputs, *run.plans[node].after))]
+    first = [node for node in waiting if not any(need in left for need in (*run.plans[node].task.inputs, *run.plans[node].task.after))]
     return NodesPlaced(blockages=dict.fromkeys(first, blockage))
 
 
@@ -114,7 +114,7 @@ def _inputs_at(run: Unplaced, plan: NodePlan, where: Mapping[NodeId, MeshId]) ->
     """Return the bytes of the inputs by mesh, and the only mesh that has one of them."""
     near: Counter[MeshId] = Counter()
     pinned = None
-    for need in plan.inputs:
+    for need in plan.task.inputs:
         mesh = where.get(need) or run.mesh_of(need)
         if mesh is not None:
             size_bytes = run.size_of(need)
@@ -124,7 +124,7 @@ def _inputs_at(run: Unplaced, plan: NodePlan, where: Mapping[NodeId, MeshId]) ->
 
 
 def _kind(plan: NodePlan) -> tuple[object, ...]:
-    return plan.resources, tuple(sorted(plan.labels.items()))
+    return plan.task.resources, tuple(sorted(plan.labels.items()))
 
 
 def _alike(run: Unplaced, waiting: Iterable[NodeId]) -> dict[NodeId, int]:
@@ -133,7 +133,7 @@ def _alike(run: Unplaced, waiting: Iterable[NodeId]) -> dict[NodeId, int]:
     kinds: dict[NodeId, tuple[object, ...]] = {}
     for node in waiting:
         plan = run.plans[node]
-        steps[node] = 1 + max((steps[need] for need in (*plan.inputs, *plan.after) if need in steps), default=0)
+        steps[node] = 1 + max((steps[need] for need in (*plan.task.inputs, *plan.task.after) if need in steps), default=0)
         kinds[node] = (steps[node], *_kind(plan))
     counted = Counter(kinds.values())
     return {node: counted[kind] for node, kind in kinds.items()}
@@ -166,6 +166,8 @@ class _Asked:
     def _survey(self, kind: tuple[object, ...], plan: NodePlan, mesh: MeshId | None) -> Survey:
         key = (*kind, mesh)
         if key not in self._surveys:
-            demand = RoutingRequest(tenant=self._tenant, slot=plan.resources, labels=dict(plan.labels), mesh=mesh, settings=self._settings)
+            demand = RoutingRequest(
+                tenant=self._tenant, slot=plan.task.resources, labels=dict(plan.labels), mesh=mesh, settings=self._settings
+            )
             self._surveys[key] = survey(demand, self._snapshot, self._rules, self._headroom)
         return self._surveys[key]

@@ -16,6 +16,7 @@ from typing import Protocol
 from federation.leases import Lease, Session
 from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
 from mesh.core.values import StoredValue
 from mesh.core.wire import encode
 from mesh.preemption.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
@@ -43,7 +44,7 @@ class QueuedStage:
     stage: StageId
     run: RunId
     tenant: TenantPath
-    slot: dict[str, int]  #: In units; see `StageSpec.slot`.
+    slot: ResourceSet
     width: int
     priority: int
     reason: Reason = Reason.WAITING_IN_QUEUE

@@ -76,7 +76,7 @@ class Losses:
                 continue
             holder = (kept.mesh, kept.incarnation)
             self._attempts.lose(kept, Reason.VALUE_LOST, f"the value was lost with a runner of mesh {kept.mesh}")
-            needed = (self._record.nodes[need] for need in self._run_status.plans[kept.node].inputs)
+            needed = (self._record.nodes[need] for need in self._run_status.plans[kept.node].task.inputs)
             pending.extend(need.node for need in needed if need.stored is None and (need.mesh, need.incarnation) == holder)
 
 

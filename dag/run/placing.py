@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import count
 
 from dag.run.events import Blockage, NodesPlaced
 from dag.run.run_status import RunStatus
 from dag.run.runs import StageRecord
-from dag.run.stages import StagePlan, split
+from dag.run.stages import split
 from dag.run.state_writer import StateWriter
 from dag.run.states import NodeState, RunState, StageState
 from federation.quota.starts import SHUT
@@ -41,10 +42,8 @@ class Placing:
         placed = {node: where.mesh for node, where in event.placements.items()}
         order = [node for node in self._run_status.plans if node in placed]
         edges = [(need, node) for node in order for need in self._run_status.edges.needs[node] if need in placed]
-        free = self._free_names()
-        for plan in split(order, edges, placed):
-            name = next(free, None) or StageId(f"{self._record.run}.{len(self._record.stages) + 1}")
-            self._make_stage(name, plan, event)
+        for stage in split(order, edges, placed, self._names()):
+            self._add(stage, event)
 
     def _block(self, blockages: Mapping[NodeId, Blockage]) -> None:
         for node, blockage in blockages.items():
@@ -54,27 +53,26 @@ class Placing:
                 kept.reason, kept.detail = blockage.reason, blockage.detail
                 self._writer.node(kept, NodeState.BLOCKED, blockage.reason, blockage.detail)
 
-    def _free_names(self) -> Iterator[StageId]:
-        """Yield names of stages that were dissolved before they were sent.
+    def _names(self) -> Iterator[StageId]:
+        """Yield names for new stages: first those of stages that were dissolved before they were sent, then new ones.
 
         Each retry dissolves all planned stages. Without reuse of the names, the records of a run would grow without limit.
         """
         named = {kept.stage for kept in self._record.nodes.values()}
         stages = tuple(self._record.stages.values())
-        return (
-            stage.stage
-            for stage in stages
-            if stage.state is StageState.ENDED and not (stage.sent_ms or stage.nodes) and stage.stage not in named
-        )
+        for stage in stages:
+            if stage.state is StageState.ENDED and not (stage.sent_ms or stage.nodes) and stage.stage not in named:
+                yield stage.stage
+        for number in count(len(stages) + 1):
+            yield StageId(f"{self._record.run}.{number}")
 
-    def _make_stage(self, name: StageId, plan: StagePlan, event: NodesPlaced) -> None:
-        why_here = event.placements[plan.nodes[0]].why
-        stage = StageRecord(stage=name, mesh=plan.mesh, level=plan.level, nodes=plan.nodes, width=plan.width, why_here=why_here)
-        self._record.stages[name] = stage
-        self._writer.note_stage(stage, None, None, why_here)
-        for node in plan.nodes:
+    def _add(self, stage: StageRecord, event: NodesPlaced) -> None:
+        stage.why_here = event.placements[stage.nodes[0]].why
+        self._record.stages[stage.stage] = stage
+        self._writer.note_stage(stage, None, None, stage.why_here)
+        for node in stage.nodes:
             kept = self._record.nodes[node]
-            kept.stage, kept.mesh, kept.detail, kept.reason = name, plan.mesh, event.placements[node].why, None
+            kept.stage, kept.mesh, kept.detail, kept.reason = stage.stage, stage.mesh, event.placements[node].why, None
             if kept.state is NodeState.BLOCKED:
                 self._writer.node(kept, NodeState.WAITING)
             self._writer.touch(kept)

@@ -47,7 +47,7 @@ class Recalls:
                 if kept.state is not NodeState.ASSIGNED or kept.stage is None:
                     continue  # A node that was not sent waits for the new attempt. A node that runs or ended has its inputs.
                 if kept.stage != source_stage:
-                    if source not in self._run_status.plans[follower].inputs:
+                    if source not in self._run_status.plans[follower].task.inputs:
                         continue  # The node needs only the order, which was kept.
                     self._deliveries.withhold(self._record.stages[kept.stage], source)
                 pending.append((follower, kept.stage))

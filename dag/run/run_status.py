@@ -27,13 +27,13 @@ class Edges:
     """
 
     def __init__(self, plans: Mapping[NodeId, NodePlan]) -> None:
-        self.needs = {node: tuple(dict.fromkeys((*plan.inputs, *plan.after))) for node, plan in plans.items()}
+        self.needs = {node: tuple(dict.fromkeys((*plan.task.inputs, *plan.task.after))) for node, plan in plans.items()}
         self.followers: dict[NodeId, list[NodeId]] = {node: [] for node in plans}
         self.readers: dict[NodeId, list[NodeId]] = {node: [] for node in plans}
         for node, needs in self.needs.items():
             for need in needs:
                 self.followers[need].append(node)
-                if need in plans[node].inputs:
+                if need in plans[node].task.inputs:
                     self.readers[need].append(node)
 
 
@@ -123,7 +123,7 @@ class RunStatus:
     def external(self, stage: StageRecord) -> tuple[NodeId, ...]:
         """Return the nodes outside the stage whose values the stage reads."""
         inside = set(stage.nodes)
-        return tuple(dict.fromkeys(need for node in stage.nodes for need in self.plans[node].inputs if need not in inside))
+        return tuple(dict.fromkeys(need for node in stage.nodes for need in self.plans[node].task.inputs if need not in inside))
 
     def waiting_stages(self, node: NodeId) -> tuple[StageRecord, ...]:
         """Return the sent stages that contain a reader of `node`."""

@@ -49,8 +49,8 @@ class StageRecord:
 
     stage: StageId
     mesh: MeshId
-    level: int
-    nodes: tuple[NodeId, ...]
+    level: int  #: Largest number of borders between meshes before the stage.
+    nodes: tuple[NodeId, ...]  #: In topological order.
     width: int = 1  #: Number of its nodes that could run at once.
     state: StageState = StageState.PLANNED
     incarnation: int = 0  #: Runner of the mesh that has the stage and holds the values of its nodes.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from dag.run.runs import NodeRecord, RunRecord, StageRecord
@@ -24,7 +25,7 @@ def spec_of(
     """Return the stage as its mesh gets it. Its slot covers each single task; its priority is the highest of its tasks."""
     slot = NOTHING
     for node in stage.nodes:
-        slot = slot.join(plans[node].resources)
+        slot = slot.join(plans[node].task.resources)
     inside = frozenset(stage.nodes)
     return StageSpec(
         stage=stage.stage,
@@ -41,15 +42,5 @@ def spec_of(
 
 
 def _task_of(plan: NodePlan, kept: NodeRecord, inside: frozenset[NodeId]) -> TaskSpec:
-    return TaskSpec(
-        node=plan.node,
-        attempt=kept.attempt,
-        function=plan.function,
-        args=plan.args,
-        kwargs=dict(plan.kwargs),
-        inputs=plan.inputs,
-        after=tuple(need for need in plan.after if need in inside),  # Nodes outside have succeeded when a stage is sent.
-        resources=plan.resources,
-        ray_options=dict(plan.ray_options),
-        export=kept.exported,
-    )
+    after = tuple(need for need in plan.task.after if need in inside)  # Nodes outside have succeeded when a stage is sent.
+    return replace(plan.task, attempt=kept.attempt, after=after, export=kept.exported)

@@ -78,7 +78,7 @@ class StageDispatch:
         inside = set(stage.nodes)
         some_node_can_start = False
         for node in stage.nodes:
-            inputs = self._run_status.plans[node].inputs
+            inputs = self._run_status.plans[node].task.inputs
             late = [need for need in self._run_status.edges.needs[node] if not self._run_status.has_succeeded(need)]
             some_node_can_start = some_node_can_start or not late
             for need in late:

@@ -11,25 +11,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
-from mesh.core.ids import MeshId, NodeId
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagePlan:
-    """A stage before it has a name."""
-
-    mesh: MeshId
-    level: int  #: Largest number of borders between meshes before the stage.
-    nodes: tuple[NodeId, ...]  #: Nodes in topological order.
-    #: Largest number of nodes at one depth of the stage: an estimate of how many can run at once. Never more than the true
-    #: number; less if a short branch could run beside a deeper part of a long one.
-    width: int
+from dag.run.runs import StageRecord
+from mesh.core.ids import MeshId, NodeId, StageId
 
 
-def split(order: Sequence[NodeId], edges: Iterable[tuple[NodeId, NodeId]], mesh_of: Mapping[NodeId, MeshId]) -> tuple[StagePlan, ...]:
+def split(
+    order: Sequence[NodeId], edges: Iterable[tuple[NodeId, NodeId]], mesh_of: Mapping[NodeId, MeshId], names: Iterable[StageId]
+) -> tuple[StageRecord, ...]:
     """Return the stages of the nodes in `order`, lowest level first, then in the order of their first node.
+
+    A stage's width is the largest number of its nodes at one depth. It is never more than the number that can run at once, and less if a
+    short branch could run beside a deeper part of a long one.
 
     Args:
         order: All nodes that are placed and not sent, in topological order. Two calls on parts of these nodes do not know each
@@ -37,6 +30,7 @@ def split(order: Sequence[NodeId], edges: Iterable[tuple[NodeId, NodeId]], mesh_
         edges: (from, to), for values and for order. An edge from a node that is not in `order` does not count: that node has ended, or
             belongs to a sent stage, and its value comes from outside in any case.
         mesh_of: The mesh of each node.
+        names: Names for the stages, as many as there are nodes or more.
     """
     needs: dict[NodeId, list[NodeId]] = {node: [] for node in order}
     for source, target in edges:
@@ -51,11 +45,11 @@ def split(order: Sequence[NodeId], edges: Iterable[tuple[NodeId, NodeId]], mesh_
         inside = (depth[need] + 1 for need in needs[node] if mesh_of[need] == mesh and level[need] == level[node])
         depth[node] = max(inside, default=0)
         members.setdefault((level[node], mesh), []).append(node)
-    plans = [
-        StagePlan(mesh=mesh, level=of_level, nodes=tuple(nodes), width=max(Counter(depth[node] for node in nodes).values()))
-        for (of_level, mesh), nodes in members.items()
-    ]
-    return tuple(sorted(plans, key=lambda plan: plan.level))
+    lowest_first = sorted(members.items(), key=lambda item: item[0][0])
+    return tuple(
+        StageRecord(stage=name, mesh=mesh, level=of_level, nodes=tuple(nodes), width=max(Counter(depth[node] for node in nodes).values()))
+        for name, ((of_level, mesh), nodes) in zip(names, lowest_first, strict=False)
+    )
 
 
 def exports(edges: Iterable[tuple[NodeId, NodeId]], mesh_of: Mapping[NodeId, MeshId], outputs: Iterable[NodeId]) -> frozenset[NodeId]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
 
 from dag.spec.forms import escaped, filled
 from dag.spec.graph import topological_order
@@ -15,38 +14,25 @@ from dag.spec.strict_json import pointer
 from mesh.core.ids import MeshId, NodeId
 from mesh.core.near_names import NO_MESH_HAS, near_resource, unheld
 from mesh.core.resources import ResourceSet
-from mesh.stages.spec import ArgumentForm, blobs_of
+from mesh.stages.spec import TaskSpec, blobs_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePlan:
     """A node as the run machine and routing see it."""
 
-    node: NodeId
-    function: str  #: `call:module:qualname` or `blob:<sha256>`.
-    args: tuple[ArgumentForm, ...] = ()
-    kwargs: Mapping[str, ArgumentForm] = field(default_factory=dict)
-    inputs: tuple[NodeId, ...] = ()  #: Nodes whose values the arguments use, each once, in order of first use.
-    after: tuple[NodeId, ...] = ()  #: Nodes that only come before this one; none of `inputs` is among them.
-    resources: ResourceSet = field(default_factory=ResourceSet)
+    task: TaskSpec  #: Its first attempt as a mesh would get it; none of `inputs` is among `after`.
     labels: Mapping[str, str] = field(default_factory=dict)
     mesh: MeshId | None = None
     retries: int = 0
     retry_exceptions: frozenset[str] | None = None  #: Class names of the errors that `retries` apply to; None: all errors.
     priority: int = 0
-    ray_options: Mapping[str, Any] = field(default_factory=dict)
     is_output: bool = False
 
 
 def blobs_named_in(plans: Iterable[NodePlan]) -> frozenset[str]:
     """Return the hashes of the pickled bytes of the nodes: functions, and arguments that JSON cannot carry."""
-    found: set[str] = set()
-    for plan in plans:
-        if plan.function.startswith("blob:"):
-            found.add(plan.function.removeprefix("blob:"))
-        for form in (*plan.args, *plan.kwargs.values()):
-            found.update(blobs_of(form))
-    return frozenset(found)
+    return frozenset(sha256 for plan in plans for sha256 in plan.task.blobs())
 
 
 def plans_of(spec: DagSpec) -> dict[NodeId, NodePlan]:
@@ -67,20 +53,24 @@ def plans_of(spec: DagSpec) -> dict[NodeId, NodePlan]:
             settled[key] = (options, options.needs())
         options, resources = settled[key]
         inputs, after = spec.needs_of(node)
-        plans[node] = NodePlan(
+        task = TaskSpec(
             node=node,
+            attempt=1,
             function=_function(described),
             args=tuple(filled(form, params) for form in described.args) if params else tuple(described.args),
             kwargs={name: filled(form, params) for name, form in described.kwargs.items()},
             inputs=inputs,
             after=after,
             resources=resources,
+            ray_options=options.for_ray(),
+        )
+        plans[node] = NodePlan(
+            task=task,
             labels=options.labels or {},
             mesh=MeshId(options.mesh) if options.mesh is not None else None,
             retries=options.retries or 0,
             retry_exceptions=frozenset(options.retry_exceptions) if options.retry_exceptions is not None else None,
             priority=options.priority or 0,
-            ray_options=options.for_ray(),
             is_output=node in outputs,
         )
     return plans

@@ -6,7 +6,7 @@
     lease_client   lease client: spends leases, asks for more   quota_demand  quota demand that the mesh sends to the ledger
     decision_queue  decision queue of admission                  claims        stages claimed from the queue
     preemption_planner  choice of victims within one tenant          stage_preemptor  preemption: stops victims, holds the freed room
-    running_stage  a stage between its claim and its end        status_reporter  status reports on stages
+    running_stage  a stage from its claim to its end, and its note  status_reporter  status reports on stages
     stage_recovery  recovery of an earlier process's work        sent_reports  recent reports, in case the store loses them
     heartbeat_jitter  when the next heartbeat is due
 

@@ -42,9 +42,9 @@ from federation.child.lease_accounting import Overdraft
 from federation.child.lease_client import LeaseClient
 from federation.child.running_stage import RunningStage, beyond_limit
 from federation.child.stage_preemptor import StagePreemptor
-from federation.child.stage_recovery import OrphanStage, StageRecovery, recovery_of, seen_in
+from federation.child.stage_recovery import StageRecovery, recovery_of, seen_in, workload_of
 from federation.child.status_reporter import StatusReporter
-from federation.dispatch import HEADS_MAX, Claim, ClaimedStage, Notification, NotificationKind, StageQueue
+from federation.dispatch import HEADS_MAX, ClaimedStage, Notification, NotificationKind, StageQueue
 from federation.errors import (
     FutureToken,
     LedgerLearning,
@@ -55,7 +55,6 @@ from federation.snapshot import MeshRecord
 from mesh.core.clock import Clock
 from mesh.core.ids import RunId, StageId
 from mesh.core.reasons import Reason
-from mesh.core.resources import ResourceSet
 from mesh.errors import MeshError
 from mesh.stages import admission_events as events
 from mesh.stages.hosting import FoundStages, HostReport, StageHost
@@ -285,35 +284,32 @@ class ChildMesh:
             return None
         self._child_session.begin(session, found.since)
         capacity = {pool.pool: pool.capacity for pool in self._record.pools}
-        return recovery_of(found, claims, capacity=capacity, leases={(lease.tenant, lease.flavor) for lease in session.response.leases})
+        return recovery_of(found, claims, session, capacity=capacity, now_ms=self._clock.monotonic_ms())
 
     def _go_on(self, recovery: StageRecovery) -> None:
         """Continue the recovered stages: restore the state of each, then let the host report."""
-        for recovered in recovery.stages:
-            claimed, stage = recovered.claimed, recovered.claimed.claim.stage
-            running = self._child_state.running[stage] = RunningStage.of(claimed, self._clock.monotonic_ms(), is_whole=False)
-            running.is_preempted = recovered.is_preempted
-            self._decision_queue.take(recovered.found)
-            if recovered.payer is not None:
-                self._child_state.accounting.spend(stage, recovered.payer, recovered.amounts, self._clock.monotonic_ms())
-            self._reporter.add_start(running, recovered.holder, recovered.note)
+        for running, claimed in recovery.stages:
+            self._child_state.running[running.claim.stage] = running
+            self._decision_queue.take(workload_of(claimed, running.note))
+            self._pay_for(running)
+            self._reporter.add_start(running)
         goes_on = frozenset(self._child_state.running)
         for orphan in recovery.orphans:
-            self._keep_paying(orphan)
+            self._child_state.running[orphan.claim.stage] = orphan
+            self._pay_for(orphan)  # Until the host reports its end, so that no other stage starts in its room.
         self._host.go_on(goes_on)
         self._lease_client.take_in(self._child_session.response)  # The overdraft check needs the amounts spent.
         for claimed in recovery.missing:
             self._reporter.add_loss(claimed.claim, Reason.WORKER_LOST)
-        for recovered in recovery.stages:
-            self._catch_up(recovered.claimed)
+        for _, claimed in recovery.stages:
+            self._catch_up(claimed)
         self._guard(self._claims.bring_inputs)
 
-    def _keep_paying(self, orphan: OrphanStage) -> None:
-        """Charge the lease for an orphan stage until the host reports its end, so that no other stage starts in its room."""
-        incarnation = self._child_session.held().incarnation
-        claim = Claim(stage=orphan.stage, mesh=self._record.mesh, incarnation=incarnation, token=orphan.note.claim)
-        self._child_state.running[orphan.stage] = RunningStage.left_by(claim)
-        self._child_state.accounting.spend(orphan.stage, orphan.note.payer, orphan.amounts, self._clock.monotonic_ms())
+    def _pay_for(self, running: RunningStage) -> None:
+        """Charge its lease for the found stage."""
+        note = running.note
+        if note.payer is not None:
+            self._child_state.accounting.spend(running.claim.stage, note.payer, note.amounts, self._clock.monotonic_ms())
 
     def _catch_up(self, claimed: ClaimedStage) -> None:
         """Apply a cancellation or inputs that arrived while no process listened. Delivering an input twice is harmless."""
@@ -359,7 +355,7 @@ class ChildMesh:
             self._host.confirm(report.stage, report.number)
             return
         over = any(isinstance(message, (StageEnded, StageLost)) for message in report.messages)
-        running.note(report.messages)
+        running.heed(report.messages)
         self._reporter.add_report(running, report)
         if over:
             del self._child_state.running[report.stage]
@@ -396,7 +392,7 @@ class ChildMesh:
             events.WorkloadOffered(
                 workload=stage.stage,
                 tenant=stage.tenant,
-                slot=ResourceSet(stage.slot),
+                slot=stage.slot,
                 width=stage.width,
                 priority=stage.priority,
                 preemption=stage.preemption,

@@ -9,12 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from federation.child.lease_accounting import LeaseAccounting, LeaseKey
-from federation.child.preemption_planner import LeavingStage
 from federation.child.quota_demand import OpenDemand, wanted
 from federation.child.running_stage import RunningStage
 from federation.leases import LeaseUse
 from federation.snapshot import MeshRecord
-from mesh.core.ids import PoolName, StageId
+from mesh.core.ids import StageId
 from mesh.core.pools import PoolSpec
 from mesh.preemption.stage_preemption import Occupant
 from mesh.stages.admission import StageAdmission, WorkloadState
@@ -95,23 +94,23 @@ class ChildState:
 
     def occupants(self) -> Iterable[Occupant]:
         """Yield the stages that hold room and may be preempted."""
-        for stage, running in self.running.items():
-            if not running.stops and self.admission.ledger.pools_of(stage):
-                yield Occupant(
-                    stage=stage,
-                    tenant=self.admission.workloads[stage].offer.tenant,
-                    priority=running.priority,
-                    pool=self._pool_of(stage),
-                    amounts=self.admission.ledger.held_by(stage),
-                    started_ms=running.started_ms,
-                    token=running.claim.token,
-                )
+        return (self._occupant(running) for running in self._with_room() if not running.stops)
 
-    def leaving(self) -> Iterable[LeavingStage]:
+    def leaving(self) -> Iterable[Occupant]:
         """Yield the stages that hold room and are already stopping."""
-        for stage, running in self.running.items():
-            if running.stops and self.admission.ledger.pools_of(stage):
-                yield LeavingStage(stage=stage, pool=self._pool_of(stage), amounts=self.admission.ledger.held_by(stage))
+        return (self._occupant(running) for running in self._with_room() if running.stops)
 
-    def _pool_of(self, stage: StageId) -> PoolName:
-        return self.admission.ledger.pools_of(stage)[0]
+    def _with_room(self) -> Iterable[RunningStage]:
+        return (running for stage, running in self.running.items() if self.admission.ledger.pools_of(stage))
+
+    def _occupant(self, running: RunningStage) -> Occupant:
+        stage, ledger = running.claim.stage, self.admission.ledger
+        return Occupant(
+            stage=stage,
+            tenant=self.admission.workloads[stage].offer.tenant,
+            priority=running.priority,
+            pool=ledger.pools_of(stage)[0],
+            amounts=ledger.held_by(stage),
+            started_ms=running.started_ms,
+            token=running.claim.token,
+        )

@@ -15,8 +15,7 @@ from federation.blobs import BlobStore
 from federation.child.child_session import ChildSession
 from federation.child.child_state import ChildState
 from federation.child.guard import Guard
-from federation.child.running_stage import RunningStage
-from federation.child.stage_recovery import StageNote, written
+from federation.child.running_stage import RunningStage, StageNote
 from federation.child.status_reporter import StatusReporter
 from federation.dispatch import HEADS_MAX, StageQueue
 from federation.errors import SessionLost
@@ -76,8 +75,6 @@ class Claims:
             claimed = None  # If the claim took effect all the same, `compare` releases it.
         if claimed is None:
             return admission.handle(events.WorkloadWithdrawn(workload=name))
-        running = self.child_state.running[name] = RunningStage.of(claimed, self.clock.monotonic_ms(), paid_by=payer)
-        running.delivered.update(claimed.inputs)
         flavor = admission.ledger.pools[decision.pool].spec.flavor
         note = StageNote(
             claim=claimed.claim.token,
@@ -88,16 +85,18 @@ class Claims:
             tenant=claimed.spec.tenant,
             slot=claimed.spec.slot,
         )
+        running = self.child_state.running[name] = RunningStage.of(claimed, note, self.clock.monotonic_ms(), paid_by=payer)
+        running.delivered.update(claimed.inputs)
         inputs = {node: _delivered(value, blobs) for node, value in claimed.inputs.items()}
         try:
-            holder = self.host.start(claimed.spec, decision.slots, claimed.claim.token, blobs, inputs, written(note))
+            running.holder = self.host.start(claimed.spec, decision.slots, claimed.claim.token, blobs, inputs, note.encoded())
         except MeshError:  # Nothing runs, so the host will never report an end.
             log.exception("a stage could not be started", mesh=self.child_state.record.mesh, stage=name)
             del self.child_state.running[name]
             self.reporter.add_loss(claimed.claim, Reason.WORKER_LOST)
             self.guard(self.reporter.report_in_turn)
             return admission.handle(events.WorkloadWithdrawn(workload=name))
-        self.reporter.add_start(running, holder, note)
+        self.reporter.add_start(running)
         self.guard(self.reporter.report_in_turn)
         if claimed.cancelled:
             running.cancel(self.host)

@@ -21,21 +21,12 @@ from mesh.core.ids import PoolName, StageId, TenantPath
 from mesh.core.pools import Pool, PoolSpec
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
-from mesh.preemption.stage_preemption import Claimant, Occupant, harm_of, select_victims, short_of
+from mesh.preemption.stage_preemption import Occupant, harm_of, preemptor_of, select_victims, short_of
 from mesh.stages.admission import LACK_OF_ROOM, StageAdmission, Workload, WorkloadState
 
 _MAY_TAKE = LACK_OF_ROOM | {Reason.QUOTA_EXHAUSTED}
 #: Asks the ledger: may the lease that pays in this pool grow by so much for the stage?
 AskLedger = Callable[[Workload, PoolSpec, ResourceSet], bool]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeavingStage:
-    """A stage that was asked to stop and has not stopped yet."""
-
-    stage: StageId
-    pool: PoolName
-    amounts: ResourceSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +55,7 @@ class PreemptionPlanner:
     admission: StageAdmission
     accounting: LeaseAccounting
     occupants: tuple[Occupant, ...]
-    leaving: tuple[LeavingStage, ...]
+    leaving: tuple[Occupant, ...]
     now_ms: int
     headroom: Mapping[LeaseKey, Mapping[str, int]] = field(default_factory=dict)
 
@@ -91,9 +82,8 @@ class PreemptionPlanner:
 
     def after(self, planned: StagePreemption) -> PreemptionPlanner:
         """Return the state after the victims were asked to stop."""
-        leaving = (LeavingStage(stage=victim.stage, pool=victim.pool, amounts=victim.amounts) for victim in planned.victims)
         left = tuple(occupant for occupant in self.occupants if occupant not in planned.victims)
-        return replace(self, occupants=left, leaving=(*self.leaving, *leaving))
+        return replace(self, occupants=left, leaving=(*self.leaving, *planned.victims))
 
     def _preempt_in(self, workload: Workload, pool: Pool, asks_ledger: AskLedger) -> StagePreemption | None:
         offer, name = workload.offer, pool.spec.pool
@@ -133,7 +123,7 @@ class PreemptionPlanner:
         offer, pools = workload.offer, self.admission.ledger.pools
         flavor = pools[pool].spec.flavor
         return select_victims(
-            Claimant(stage=offer.workload, tenant=offer.tenant, priority=offer.priority, pool=pool),
+            preemptor_of(offer.workload, offer.tenant, offer.priority, pool),
             [occupant for occupant in self.occupants if pools[occupant.pool].spec.flavor == flavor],
             room=room,
             quota=quota,

@@ -1,4 +1,4 @@
-"""A claimed stage whose end is not reported yet.
+"""A claimed stage whose end is not reported yet, and the note on it that outlives this process.
 
 A preempted stage is stopped though no user cancelled it. The mesh reports its end as a loss, so that the stage runs again later.
 """
@@ -8,22 +8,56 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from federation.child.lease_accounting import sum_of
+from federation.child.lease_accounting import LeaseKey, sum_of
 from federation.dispatch import Claim, ClaimedStage, digest_of
 from federation.leases import Lease
-from mesh.core.ids import NodeId, RunId, StageId
+from mesh.core.ids import FlavorName, NodeId, PoolName, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
+from mesh.core.wire import encode
 from mesh.stages.hosting import StageHost
-from mesh.stages.messages import NodeFailed, StageEnded, StageLost, StageMessage, StageWaiting
+from mesh.stages.messages import NodeFailed, StageEnded, StageLost, StageMessage, StageStarted, StageWaiting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageNote:
+    """Place and payer of a started stage. The host keeps the note beside the stage, so it outlives this process; the store lacks it."""
+
+    claim: int  #: Token of the claim.
+    pool: PoolName  #: Pool that admitted the stage.
+    flavor: FlavorName  #: Flavor of the lease that pays, as the tenant names it.
+    slots: int
+    token: int  #: Token of the lease that pays; 0 for a stage that takes nothing.
+    tenant: TenantPath  #: Tenant whose lease pays.
+    slot: ResourceSet
+
+    @property
+    def amounts(self) -> ResourceSet:
+        """Amounts that the stage takes of its pool and its lease."""
+        return self.slot.times(self.slots)
+
+    @property
+    def payer(self) -> LeaseKey | None:
+        """Key of the lease that pays; None if the stage takes nothing."""
+        return (self.tenant, self.flavor) if self.slot else None
+
+    def encoded(self) -> bytes:
+        """Return the note for the host."""
+        return encode(self)
 
 
 @dataclass(slots=True)
 class RunningStage:
-    """State of a running stage beyond admission and lease accounting."""
+    """State of a stage from its claim until its end is reported, beyond admission and lease accounting.
+
+    Started, recovered and orphan stages differ in the flags. These are no states of one row: each records a fact of its own, and a stage
+    that was preempted may be cancelled or disowned too.
+    """
 
     claim: Claim
     run: RunId
+    note: StageNote
+    holder: int = 0  #: Incarnation that holds the stage's values; 0: not started yet.
     delivered: set[NodeId] = field(default_factory=set)
     cancelled: bool = False
     is_preempted: bool = False  #: Stopping without a user's cancellation, to run again later.
@@ -39,22 +73,40 @@ class RunningStage:
     started_ms: int = 0  #: On this process's own clock.
 
     @classmethod
-    def of(cls, claimed: ClaimedStage, now_ms: int, *, paid_by: Lease | None = None, is_whole: bool = True) -> RunningStage:
-        """Return the state of a claimed stage. The minimum run time of a recovered stage starts anew, since its run time is unknown."""
+    def of(cls, claimed: ClaimedStage, note: StageNote, now_ms: int, *, paid_by: Lease | None = None) -> RunningStage:
+        """Return the state of a stage that this process has claimed and is about to start."""
         return cls(
             claim=claimed.claim,
             run=claimed.spec.run,
+            note=note,
             priority=claimed.spec.priority,
             started_ms=now_ms,
             paid_by=paid_by,
             spec=digest_of(claimed.spec),
-            is_whole=is_whole,
         )
 
     @classmethod
-    def left_by(cls, claim: Claim) -> RunningStage:
-        """Return the state of an orphan stage of an earlier process: it is stopping, and the mesh reports nothing of it."""
-        return cls(claim=claim, run=RunId(""), is_preempted=True, is_disowned=True)
+    def recovered(cls, claimed: ClaimedStage, note: StageNote, now_ms: int, *, holder: int, is_cancelled: bool) -> RunningStage:
+        """Return the state of an earlier process's stage that continues. Its minimum run time starts anew, since its run time is unknown.
+
+        Args:
+            is_cancelled: The host was asked to stop the stage. If its user has not cancelled it, the stage is preempted.
+        """
+        stage = cls.of(claimed, note, now_ms)
+        stage.holder, stage.is_preempted, stage.is_whole = holder, is_cancelled and not claimed.cancelled, False
+        return stage
+
+    @classmethod
+    def orphan(cls, claim: Claim, note: StageNote) -> RunningStage:
+        """Return the state of an earlier process's stage that does not continue: it is stopping, and the mesh reports nothing of it."""
+        return cls(claim=claim, run=RunId(""), note=note, is_preempted=True, is_disowned=True)
+
+    def started(self, cluster: str) -> StageStarted:
+        """Return the message that the stage has started; the same from the first process and from its successor."""
+        claim, note = self.claim, self.note
+        return StageStarted(
+            stage=claim.stage, mesh=claim.mesh, incarnation=self.holder, cluster=cluster, slots=note.slots, token=note.token
+        )
 
     @property
     def stops(self) -> bool:
@@ -72,7 +124,7 @@ class RunningStage:
         self.is_preempted = True
         host.cancel(self.claim.stage)
 
-    def note(self, messages: tuple[StageMessage, ...]) -> None:
+    def heed(self, messages: tuple[StageMessage, ...]) -> None:
         """Record from the host's last message whether the stage waits for Ray."""
         if messages:
             self.waits_for_ray = isinstance(messages[-1], StageWaiting)

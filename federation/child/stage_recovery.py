@@ -14,117 +14,69 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from federation.child.lease_accounting import LeaseKey
+from federation.child.running_stage import RunningStage, StageNote
 from federation.dispatch import Claim, ClaimedStage
-from mesh.core.ids import FlavorName, PoolName, StageId, TenantPath
-from mesh.core.resources import NOTHING, ResourceSet
-from mesh.core.wire import decode, encode
+from federation.leases import Session
+from mesh.core.ids import PoolName
+from mesh.core.resources import ResourceSet
+from mesh.core.wire import decode
 from mesh.errors import RuntimeAdapterError
 from mesh.stages.admission_events import WorkloadFound, WorkloadOffered
-from mesh.stages.hosting import FoundStage, FoundStages
-from mesh.stages.messages import StageStarted
-
-_NOBODY = TenantPath("")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageNote:
-    """Facts about a started stage that the store lacks. The host keeps the note beside the stage."""
-
-    claim: int  #: Token of the claim.
-    pool: PoolName  #: Pool that admitted the stage.
-    flavor: FlavorName  #: Flavor of the lease that pays, as the tenant names it.
-    slots: int
-    token: int  #: Token of the lease that pays; 0 for a stage that takes nothing.
-    tenant: TenantPath = _NOBODY  #: Tenant whose lease pays; empty in notes of earlier versions.
-    slot: ResourceSet = NOTHING
-
-    @property
-    def payer(self) -> LeaseKey:
-        """Key of the lease that pays, if the stage takes anything."""
-        return self.tenant, self.flavor
-
-    def started(self, claim: Claim, holder: int, cluster: str) -> StageStarted:
-        """Return the message that the stage has started; the same from the first process and from its successor."""
-        return StageStarted(stage=claim.stage, mesh=claim.mesh, incarnation=holder, cluster=cluster, slots=self.slots, token=self.token)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecoveredStage:
-    """Recovered stage: it continues under the new process."""
-
-    claimed: ClaimedStage
-    note: StageNote
-    holder: int  #: Incarnation that holds the stage's values.
-    is_preempted: bool  #: Stopping without a user's cancellation: the stage runs again later.
-
-    @property
-    def found(self) -> WorkloadFound:
-        """Return the event that puts the stage back into admission."""
-        spec = self.claimed.spec
-        offer = WorkloadOffered(
-            workload=spec.stage, tenant=spec.tenant, slot=spec.slot, width=spec.width, priority=spec.priority, preemption=spec.preemption
-        )
-        return WorkloadFound(offer=offer, pool=self.note.pool, slots=self.note.slots)
-
-    @property
-    def amounts(self) -> ResourceSet:
-        """Amounts that the stage takes of its pool and its lease."""
-        return self.claimed.spec.slot.times(self.note.slots)
-
-    @property
-    def payer(self) -> LeaseKey | None:
-        """Key of the lease that pays; None if the stage takes nothing."""
-        return (self.claimed.spec.tenant, self.note.flavor) if self.claimed.spec.slot else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OrphanStage:
-    """Orphan stage: it does not continue, and counts against its lease until it has stopped."""
-
-    stage: StageId
-    note: StageNote
-
-    @property
-    def amounts(self) -> ResourceSet:
-        """Amounts that the stage takes of the lease `note.payer`."""
-        return self.note.slot.times(self.note.slots)
+from mesh.stages.hosting import FoundStages, HeldStage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageRecovery:
     """Result of a recovery. The caller stops every found stage that is not in `stages`."""
 
-    stages: tuple[RecoveredStage, ...]  #: In the order of the claims.
+    stages: tuple[tuple[RunningStage, ClaimedStage], ...]  #: Stages that continue, in the order of the claims.
     missing: tuple[ClaimedStage, ...]  #: Claimed stages that do not continue: the caller releases these claims.
-    orphans: tuple[OrphanStage, ...] = ()  #: Stages to stop that a lease of the session pays for.
+    orphans: tuple[RunningStage, ...] = ()  #: Stages to stop that a lease of the session pays for, until they have stopped.
 
 
 def recovery_of(
-    found: FoundStages, claims: Collection[ClaimedStage], *, capacity: Mapping[PoolName, ResourceSet], leases: Collection[LeaseKey]
+    found: FoundStages, claims: Collection[ClaimedStage], session: Session, *, capacity: Mapping[PoolName, ResourceSet], now_ms: int
 ) -> StageRecovery:
     """Reconcile the found stages with the claims in the store.
 
     Args:
         found: Stages that run, or have ended with unreported results.
         claims: Open claims of the session.
+        session: Recovered session; its response names the leases that it holds.
         capacity: Present capacity of the mesh's pools.
-        leases: Leases that the session holds.
+        now_ms: On this process's own clock.
     """
+    leases = {(lease.tenant, lease.flavor) for lease in session.response.leases}
     by_stage = {stage.stage: stage for stage in found.stages}
     left = dict(capacity)
-    stages: list[RecoveredStage] = []
+    stages: list[tuple[RunningStage, ClaimedStage]] = []
     missing: list[ClaimedStage] = []
     for claimed in sorted(claims, key=lambda each: each.claim.token):
-        recovered = _recovered(claimed, by_stage.get(claimed.claim.stage))
-        if recovered is None or not _has_its_place(recovered, left, leases):
+        stage = by_stage.get(claimed.claim.stage)
+        note = note_of(stage) if stage is not None else None
+        if stage is None or note is None or note.claim != claimed.claim.token or not _has_its_place(note, left, leases):
             missing.append(claimed)
         else:
-            left[recovered.note.pool] -= recovered.amounts
-            stages.append(recovered)
-    goes_on = {recovered.claimed.claim.stage for recovered in stages}
+            left[note.pool] -= note.amounts
+            running = RunningStage.recovered(claimed, note, now_ms, holder=stage.holder, is_cancelled=stage.is_cancelled)
+            stages.append((running, claimed))
+    goes_on = {running.claim.stage for running, _ in stages}
     stopped = ((stage.stage, note_of(stage)) for stage in found.stages if stage.stage not in goes_on)
-    orphans = (OrphanStage(stage=stage, note=note) for stage, note in stopped if note is not None and note.slot and note.payer in leases)
+    orphans = (
+        RunningStage.orphan(Claim(stage=stage, mesh=session.mesh, incarnation=session.incarnation, token=note.claim), note)
+        for stage, note in stopped
+        if note is not None and note.payer in leases
+    )
     return StageRecovery(stages=tuple(stages), missing=tuple(missing), orphans=tuple(orphans))
+
+
+def workload_of(claimed: ClaimedStage, note: StageNote) -> WorkloadFound:
+    """Return the event that puts a recovered stage back into admission."""
+    spec = claimed.spec
+    offer = WorkloadOffered(
+        workload=spec.stage, tenant=spec.tenant, slot=spec.slot, width=spec.width, priority=spec.priority, preemption=spec.preemption
+    )
+    return WorkloadFound(offer=offer, pool=note.pool, slots=note.slots)
 
 
 def seen_in(found: FoundStages) -> int:
@@ -133,7 +85,7 @@ def seen_in(found: FoundStages) -> int:
     return max([found.incarnation, *(stage.holder for stage in found.stages), *(max(note.claim, note.token) for note in notes)])
 
 
-def note_of(stage: FoundStage) -> StageNote | None:
+def note_of(stage: HeldStage) -> StageNote | None:
     """Return the stage's note; None if it cannot be decoded, as after a change of version."""
     try:
         note: StageNote = decode(StageNote, stage.note)
@@ -142,19 +94,6 @@ def note_of(stage: FoundStage) -> StageNote | None:
     return note
 
 
-def written(note: StageNote) -> bytes:
-    """Encode the note for the host."""
-    return encode(note)
-
-
-def _recovered(claimed: ClaimedStage, found: FoundStage | None) -> RecoveredStage | None:
-    note = note_of(found) if found is not None else None
-    if found is None or note is None or note.claim != claimed.claim.token:
-        return None
-    return RecoveredStage(claimed=claimed, note=note, holder=found.holder, is_preempted=found.is_cancelled and not claimed.cancelled)
-
-
-def _has_its_place(recovered: RecoveredStage, left: Mapping[PoolName, ResourceSet], leases: Collection[LeaseKey]) -> bool:
-    room = left.get(recovered.note.pool)
-    is_paid = recovered.payer is None or recovered.payer in leases
-    return room is not None and recovered.amounts <= room and is_paid
+def _has_its_place(note: StageNote, left: Mapping[PoolName, ResourceSet], leases: Collection[LeaseKey]) -> bool:
+    room = left.get(note.pool)
+    return room is not None and note.amounts <= room and (note.payer is None or note.payer in leases)

@@ -24,7 +24,6 @@ from federation.child.child_state import ChildState
 from federation.child.guard import NEVER, Guard
 from federation.child.running_stage import RunningStage, lost_stage
 from federation.child.sent_reports import SentReport, SentReports
-from federation.child.stage_recovery import StageNote
 from federation.dispatch import RESUMED_MAX, Claim, ClaimStatus, HeldClaim, StageQueue
 from federation.errors import EarlierReportsLost, StaleFence
 from mesh.core.ids import RunId, StageId
@@ -63,9 +62,9 @@ class StatusReporter:
         self._doubtful.clear()
         self._unverified.clear()
 
-    def add_start(self, running: RunningStage, holder: int, note: StageNote) -> None:
-        """Queue the report that the stage has started; `holder` is the incarnation that holds its values."""
-        started = note.started(running.claim, holder, self.child_state.record.cluster)
+    def add_start(self, running: RunningStage) -> None:
+        """Queue the report that the stage has started."""
+        started = running.started(self.child_state.record.cluster)
         self._unreported.append(lambda: self._report_of(running, STARTED, (started,), {}, {}))
 
     def add_report(self, running: RunningStage, report: HostReport) -> None:

@@ -37,32 +37,32 @@ _RESOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 _RAY_NAMES = {"cpus": "cpu", "num_cpus": "cpu", "gpus": "gpu", "num_gpus": "gpu", "mem": "memory"}  #: Also `CPU`, `GPU`, by case.
 
 
-def problems_of(config: FederationConfig, forest: PlacedTenants, *, left_out: tuple[Path, ...] = ()) -> tuple[ConfigProblem, ...]:
+def problems_of(config: FederationConfig, placed: PlacedTenants, *, left_out: tuple[Path, ...] = ()) -> tuple[ConfigProblem, ...]:
     """Return all problems that must be fixed.
 
     Args:
         left_out: Paths of wrong values with substitutes; problems that could follow from these are dropped.
     """
     checks = CHECKS_ALONE if left_out else (*CHECKS_ALONE, *CHECKS_TOGETHER)
-    is_made_up = any(tenant.path == STAND_IN for tenant in forest.tenants)  # The missing value may be in the substituted tenant.
-    found = (*(() if is_made_up else forest.problems), *(problem for check in checks for problem in check(config, forest)))
+    is_made_up = any(tenant.path == STAND_IN for tenant in placed.tenants)  # The missing value may be in the substituted tenant.
+    found = (*(() if is_made_up else placed.problems), *(problem for check in checks for problem in check(config, placed)))
     reported_for = [(problem, (problem.path, *problem.because)) for problem in found]
     return tuple(
         problem for problem, values in reported_for if not any(value[: len(path)] == path for value in values for path in left_out)
     )
 
 
-def warnings_of(config: FederationConfig, forest: PlacedTenants) -> tuple[ConfigProblem, ...]:
+def warnings_of(config: FederationConfig, placed: PlacedTenants) -> tuple[ConfigProblem, ...]:
     """Return allowed settings that are likely mistakes."""
-    return tuple(problem for check in WARNINGS for problem in check(config, forest))
+    return tuple(problem for check in WARNINGS for problem in check(config, placed))
 
 
-def _ids(config: FederationConfig, forest: PlacedTenants) -> Iterator[ConfigProblem]:
+def _ids(config: FederationConfig, placed: PlacedTenants) -> Iterator[ConfigProblem]:
     named: list[tuple[Path, str]] = [(("federation", "name"), config.federation.name)]
     for section in ("clusters", "flavors", "meshes"):
         named += [((section, name), name) for name in getattr(config, section)]
     named += [(("meshes", mesh, "pools", pool), pool) for mesh, section in config.meshes.items() for pool in section.pools]
-    named += [(tenant.place, part) for tenant in forest.tenants for part in _own_parts(tenant)]
+    named += [(tenant.place, part) for tenant in placed.tenants for part in _own_parts(tenant)]
     for place, name in named:
         if not _ID.fullmatch(name):
             yield ConfigProblem(path=place, text=f"invalid name {name!r}; {_ID_WORDS}")
@@ -181,21 +181,21 @@ def _offers(config: FederationConfig, _: PlacedTenants) -> Iterator[ConfigProble
                 yield ConfigProblem(path=place, text=f"the mesh {mesh} cannot offer {declared.flavor}: {missing}; add the label")
 
 
-def _tenant_names(config: FederationConfig, forest: PlacedTenants) -> Iterator[ConfigProblem]:
-    known = {tenant.path for tenant in forest.tenants}
+def _tenant_names(config: FederationConfig, placed: PlacedTenants) -> Iterator[ConfigProblem]:
+    known = {tenant.path for tenant in placed.tenants}
     for mesh, section in config.meshes.items():
         for index, path in enumerate(section.tenants):
             if path != "*" and _is_unknown(path, known):
                 yield ConfigProblem(path=("meshes", mesh, "tenants", index), text=_unknown("tenant", path, known))
     depths: dict[str | None, int] = {None: 0}
-    for tenant in forest.tenants:
+    for tenant in placed.tenants:
         depths[tenant.path] = depths[tenant.parent] + 1
         if depths[tenant.path] == TENANT_DEPTH_MAX + 1:  # Only the first tenant that is too deep is reported.
             yield ConfigProblem(path=tenant.place, text=f"tenants may be at most {TENANT_DEPTH_MAX} levels deep")
 
 
-def _quotas(config: FederationConfig, forest: PlacedTenants) -> Iterator[ConfigProblem]:
-    for tenant in forest.tenants:
+def _quotas(config: FederationConfig, placed: PlacedTenants) -> Iterator[ConfigProblem]:
+    for tenant in placed.tenants:
         for flavor, quotas in tenant.rights.quotas.items():
             place: Path = (*tenant.place, "quotas", flavor)
             if _is_unknown(flavor, config.flavors):
@@ -215,8 +215,8 @@ def _quota(tenant: PlacedTenant, resource: str, quota: QuotaSection, place: Path
             yield ConfigProblem(path=(*place, limit), text=text)
 
 
-def _flavor_orders(config: FederationConfig, forest: PlacedTenants) -> Iterator[ConfigProblem]:
-    for tenant in forest.tenants:
+def _flavor_orders(config: FederationConfig, placed: PlacedTenants) -> Iterator[ConfigProblem]:
+    for tenant in placed.tenants:
         named = tenant.rights.scheduling.flavor_order or ()
         for number, flavor in enumerate(named):
             place: Path = (*tenant.place, "scheduling", "flavor_order", number)
@@ -226,8 +226,8 @@ def _flavor_orders(config: FederationConfig, forest: PlacedTenants) -> Iterator[
                 yield ConfigProblem(path=place, text=f"{flavor} is named twice; remove one of them")
 
 
-def _windows(_: FederationConfig, forest: PlacedTenants) -> Iterator[ConfigProblem]:
-    for tenant in forest.tenants:
+def _windows(_: FederationConfig, placed: PlacedTenants) -> Iterator[ConfigProblem]:
+    for tenant in placed.tenants:
         for number, window in enumerate(tenant.rights.limits.windows):
             place: Path = (*tenant.place, "limits", "windows", number)
             if window.opens_ms >= window.every_ms:
@@ -238,10 +238,10 @@ def _windows(_: FederationConfig, forest: PlacedTenants) -> Iterator[ConfigProbl
                 yield ConfigProblem(path=(*place, "lasts"), text=f"{text}; without the window work may start at any time")
 
 
-def _sums(config: FederationConfig, forest: PlacedTenants) -> Iterator[ConfigProblem]:
+def _sums(config: FederationConfig, placed: PlacedTenants) -> Iterator[ConfigProblem]:
     """Check that sums of a ledger stay below 2^53, the largest exact integer in Redis' numbers."""
     nominal: Counter[tuple[str, str]] = Counter()
-    for tenant in forest.tenants:
+    for tenant in placed.tenants:
         for flavor, resource, quota, place in _each_quota(tenant):
             nominal[flavor, resource] += _units(resource, quota.nominal)
             borrowing = _units(resource, quota.borrowing_limit or 0)
@@ -261,9 +261,9 @@ def _sums(config: FederationConfig, forest: PlacedTenants) -> Iterator[ConfigPro
                     )
 
 
-def _unoffered(config: FederationConfig, forest: PlacedTenants) -> Iterator[ConfigProblem]:
+def _unoffered(config: FederationConfig, placed: PlacedTenants) -> Iterator[ConfigProblem]:
     offered = {pool.flavor for mesh in config.meshes.values() for pool in mesh.pools.values()}
-    for tenant in forest.tenants:
+    for tenant in placed.tenants:
         for flavor in tenant.rights.quotas:
             if flavor in config.flavors and flavor not in offered:
                 yield ConfigProblem(
@@ -289,14 +289,14 @@ def _oversold(config: FederationConfig, _: PlacedTenants) -> Iterator[ConfigProb
                 yield ConfigProblem(path=place, text=text)
 
 
-def _unbacked(config: FederationConfig, forest: PlacedTenants) -> Iterator[ConfigProblem]:
+def _unbacked(config: FederationConfig, placed: PlacedTenants) -> Iterator[ConfigProblem]:
     """Find quota that no pool of the file could fill. Each kind is reported once, at the quota with the largest share."""
     held: Counter[tuple[str, str]] = Counter()
     for mesh in config.meshes.values():
         for pool in mesh.pools.values():
             held.update({(pool.flavor, resource): _units(resource, amount) for resource, amount in pool.capacity.items()})
     given: defaultdict[tuple[str, str], list[tuple[int, Path]]] = defaultdict(list)
-    for tenant in forest.tenants:
+    for tenant in placed.tenants:
         for flavor, resource, quota, place in _each_quota(tenant):
             given[flavor, resource].append((_units(resource, quota.nominal), place))
     for (flavor, resource), parts in given.items():
@@ -317,29 +317,29 @@ def _first_beyond(parts: Sequence[tuple[int, Path]], most: int) -> Path | None:
     return next((place for total, (_, place) in zip(sums, parts, strict=True) if total > most), None)
 
 
-def _unheld(config: FederationConfig, forest: PlacedTenants) -> Iterator[ConfigProblem]:
+def _unheld(config: FederationConfig, placed: PlacedTenants) -> Iterator[ConfigProblem]:
     """Find quota of a resource that no pool of the flavor has, such as `TPU` instead of `tpu`; it could never be used."""
     held: defaultdict[str, set[str]] = defaultdict(set)
     for mesh in config.meshes.values():
         for pool in mesh.pools.values():
             held[pool.flavor].update(pool.capacity)
-    for tenant in forest.tenants:
+    for tenant in placed.tenants:
         for flavor, resource, _, place in _each_quota(tenant):
             if flavor in held and resource not in held[flavor]:
                 yield ConfigProblem(path=place, text=unheld(f"no pool of the flavor {flavor} has", resource, held[flavor]))
 
 
-def _lent_beyond(_: FederationConfig, forest: PlacedTenants) -> Iterator[ConfigProblem]:
+def _lent_beyond(_: FederationConfig, placed: PlacedTenants) -> Iterator[ConfigProblem]:
     """Find lending limits above a tenant's own quota, which is the nominal quota of the tenant and all tenants below it."""
-    parents = {tenant.path: tenant.parent for tenant in forest.tenants}
+    parents = {tenant.path: tenant.parent for tenant in placed.tenants}
     own: Counter[tuple[str, str, str]] = Counter()
-    for tenant in forest.tenants:
+    for tenant in placed.tenants:
         for flavor, resource, quota, _place in _each_quota(tenant):
             path: str | None = tenant.path
             while path is not None:
                 own[path, flavor, resource] += _units(resource, quota.nominal)
                 path = parents.get(TenantPath(path))
-    for tenant in forest.tenants:
+    for tenant in placed.tenants:
         for flavor, resource, quota, place in _each_quota(tenant):
             has = own[tenant.path, flavor, resource]
             if quota.lending_limit is not None and _units(resource, quota.lending_limit) > has:

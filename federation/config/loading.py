@@ -11,7 +11,7 @@ from federation.config.checks import problems_of, warnings_of
 from federation.config.models import FederationConfig
 from federation.config.sections.quota import QuotaSection
 from federation.config.shape import shape_of
-from federation.config.tenant_paths import PlacedTenant, forest_of
+from federation.config.tenant_paths import PlacedTenant
 from federation.config.yaml_source import ConfigProblem, parse
 from federation.configured_meshes import ConfiguredMeshes
 from federation.errors import ConfigError
@@ -50,9 +50,9 @@ def load_config(text: str, *, source: str, is_folder: Callable[[str], bool] = la
     config, document = shape.config, shape.document
     if config is None:
         raise ConfigError(located=document.in_order(shape.problems))
-    forest = forest_of(config.tenants)
-    problems = (*shape.problems, *problems_of(config, forest, left_out=shape.left_out), *_without_folder(config, is_folder))
-    warnings = () if shape.left_out else document.in_order(warnings_of(config, forest), have_remedies=False)
+    placed = config.placed_tenants
+    problems = (*shape.problems, *problems_of(config, placed, left_out=shape.left_out), *_without_folder(config, is_folder))
+    warnings = () if shape.left_out else document.in_order(warnings_of(config, placed), have_remedies=False)
     if problems:
         raise ConfigError(located=document.in_order(problems), warnings=warnings)
     config._warnings, config._document = warnings, document  # noqa: SLF001  the only place that makes a validated configuration
@@ -61,7 +61,7 @@ def load_config(text: str, *, source: str, is_folder: Callable[[str], bool] = la
 
 def tenants_of(config: FederationConfig) -> tuple[Tenant, ...]:
     """Return the tenants, parents first; quotas in units, rights inherited where a tenant sets none."""
-    return tuple(_tenant(placed) for placed in forest_of(config.tenants).tenants)
+    return tuple(_tenant(placed) for placed in config.placed_tenants.tenants)
 
 
 def default_tenant_of(config: FederationConfig) -> TenantPath:
@@ -75,10 +75,10 @@ def default_within(config: FederationConfig, *, within: TenantPath) -> TenantPat
 
 
 def _leaves_of(config: FederationConfig) -> list[TenantPath]:
-    placed = forest_of(config.tenants).tenants
+    placed = config.placed_tenants.tenants
     parents = {tenant.parent for tenant in placed}
     leaves = [tenant for tenant in placed if tenant.path not in parents]
-    if isinstance(config.tenants, tuple):  # The forest orders the list by levels.
+    if isinstance(config.tenants, tuple):  # The placement orders the list by levels.
         leaves.sort(key=lambda tenant: int(tenant.place[-1]))
     return [tenant.path for tenant in leaves]
 

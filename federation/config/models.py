@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from pydantic import Field, PrivateAttr
 
 from federation.config.sections.meshes import ClusterSection, FlavorSection, MeshSection
@@ -17,6 +19,7 @@ from federation.config.sections.root import (
 )
 from federation.config.sections.section import Section
 from federation.config.sections.tenants import Tenants
+from federation.config.tenant_paths import PlacedTenants, place_tenants
 from federation.config.yaml_source import ConfigProblem, Document, Path, dotted
 from federation.file_problems import FileProblem
 
@@ -42,6 +45,11 @@ class FederationConfig(Section):
     meshes: dict[str, MeshSection] = Field(min_length=1, description="Scheduling domains by name.")
     quota: RulesSection = Field(default=RulesSection(), description="Rules of quota.")
     tenants: Tenants = Field(description="The tenant tree, by name; or a list of tenants that name their parents.")
+
+    @cached_property
+    def placed_tenants(self) -> PlacedTenants:
+        """All tenants with their paths and parents; the tree, its settings and its checks read this one value."""
+        return place_tenants(self.tenants)
 
     @property
     def warnings(self) -> tuple[FileProblem, ...]:

@@ -43,18 +43,19 @@ class PlacedTenants:
     problems: tuple[ConfigProblem, ...] = ()
 
 
-def forest_of(tenants: Mapping[str, TenantSection] | tuple[TenantEntry, ...]) -> PlacedTenants:
+def place_tenants(tenants: Mapping[str, TenantSection] | tuple[TenantEntry, ...]) -> PlacedTenants:
     """Return the tenants of both forms of `tenants:`; children inherit rights from their parents."""
-    forest = _hung(_from_list(tenants) if isinstance(tenants, tuple) else PlacedTenants(tenants=tuple(_from_tree(tenants))))
+    by_path = _from_list(tenants) if isinstance(tenants, tuple) else PlacedTenants(tenants=tuple(_from_tree(tenants)))
+    placed = _below_named_parents(by_path)
     inherited: dict[str | None, PlacedTenant] = {}
-    for tenant in forest.tenants:
+    for tenant in placed.tenants:
         above, rights = inherited.get(tenant.parent), tenant.rights
         inherited[tenant.path] = replace(
             tenant,
             functions=rights.functions if rights.functions is not None else above.functions if above else (),
             pickled_code=rights.pickled_code if rights.pickled_code is not None else bool(above and above.pickled_code),
         )
-    return PlacedTenants(tenants=tuple(inherited.values()), problems=forest.problems)
+    return PlacedTenants(tenants=tuple(inherited.values()), problems=placed.problems)
 
 
 def _from_tree(
@@ -66,12 +67,12 @@ def _from_tree(
         yield from _from_tree(section.tenants, path, (*place, name, "tenants"))
 
 
-def _hung(forest: PlacedTenants) -> PlacedTenants:
+def _below_named_parents(by_path: PlacedTenants) -> PlacedTenants:
     """Put each tenant below the parent that it names, parents before children again."""
-    known = {tenant.path: tenant for tenant in forest.tenants}
+    known = {tenant.path: tenant for tenant in by_path.tenants}
     named = {path: TenantPath(parent) for path, tenant in known.items() if (parent := _named_parent(tenant)) is not None}
     if not named:
-        return forest
+        return by_path
     problems = []
     above = {path: tenant.parent for path, tenant in known.items()}
     for path, parent in named.items():
@@ -89,7 +90,7 @@ def _hung(forest: PlacedTenants) -> PlacedTenants:
         while (step := above[way[-1]]) is not None and step not in placed:
             way.append(step)
         placed.update((each, replace(known[each], parent=above[each])) for each in reversed(way))
-    return PlacedTenants(tenants=tuple(placed.values()), problems=(*forest.problems, *problems))
+    return PlacedTenants(tenants=tuple(placed.values()), problems=(*by_path.problems, *problems))
 
 
 def _named_parent(tenant: PlacedTenant) -> str | None:

@@ -31,9 +31,9 @@ class _Domain:
         return sorted({top for mesh in self.meshes for top in admitted_top_level(config.meshes[mesh].tenants, tops)})
 
 
-def domains_apart(config: FederationConfig, forest: PlacedTenants) -> Iterator[ConfigProblem]:
+def domains_apart(config: FederationConfig, placed: PlacedTenants) -> Iterator[ConfigProblem]:
     """Check that only a `shared` cluster allows several top-level tenants, or has the root beside tenants' work."""
-    top_level = {top_level_of(tenant.path) for tenant in forest.tenants}
+    top_level = {top_level_of(tenant.path) for tenant in placed.tenants}
     for domain in _domains(config):
         first, *others = domain.clusters
         for other in others:

@@ -1,4 +1,4 @@
-"""Pieces: a stage that waits at a mesh, or one that might be sent there."""
+"""Pending stages: a stage that waits at a mesh, or one that might be sent there."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pending_stages_in(queues: Mapping[MeshId, Sequence[QueuedStage]]) -> Iterato
                 stage=stage.stage,
                 tenant=stage.tenant,
                 mesh=mesh,
-                slot=ResourceSet(stage.slot),
+                slot=stage.slot,
                 width=stage.width,
                 priority=stage.priority,
                 created_ms=place,

@@ -10,15 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from federation.child.lease_accounting import sum_of
+from federation.explaining.pending_stages import PendingStage
 from federation.snapshot import MeshView, PoolRecord
 from mesh.core.ids import FlavorName, MeshId, StageId, TenantPath
 from mesh.core.resources import NOTHING, ResourceSet
-from mesh.preemption.stage_preemption import Claimant, Occupant, PreemptionPolicy, harm_of, select_victims, short_of
+from mesh.preemption.stage_preemption import Occupant, PreemptionPolicy, harm_of, preemptor_of, select_victims, short_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartedStage:
-    """A stage that a mesh has started."""
+    """Stage that a mesh has started, as the run's records have it: they name no pool."""
 
     stage: StageId
     tenant: TenantPath
@@ -39,7 +40,7 @@ class PreviewedPreemption:
 
 
 def preview_preemption(
-    stage: StartedStage,
+    pending: PendingStage,
     view: MeshView,
     held: Mapping[FlavorName, ResourceSet],
     running: Iterable[StartedStage],
@@ -51,7 +52,7 @@ def preview_preemption(
     """Return the stages that would be preempted so that the stage can start; None: none is needed, or all candidates free too little.
 
     Args:
-        stage: The waiting stage, as if it had started: one slot of it counts.
+        pending: The waiting stage; one slot of it counts.
         view: Its mesh.
         held: Amounts that its tenant's leases hold there.
         running: Stages that its tenant runs there.
@@ -60,20 +61,20 @@ def preview_preemption(
     """
     if not rules.takes:
         return None
-    pools = [pool for pool in view.record.pools if stage.slot <= pool.capacity]
+    pools = [pool for pool in view.record.pools if pending.slot <= pool.capacity]
     occupants = [occupant for one in running if (occupant := _occupant(one, view.record.pools)) is not None]
     flavors = {pool.pool: pool.flavor for pool in view.record.pools}
     chosen: list[tuple[Occupant, ...]] = []
     for pool in pools:
         alike = [occupant for occupant in occupants if flavors[occupant.pool] == pool.flavor]
         spent = sum_of(occupant.amounts for occupant in alike)
-        room = short_of(stage.slot, {name: pool.capacity[name] - pool.used[name] for name in stage.slot})
+        room = short_of(pending.slot, {name: pool.capacity[name] - pool.used[name] for name in pending.slot})
         lease = held.get(pool.flavor, NOTHING)
-        quota = {} if is_quota_free else short_of(stage.slot, {name: lease[name] - spent[name] for name in stage.slot})
+        quota = {} if is_quota_free else short_of(pending.slot, {name: lease[name] - spent[name] for name in pending.slot})
         if not room and not quota:
             return None
-        claimant = Claimant(stage=stage.stage, tenant=stage.tenant, priority=stage.priority, pool=pool.pool)
-        victims = select_victims(claimant, alike, room=room, quota=quota, min_run_ms=rules.min_run_ms, now_ms=now_ms)
+        preemptor = preemptor_of(StageId(pending.stage), pending.tenant, pending.priority, pool.pool)
+        victims = select_victims(preemptor, alike, room=room, quota=quota, min_run_ms=rules.min_run_ms, now_ms=now_ms)
         chosen += [victims] if victims else []
     best = min(chosen, key=lambda victims: harm_of(victims, now_ms), default=None)
     if best is None:

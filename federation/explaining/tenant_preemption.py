@@ -11,7 +11,7 @@ from federation.explaining.preemption_preview import PreviewedPreemption, Starte
 from federation.quota.explain import WorkloadExplanation
 from federation.quota.policies import TenantPolicies
 from federation.snapshot import FederationSnapshot, MeshView
-from mesh.core.ids import MeshId, StageId, TenantPath
+from mesh.core.ids import MeshId, TenantPath
 from mesh.core.reasons import Reason
 
 
@@ -53,9 +53,8 @@ class TenantPreemption:
         before = () if rules.in_order else self._precedence.own_before(pending)
         for one in (*before, pending):  # A victim of an earlier piece frees nothing for this one.
             running = [other for other in running if stop is None or other.stage not in stop.stages]
-            as_started = _as_started(one, self._snapshot.at_ms)
             stop = preview_preemption(
-                as_started, view, held, running, is_quota_free=reported.reason is None, rules=rules, now_ms=self._snapshot.at_ms
+                one, view, held, running, is_quota_free=reported.reason is None, rules=rules, now_ms=self._snapshot.at_ms
             )
         if stop is None:
             return ()
@@ -65,16 +64,3 @@ class TenantPreemption:
                 mesh=pending.mesh, tenant=pending.tenant, flavor=stop.flavor, amounts=stop.amounts, reason=reason, stages=stop.stages
             ),
         )
-
-
-def _as_started(pending: PendingStage, now_ms: int) -> StartedStage:
-    """Return one slot of the piece as a started stage on its mesh."""
-    return StartedStage(
-        stage=StageId(pending.stage),
-        tenant=pending.tenant,
-        mesh=pending.mesh,
-        slot=pending.slot,
-        slots=1,
-        priority=pending.priority,
-        started_ms=now_ms,
-    )

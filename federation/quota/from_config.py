@@ -10,7 +10,7 @@ from federation.config.loading import tenants_of
 from federation.config.models import FederationConfig
 from federation.config.sections.quota import SchedulingSection
 from federation.config.sections.tenants import LimitsSection
-from federation.config.tenant_paths import PlacedTenant, forest_of
+from federation.config.tenant_paths import PlacedTenant
 from federation.quota.forest import OWN_LEAF, QuotaForest
 from federation.quota.policies import (
     Fungibility,
@@ -69,7 +69,7 @@ def rules_of(config: FederationConfig) -> Rules:
 def tenant_policies_of(config: FederationConfig) -> TenantPolicies:
     """Return the rules, weights and settings of a file's tenants by path, for callers that have the limits from elsewhere."""
     forest, settings = forest_with_settings(config)
-    placed = forest_of(config.tenants).tenants
+    placed = config.placed_tenants.tenants
     return TenantPolicies(
         rules=rules_of(config),
         weights={tenant.path: tenant.rights.weight for tenant in placed if tenant.rights.weight != 1},
@@ -83,7 +83,7 @@ def forest_with_settings(config: FederationConfig) -> tuple[QuotaForest, Mapping
     Scheduling settings are inherited key by key. Flavors are tried in the tenant's order, then in the order of the file, one for all
     resources of a replica set.
     """
-    placed = forest_of(config.tenants).tenants
+    placed = config.placed_tenants.tenants
     weights: dict[str, Fraction] = {tenant.path: tenant.rights.weight for tenant in placed}
     forest = QuotaForest.of_tenants(TenantTree(tenants_of(config)), weights)
     resources = sorted({resource for _, resource in forest.keys})
@@ -93,7 +93,7 @@ def forest_with_settings(config: FederationConfig) -> tuple[QuotaForest, Mapping
     settings: dict[int, QueueSettings] = {}
     for tenant in placed:  # Parents come before children.
         limits = tenant.rights.limits
-        inherited[tenant.path] = own = _recover(inherited[tenant.parent], tenant)
+        inherited[tenant.path] = own = _inheriting(inherited[tenant.parent], tenant)
         above_ms, above = waits[tenant.parent]
         wait_ms, then = above_ms if limits.max_wait_ms is None else limits.max_wait_ms, limits.on_max_wait or above
         waits[tenant.path] = wait_ms, then
@@ -104,7 +104,7 @@ def forest_with_settings(config: FederationConfig) -> tuple[QuotaForest, Mapping
     return forest, settings
 
 
-def _recover(above: SchedulingSection, tenant: PlacedTenant) -> SchedulingSection:
+def _inheriting(above: SchedulingSection, tenant: PlacedTenant) -> SchedulingSection:
     own = {name: value for name, value in tenant.rights.scheduling.__dict__.items() if value is not None}
     return above.model_copy(update=own)
 

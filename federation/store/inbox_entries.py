@@ -15,7 +15,7 @@ def head_of(spec: StageSpec) -> QueuedStage:
         stage=spec.stage,
         run=spec.run,
         tenant=spec.tenant,
-        slot=dict(spec.slot.items()),
+        slot=spec.slot,
         width=spec.width,
         priority=spec.priority,
         preemption=spec.preemption,

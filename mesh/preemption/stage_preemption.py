@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from mesh.core.ids import LabelName, PoolName, StageId, TaskId, TenantPath
+from mesh.core.ids import PoolName, StageId, TaskId, TenantPath
 from mesh.core.resources import ResourceSet
+from mesh.core.task_spec import NO_LABEL
 from mesh.preemption.rules import Candidate, PreemptionRules, Preemptor, Scored, evaluate
 
 #: Units by resource; an amount of 0 or less is not short.
 Short = Mapping[str, int]
-_NO_LABEL = LabelName("")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ NEVER_PREEMPTS = PreemptionPolicy()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occupant:
-    """Running stage that may be preempted."""
+    """Running stage with room in a pool: one that may be preempted, or that is stopping already."""
 
     stage: StageId
     tenant: TenantPath
@@ -52,20 +52,14 @@ class Occupant:
     token: int = 0  #: Token of its claim; later ones are greater.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claimant:
-    """Stage that waits for room in a pool."""
-
-    stage: StageId
-    tenant: TenantPath
-    priority: int
-    pool: PoolName
+def preemptor_of(stage: StageId, tenant: TenantPath, priority: int, pool: PoolName) -> Preemptor:
+    """Return the stage that waits for room in the pool, as input to preemption."""
+    return Preemptor(task=TaskId(stage), label=NO_LABEL, pool=pool, priority=priority, tenant=tenant)
 
 
-def evaluate_occupants(claimant: Claimant, occupants: Iterable[Occupant], *, min_run_ms: int, now_ms: int) -> tuple[Scored, ...]:
+def evaluate_occupants(preemptor: Preemptor, occupants: Iterable[Occupant], *, min_run_ms: int, now_ms: int) -> tuple[Scored, ...]:
     """Return each occupant with ELIGIBLE, or with the reason why it is not preempted, in the given order."""
     rules = PreemptionRules(threshold=0.0, kappa_per_s=0.0, lost_work_per_s=0.0, min_run_ms=min_run_ms, cross_pool=True)
-    preemptor = Preemptor(task=TaskId(claimant.stage), label=_NO_LABEL, pool=claimant.pool, priority=claimant.priority)
     return evaluate(preemptor, [_candidate(occupant) for occupant in occupants], rules, now_ms)
 
 
@@ -75,31 +69,31 @@ def short_of(slot: ResourceSet, room: Mapping[str, int]) -> dict[str, int]:
 
 
 def select_victims(
-    claimant: Claimant, occupants: Iterable[Occupant], *, room: Short, quota: Short, min_run_ms: int, now_ms: int
+    preemptor: Preemptor, occupants: Iterable[Occupant], *, room: Short, quota: Short, min_run_ms: int, now_ms: int
 ) -> tuple[Occupant, ...]:
-    """Return the victims to stop so that the claimant can start, in stop order; empty when all candidates are too few.
+    """Return the victims to stop so that the preemptor can start, in stop order; empty when all candidates are too few.
 
-    Every victim is needed: without any one of them the claimant could not start.
+    Every victim is needed: without any one of them the preemptor could not start.
 
     Args:
-        occupants: Running stages of any tenant; only those of the claimant's tenant are candidates.
-        room: Amounts that the claimant's pool lacks; only stages in that pool help.
+        occupants: Running stages of any tenant; only those of the preemptor's tenant are candidates.
+        room: Amounts that the preemptor's pool lacks; only stages in that pool help.
         quota: Amounts that the tenant's lease lacks; every stage that the lease pays for helps. The caller leaves out the others.
         now_ms: On the clock of `Occupant.started_ms`.
     """
-    own = [occupant for occupant in occupants if occupant.tenant == claimant.tenant]
-    judged = zip(own, evaluate_occupants(claimant, own, min_run_ms=min_run_ms, now_ms=now_ms), strict=True)
+    own = [occupant for occupant in occupants if occupant.tenant == preemptor.tenant]
+    judged = zip(own, evaluate_occupants(preemptor, own, min_run_ms=min_run_ms, now_ms=now_ms), strict=True)
     in_order = sorted((occupant for occupant, scored in judged if scored.is_eligible), key=lambda occupant: _rank(occupant, now_ms))
     taken: list[Occupant] = []
     for occupant in in_order:
-        if _is_covered(taken, claimant.pool, room, quota):
+        if _is_covered(taken, preemptor.pool, room, quota):
             break
         taken.append(occupant)
-    if not _is_covered(taken, claimant.pool, room, quota):
+    if not _is_covered(taken, preemptor.pool, room, quota):
         return ()
     for occupant in reversed(tuple(taken)):
         without = [other for other in taken if other is not occupant]
-        if _is_covered(without, claimant.pool, room, quota):
+        if _is_covered(without, preemptor.pool, room, quota):
             taken = without
     return tuple(taken)
 
@@ -124,7 +118,7 @@ def _gives(taken: list[Occupant], short: Short) -> bool:
 def _candidate(occupant: Occupant) -> Candidate:
     return Candidate(
         task=TaskId(occupant.stage),
-        label=_NO_LABEL,
+        label=NO_LABEL,
         pool=occupant.pool,
         tenant=occupant.tenant,
         priority=occupant.priority,

@@ -31,8 +31,8 @@ class HostReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundStage:
-    """Stage that an earlier process of the mesh started. It still runs, or has reports that are not confirmed."""
+class HeldStage:
+    """Stage that a host got and has not forgotten: it still runs, or has reports that are not confirmed."""
 
     stage: StageId
     note: bytes  #: The `note` given to `StageHost.start`.
@@ -46,7 +46,7 @@ class FoundStages:
 
     incarnation: int  #: Last renewed session.
     since: int  #: First session of the unbroken chain: see `mesh.stages.lease_deadline.Renewal`.
-    stages: tuple[FoundStage, ...]
+    stages: tuple[HeldStage, ...]
 
 
 class StageHost(Protocol):

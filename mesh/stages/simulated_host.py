@@ -11,7 +11,7 @@ from mesh.core.clock import Clock
 from mesh.core.ids import MeshId, NodeId, RunId, StageId
 from mesh.core.reasons import Reason
 from mesh.core.values import Encoding, StoredValue
-from mesh.stages.hosting import LAST_WORD, Delivered, FoundStage, FoundStages, HostReport
+from mesh.stages.hosting import LAST_WORD, Delivered, FoundStages, HeldStage, HostReport
 from mesh.stages.lease_deadline import DeadlineState, LeaseDeadline, Renewal
 from mesh.stages.messages import Failure, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageLost, StageMessage
 from mesh.stages.spec import StageSpec, TaskSpec
@@ -62,7 +62,7 @@ class SimulatedHost:
         self._values: dict[tuple[RunId, NodeId], str] = {}
         self._runs: dict[RunId, StageId] = {}
         self._holder = 0
-        self._notes: dict[StageId, FoundStage] = {}  #: Stages whose end is not confirmed.
+        self._notes: dict[StageId, HeldStage] = {}  #: Stages whose end is not confirmed.
         self._kept: dict[StageId, list[HostReport]] = {}  #: Unconfirmed reports.
         self._numbers: dict[StageId, int] = {}
         self._line: tuple[int, int] | None = None  #: Incarnation of the last renewal, and the first of its chain.
@@ -83,7 +83,7 @@ class SimulatedHost:
         self._holder = self._holder or token
         self._stages[spec.stage] = _Hosted(spec=spec, slots=slots)
         self._runs.setdefault(spec.run, spec.stage)
-        self._notes[spec.stage] = FoundStage(stage=spec.stage, note=note, holder=self._holder)
+        self._notes[spec.stage] = HeldStage(stage=spec.stage, note=note, holder=self._holder)
         assert not spec.blobs() - set(blobs)
         for node, value in inputs.items():
             self.deliver(spec.stage, node, value)

@@ -35,6 +35,13 @@ class TaskSpec:
     ray_options: dict[str, Any] = field(default_factory=dict)  #: Passed to Ray unchanged: `max_retries`, `label_selector`, …
     export: bool = False  #: Whether the value leaves the mesh: another mesh or the user reads it.
 
+    def blobs(self) -> Iterator[str]:
+        """Yield the hashes of the pickled bytes that the task names: its function, and arguments that JSON cannot carry."""
+        if self.function.startswith("blob:"):
+            yield self.function.removeprefix("blob:")
+        for form in (*self.args, *self.kwargs.values()):
+            yield from blobs_of(form)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSpec:
@@ -53,13 +60,7 @@ class StageSpec:
 
     def blobs(self) -> frozenset[str]:
         """Return the hashes of all pickled bytes that the stage's tasks name."""
-        found: set[str] = set()
-        for task in self.tasks:
-            if task.function.startswith("blob:"):
-                found.add(task.function.removeprefix("blob:"))
-            for form in (*task.args, *task.kwargs.values()):
-                found.update(blobs_of(form))
-        return frozenset(found)
+        return frozenset(sha256 for task in self.tasks for sha256 in task.blobs())
 
     def external_inputs(self) -> frozenset[NodeId]:
         """Return the nodes outside the stage that its tasks read or wait for."""

@@ -150,18 +150,18 @@ def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView
     forecasts = Forecasts(snapshot, tenant_policies, queues, ports.costs, ports.queue.ages(), cache(partial(_running_of, ports)))
     reported: list[Forecast] = []
     before: list[PendingStage] = []
-    for each in dry_run_result.stages:
+    for stage, sent in dry_run_result.stages:
         pending = PendingStage(
-            stage=f"{each.stage.stage} of a dry run",
+            stage=f"{stage.stage} of a dry run",
             tenant=tenant,
-            mesh=each.stage.mesh,
-            slot=each.slot,
-            priority=each.priority,
+            mesh=stage.mesh,
+            slot=sent.slot,
+            priority=sent.priority,
             user=user,
             created_ms=QUEUE_DEPTH_MAX + len(before),
         )
         reported.append(forecasts.would_be(pending, before) if len(reported) < STAGES_MAX else Forecast(pending=pending, reason=None))
-        if each.goes_first:
+        if stage.state is StageState.QUEUED:
             before.append(pending)
     allowed = _starts(ports, snapshot, tenant_policies, tenant).allowed(tenant, user, snapshot.at_ms)
     return plan_view(record, dry_run_result, reported, allowed, partial(reaches, principal), snapshot.at_ms)
@@ -241,7 +241,7 @@ def _slots_of(record: RunRecord) -> dict[str, ResourceSet]:
     spec = load(record.spec)
     plans = plans_of(spec)
     return {
-        stage.stage: ResourceSet(spec_of(record, stage, plans, spec.code.runtime_env).slot) if stage.nodes else ResourceSet()
+        stage.stage: spec_of(record, stage, plans, spec.code.runtime_env).slot if stage.nodes else ResourceSet()
         for stage in record.stages.values()
     }
 
@@ -266,7 +266,7 @@ def _running_in(record: RunRecord) -> Iterator[StartedStage]:
                 stage=stage.stage,
                 tenant=record.tenant,
                 mesh=stage.mesh,
-                slot=ResourceSet(sent.slot),
+                slot=sent.slot,
                 slots=stage.slots,
                 priority=sent.priority,
                 started_ms=stage.started_ms,

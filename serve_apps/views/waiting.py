@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dag.dry_run import DryRun, DryRunStage
+from dag.dry_run import DryRun
 from dag.run.runs import NodeRecord, RunEvent, RunRecord, RunSummary, StageRecord
 from dag.run.states import NodeState, StageState
 from federation.dispatch import QueuedStage
@@ -22,6 +22,7 @@ from federation.quota.starts import Allowance
 from mesh.core.ids import NodeId
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
+from mesh.stages.spec import StageSpec
 from serve_apps.schemas.explanations import RunExplanation, StageExplanation
 from serve_apps.schemas.history import LeaseEventView
 from serve_apps.schemas.plans import PlannedStageView, PlanView
@@ -178,7 +179,9 @@ def plan_view(
         at_ms=now_ms,
         reason=allowed.gate.reason.value if keeps_back and allowed.gate is not None else None,
         detail=allowed.detail if keeps_back else "",
-        stages=[_planned_view(stage, forecast, within) for stage, forecast in zip(dry_run_result.stages, forecasts, strict=True)],
+        stages=[
+            _planned_view(stage, sent, forecast, within) for (stage, sent), forecast in zip(dry_run_result.stages, forecasts, strict=True)
+        ],
         blocked=blocked_of(blocked),
     )
 
@@ -200,25 +203,26 @@ def lease_event_view(lease_event: LeaseEvent) -> LeaseEventView:
     )
 
 
-def _planned_view(one: DryRunStage, forecast: Forecast, within: Within) -> PlannedStageView:
-    reason = Reason.WAITING_FOR_INPUTS if not one.goes_first else forecast.reason
+def _planned_view(stage: StageRecord, sent: StageSpec, forecast: Forecast, within: Within) -> PlannedStageView:
+    goes_first = stage.state is StageState.QUEUED
+    reason = forecast.reason if goes_first else Reason.WAITING_FOR_INPUTS
     return PlannedStageView(
-        stage=one.stage.stage,
-        mesh=one.stage.mesh,
-        level=one.stage.level,
-        nodes=list(one.stage.nodes[:BLOCKED_NAMED]),
-        count=len(one.stage.nodes),
-        width=one.stage.width,
-        slot=quantities(dict(one.slot.items())),
-        why_here=one.stage.why_here,
-        goes_first=one.goes_first,
+        stage=stage.stage,
+        mesh=stage.mesh,
+        level=stage.level,
+        nodes=list(stage.nodes[:BLOCKED_NAMED]),
+        count=len(stage.nodes),
+        width=stage.width,
+        slot=quantities(sent.slot),
+        why_here=stage.why_here,
+        goes_first=goes_first,
         reason=reason.value if reason is not None else None,
         position=forecast.mesh_ahead + 1,
         tenant_position=forecast.ahead + 1,
         changes=[change_view(change) for change in forecast.changes],
-        start_ms=forecast.start_ms if one.goes_first else None,
-        overdue_ms=forecast.overdue_ms if one.goes_first else 0,
-        victims=[victim_view(each, within) for each in forecast.victims] if one.goes_first else [],
+        start_ms=forecast.start_ms if goes_first else None,
+        overdue_ms=forecast.overdue_ms if goes_first else 0,
+        victims=[victim_view(each, within) for each in forecast.victims] if goes_first else [],
     )
 
 

@@ -124,7 +124,7 @@ def test_a_queued_stage_tells_what_a_mesh_must_know(store):
     store.queue.submit(WEST, spec(priority=7))
     (queued,) = store.queue.waiting(WEST)
     assert (queued.stage, queued.run, queued.tenant, queued.width, queued.priority) == (ONE, RUN, LAB, 2, 7)
-    assert queued.slot == {"cpu": 10_000, "memory": 2**30}
+    assert queued.slot == ResourceSet({"cpu": 10_000, "memory": 2**30})
     assert queued.preemption == PreemptionPolicy(takes=True, min_run_ms=7, flavors=("spot", "standard"), in_order=True)
     assert queued.reason is Reason.WAITING_IN_QUEUE
 

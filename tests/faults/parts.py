@@ -49,7 +49,7 @@ from mesh.ray.cluster.process import start_mark
 from mesh.ray.stage_runner import watchdog as production_watchdog
 from mesh.ray.stage_runner.exporting import ValueUnwritable, export, import_value
 from mesh.ray.stage_runner.watch_folder import enlist, socket_of
-from mesh.stages.hosting import Delivered, FoundStage, FoundStages, HostReport
+from mesh.stages.hosting import Delivered, FoundStages, HeldStage, HostReport
 from mesh.stages.lease_deadline import Renewal
 from mesh.stages.messages import Failure, NodeFailed, NodeSucceeded, StageEnded, StageLost, StageMessage
 from mesh.stages.spec import StageSpec
@@ -335,7 +335,7 @@ class ProcessHost:
             slots = [_Slot(pid, started) for pid, started in known["slots"]]
             self._stages[spec.stage] = _Stage(spec, known["token"], known["note"].encode(), slots, is_cancelled=known["is_cancelled"])
         found = (
-            FoundStage(stage=name, note=stage.note, holder=stage.token, is_cancelled=stage.is_cancelled)
+            HeldStage(stage=name, note=stage.note, holder=stage.token, is_cancelled=stage.is_cancelled)
             for name, stage in self._stages.items()
         )
         return FoundStages(incarnation=incarnation, since=since, stages=tuple(found))

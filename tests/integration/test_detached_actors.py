@@ -20,6 +20,7 @@ from mesh.ray.stage_runner import detached_actors
 from mesh.ray.stage_runner.detached_actors import DetachedActors, FoundActors, detached_name
 from mesh.ray.stage_runner.runner import Inventory
 from mesh.ray.stage_runner.watch_folder import watch_folder
+from mesh.stages.hosting import HeldStage
 from mesh.stages.messages import STAGE_MESSAGE, StageEnded
 from mesh.stages.spec import StageSpec, TaskSpec
 
@@ -110,7 +111,8 @@ def test_what_is_found_tells_its_session_its_stages_and_what_nobody_has_confirme
     assert rolls.keys() == {TENANT, ""}
     again, inventory = rolls[TENANT]
     assert isinstance(inventory, Inventory)
-    assert (inventory.holder, [(held.stage, held.note, held.group) for held in inventory.stages]) == (7, [(stage, b"noted", None)])
+    assert inventory.stages == (HeldStage(stage=stage, note=b"noted", holder=7),)
+    assert (inventory.holder, inventory.groups) == (7, {})
     assert hear_the_end(again, listener=6) == first
     ray.get(again.next_batch.remote(0.0, 6, {stage: first[-1][1]}))
     assert ray.get(again.inventory.remote()).stages == ()

@@ -77,7 +77,7 @@ def test_those_behind_the_first_are_the_same_to_the_root_and_to_the_mesh(cpus, q
             stage=one.offer.workload,
             run=RunId("r"),
             tenant=LAB,
-            slot=dict(one.offer.slot.items()),
+            slot=one.offer.slot,
             width=1,
             priority=one.offer.priority,
             reason=Reason.WAITING_IN_QUEUE,

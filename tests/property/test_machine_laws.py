@@ -23,6 +23,7 @@ from dag.spec.plans import NodePlan
 from mesh.core.reasons import Reason
 from mesh.core.values import Encoding, StoredValue
 from mesh.stages.messages import Failure, InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageLost, StageStarted
+from mesh.stages.spec import TaskSpec
 
 MESHES = ["east", "north", "west"]
 FAULTS_MAX = 3  #: As many as a node may lose attempts; one more could rightly fail it.
@@ -38,14 +39,14 @@ def graphs(draw):
         earlier = [f"n{other}" for other in range(number)]
         needs = draw(st.lists(st.sampled_from(earlier), unique=True, max_size=3)) if earlier else []
         order_only = draw(st.lists(st.booleans(), min_size=len(needs), max_size=len(needs)))
-        plans[f"n{number}"] = NodePlan(
+        task = TaskSpec(
             node=f"n{number}",
+            attempt=1,
             function="call:work:do",
             inputs=tuple(need for need, only in zip(needs, order_only, strict=True) if not only),
             after=tuple(need for need, only in zip(needs, order_only, strict=True) if only),
-            is_output=draw(st.booleans()),
-            retries=draw(st.integers(0, 1)),
         )
+        plans[task.node] = NodePlan(task=task, is_output=draw(st.booleans()), retries=draw(st.integers(0, 1)))
     return plans
 
 
@@ -164,7 +165,7 @@ class Meshes:
         """Everything that has no mesh gets one; which, `choice` tells, unless an input lies where it cannot leave."""
         where = {}
         for place, node in enumerate(self.machine.unplaced(self.now_ms)):
-            pinned = [mesh for need in self.machine.plans[node].inputs if (mesh := self.machine.value_at(need)) is not None]
+            pinned = [mesh for need in self.machine.plans[node].task.inputs if (mesh := self.machine.value_at(need)) is not None]
             where[node] = Placement(mesh=pinned[0] if pinned else MESHES[(choice // 3**place) % 3], why="")
         self.report(NodesPlaced(placements=where))
 
@@ -299,7 +300,7 @@ def still_needed(plan, state):
     """An order across stages is kept before a node is sent, and whoever runs has its values; so a repetition does not hold them up."""
     if state is NodeState.RUNNING:
         return ()
-    return plan.inputs if state is NodeState.ASSIGNED else (*plan.inputs, *plan.after)
+    return plan.task.inputs if state is NodeState.ASSIGNED else (*plan.task.inputs, *plan.task.after)
 
 
 def check(machine):
@@ -352,7 +353,7 @@ def test_with_continue_exactly_what_depends_on_a_failure_is_skipped(plans, choic
     failing = {f"n{number}" for number in failing} & set(plans)
     below = set()
     for node, plan in plans.items():
-        if (failing | below) & {*plan.inputs, *plan.after}:
+        if (failing | below) & {*plan.task.inputs, *plan.task.after}:
             below.add(node)
     world = Meshes(plans, failing=failing, on_error="continue")
     world.run(choices)

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from federation.child.lease_accounting import LeaseAccounting
 from federation.child.preemption_planner import PreemptionPlanner
+from federation.explaining.pending_stages import PendingStage
 from federation.explaining.preemption_preview import StartedStage, preview_preemption
 from federation.leases import Lease, LedgerResponse
 from federation.snapshot import MeshRecord, MeshView, PoolRecord
 from mesh.core.pools import PoolSpec
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
-from mesh.preemption.stage_preemption import Claimant, Occupant, PreemptionPolicy, select_victims
+from mesh.preemption.stage_preemption import Occupant, PreemptionPolicy, preemptor_of, select_victims
 from mesh.stages.admission import StageAdmission, WorkloadState
 from mesh.stages.admission_decisions import AcquireLease
 from mesh.stages.admission_events import LeaseGranted, LeaseRefused, RoomMayHaveCome, RoomPromised, WorkloadEnded, WorkloadOffered
@@ -48,8 +49,8 @@ def stages(rows):
     ]
 
 
-def may_stop(one, claimant):
-    return one.tenant == claimant.tenant and one.priority < claimant.priority and NOW_MS - one.started_ms >= MIN_RUN_MS
+def may_stop(one, preemptor):
+    return one.tenant == preemptor.tenant and one.priority < preemptor.priority and NOW_MS - one.started_ms >= MIN_RUN_MS
 
 
 def makes_good(victims, room, quota):
@@ -59,10 +60,10 @@ def makes_good(victims, room, quota):
 @settings(max_examples=150)
 @given(rows=occupants, priority=priorities, room=st.integers(0, 6), quota=st.integers(0, 6))
 def test_enough_stop_or_nobody_does_and_none_of_them_in_vain(rows, priority, room, quota):
-    claimant = Claimant(stage="urgent", tenant="acme", priority=priority, pool="here")
+    preemptor = preemptor_of("urgent", "acme", priority, "here")
     running = stages(rows)
-    victims = select_victims(claimant, running, room={"cpu": room}, quota={"cpu": quota}, min_run_ms=MIN_RUN_MS, now_ms=NOW_MS)
-    able = [one for one in running if may_stop(one, claimant)]
+    victims = select_victims(preemptor, running, room={"cpu": room}, quota={"cpu": quota}, min_run_ms=MIN_RUN_MS, now_ms=NOW_MS)
+    able = [one for one in running if may_stop(one, preemptor)]
     assert all(one in able for one in victims)
     assert bool(victims) == ((room > 0 or quota > 0) and makes_good(able, room, quota))
     if victims:
@@ -198,7 +199,7 @@ def test_what_is_foreseen_at_the_root_is_what_the_mesh_does(cpus, quota, work, w
     mesh.offer(*wanted)
     name = f"w{mesh.count}"
     kept = mesh.admission.workloads[name]
-    stage = StartedStage(stage=name, tenant="acme", mesh="m", slot=kept.offer.slot, slots=1, priority=kept.offer.priority, started_ms=0)
+    stage = PendingStage(stage=name, tenant="acme", mesh="m", slot=kept.offer.slot, priority=kept.offer.priority)
     held = {"standard": ResourceSet({"cpu": quota})}
     response = preview_preemption(stage, view, held, running, is_quota_free=False, rules=kept.offer.preemption, now_ms=0)
     if kept.state is WorkloadState.RUNNING:

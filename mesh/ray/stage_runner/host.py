@@ -43,7 +43,7 @@ from mesh.ray.stage_runner.node_guards import NodeGuards, guard_name
 from mesh.ray.stage_runner.runner import Inventory
 from mesh.ray.user_code.collector import GarbageCollector
 from mesh.ray.user_code.sweep import Sweep
-from mesh.stages.hosting import LAST_WORD, Delivered, FoundStage, FoundStages, HostReport
+from mesh.stages.hosting import LAST_WORD, Delivered, FoundStages, HostReport
 from mesh.stages.messages import STAGE_MESSAGE, Failure, NodeFailed, StageEnded, StageLost, StageMessage
 from mesh.stages.spec import StageSpec
 
@@ -240,12 +240,8 @@ class RayStageHost:
         if self._found is None:
             self._actors.end_all()
             return None
-        stages = (
-            FoundStage(stage=held.stage, note=held.note, holder=inventory.holder, is_cancelled=held.is_cancelled)
-            for _, inventory in self._found.runners
-            for held in inventory.stages
-        )
-        return FoundStages(incarnation=self._found.incarnation, since=self._found.since, stages=tuple(stages))
+        stages = tuple(held for _, inventory in self._found.runners for held in inventory.stages)
+        return FoundStages(incarnation=self._found.incarnation, since=self._found.since, stages=stages)
 
     def go_on(self, stages: frozenset[StageId]) -> None:
         """Recover the found stages. Cancel those that are not in `stages`."""
@@ -256,7 +252,7 @@ class RayStageHost:
         for actor, inventory in found.runners:
             self._take_over(actor, inventory)
         self._found = None  # From now on the running stages are known.
-        groups = frozenset(held.group.id.hex() for _, inventory in found.runners for held in inventory.stages if held.group is not None)
+        groups = frozenset(group.id.hex() for _, inventory in found.runners for group in inventory.groups.values())
         self._orders.put(partial(found.keeper.keep_only.remote, groups))
         self._orders.put(self._settle)
         for stage in [stage for stage in self._of_stage if stage not in stages]:
@@ -271,7 +267,7 @@ class RayStageHost:
             ray.kill(actor)
         else:
             with self._guard:
-                stages = {held.stage: held.group for held in inventory.stages}
+                stages = {held.stage: inventory.groups.get(held.stage) for held in inventory.stages}
                 runner = BoundRunner(actor=actor, holder=inventory.holder, stages=stages, runs=dict(inventory.runs))
                 self._of_stage.update(dict.fromkeys(runner.stages, key))
                 self._sender.update(dict.fromkeys(runner.stages, runner))

@@ -24,20 +24,11 @@ from mesh.core.wire import decode
 from mesh.ray.stage_runner.engine import Delivered, StageEngine
 from mesh.ray.stage_runner.outbox import Batch, Outbox
 from mesh.ray.stage_runner.watch_folder import register
+from mesh.stages.hosting import HeldStage
 from mesh.stages.spec import StageSpec
 
 #: A stored value as JSON, and its bytes when they are small; (None, None): it will not come.
 OnTheWire = tuple[bytes | None, bytes | None]
-
-
-@dataclass(slots=True)
-class HeldStage:
-    """A stage that a runner got, until its end is confirmed."""
-
-    stage: StageId
-    note: bytes  #: Opaque bytes of the caller of `start`.
-    group: PlacementGroup | None  #: Placement group of its tasks; None: none, or the tasks have ended.
-    is_cancelled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +39,7 @@ class Inventory:
     environment: str  #: Digest of its runtime environment, empty for none.
     holder: int  #: The runner's token.
     stages: tuple[HeldStage, ...]
+    groups: Mapping[StageId, PlacementGroup]  #: Placement groups of these stages; none for a stage whose tasks have ended.
     runs: Mapping[RunId, StageId]  #: Runs whose values it may hold, each with a stage that it got.
 
 
@@ -67,7 +59,9 @@ class Runner:
         self._tenant = TenantPath("")
         self._environment = environment
         self._holder = 0
-        self._held: dict[StageId, HeldStage] = {}
+        self._notes: dict[StageId, bytes] = {}  #: Notes of the stages whose end is not confirmed.
+        self._groups: dict[StageId, PlacementGroup | None] = {}  #: Placement groups of these stages.
+        self._cancelled: set[StageId] = set()  #: Cancelled ones of these stages.
         self._runs: dict[RunId, StageId] = {}
         self._outbox = Outbox()
         self._engine = StageEngine(ray.get_runtime_context().current_actor, self._outbox)
@@ -106,7 +100,8 @@ class Runner:
             raise ValueError(
                 f"stage {spec.stage} belongs to tenant {spec.tenant}, but this runner is bound to {self._tenant or 'no tenant yet'}"
             )
-        self._held[spec.stage] = HeldStage(spec.stage, note, group)
+        self._notes[spec.stage], self._groups[spec.stage] = note, group
+        self._cancelled.discard(spec.stage)
         self._runs.setdefault(spec.run, spec.stage)
         delivered = {node: _from_the_wire(stored, data) for node, (stored, data) in inputs.items()}
         self._engine.start(spec, blobs, delivered, group, frozenset(held))
@@ -117,8 +112,8 @@ class Runner:
 
     def cancel(self, stage: StageId, grace_s: float) -> None:
         """Stop a stage: interrupt its tasks, and kill those that still run after the grace period. Its `StageEnded` follows."""
-        if stage in self._held:
-            self._held[stage].is_cancelled = True
+        if stage in self._notes:
+            self._cancelled.add(stage)
         self._engine.cancel(stage, grace_s)
 
     def lose_group(self, stage: StageId) -> None:
@@ -143,16 +138,27 @@ class Runner:
             heard: Batches that have been passed on; all others are kept for the next listener.
         """
         for stage in self._outbox.confirm(heard or {}):
-            self._held.pop(stage, None)
+            self._notes.pop(stage, None)
+            self._groups.pop(stage, None)
+            self._cancelled.discard(stage)
         return self._outbox.take(wait_s, listener)
 
     def inventory(self) -> Inventory:
         """Return the runner's identity and contents."""
-        stages = tuple(self._held.values())
-        for held in stages:
-            if self._outbox.has_ended(held.stage):
-                held.group = None  # Another stage may have the group by now.
-        return Inventory(tenant=self._tenant, environment=self._environment, holder=self._holder, stages=stages, runs=dict(self._runs))
+        for stage in filter(self._outbox.has_ended, tuple(self._groups)):
+            self._groups.pop(stage, None)  # Another stage may have the group by now.
+        stages = (
+            HeldStage(stage=stage, note=note, holder=self._holder, is_cancelled=stage in self._cancelled)
+            for stage, note in tuple(self._notes.items())
+        )
+        return Inventory(
+            tenant=self._tenant,
+            environment=self._environment,
+            holder=self._holder,
+            stages=tuple(stages),
+            groups={stage: group for stage, group in tuple(self._groups.items()) if group is not None},
+            runs=dict(self._runs),
+        )
 
 
 #: The actor class, typed as Any: Ray's types know neither concurrency groups nor the results of calls on an actor's handle.

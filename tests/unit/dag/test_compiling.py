@@ -48,9 +48,9 @@ def run(spec: DagSpec) -> dict[str, Any]:
     blobs = {sha256: pickle.loads(data) for sha256, data in spec.blob_bytes().items()}  # noqa: S301  our own bytes
     values: dict[str, Any] = {}
     for node, plan in plans_of(spec).items():
-        args = [resolve(form, value_of=values.__getitem__, blob_of=blobs.__getitem__) for form in plan.args]
-        kwargs = {name: resolve(form, value_of=values.__getitem__, blob_of=blobs.__getitem__) for name, form in plan.kwargs.items()}
-        values[node] = blobs[plan.function.removeprefix("blob:")](*args, **kwargs)
+        args = [resolve(form, value_of=values.__getitem__, blob_of=blobs.__getitem__) for form in plan.task.args]
+        kwargs = {name: resolve(form, value_of=values.__getitem__, blob_of=blobs.__getitem__) for name, form in plan.task.kwargs.items()}
+        values[node] = blobs[plan.task.function.removeprefix("blob:")](*args, **kwargs)
     return values
 
 
@@ -158,7 +158,7 @@ def test_what_json_gives_back_exactly_travels_as_json(value):
     spec = compile_graph(double.bind(value))
     assert len(spec["blobs"]) == 1  # the function alone
     (plan,) = plans_of(parse(json.dumps(spec).encode())).values()
-    back = resolve(plan.args[0], value_of={}.__getitem__, blob_of={}.__getitem__)
+    back = resolve(plan.task.args[0], value_of={}.__getitem__, blob_of={}.__getitem__)
     assert (back, type(back), repr(back)) == (value, type(value), repr(value))
 
 
@@ -270,10 +270,10 @@ def test_options_reach_the_plan():
         after=[first], max_retries=0, label_selector={"arch": "arm"}, name="sum",
     ).bind(2)  # fmt: skip
     plan = plans_of(sent(node))["sum"]
-    assert plan.resources == ResourceSet.of({"cpu": 0.5, "gpu": 2, "memory": "1GiB", "tpu": 1})
+    assert plan.task.resources == ResourceSet.of({"cpu": 0.5, "gpu": 2, "memory": "1GiB", "tpu": 1})
     assert (plan.labels, plan.mesh, plan.retries, plan.priority) == ({"zone": "!eu"}, "east", 2, 7)
-    assert plan.ray_options == {"max_retries": 0, "label_selector": {"arch": "arm"}}
-    assert (plan.after, plan.inputs, plan.is_output) == (("double",), (), True)
+    assert plan.task.ray_options == {"max_retries": 0, "label_selector": {"arch": "arm"}}
+    assert (plan.task.after, plan.task.inputs, plan.is_output) == (("double",), (), True)
 
 
 def test_a_graph_has_one_runtime_environment():
@@ -400,8 +400,8 @@ def test_parameters_are_filled_in_as_plain_data():
         nodes={"a": {"call": "m:f", "args": [[{"$param": "day"}, {"$tuple": [{"$param": "n"}]}]], "kwargs": {"k": {"$param": "n"}}}},
     )
     plan = plans_of(spec)["a"]
-    assert (plan.args, plan.kwargs, plan.inputs) == (([{"$$ref": "no node"}, {"$tuple": [3]}],), {"k": 3}, ())
-    assert resolve(plan.args[0], value_of={}.__getitem__, blob_of={}.__getitem__) == [{"$ref": "no node"}, (3,)]
+    assert (plan.task.args, plan.task.kwargs, plan.task.inputs) == (([{"$$ref": "no node"}, {"$tuple": [3]}],), {"k": 3}, ())
+    assert resolve(plan.task.args[0], value_of={}.__getitem__, blob_of={}.__getitem__) == [{"$ref": "no node"}, (3,)]
 
 
 def test_a_nodes_option_replaces_the_default_whole():
@@ -410,13 +410,13 @@ def test_a_nodes_option_replaces_the_default_whole():
         nodes={"a": {"call": "m:f", "options": {"labels": {"zone": "us"}, "retries": 0}}, "b": {"call": "m:f"}},
     )
     plans = plans_of(spec)
-    assert (plans["a"].labels, plans["a"].retries, plans["a"].resources) == ({"zone": "us"}, 0, ResourceSet.of({"cpu": 2}))
+    assert (plans["a"].labels, plans["a"].retries, plans["a"].task.resources) == ({"zone": "us"}, 0, ResourceSet.of({"cpu": 2}))
     assert (plans["b"].labels, plans["b"].retries) == ({"zone": "eu", "disk": "ssd"}, 3)
 
 
 def test_a_task_holds_one_cpu_unless_told_otherwise():
     spec = parsed(nodes={"a": {"call": "m:f"}, "b": {"call": "m:f", "options": {"num_cpus": 0, "num_gpus": 1}}})
-    assert [plan.resources for plan in plans_of(spec).values()] == [ResourceSet.of({"cpu": 1}), ResourceSet.of({"gpu": 1})]
+    assert [plan.task.resources for plan in plans_of(spec).values()] == [ResourceSet.of({"cpu": 1}), ResourceSet.of({"gpu": 1})]
 
 
 @pytest.mark.parametrize(

@@ -838,7 +838,7 @@ def test_a_machine_of_a_stored_run_knows_its_graph():
     root = Root()
     root.submit(a="", b="a")
     machine = machine_of(root.record())
-    assert (list(machine.plans), machine.plans["b"].inputs, machine.unplaced(0)) == (["a", "b"], ("a",), ("a", "b"))
+    assert (list(machine.plans), machine.plans["b"].task.inputs, machine.unplaced(0)) == (["a", "b"], ("a",), ("a", "b"))
     assert machine.record.nodes["b"].state is NodeState.WAITING
 
 

@@ -4,6 +4,7 @@ import json
 
 from dag.dry_run import dry_run
 from dag.run.runs import RunRecord
+from dag.run.states import StageState
 from dag.spec.spec import kept_form, parse
 from federation.estimates import CostRules
 from federation.snapshot import FederationSnapshot, MeshRecord, MeshView, PoolRecord
@@ -40,11 +41,11 @@ def rehearsed(record):
 
 def test_the_stages_are_told_with_mesh_slot_priority_and_which_go_first():
     reported = rehearsed(record_of(a="@east", b="a@west"))
-    assert [(one.stage.stage, one.stage.mesh, one.goes_first) for one in reported.stages] == [
-        ("new.1", "east", True),
-        ("new.2", "west", False),
+    assert [(stage.stage, stage.mesh, stage.state) for stage, _ in reported.stages] == [
+        ("new.1", "east", StageState.QUEUED),
+        ("new.2", "west", StageState.PLANNED),
     ]
-    assert {(one.slot, one.priority) for one in reported.stages} == {(ResourceSet.of({"cpu": 2}), 3)}
+    assert {(sent.slot, sent.priority) for _, sent in reported.stages} == {(ResourceSet.of({"cpu": 2}), 3)}
 
 
 def test_what_no_mesh_takes_is_told_with_the_reason():

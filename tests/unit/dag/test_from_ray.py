@@ -123,9 +123,9 @@ def test_every_honoured_option_reaches_the_plan():
         remote = ray.remote(**asked)(clean)
     spec = compile_graph(dag.bind(remote))
     plan = plan_of(remote)
-    assert (plan.node, spec["code"]) == ("tidy", {"runtime_env": {"env_vars": {"A": "1"}}})
-    assert plan.resources == ResourceSet.of({"cpu": 2, "gpu": 1, "memory": 2**30, "lamp": 1})
-    assert plan.ray_options == {
+    assert (plan.task.node, spec["code"]) == ("tidy", {"runtime_env": {"env_vars": {"A": "1"}}})
+    assert plan.task.resources == ResourceSet.of({"cpu": 2, "gpu": 1, "memory": 2**30, "lamp": 1})
+    assert plan.task.ray_options == {
         "label_selector": {"zone": "west", ACCELERATOR_LABEL: "A100"},
         "max_calls": 5,
         "max_retries": 4,
@@ -177,8 +177,8 @@ def test_what_options_gives_brings_function_and_options():
 
 
 def test_a_gpu_function_keeps_rays_one_call_per_worker():
-    assert plan_of(ray.remote(num_gpus=1)(clean)).ray_options == {"max_calls": 1}
-    assert plan_of(ray.remote(num_gpus=1, max_calls=0)(clean)).ray_options == {"max_calls": 0}
+    assert plan_of(ray.remote(num_gpus=1)(clean)).task.ray_options == {"max_calls": 1}
+    assert plan_of(ray.remote(num_gpus=1, max_calls=0)(clean)).task.ray_options == {"max_calls": 0}
 
 
 # -- values of a Ray of the user's own -----------------------------------------------------------------------------------

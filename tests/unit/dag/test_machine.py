@@ -30,6 +30,7 @@ from mesh.stages.messages import (
     StageStarted,
     StageWaiting,
 )
+from mesh.stages.spec import TaskSpec
 
 NOW_MS = 1_000
 MUCH_LATER_MS = NOW_MS + 10 * RETRY_RULES.wait_max_ms
@@ -42,14 +43,17 @@ def plans_of(*nodes, outputs=(), **reported):
     plans = {}
     for text in nodes:
         node, _, needs = text.partition(":")
-        plans[node] = NodePlan(
+        of_plan = dict(reported.get(node, {}))
+        of_task = {name: of_plan.pop(name) for name in ("args", "kwargs", "resources", "ray_options") if name in of_plan}
+        task = TaskSpec(
             node=node,
+            attempt=1,
             function="call:work:do",
             inputs=tuple(need for need in needs.split() if not need.startswith("~")),
             after=tuple(need[1:] for need in needs.split() if need.startswith("~")),
-            is_output=node in outputs,
-            **{"resources": ResourceSet.of({"cpu": 1}), **reported.get(node, {})},
+            **{"resources": ResourceSet.of({"cpu": 1}), **of_task},
         )
+        plans[node] = NodePlan(task=task, is_output=node in outputs, **of_plan)
     return plans
 
 

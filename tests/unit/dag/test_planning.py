@@ -10,6 +10,7 @@ from federation.snapshot import FederationSnapshot, MeshRecord, MeshView, PoolRe
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
+from mesh.stages.spec import TaskSpec
 
 TREE = TenantTree([Tenant(path="acme", parent=None, quotas={("standard", "cpu"): Quota(nominal=1_000_000)})])
 
@@ -21,13 +22,16 @@ class Run:
         self.plans = {}
         for text in nodes:
             node, _, needs = text.partition(":")
-            self.plans[node] = NodePlan(
+            fields = dict(reported.get(node, {}))
+            task = TaskSpec(
                 node=node,
+                attempt=1,
                 function="call:m:f",
                 inputs=tuple(need for need in needs.split() if not need.startswith("~")),
                 after=tuple(need[1:] for need in needs.split() if need.startswith("~")),
-                **{"resources": ResourceSet.of({"cpu": 1}), **reported.get(node, {})},
+                resources=fields.pop("resources", ResourceSet.of({"cpu": 1})),
             )
+            self.plans[node] = NodePlan(task=task, **fields)
         self._at = at or {}
         self._stays_at = stays_at or {}
         self._sizes = sizes or {}

@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import zlib
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,10 @@ def tasks_of_workflow(source: Any) -> list[dict[str, Any]]:
     return source["tasks"]
 
 
+def stages_of(order, edges, mesh_of):
+    return split(order, edges, mesh_of, map(str, count(1)))
+
+
 def mesh_by_type(name: str) -> str:
     """The rule of INDEX.json: the name without its instance number, hashed."""
     kind = name.split(" (", maxsplit=1)[0]
@@ -66,7 +71,7 @@ def test_recorded_workflows_split_as_counted_by_others(source, figures):
     file_edges = [(file, node) for parent, node in edges for file in written[parent] if file in read[node]]
     mesh_of_files = {file: mesh_of[node] for node, files in written.items() for file in files}
 
-    stages = split(topological_order(Graph(needs)), edges, mesh_of)
+    stages = stages_of(topological_order(Graph(needs)), edges, mesh_of)
 
     assert len(stages) == figures["stages_mesh_level"]
     assert max(stage.level for stage in stages) == figures["hops"]
@@ -75,33 +80,33 @@ def test_recorded_workflows_split_as_counted_by_others(source, figures):
 
 
 def test_a_chain_on_one_mesh_is_one_stage_of_width_one():
-    (stage,) = split("abc", [("a", "b"), ("b", "c")], dict.fromkeys("abc", "east"))
+    (stage,) = stages_of("abc", [("a", "b"), ("b", "c")], dict.fromkeys("abc", "east"))
     assert (stage.mesh, stage.level, stage.nodes, stage.width) == ("east", 0, ("a", "b", "c"), 1)
 
 
 def test_a_fan_is_as_wide_as_its_middle():
     middle = [f"m{index}" for index in range(7)]
     edges = [("a", node) for node in middle] + [(node, "z") for node in middle]
-    (stage,) = split(["a", *middle, "z"], edges, dict.fromkeys(["a", *middle, "z"], "east"))
+    (stage,) = stages_of(["a", *middle, "z"], edges, dict.fromkeys(["a", *middle, "z"], "east"))
     assert stage.width == 7
 
 
 def test_there_and_back_again_is_two_stages():
-    stages = split("abc", [("a", "b"), ("b", "c")], {"a": "east", "b": "west", "c": "east"})
+    stages = stages_of("abc", [("a", "b"), ("b", "c")], {"a": "east", "b": "west", "c": "east"})
     assert [(stage.mesh, stage.level, stage.nodes) for stage in stages] == [("east", 0, ("a",)), ("west", 1, ("b",)), ("east", 2, ("c",))]
 
 
 def test_independent_lanes_of_one_mesh_and_level_share_a_stage():
-    stages = split("abcd", [("a", "b"), ("c", "d")], {"a": "east", "b": "west", "c": "east", "d": "west"})
+    stages = stages_of("abcd", [("a", "b"), ("c", "d")], {"a": "east", "b": "west", "c": "east", "d": "west"})
     assert [(stage.mesh, stage.nodes, stage.width) for stage in stages] == [("east", ("a", "c"), 2), ("west", ("b", "d"), 2)]
 
 
 def test_stages_of_one_level_come_in_the_order_of_their_first_nodes():
-    assert [stage.mesh for stage in split("abc", [], {"a": "west", "b": "east", "c": "west"})] == ["west", "east"]
+    assert [stage.mesh for stage in stages_of("abc", [], {"a": "west", "b": "east", "c": "west"})] == ["west", "east"]
 
 
 def test_what_has_finished_elsewhere_does_not_raise_the_level():
-    (stage,) = split("b", [("a", "b")], {"a": "west", "b": "east"})
+    (stage,) = stages_of("b", [("a", "b")], {"a": "west", "b": "east"})
     assert (stage.level, stage.nodes) == (0, ("b",))
 
 

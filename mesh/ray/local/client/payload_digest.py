@@ -42,7 +42,7 @@ _LASTING = (*_PLAIN, bytes, tuple, frozenset)
 _PROTOCOL = 5
 
 #: A piece to hash; a `memoryview` is not copied.
-PendingStage = str | bytes | bytearray | memoryview
+HashedPart = str | bytes | bytearray | memoryview
 #: Positional and keyword arguments of a call.
 Arguments = tuple[Sequence[Any], Mapping[str, Any]]
 
@@ -108,7 +108,7 @@ class _Parts:
         self._alive.append(value)
         return found
 
-    def _parts(self, value: Any, *, deep: bool) -> Iterator[PendingStage]:
+    def _parts(self, value: Any, *, deep: bool) -> Iterator[HashedPart]:
         kind = type(value)
         if kind in _CONTAINERS:
             yield kind.__name__
@@ -132,7 +132,7 @@ class _Parts:
             yield _name(kind)
             yield from (self.digest(each, deep=deep) for each in _wrapped(value))
 
-    def _of_container(self, value: Any, *, deep: bool) -> Iterator[PendingStage]:
+    def _of_container(self, value: Any, *, deep: bool) -> Iterator[HashedPart]:
         if isinstance(value, dict):
             for key, inner in sorted(((self.digest(key, deep=deep), inner) for key, inner in value.items()), key=itemgetter(0)):
                 yield key
@@ -141,7 +141,7 @@ class _Parts:
             digests = (self.digest(each, deep=deep) for each in value)
             yield from sorted(digests) if isinstance(value, (set, frozenset)) else digests
 
-    def _of_class(self, cls: type) -> Iterator[PendingStage]:
+    def _of_class(self, cls: type) -> Iterator[HashedPart]:
         yield _name(cls)
         if cls.__module__ not in self._own:
             return
@@ -152,7 +152,7 @@ class _Parts:
                 yield name
                 yield self.digest(member)
 
-    def _of_function(self, function: types.FunctionType, *, deep: bool) -> Iterator[PendingStage]:
+    def _of_function(self, function: types.FunctionType, *, deep: bool) -> Iterator[HashedPart]:
         yield self.digest(function.__code__)
         inner = (function.__defaults__, function.__kwdefaults__, *_cells(function), vars(function).get("__wrapped__"))
         yield from (self.digest(each, deep=deep) for each in inner)
@@ -169,14 +169,14 @@ class _Parts:
             return value.__module__ in self._own
         return type(value) in _LASTING
 
-    def _of_code(self, code: types.CodeType) -> Iterator[PendingStage]:
+    def _of_code(self, code: types.CodeType) -> Iterator[HashedPart]:
         """Yield the code without its file and lines, which move when something above is edited."""
         yield code.co_code
         yield getattr(code, "co_exceptiontable", b"")  # In Python 3.10 it is part of the code.
         yield repr((code.co_names, code.co_varnames, code.co_freevars, code.co_flags))
         yield self.digest(code.co_consts)
 
-    def _of_object(self, value: Any, *, deep: bool) -> Iterator[PendingStage]:
+    def _of_object(self, value: Any, *, deep: bool) -> Iterator[HashedPart]:
         """Yield the parts that pickle would send: the object's class, its maker, and its state."""
         yield self.digest(type(value))
         reduce = cloudpickle.CloudPickler.dispatch_table.get(type(value))
@@ -250,7 +250,7 @@ def _pickled(value: Any) -> bytes:
     return _hashed(pickled.pickled, *(ref.binary() for ref in pickled.refs))
 
 
-def _hashed(*parts: PendingStage) -> bytes:
+def _hashed(*parts: HashedPart) -> bytes:
     digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
     for part in parts:
         piece = part.encode("utf-8", "backslashreplace") if isinstance(part, str) else part

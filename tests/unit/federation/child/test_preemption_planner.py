@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from federation.child.lease_accounting import LeaseAccounting
-from federation.child.preemption_planner import LeavingStage, PreemptionPlanner, words_of
+from federation.child.preemption_planner import PreemptionPlanner, words_of
 from federation.leases import Lease, LedgerResponse
 from mesh.core.pools import PoolSpec
 from mesh.core.reasons import Reason
@@ -43,10 +43,8 @@ class ChildState:
         (pool,) = self.admission.ledger.pools_of(name)
         self.admission.handle(LeaseGranted(workload=name, slots=1, token=1))
         self.accounting.spend(name, KEY, cpu(cpus), 0)
-        if leaves:
-            self.leaving.append(LeavingStage(stage=name, pool=pool, amounts=cpu(cpus)))
-        else:
-            self.occupants.append(Occupant(stage=name, tenant="acme", priority=priority, pool=pool, amounts=cpu(cpus), started_ms=0))
+        occupant = Occupant(stage=name, tenant="acme", priority=priority, pool=pool, amounts=cpu(cpus), started_ms=0)
+        (self.leaving if leaves else self.occupants).append(occupant)
 
     def wait(self, name, cpus=1, priority=5, *, refused=(), takes=True, in_order=False):
         preemption = PreemptionPolicy(takes=takes, min_run_ms=0, reservation_timeout_ms=700, in_order=in_order)

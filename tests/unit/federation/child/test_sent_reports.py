@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from federation.child.running_stage import RunningStage
+from federation.child.running_stage import RunningStage, StageNote
 from federation.child.sent_reports import KEPT_BYTES_MAX, KEPT_MS, SentReport, SentReports
 from federation.dispatch import Claim
 from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
 from mesh.stages.messages import NodeStarted, StageEnded, StageLost
+
+CPU = ResourceSet.of({"cpu": 1})
+NOTE = StageNote(claim=7, pool="general", flavor="standard", slots=1, token=3, tenant="lab", slot=CPU)
 
 
 def claim(stage="s", token=7):
@@ -14,7 +18,8 @@ def claim(stage="s", token=7):
 
 
 def response(of, number=1, *, messages=(), blobs=None, now_ms=0):
-    return SentReport.of(RunningStage(claim=of, run="r"), number=number, taken=number, messages=messages, blobs=blobs or {}, now_ms=now_ms)
+    stage = RunningStage(claim=of, run="r", note=NOTE)
+    return SentReport.of(stage, number=number, taken=number, messages=messages, blobs=blobs or {}, now_ms=now_ms)
 
 
 def kept_of(*batches):

@@ -4,15 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from federation.child.stage_recovery import StageNote, note_of, recovery_of, seen_in, written
+from federation.child.running_stage import StageNote
+from federation.child.stage_recovery import note_of, recovery_of, seen_in, workload_of
 from federation.dispatch import Claim, ClaimedStage
+from federation.leases import Lease, LedgerResponse, Session
 from mesh.core.resources import NOTHING, ResourceSet
-from mesh.stages.hosting import FoundStage, FoundStages
+from mesh.stages.hosting import FoundStages, HeldStage
 from mesh.stages.spec import StageSpec
 
 CPU = ResourceSet.of({"cpu": 1})
 POOLS = {"general": ResourceSet.of({"cpu": 4})}
-LEASES = {("lab", "standard")}
+LEASES = (Lease(tenant="lab", mesh="west", flavor="standard", held=CPU, target=CPU, token=3),)
 
 
 def claimed(name="s", token=5, *, slot=CPU, cancelled=False):
@@ -20,12 +22,12 @@ def claimed(name="s", token=5, *, slot=CPU, cancelled=False):
     return ClaimedStage(claim=Claim(stage=name, mesh="west", incarnation=9, token=token), spec=spec, inputs={}, cancelled=cancelled)
 
 
-def note(claim=5, *, pool="general", flavor="standard", slots=1, token=3, **named):
-    return StageNote(claim=claim, pool=pool, flavor=flavor, slots=slots, token=token, **named)
+def note(claim=5, *, pool="general", flavor="standard", slots=1, token=3, tenant="lab", slot=CPU):
+    return StageNote(claim=claim, pool=pool, flavor=flavor, slots=slots, token=token, tenant=tenant, slot=slot)
 
 
 def stage(name="s", kept=None, **named):
-    return FoundStage(stage=name, note=written(kept or note()), holder=2, **named)
+    return HeldStage(stage=name, note=(kept or note()).encoded(), holder=2, **named)
 
 
 def found(*stages):
@@ -33,18 +35,21 @@ def found(*stages):
 
 
 def sorted_out(found_stages, claims, pools=POOLS, leases=LEASES):
-    return recovery_of(found(*found_stages), claims, capacity=pools, leases=leases)
+    session = Session(mesh="west", incarnation=9, ttl_ms=10_000, response=LedgerResponse(leases=tuple(leases)))
+    return recovery_of(found(*found_stages), claims, session, capacity=pools, now_ms=0)
 
 
 def names(recovery):
-    return [each.claimed.claim.stage for each in recovery.stages], [each.claim.stage for each in recovery.missing]
+    return [running.claim.stage for running, _ in recovery.stages], [each.claim.stage for each in recovery.missing]
 
 
 def test_what_runs_and_is_claimed_goes_on_where_it_was_let_in():
     recovery = sorted_out([stage(kept=note(slots=2))], [claimed()])
-    (goes_on,) = recovery.stages
-    assert (goes_on.holder, goes_on.is_preempted, goes_on.amounts, goes_on.payer) == (2, False, CPU.times(2), ("lab", "standard"))
-    assert (goes_on.found.pool, goes_on.found.slots, goes_on.found.offer.workload) == ("general", 2, "s")
+    ((running, claim),) = recovery.stages
+    assert (running.holder, running.is_preempted, running.is_whole) == (2, False, False)
+    assert (running.note.amounts, running.note.payer) == (CPU.times(2), ("lab", "standard"))
+    workload = workload_of(claim, running.note)
+    assert (workload.pool, workload.slots, workload.offer.workload) == ("general", 2, "s")
     assert recovery.missing == ()
 
 
@@ -53,18 +58,18 @@ def test_what_runs_and_is_not_claimed_does_not_go_on():
 
 
 @pytest.mark.parametrize(
-    ("paid", "leases", "orphans"),
+    ("slot", "leases", "orphans"),
     [
-        pytest.param({"tenant": "lab", "slot": CPU}, LEASES, [("t", CPU.times(2))], id="that a lease of the session pays for"),
-        pytest.param({"tenant": "lab", "slot": CPU}, set(), [], id="whose lease is gone"),
-        pytest.param({"tenant": "lab", "slot": NOTHING}, LEASES, [], id="that takes nothing"),
-        pytest.param({}, LEASES, [], id="that an earlier version has noted"),
+        pytest.param(CPU, LEASES, [("t", CPU.times(2))], id="that a lease of the session pays for"),
+        pytest.param(CPU, (), [], id="whose lease is gone"),
+        pytest.param(NOTHING, LEASES, [], id="that takes nothing"),
     ],
 )
-def test_paid_for_until_it_has_stopped_is_what_does_not_go_on(paid, leases, orphans):
-    kept = note(slots=2, **paid)
-    recovery = sorted_out([stage("s"), stage("t", kept)], [claimed("s", slot=NOTHING)], leases=leases)
-    assert [(orphan.stage, orphan.amounts) for orphan in recovery.orphans] == orphans
+def test_paid_for_until_it_has_stopped_is_what_does_not_go_on(slot, leases, orphans):
+    kept = note(slots=2, slot=slot)
+    recovery = sorted_out([stage("s", note(slot=NOTHING)), stage("t", kept)], [claimed("s", slot=NOTHING)], leases=leases)
+    assert [(orphan.claim.stage, orphan.note.amounts) for orphan in recovery.orphans] == orphans
+    assert all(orphan.is_preempted and orphan.is_disowned for orphan in recovery.orphans)
 
 
 def test_what_is_claimed_and_does_not_run_is_given_back():
@@ -77,7 +82,7 @@ def test_what_is_claimed_and_does_not_run_is_given_back():
         pytest.param(note(claim=4), POOLS, LEASES, id="it was started under another claim"),
         pytest.param(note(), {}, LEASES, id="its pool is gone"),
         pytest.param(note(slots=5), POOLS, LEASES, id="its pool is smaller now"),
-        pytest.param(note(), POOLS, set(), id="the lease that paid is gone"),
+        pytest.param(note(), POOLS, (), id="the lease that paid is gone"),
     ],
 )
 def test_what_has_lost_its_place_is_given_back(kept, pools, leases):
@@ -97,13 +102,14 @@ def test_room_goes_to_the_earlier_claims():
 
 
 def test_a_stage_that_takes_nothing_needs_no_lease():
-    (goes_on,) = sorted_out([stage()], [claimed(slot=NOTHING)], leases=set()).stages
-    assert goes_on.payer is None
+    ((running, _),) = sorted_out([stage(kept=note(slot=NOTHING))], [claimed(slot=NOTHING)], leases=()).stages
+    assert running.note.payer is None
 
 
 def test_one_that_was_asked_to_stop_gives_way_unless_somebody_has_cancelled_it():
     stopped = [stage(is_cancelled=True)]
-    assert [sorted_out(stopped, [claimed(cancelled=by_user)]).stages[0].is_preempted for by_user in (False, True)] == [True, False]
+    recovered = [sorted_out(stopped, [claimed(cancelled=by_user)]).stages[0][0] for by_user in (False, True)]
+    assert [running.is_preempted for running in recovered] == [True, False]
 
 
 def test_the_highest_token_is_that_of_session_holder_claim_or_lease():

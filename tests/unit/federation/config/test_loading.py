@@ -116,6 +116,12 @@ tenants:
     assert [tenant.path for tenant in tenants_of(loaded(SMALL + listed))] == ["acme", "acme/a", "acme/a/b"]
 
 
+def test_the_tenants_of_a_file_are_placed_once():
+    config = loaded(SMALL + "tenants: {acme: {}}")
+    assert config.placed_tenants is config.placed_tenants
+    assert config.model_copy(update={"import_paths": ()}).placed_tenants is config.placed_tenants
+
+
 MOVED = {
     "as a tree": "{acme: {tenants: {lab: {tenants: {vision: {parent: shop, tenants: {team: {}}}}}}}, shop: {pickled_code: true}}",
     "as a list": "[{path: acme/lab/vision/team}, {path: acme/lab/vision, parent: shop}, {path: acme/lab}, {path: acme}, "

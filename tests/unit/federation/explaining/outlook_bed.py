@@ -60,12 +60,12 @@ def joined_with_two_flavors(store, name):
 
 def queued(name, tenant, cpus=1, priority=0, reason=Reason.QUOTA_EXHAUSTED):
     return QueuedStage(
-        stage=StageId(name), run=RunId("r"), tenant=tenant, slot={"cpu": cpus * ONE}, width=1, priority=priority, reason=reason
+        stage=StageId(name), run=RunId("r"), tenant=tenant, slot=ResourceSet({"cpu": cpus * ONE}), width=1, priority=priority, reason=reason
     )
 
 
 def on_gpu(name, tenant, reason=Reason.QUOTA_EXHAUSTED):
-    return replace(queued(name, tenant, reason=reason), slot={"gpu": ONE})
+    return replace(queued(name, tenant, reason=reason), slot=GPU)
 
 
 def forecasts(store, tenant_policies=ORDERS, running=(), ages=NO_AGES, **queues):

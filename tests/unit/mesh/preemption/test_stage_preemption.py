@@ -4,10 +4,10 @@ import pytest
 
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
-from mesh.preemption.stage_preemption import Claimant, Occupant, evaluate_occupants, harm_of, select_victims, short_of
+from mesh.preemption.stage_preemption import Occupant, evaluate_occupants, harm_of, preemptor_of, select_victims, short_of
 
 NOW_MS, MIN_RUN_MS = 100_000, 1_000
-CLAIMANT = Claimant(stage="urgent", tenant="acme", priority=5, pool="general")
+PREEMPTOR = preemptor_of("urgent", "acme", 5, "general")
 
 
 def occupant(name, priority=0, cpus=1, *, age_ms=10_000, pool="general", tenant="acme", token=0):
@@ -24,7 +24,7 @@ def occupant(name, priority=0, cpus=1, *, age_ms=10_000, pool="general", tenant=
 
 def stopped(*occupants, room=0, quota=0):
     found = select_victims(
-        CLAIMANT,
+        PREEMPTOR,
         occupants,
         room={"cpu": room * 10_000} if room else {},
         quota={"cpu": quota * 10_000} if quota else {},
@@ -58,7 +58,7 @@ def test_as_few_as_suffice_stop_and_those_that_it_costs_least(occupants, room, q
 
 def test_each_that_does_not_give_way_has_its_reason():
     asked = [occupant("a"), occupant("b", 5), occupant("c", age_ms=0)]
-    assert [scored.verdict for scored in evaluate_occupants(CLAIMANT, asked, min_run_ms=MIN_RUN_MS, now_ms=NOW_MS)] == [
+    assert [scored.verdict for scored in evaluate_occupants(PREEMPTOR, asked, min_run_ms=MIN_RUN_MS, now_ms=NOW_MS)] == [
         Reason.ELIGIBLE,
         Reason.PRIORITY_NOT_LOWER,
         Reason.BELOW_MIN_RUN_TIME,

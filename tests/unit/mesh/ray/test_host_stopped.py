@@ -160,7 +160,7 @@ def test_a_runner_that_got_work_in_between_waits_anew(host: Host) -> None:
 
 def test_a_runner_that_an_earlier_process_has_left_is_ended_when_the_runs_that_it_tells_of_have_been_over_for_long(host: Host) -> None:
     runs = {RunId(run): StageId(f"{run}.1") for run in "rs"}
-    host._take_over(Actor(host.asked), Inventory(tenant=KEY[0], environment="", holder=3, stages=(), runs=runs))
+    host._take_over(Actor(host.asked), Inventory(tenant=KEY[0], environment="", holder=3, stages=(), groups={}, runs=runs))
     assert host.held() == runs
     host.forget(RunId("r"))
     assert [is_ended(host, now_s) for now_s in (0.0, 10 * IDLE_S)] == [False, False]
