@@ -77,7 +77,7 @@ class HostedTask(HostedCalls):
 
         Raises:
             CallPreempted: The task was asked to stop meanwhile.
-            BaseException: Whatever the user's constructor raises; an error of an argument.
+            BaseException: Any error of the user's constructor or of an argument.
         """
         self._handlers = handlers
         make_current(self.context)
