@@ -14,7 +14,8 @@ def violations(scheduler: StageAdmission) -> list[str]:
             found.append(f"pool {name} has reserved {total} of {pool.spec.capacity}")
         asking = _in_state(scheduler, WorkloadState.RESERVED) | _in_state(scheduler, WorkloadState.GATHERING)
         running = _in_state(scheduler, WorkloadState.RUNNING)
-        found.extend(f"pool {name} has reserved room for {holder}, which has not requested any" for holder in pool.reservations.keys() - asking)
+        idle = pool.reservations.keys() - asking
+        found.extend(f"pool {name} has reserved room for {holder}, which has not requested any" for holder in idle)
         found.extend(f"pool {name} counts {holder} as running, which it is not" for holder in pool.uses.keys() - running)
     found.extend(
         f"{stage} gathers more than one slot"
