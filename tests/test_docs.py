@@ -440,15 +440,15 @@ def test_the_policies_that_are_told_are_those_that_there_are():
     assert reported == set(POLICIES)
 
 
-def test_every_figure_of_the_mesh_has_a_row():
-    reported = {cells[0].strip("`").partition("{")[0] for cells in rows(sections(MESH, "##")["Figures, charts and the tuner"])}
+def test_every_metric_of_the_mesh_has_a_row():
+    reported = {cells[0].strip("`").partition("{")[0] for cells in rows(sections(MESH, "##")["Metrics, charts and the tuner"])}
     own = {field.name.removesuffix("_ms") for field in dataclasses.fields(MetricValues)}
     assert {name for name in reported if re.fullmatch(r"\w+_(p\d+|rate|count|fragmentation|gap)", name)} <= own
     assert len(reported & own) == 6
 
 
 def test_every_kind_of_event_of_the_mesh_has_a_row():
-    reported = {cells[0].strip("`") for cells in rows(sections(MESH, "##")["Figures, charts and the tuner"])}
+    reported = {cells[0].strip("`") for cells in rows(sections(MESH, "##")["Metrics, charts and the tuner"])}
     assert {kind.value for kind in MeshEventKind} <= reported
 
 
