@@ -70,10 +70,10 @@ def allocate(
         may_grow: Nodes may be added, so no job is reported as unschedulable.
         search_steps_max: Budget of the search for arrangements after the policies have found none.
     """
-    reported = tuple(jobs)
-    wanted = [replica_of(job.spec, role).resources for job in reported for role in (LEADER, *(each.name for each in job.spec.worker_sets))]
+    all_jobs = tuple(jobs)
+    wanted = [replica_of(job.spec, role).resources for job in all_jobs for role in (LEADER, *(each.name for each in job.spec.worker_sets))]
     room = Room(nodes, wanted, pools)
-    work = [_Work(job) for job in reported]
+    work = [_Work(job) for job in all_jobs]
     for each in work:
         each.charge(room)
     room.close_accounts()

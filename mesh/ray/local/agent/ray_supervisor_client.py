@@ -21,18 +21,18 @@ class RaySupervisorClient:
         try:
             if self._supervisor is None:
                 self._supervisor = ray.get_actor(self._name, namespace=self._namespace)
-            reported = self._supervisor.agent_said.remote(self._agent, attempt, kind, payload)
+            reply = self._supervisor.agent_said.remote(self._agent, attempt, kind, payload)
         except (ValueError, RayError):  # No actor has this name now, or its location cannot be read.
             self._supervisor = None
             return lambda: Receipt.LOST
-        return lambda: self._became(reported)
+        return lambda: self._became(reply)
 
-    def _became(self, reported: Any) -> Receipt:
-        ready, _ = ray.wait([reported], timeout=0)
+    def _became(self, reply: Any) -> Receipt:
+        ready, _ = ray.wait([reply], timeout=0)
         if not ready:
             return Receipt.OUT
         try:
-            ray.get(reported)
+            ray.get(reply)
         except RayTaskError:
             return Receipt.TAKEN  # The supervisor is alive and raised: sending again would raise again.
         except RayError:
