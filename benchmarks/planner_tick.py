@@ -79,9 +79,9 @@ class ClockedLedger:
         self.read_ms += (time.process_time() - begun) * 1000
         return found
 
-    def plan_apply(self, *response: Any) -> Any:
+    def plan_apply(self, *arguments: Any) -> Any:
         begun = time.process_time()
-        found = self.ledger.plan_apply(*response)
+        found = self.ledger.plan_apply(*arguments)
         self.apply_ms += (time.process_time() - begun) * 1000
         return found
 

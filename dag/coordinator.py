@@ -22,7 +22,7 @@ from dag.run.runs import CancelStage, Decision, DeliverInput, ForgetRun, RunChan
 from dag.run.states import RUN_ENDS, NodeState, StageState
 from dag.spec.plans import plans_of
 from dag.spec.spec import load
-from dag.starting import Starting, reported
+from dag.starting import Starting, as_event
 from federation.auditing import LedgerAudit
 from federation.blobs import BlobStore
 from federation.configured_meshes import NO_CONFIGURED_MESHES, ConfiguredMeshes
@@ -359,7 +359,7 @@ class Coordinator:
         """
         del self._kept[run]
         allowed = self._allowed(machine.record)
-        starts = reported(machine.record, allowed, self._starting.preemption(machine.record.tenant))
+        starts = as_event(machine.record, allowed, self._starting.preemption(machine.record.tenant))
         change = machine.handle((*events, starts), self._clock.wall_ms())
         machine.record.last_entry = last_entry or machine.record.last_entry
         machine.record.outbox = change.decisions or machine.record.outbox

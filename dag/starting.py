@@ -138,7 +138,7 @@ def stands_at_gate(record: RunRecord, reasons: Iterable[Reason]) -> bool:
     return any(reason in wanted for reason in (*stages, *nodes))
 
 
-def reported(record: RunRecord, allowed: Allowance, preemption: PreemptionPolicy) -> StartsAllowed:
+def as_event(record: RunRecord, allowed: Allowance, preemption: PreemptionPolicy) -> StartsAllowed:
     """Return the limit as an event for the run machine.
 
     The event has the total and not the rest, so a stage that ends in a step frees a start within the same step.

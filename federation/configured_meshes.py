@@ -83,10 +83,10 @@ def _differences(record: MeshRecord, known: MeshRecord) -> Iterator[str]:
     if set(record.tenants) != set(known.tenants):
         left = narrowed(record.tenants, known.tenants)
         yield f"it allows {_listed(record.tenants)}; the root's file allows {_listed(known.tenants)}: tenants in force are {_listed(left)}"
-    response, expected = ({pool.pool: _pool(pool) for pool in each.pools} for each in (record, known))
-    for name in sorted(response.keys() | expected.keys()):
-        if response.get(name) != expected.get(name):
-            yield f"its pool {name} is {response.get(name, 'missing')}; the root's file says {expected.get(name, 'no such pool')}"
+    own, expected = ({pool.pool: _pool(pool) for pool in each.pools} for each in (record, known))
+    for name in sorted(own.keys() | expected.keys()):
+        if own.get(name) != expected.get(name):
+            yield f"its pool {name} is {own.get(name, 'missing')}; the root's file says {expected.get(name, 'no such pool')}"
 
 
 def _pool(pool: PoolRecord) -> str:

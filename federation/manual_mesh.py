@@ -27,10 +27,10 @@ class ManualMesh:
         told: Keyword arguments of `LeaseLedger.join`.
     """
 
-    def __init__(self, ledger: LeaseLedger, record: MeshRecord, **response: int) -> None:
+    def __init__(self, ledger: LeaseLedger, record: MeshRecord, **options: int) -> None:
         self.ledger = ledger
         self.record = record
-        self.session = ledger.join(record, **response)
+        self.session = ledger.join(record, **options)
         self.leases: dict[tuple[TenantPath, FlavorName], Lease] = {}
         self.number = 0
         self.response = self.session.response

@@ -211,12 +211,12 @@ class GatewayWorld:
         """Store the value's bytes where a mesh would store small ones."""
         try:
             data = json.dumps(value).encode() if encoding is not Encoding.PICKLE else pickle.dumps(value)
-            reported = encoding or Encoding.JSON
+            stored_as = encoding or Encoding.JSON
         except TypeError:
-            data, reported = pickle.dumps(value), Encoding.PICKLE
+            data, stored_as = pickle.dumps(value), Encoding.PICKLE
         sha256 = hashlib.sha256(data).hexdigest()
         self.store.put(RunId(run), sha256, data)
-        return StoredValue(sha256=sha256, size_bytes=len(data), encoding=reported)
+        return StoredValue(sha256=sha256, size_bytes=len(data), encoding=stored_as)
 
     def _event(self, record: RunRecord, kind: str, before: str, after: str, node: str | None = None) -> RunEvent:
         named = NodeId(node) if node is not None else None

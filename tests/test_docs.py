@@ -8,6 +8,7 @@ import inspect
 import json
 import re
 import shlex
+import subprocess
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -440,15 +441,15 @@ def test_the_policies_that_are_told_are_those_that_there_are():
     assert reported == set(POLICIES)
 
 
-def test_every_figure_of_the_mesh_has_a_row():
-    reported = {cells[0].strip("`").partition("{")[0] for cells in rows(sections(MESH, "##")["Figures, charts and the tuner"])}
+def test_every_metric_of_the_mesh_has_a_row():
+    reported = {cells[0].strip("`").partition("{")[0] for cells in rows(sections(MESH, "##")["Metrics, charts and the tuner"])}
     own = {field.name.removesuffix("_ms") for field in dataclasses.fields(MetricValues)}
     assert {name for name in reported if re.fullmatch(r"\w+_(p\d+|rate|count|fragmentation|gap)", name)} <= own
     assert len(reported & own) == 6
 
 
 def test_every_kind_of_event_of_the_mesh_has_a_row():
-    reported = {cells[0].strip("`") for cells in rows(sections(MESH, "##")["Figures, charts and the tuner"])}
+    reported = {cells[0].strip("`") for cells in rows(sections(MESH, "##")["Metrics, charts and the tuner"])}
     assert {kind.value for kind in MeshEventKind} <= reported
 
 
@@ -518,3 +519,25 @@ def test_every_file_that_is_named_is_there():
 def test_every_decision_is_listed():
     listed = set(re.findall(r"\]\((\d{4}-[\w-]+\.md)\)", text_of("docs/adr/README.md")))
     assert listed == {file.name for file in (ROOT / "docs" / "adr").glob("0*.md")}
+
+
+def test_each_question_of_contributing_leads_to_its_files():
+    table = [
+        cells
+        for cells in rows(sections("CONTRIBUTING.md", "##")["Find your way: ten questions, ten searches"])
+        if "`git " in "".join(cells)
+    ]
+    assert len(table) == 10
+    wrong = []
+    for question, *rest in table:
+        code = re.findall(r"`([^`]+)`", " ".join(rest))
+        searches = [shlex.split(each) for each in code if each.startswith("git ")]
+        found = "".join(subprocess.run(search, cwd=ROOT, check=False, capture_output=True, text=True).stdout for search in searches)
+        wrong += [f"{question}: {file}" for file in code if re.fullmatch(r"[\w/]+\.(py|lua)", file) and file not in found]
+    expect_none(wrong)
+
+
+def test_the_glossary_links_each_name_to_its_definition():
+    links = re.findall(r"\[`(\w+)`\]\(\.\./([\w/]+\.py)\)", text_of("docs/glossary.md"))
+    assert links
+    expect_none([f"{file}: {name}" for name, file in links if not re.search(rf"^(class|def) {name}\b", text_of(file), flags=re.MULTILINE)])

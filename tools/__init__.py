@@ -1,1 +1,5 @@
-"""Tools for whoever changes this project: `words` looks for private words in names and prose."""
+"""Tools for whoever changes this project.
+
+words     private words in names and prose
+pictures  the pictures of docs/pictures, drawn from recorded views
+"""

@@ -82,6 +82,7 @@ PROSE = {
     r"\breferences/": "name the paper, the system or the ADR",
     rf"(?:(?<=[.!?:] )|^)(?:{_PRONOUNS})\b[^?]*?[.:\n]": "begin with the noun",
 }
+_COMMENT = re.compile(r"^ *(?:--|#) ?", re.MULTILINE)
 _PROSE = [(re.compile(pattern, re.MULTILINE), instead) for pattern, instead in PROSE.items()]
 
 #: Places that may hold such a word, and why.
@@ -143,6 +144,8 @@ def findings_in(file: str) -> list[Finding]:
     if file in ALLOWED:
         return []
     text = (ROOT / file).read_text(encoding="utf-8")
+    if file.endswith((".lua", ".yaml", ".toml")):
+        text = _COMMENT.sub("", text)
     found = in_python(file, text) if file.endswith(".py") else in_prose(file, text)
     return sorted(set(found))
 

@@ -24,8 +24,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
     """Refuses values of the user's own Ray cluster at any depth: a mesh would read them without an error, and then hang."""
 
     def reducer_override(self, obj: Any) -> Any:
-        if reported := foreign(obj):
-            raise GraphTypeError(f"the data to send contains a value that {reported}")
+        if problem := foreign(obj):
+            raise GraphTypeError(f"the data to send contains a value that {problem}")
         return super().reducer_override(obj)
 
 

@@ -89,10 +89,10 @@ class StageDispatch:
     def _keep_back(self, stage: StageRecord, allowed: StartsAllowed) -> None:
         """Record why a stage that could start is not sent: its tenant or user is at a limit."""
         self._begin_to_wait(stage)
-        reported = allowed.reason, allowed.detail
-        if (stage.reason, stage.detail) != reported:
-            stage.reason, stage.detail = reported
-            self._writer.note_stage(stage, stage.state, *reported)
+        explanation = allowed.reason, allowed.detail
+        if (stage.reason, stage.detail) != explanation:
+            stage.reason, stage.detail = explanation
+            self._writer.note_stage(stage, stage.state, *explanation)
 
     def _send(self, stage: StageRecord, allowed: StartsAllowed) -> None:
         for node in stage.nodes:

@@ -61,7 +61,7 @@ class SpecChecks:
             self._send("/nodes", f"{counted(len(self._nodes), 'node')}; a graph has {NODES_MAX} at most")
             return
         self._check_params()
-        needs = {NodeId(node): self._check_node(node, reported) for node, reported in self._nodes.items()}
+        needs = {NodeId(node): self._check_node(node, fields) for node, fields in self._nodes.items()}
         self._check_outputs()
         self._check_blobs()
         self._check_shape(Graph(needs))
@@ -89,13 +89,13 @@ class SpecChecks:
             self._param_bytes[name] = literal_bytes(value)
             self._check_size(place, self._param_bytes[name])
 
-    def _check_node(self, node: str, reported: Any) -> tuple[NodeId, ...]:
+    def _check_node(self, node: str, fields: Any) -> tuple[NodeId, ...]:
         """Check a node; return the known nodes that it needs."""
-        if not isinstance(reported, dict):
+        if not isinstance(fields, dict):
             return ()
         place = pointer("/nodes", node)
         found = FormContents()
-        for where, form in _arguments(reported, place):
+        for where, form in _arguments(fields, place):
             uses = len(found.params)
             taken = survey(form, where, found)
             self._check_size(where, taken + sum(self._param_bytes.get(name, 0) for name, _ in found.params[uses:]))
@@ -104,9 +104,9 @@ class SpecChecks:
             self._used_params[name] += 1
             if name not in self._params:
                 self._send(where, f"there is no parameter {name}{similar_to(name, self._params)}")
-        for sha256, where in (*found.blobs.items(), *_function_blob(reported, place)):
+        for sha256, where in (*found.blobs.items(), *_function_blob(fields, place)):
             self._named_blobs.setdefault(sha256, where)
-        after = reported.get("after")
+        after = fields.get("after")
         order = (
             {need: f"{place}/after/{index}" for index, need in enumerate(after) if isinstance(need, str)} if isinstance(after, list) else {}
         )
@@ -178,16 +178,16 @@ def _has_order(graph: Graph) -> bool:
     return taken == len(missing)
 
 
-def _arguments(reported: Mapping[str, Any], place: str) -> Iterator[tuple[str, Any]]:
-    args = reported.get("args")
+def _arguments(fields: Mapping[str, Any], place: str) -> Iterator[tuple[str, Any]]:
+    args = fields.get("args")
     if isinstance(args, list):
         yield from ((f"{place}/args/{index}", form) for index, form in enumerate(args))
-    for name, form in _objects(reported.get("kwargs")).items():
+    for name, form in _objects(fields.get("kwargs")).items():
         yield pointer(f"{place}/kwargs", name), form
 
 
-def _function_blob(reported: Mapping[str, Any], place: str) -> Iterable[Problem]:
-    function = reported.get("function")
+def _function_blob(fields: Mapping[str, Any], place: str) -> Iterable[Problem]:
+    function = fields.get("function")
     sha256 = function.get("$blob") if isinstance(function, dict) else None
     return [(sha256, f"{place}/function")] if isinstance(sha256, str) else []
 

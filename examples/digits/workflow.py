@@ -71,15 +71,15 @@ MODELS = {
 
 
 def load() -> Labelled:
-    """1797 pictures of 8 by 8 pixels, and the digit that each shows."""
+    """Return 1797 pictures of 8 by 8 pixels, and the digit in each."""
     pixels, digits = load_digits(return_X_y=True)
     return pixels / GREYS, digits
 
 
 def split(labelled: Labelled, test_share: float) -> dict[str, Labelled]:
-    """A part to learn from and a part to be tested on, with every digit as frequent in both.
+    """Split into training and test data, with the same frequency of each digit.
 
-    What there is to learn from is shown five times: as it is, and moved by one pixel to each side.
+    Each training picture is used five times: as it is, and moved by one pixel to each side.
     """
     pixels, digits = labelled
     learn, test, learn_digits, test_digits = train_test_split(pixels, digits, test_size=test_share, stratify=digits, random_state=SEED)
@@ -89,24 +89,24 @@ def split(labelled: Labelled, test_share: float) -> dict[str, Labelled]:
 
 
 def train(parts: dict[str, Labelled], kind: str, settings: dict[str, Any]) -> ClassifierMixin:
-    """A model of this kind, fitted to the part to learn from."""
+    """Fit a model of this kind to the training data."""
     return MODELS[kind](settings).fit(*parts["learn"])
 
 
 def evaluate(model: ClassifierMixin, parts: dict[str, Labelled], name: str) -> Score:
-    """How the model does on what it has not seen; `confusion[shown][read]` counts pictures."""
+    """Return the model's accuracy on the test data; `confusion[shown][read]` counts pictures."""
     pixels, digits = parts["test"]
     read = model.predict(pixels)
     return {"model": name, "accuracy": float(np.mean(read == digits)), "confusion": confusion_matrix(digits, read).tolist()}
 
 
 def choose(scores: list[Score]) -> Score:
-    """The most accurate; of equals the first by name."""
+    """Return the score with the highest accuracy; ties go by name."""
     return min(scores, key=lambda score: (-score["accuracy"], score["model"]))
 
 
 def report(best: Score, scores: list[Score], parts: dict[str, Labelled]) -> dict[str, Any]:
-    """All scores, the best model, how many pictures there were, and a picture (PNG) of what the best one mixes up."""
+    """Return all scores, the best model, the number of pictures, and a PNG of the best one's errors."""
     ranked = sorted(scores, key=lambda score: (-score["accuracy"], score["model"]))
     return {
         "best": best["model"],
@@ -119,21 +119,21 @@ def report(best: Score, scores: list[Score], parts: dict[str, Labelled]) -> dict
 
 
 def draw(best: Score, ranked: list[Score]) -> bytes:
-    """A PNG: left what the best model mixes up, right how all of them did."""
+    """Draw a PNG: the best model's confusion matrix on the left, all accuracies on the right."""
     figure = Figure(figsize=(13, 6.2), dpi=110, facecolor=PAPER, layout="constrained")
     FigureCanvasAgg(figure)  # draws in memory: workers have no display
     left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
     draw_confusion(left, np.array(best["confusion"]))
-    left.set_title(f"What {best['model']} reads", loc="left", color=INK, fontsize=14, fontweight="bold", pad=12)
+    left.set_title(f"Confusion matrix of {best['model']}", loc="left", color=INK, fontsize=14, fontweight="bold", pad=12)
     draw_ranking(right, ranked)
-    right.set_title("Read rightly, of pictures never seen", loc="left", color=INK, fontsize=14, fontweight="bold", pad=12)
+    right.set_title("Accuracy on pictures that were not learned", loc="left", color=INK, fontsize=14, fontweight="bold", pad=12)
     png = io.BytesIO()
     figure.savefig(png, format="png")
     return png.getvalue()
 
 
 def draw_confusion(axes: Any, counts: NDArray[Any]) -> None:
-    """Counts in cells; colour by the share of the row, so that a rare digit shows as clearly as a frequent one."""
+    """Draw counts in cells, coloured by their share of the row: a rare digit shows as clearly as a frequent one."""
     shares = counts / counts.sum(axis=1, keepdims=True)
     axes.imshow(shares**0.5, cmap="GnBu", vmin=0, vmax=1.15)  # the root lets a single mistake show
     for shown, read in np.ndindex(counts.shape):
@@ -151,7 +151,7 @@ def draw_confusion(axes: Any, counts: NDArray[Any]) -> None:
 
 
 def draw_ranking(axes: Any, ranked: list[Score]) -> None:
-    """A dot per model, the best on top; dots and no bars, because the axis does not begin at zero."""
+    """Draw a dot per model, the best on top; no bars, because the axis does not begin at zero."""
     accuracies = [score["accuracy"] for score in ranked]
     rows = range(len(ranked))
     axes.hlines(rows, 0, accuracies, color=FAINT, linewidth=1.5, zorder=1)
@@ -170,7 +170,7 @@ def draw_ranking(axes: Any, ranked: list[Score]) -> None:
 
 
 def graph() -> dict[str, dag.Node]:
-    """The workflow; its one output is the report."""
+    """Return the workflow; its one output is the report."""
     parts = dag.task(split).bind(dag.task(load).bind(), test_share=0.4)
     scores = [lane(parts, candidate, {"zone": "west"} if index % 2 else {}) for index, candidate in enumerate(CANDIDATES)]
     best = dag.task(choose).bind(scores)
@@ -178,7 +178,7 @@ def graph() -> dict[str, dag.Node]:
 
 
 def lane(parts: dag.Node, candidate: Candidate, labels: dict[str, str]) -> dag.Node:
-    """Train and evaluate one model, both under the same labels: the model stays, its score travels."""
+    """Train and evaluate one model, both under the same labels: only the score leaves the mesh."""
     name, kind, settings = candidate
     model = dag.task(train, name=f"train-{name}", labels=labels).bind(parts, kind, settings)
     score: dag.Node = dag.task(evaluate, name=f"evaluate-{name}", labels=labels).bind(model, parts, name)

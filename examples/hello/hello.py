@@ -1,4 +1,4 @@
-"""Three small tasks: two that know nothing of each other, and one that waits for both."""
+"""Three small tasks: two independent ones, and one that waits for both."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import dag
 
 
 def greet(name: str) -> str:
-    """A greeting."""
+    """Return a greeting."""
     return f"Hello, {name}!"
 
 
 def count(name: str) -> int:
-    """How many letters the name has."""
+    """Return the number of letters of the name."""
     return len(name)
 
 
 def join(greeting: str, letters: int) -> str:
-    """One sentence of both."""
+    """Return both results as one sentence."""
     return f"{greeting} Your name has {letters} letters."
 
 
 def graph() -> dict[str, dag.Node]:
-    """The workflow; its one output is the sentence."""
+    """Return the workflow; its one output is the sentence."""
     name = "mesh"
     return {"sentence": dag.task(join).bind(dag.task(greet).bind(name), dag.task(count).bind(name))}

@@ -1,10 +1,10 @@
 """A learner and its actors: which of ten slot machines pays best?
 
-The learner (the job's leader) opens a door and keeps count; each actor (a worker) asks it which machine to play, plays,
-and tells whether it won. An actor finds the learner by the address that the mesh hands to it, and may come late, die or
-be started again at any time: the learner goes on with whoever is there.
+The learner (the job's leader) listens on a port and keeps count. Each actor (a worker) asks it which machine to play, plays,
+and reports whether it won. The mesh gives each actor the learner's address. An actor may come late, die or be restarted at any
+time: the learner continues with the actors that are up.
 
-Nothing here knows of Ray: the classes are plain ones, and a test runs them in threads.
+Nothing here needs Ray: the classes are plain ones, and a test runs them in threads.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import socketserver
 import threading
 from typing import Any
 
-WIN_RATES = (0.12, 0.30, 0.25, 0.41, 0.18, 0.36, 0.72, 0.22, 0.33, 0.47)  #: Of the machines; the learner does not see them.
+WIN_RATES = (0.12, 0.30, 0.25, 0.41, 0.18, 0.36, 0.72, 0.22, 0.33, 0.47)  #: One per machine; hidden from the learner.
 CONNECT_S_MAX = 30.0
 
 
 class Counts:
-    """What has been played and won, by machine; and which to play next (UCB1). Any thread may use it."""
+    """Plays and wins of each machine, and the choice of the next one (UCB1). Any thread may use it."""
 
     def __init__(self, machines: int, plays_max: int) -> None:
         self._lock = threading.Lock()
@@ -35,7 +35,7 @@ class Counts:
         self.is_complete = threading.Event()
 
     def next_machine(self) -> int | None:
-        """The machine that might still be the best one; None when enough was played."""
+        """Return the machine with the highest upper confidence bound; None after enough plays."""
         with self._lock:
             if self.is_complete.is_set():
                 return None
@@ -43,7 +43,7 @@ class Counts:
             return max(range(len(self.plays)), key=self._bound)
 
     def add(self, rank: str, machine: int, won: bool) -> None:
-        """A machine was played."""
+        """Count one play of a machine."""
         with self._lock:
             self.plays[machine] += 1
             self.wins[machine] += won
@@ -52,7 +52,7 @@ class Counts:
                 self.is_complete.set()
 
     def report(self) -> dict[str, Any]:
-        """The best machine, how often it paid, and who played how often."""
+        """Return the best machine, its win rate, and the number of plays of each rank."""
         with self._lock:
             best = max(range(len(self.plays)), key=self.plays.__getitem__)
             rate = self.wins[best] / max(self.plays[best], 1)
@@ -72,7 +72,7 @@ class Learner:
         self.counts = counts = Counts(len(WIN_RATES), plays)
 
         class Conversation(socketserver.StreamRequestHandler):
-            """With one actor: lines of JSON."""
+            """Conversation with one actor, in lines of JSON."""
 
             def handle(self) -> None:
                 rank = json.loads(self.rfile.readline() or b'{"rank": ""}')["rank"]
@@ -80,22 +80,22 @@ class Learner:
                     self.wfile.write(json.dumps({"play": machine}).encode() + b"\n")
                     answer = self.rfile.readline()
                     if not answer:
-                        return  # It has died; what it was asked to play, nobody has played.
+                        return  # The actor has died; its last play does not count.
                     counts.add(rank, machine, json.loads(answer)["won"])
                 self.wfile.write(b'{"play": null}\n')
 
-        class Door(socketserver.ThreadingTCPServer):
+        class Server(socketserver.ThreadingTCPServer):
             daemon_threads = True
 
-        self._client = Door(("", 0), Conversation)
-        threading.Thread(target=self._client.serve_forever, daemon=True).start()
-        self.address = f"{own_ip()}:{self._client.server_address[1]}"
+        self._server = Server(("", 0), Conversation)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self.address = f"{own_ip()}:{self._server.server_address[1]}"
 
     def run(self) -> dict[str, Any]:
-        """Wait until enough was played; what comes back is the job's result."""
+        """Wait for enough plays, and return the report; it becomes the job's result."""
         self.counts.is_complete.wait()
-        self._client.shutdown()
-        self._client.server_close()
+        self._server.shutdown()
+        self._server.server_close()
         return self.counts.report()
 
 
@@ -108,30 +108,33 @@ class Actor:
         self.random = random.Random(f"{seed}:{self.rank}")  # noqa: S311  games of chance, not secrets
 
     def run(self) -> int:
-        """Play until the learner has enough; how often it was.
+        """Play until the learner has enough, and return the number of plays.
 
         Raises:
-            ConnectionError: The learner is gone. The mesh starts the actor again, with the new address if there is one.
+            ConnectionError: The learner is gone. The mesh restarts the actor, with the learner's new address if there is one.
         """
         host, _, port = self.leader.rpartition(":")
         plays = 0
-        with socket.create_connection((host, int(port)), timeout=CONNECT_S_MAX) as line, line.makefile("rwb", buffering=0) as talk:
-            line.settimeout(None)
-            talk.write(json.dumps({"rank": self.rank}).encode() + b"\n")
-            while reported := talk.readline():
-                machine = json.loads(reported)["play"]
+        with (
+            socket.create_connection((host, int(port)), timeout=CONNECT_S_MAX) as connection,
+            connection.makefile("rwb", buffering=0) as stream,
+        ):
+            connection.settimeout(None)
+            stream.write(json.dumps({"rank": self.rank}).encode() + b"\n")
+            while order := stream.readline():
+                machine = json.loads(order)["play"]
                 if machine is None:
                     return plays
-                talk.write(json.dumps({"won": self.random.random() < WIN_RATES[machine]}).encode() + b"\n")
+                stream.write(json.dumps({"won": self.random.random() < WIN_RATES[machine]}).encode() + b"\n")
                 plays += 1
         raise ConnectionError(f"the learner at {self.leader} has hung up")
 
 
 def own_ip() -> str:
-    """Of this machine, as others of its network reach it; nothing is sent."""
+    """Return this machine's address in its network; nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # An address for documentation, which is nobody's.
+            probe.connect(("192.0.2.1", 9))  # An address reserved for documentation.
             return str(probe.getsockname()[0])
         except OSError:
             return "127.0.0.1"

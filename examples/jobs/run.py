@@ -20,7 +20,7 @@ WAITS_S_MAX = 300.0
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Submit, watch, and print what the learner found out."""
+    """Submit the job, wait for it, and print the learner's report."""
     parser = argparse.ArgumentParser(prog="python -m examples.jobs.run", description="A job that finds the best slot machine.")
     parser.add_argument("--address", help="of a Ray cluster with 4 CPUs; left out, RAY_ADDRESS, else one that is started and stopped")
     options = parser.parse_args(arguments)

@@ -1,1 +1,1 @@
-"""Reinforcement learning from preferences on one mesh: rollouts give way to training, and go on afterwards."""
+"""Reinforcement learning from preferences on one mesh: training preempts rollouts, which continue afterwards."""

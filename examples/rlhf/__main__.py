@@ -24,29 +24,29 @@ STORE_BYTES = 80 * 2**20
 
 
 def main() -> None:
-    """Train, tell what happened, and leave nothing behind: on Ctrl-C and SIGTERM as well."""
-    parser = argparse.ArgumentParser(prog="python -m examples.rlhf", description="Rollouts give way to training, and go on afterwards.")
-    parser.add_argument("--address", help="of a Ray cluster with 4 free CPUs; left out, a small one is started, and stopped at the end")
-    parser.add_argument("--rounds", type=int, default=3, help="of training (3)")
-    parser.add_argument("--rollout-steps", type=int, default=Sizes().rollout_steps, help="of each rollout (%(default)s), 20 ms each")
+    """Train, print what happened, and stop everything; on Ctrl-C and SIGTERM too."""
+    parser = argparse.ArgumentParser(prog="python -m examples.rlhf", description="Training preempts rollouts, which continue afterwards.")
+    parser.add_argument("--address", help="Ray cluster with 4 free CPUs (default: start a small one, and stop it at the end)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of training (%(default)s)")
+    parser.add_argument("--rollout-steps", type=int, default=Sizes().rollout_steps, help="steps of a rollout (%(default)s), 20 ms each")
     options = parser.parse_args()
     sizes = Sizes(rollout_steps=options.rollout_steps)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    # The workers of a cluster that is there already cannot import this folder, so its code travels.
+    # Workers of a running cluster cannot import this folder, so its code is pickled.
     cloudpickle.register_pickle_by_value(roles)
     try:
         with connected(options.address) as folder, running_mesh(f"rlhf-{os.getpid()}", state_dir=folder, settings=settings()) as mesh:
-            for number, reported in enumerate(train(mesh, rounds=options.rounds, sizes=sizes)):
-                show(number, reported)
-            conclude(mesh)
+            for number, result in enumerate(train(mesh, rounds=options.rounds, sizes=sizes)):
+                print_round(number, result)
+            print_totals(mesh)
     except KeyboardInterrupt:
-        print("interrupted; all of it is stopped", file=sys.stderr)
+        print("interrupted; everything is stopped", file=sys.stderr)
         raise
 
 
 @contextlib.contextmanager
 def connected(address: str | None) -> Iterator[Path | None]:
-    """Be a driver of that cluster, or of one for the length of the block; the folder is where its mesh may keep its state."""
+    """Connect to the cluster, or start one for the length of the block; yield the folder for its mesh's state."""
     own = OwnCluster.start(ClusterSpec(nodes=NODES, object_store_bytes=STORE_BYTES)) if address is None else None
     try:
         if own is not None:
@@ -61,22 +61,22 @@ def connected(address: str | None) -> Iterator[Path | None]:
             own.stop()
 
 
-def show(number: int, reported: Round) -> None:
-    """One round, in words."""
-    waited = f"after {reported.train_waited_ms} ms of waiting"
-    print(f"round {number}: trained on {reported.samples} answers, {waited}; the policy is worth {reported.worth:+.2f}")
-    for name, (first, *later) in reported.preempted.items():
-        again = ", then ".join(f"went on at step {attempt.first_step}" for attempt in later)
-        print(f"  {name} began at step {first.first_step}, gave way, {again}")
+def print_round(number: int, result: Round) -> None:
+    """Print the result of one round, and its preempted rollouts."""
+    waited = f"after {result.train_waited_ms} ms of waiting"
+    print(f"round {number}: trained on {result.samples} answers, {waited}; the policy is worth {result.worth:+.2f}")
+    for name, (first, *later) in result.preempted.items():
+        again = ", then ".join(f"continued at step {attempt.first_step}" for attempt in later)
+        print(f"  {name} began at step {first.first_step}, was preempted, {again}")
 
 
-def conclude(mesh: ScheduleMesh) -> None:
-    """What the mesh itself counts."""
+def print_totals(mesh: ScheduleMesh) -> None:
+    """Print the mesh's own count of preemptions, and its audit."""
     counts = mesh.metric_values().preemption_count
     preemptions = sum(status.preemptions for status in mesh.list_tasks())
     labels = ", ".join(label for label, count in counts.items() if count)
     audit = mesh.audit()
-    print(f"{preemptions} rollouts gave way (label {labels or 'none'}); {'every ledger agrees' if audit else audit.violations}")
+    print(f"{preemptions} rollouts were preempted (label {labels or 'none'}); {'the audit found nothing' if audit else audit.violations}")
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ A *policy* answers each of `PROMPTS` prompts with one of `ANSWERS` answers, by c
 A **rollout** lets it answer, a **reward** judge likes some answers more than others, and the **trainer** moves the policy
 towards what was liked (REINFORCE, with the mean reward as its baseline).
 
-The classes are plain ones. Only `Rollout` and `Trainer` know of the mesh: they keep a checkpoint after each step, which is
-also the point where they stop when they have to give way.
+The classes are plain ones. Only `Rollout` and `Trainer` use the mesh: they save a checkpoint after each step. A preempted
+task stops at its next checkpoint.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ import mesh
 
 PROMPTS, ANSWERS = 8, 16
 LEARNING_RATE = 150.0  #: Large, since a gradient is a mean over all prompts and samples.
-SLEEP_S = 0.02  #: Of a step of either, in the place of a language model.
+SLEEP_S = 0.02  #: Duration of a step; stands for the work of a language model.
 
 Table = NDArray[np.float64]  #: logits[PROMPTS][ANSWERS]
 Samples = NDArray[np.int64]  #: samples[n][2]: prompt and answer.
 
 
 class Attempt(NamedTuple):
-    """One time that a task was started."""
+    """One start of a task."""
 
     number: int
-    first_step: int  #: Where it went on: the steps before are those of earlier attempts.
+    first_step: int  #: Earlier attempts did the steps before.
 
 
 class Rolled(NamedTuple):
-    """What a rollout brings back."""
+    """Result of a rollout."""
 
     samples: Samples
     attempts: tuple[Attempt, ...]
@@ -48,7 +48,7 @@ class Rollout:
         self.seed, self.steps, self.batch = seed, steps, batch
 
     def run(self) -> Rolled:
-        """All steps, from the last one that was kept."""
+        """Do all steps, continuing from the last checkpoint."""
         task = mesh.current_task()
         samples: list[Samples]
         samples, attempts = task.last_checkpoint() or ([], ())
@@ -59,7 +59,7 @@ class Rollout:
         return Rolled(np.concatenate(samples), attempts)
 
     def answer(self, step: int) -> Samples:
-        """samples[batch][2]. The chance of a step hangs on its number, so that a step that is repeated gives the same."""
+        """Return samples[batch][2]. The step's number is its random seed, so a repeated step gives the same samples."""
         time.sleep(SLEEP_S)
         random_stream = np.random.default_rng((self.seed, step))
         prompts = random_stream.integers(PROMPTS, size=self.batch)
@@ -68,17 +68,17 @@ class Rollout:
 
 
 class Judge:
-    """The reward model: how much people like an answer. A standing agent, called as a group."""
+    """Reward model: how much people like an answer. A standing agent, called as a group."""
 
     def __init__(self, seed: int) -> None:
         self.liking = np.random.default_rng(seed).normal(size=(PROMPTS, ANSWERS))
 
     def score(self, samples: Samples) -> NDArray[np.float64]:
-        """rewards[n] of samples[n][2]."""
+        """Return rewards[n] for samples[n][2]."""
         return np.asarray(self.liking[samples[:, 0], samples[:, 1]])
 
     def worth(self, logits: Table) -> float:
-        """The reward that the policy may expect."""
+        """Return the expected reward of the policy."""
         return float((softmax(logits) * self.liking).sum(axis=1).mean())
 
 
@@ -89,7 +89,7 @@ class Trainer:
         self.logits, self.samples, self.rewards, self.steps = logits, samples, rewards, steps
 
     def run(self) -> Table:
-        """The new policy."""
+        """Return the new policy."""
         task = mesh.current_task()
         logits, first = task.last_checkpoint() or (self.logits, 0)
         for step in range(first, self.steps):
@@ -99,7 +99,7 @@ class Trainer:
         return np.asarray(logits)
 
     def gradient(self, logits: Table) -> Table:
-        """Of the expected reward, from the samples."""
+        """Estimate the gradient of the expected reward from the samples."""
         prompts, answers = self.samples.T
         gains = self.rewards - self.rewards.mean()
         gradient = np.zeros_like(logits)
@@ -109,11 +109,11 @@ class Trainer:
 
 
 def softmax(logits: Table) -> Table:
-    """chances[PROMPTS][ANSWERS]; each row sums to 1."""
+    """Return chances[PROMPTS][ANSWERS]; each row sums to 1."""
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
 
 def untrained() -> Table:
-    """A policy that likes all answers alike."""
+    """Return a policy that prefers no answer."""
     return np.zeros((PROMPTS, ANSWERS))

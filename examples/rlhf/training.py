@@ -1,7 +1,7 @@
-"""The training itself: three pools on one mesh, whose quotas together are more than the cluster has.
+"""The training: three pools on one mesh. Their quotas together exceed the cluster.
 
-Rollouts fill the cluster. The trainer of a round is more urgent, and finds no room: the mesh asks as many rollouts to give
-way as it needs, keeps what they have done, and lets them go on from there when the training is over.
+Rollouts fill the cluster. The trainer of a round has a higher priority and finds no room. The mesh preempts as many rollouts as
+necessary, keeps their checkpoints, and continues them after the training.
 """
 
 from __future__ import annotations
@@ -13,19 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from examples.rlhf.roles import Attempt, Judge, Rolled, Rollout, Samples, Table, Trainer, untrained
-from mesh import ScheduleMesh, SchedulerSettings, TaskHandle
-from mesh.preemption.rules import PreemptionRules, parse_cross_label
-from mesh.ray.local.client.actor_group import ActorGroup
+from mesh import ActorGroup, PreemptionRules, ScheduleMesh, SchedulerSettings, TaskHandle, parse_cross_label
 
 SEED = 7
 JUDGES = 2
-#: How long a result is waited for; far more than it takes, so that a mistake ends the example with an error.
+#: Timeout of a wait; generous, so only a mistake ends the example with an error.
 WAITS_S_MAX = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How much is done in a round."""
+    """Amount of work in a round."""
 
     rollouts: int = 3
     rollout_steps: int = 100
@@ -34,31 +32,31 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """What came of one round."""
+    """Result of one round."""
 
     samples: int
-    worth: float  #: Of the policy after it: the reward that it may expect.
-    train_waited_ms: int  #: From the trainer's submission until it ran.
-    preempted: dict[str, tuple[Attempt, ...]]  #: Rollouts that were started more than once, while the round before this one trained.
+    worth: float  #: Expected reward of the policy after the round.
+    train_waited_ms: int  #: From the trainer's submission to its start.
+    preempted: dict[str, tuple[Attempt, ...]]  #: Rollouts with more than one start, preempted by the training of the round before.
 
 
 def settings() -> SchedulerSettings:
-    """Who may take from whom: by the pools alone nobody, since each pool has its own quota."""
+    """Return rules that let training and reward preempt rollouts of another pool; by default, pools do not preempt each other."""
     below = parse_cross_label({"role": {"train": ["rollout"], "reward": ["rollout"]}})
     return SchedulerSettings(rules=PreemptionRules.of("high", cross_pool=True, cross_label=below, min_run_ms=500))
 
 
 def train(mesh: ScheduleMesh, *, rounds: int, sizes: Sizes) -> Iterator[Round]:
-    """Yield after each round. Rollouts of the next one run on with the policy as it is while the trainer makes a better one."""
-    judges = _open(mesh)
+    """Yield after each round. The next round's rollouts run with the old policy while the trainer improves it."""
+    judges = _create_pools_and_judges(mesh)
     policy = untrained()
-    rolling = _inventory(mesh, policy, 0, sizes)
+    rolling = _start_rollouts(mesh, policy, 0, sizes)
     for number in range(rounds):
         rolled: dict[str, Rolled] = {handle.task: handle.result(WAITS_S_MAX) for handle in rolling}
         samples = np.concatenate([one.samples for one in rolled.values()])
         rewards = judges.shard("score", samples)
-        rolling = _inventory(mesh, policy, number + 1, sizes) if number + 1 < rounds else []
-        trainer = _trainer(mesh, policy, samples, rewards, number, sizes)
+        rolling = _start_rollouts(mesh, policy, number + 1, sizes) if number + 1 < rounds else []
+        trainer = _submit_trainer(mesh, policy, samples, rewards, number, sizes)
         policy = trainer.result(WAITS_S_MAX)
         status = trainer.status()
         yield Round(
@@ -69,10 +67,9 @@ def train(mesh: ScheduleMesh, *, rounds: int, sizes: Sizes) -> Iterator[Round]:
         )
 
 
-def _open(mesh: ScheduleMesh) -> ActorGroup:
-    """The pools, and the judges."""
+def _create_pools_and_judges(mesh: ScheduleMesh) -> ActorGroup:
     mesh.ensure_pool("rollout", capacity={"cpu": 3})
-    # Judges stand for long: spread over both nodes they would leave no room for a trainer on either.
+    # Judges run all the time: spread over both nodes they would leave no room for a trainer on either.
     mesh.ensure_pool("reward", capacity={"cpu": 1}, policy="binpack")
     mesh.ensure_pool("train", capacity={"cpu": 2})
     options = {"pool": "reward", "resources": {"cpu": "0.5"}, "label": "role:reward", "priority": 7, "args": (SEED,)}
@@ -82,27 +79,29 @@ def _open(mesh: ScheduleMesh) -> ActorGroup:
     return mesh.group(tasks=judges)
 
 
-def _inventory(mesh: ScheduleMesh, policy: Table, number: int, sizes: Sizes) -> list[TaskHandle]:
-    """Rollouts that run: a trainer that came before them would find an empty cluster."""
+def _start_rollouts(mesh: ScheduleMesh, policy: Table, number: int, sizes: Sizes) -> list[TaskHandle]:
+    """Submit the rollouts and wait for their start: an earlier trainer would find an empty cluster."""
     rolling = [
         mesh.submit_task(
             Rollout,
             pool="rollout",
-            task_id=f"rollout-{number}-{seat}",
+            task_id=f"rollout-{number}-{index}",
             label="role:rollout",
             resources={"cpu": 1},
             priority=3,
-            args=(policy, SEED + 100 * number + seat, sizes.rollout_steps),
+            args=(policy, SEED + 100 * number + index, sizes.rollout_steps),
             method="run",
         )
-        for seat in range(sizes.rollouts)
+        for index in range(sizes.rollouts)
     ]
     for handle in rolling:
         handle.wait_started(WAITS_S_MAX)
     return rolling
 
 
-def _trainer(mesh: ScheduleMesh, policy: Table, samples: Samples, rewards: NDArray[np.float64], number: int, sizes: Sizes) -> TaskHandle:
+def _submit_trainer(
+    mesh: ScheduleMesh, policy: Table, samples: Samples, rewards: NDArray[np.float64], number: int, sizes: Sizes
+) -> TaskHandle:
     return mesh.submit_task(
         Trainer,
         pool="train",

@@ -15,7 +15,7 @@ STARTS_S_MAX = 120.0
 
 
 def main() -> None:
-    """Start four agents, ask them, and tell how often they were right."""
+    """Start four agents, recognise digits with them, and print the accuracy."""
     ray.init(log_to_driver=False, logging_level=logging.ERROR)
     known, asked = load()
     with running_mesh(f"sharding-{os.getpid()}") as mesh:
@@ -24,9 +24,9 @@ def main() -> None:
         for task in tasks:
             task.wait_started(STARTS_S_MAX)
         group = mesh.group(tasks=tasks, shape=SHAPE)
-        reported = recognise(group, known, asked.images)
+        numbers = recognise(group, known, asked.images)
         blocks = f"{len(asked.numbers)} x {len(known.numbers)} distances"
-        print(f"{group} computed {blocks}: {(reported == asked.numbers).mean():.1%} of the digits were recognised")
+        print(f"{group} computed {blocks}: {(numbers == asked.numbers).mean():.1%} of the digits were recognised")
 
 
 if __name__ == "__main__":

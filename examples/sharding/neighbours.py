@@ -1,7 +1,7 @@
-"""Which of the known digits looks most like this one? A table of distances that four agents compute, a block each.
+"""Find the known digit that looks most like each other one: four agents compute a table of distances, a block each.
 
-Two dimensions: along `known` the agents divide what they know, along `asked` they divide the questions. Nobody holds more
-than half of the known digits, nobody gets more than half of the questions, and the blocks make one table again.
+The agents have two dimensions: along `known` they divide the known digits, along `asked` the digits to recognise. Each agent
+holds half of the known digits and gets half of the others. The blocks are joined to one table.
 """
 
 from __future__ import annotations
@@ -12,11 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from mesh.actors.collecting import Concat
-from mesh.actors.dispatching import Split
-from mesh.actors.per_rank import PerRank, RankPlace
-from mesh.actors.pieces import cut
-from mesh.ray.local.client.actor_group import ActorGroup
+from mesh import ActorGroup, Concat, PerRank, RankPlace, Split
 
 SHAPE = {"asked": 2, "known": 2}
 KNOWN = 1_200
@@ -34,31 +30,31 @@ class Digits:
 
 
 class Neighbours:
-    """One agent: a part of what is known."""
+    """Agent with a part of the known digits."""
 
     def __init__(self) -> None:
         self.known: Images = np.zeros((0, 64))
 
     def learn(self, images: Images) -> int:
-        """Keep these; how many there are."""
+        """Keep these digits, and return their number."""
         self.known = images
         return len(images)
 
     def distances(self, asked: Images) -> NDArray[np.float64]:
-        """`asked[a, 64] -> distances[a, k]`: squared, to each of the k images that this agent knows."""
+        """Return the squared distances to the k known images: `asked[a, 64] -> distances[a, k]`."""
         squares = (asked**2).sum(axis=1)[:, None] + (self.known**2).sum(axis=1)[None, :]
         return np.asarray(squares - 2 * asked @ self.known.T)
 
 
 def load() -> tuple[Digits, Digits]:
-    """The known digits, and those that are asked about."""
+    """Return the known digits, and those to recognise."""
     images, numbers = load_digits(return_X_y=True)
     return Digits(images[:KNOWN], numbers[:KNOWN]), Digits(images[KNOWN:], numbers[KNOWN:])
 
 
 def recognise(group: ActorGroup, known: Digits, asked: Images) -> Numbers:
-    """`asked[a, 64] -> numbers[a]`: that of the nearest known digit. The group has the dimensions of `SHAPE`."""
-    parts = cut(known.images, group.dimensions.size("known"))
+    """Return the number of the nearest known digit: `asked[a, 64] -> numbers[a]`. The group has the dimensions of `SHAPE`."""
+    parts = np.array_split(known.images, group.dimensions.size("known"))
 
     def own_part(place: RankPlace) -> Images:
         part: Images = parts[place["known"]]

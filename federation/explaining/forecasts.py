@@ -131,16 +131,16 @@ class Forecasts:
         if pending is None:
             return None
         line = self._precedence.line_before(pending)
-        reported = self._scheduler.about(pending, line)
-        forecast = self._forecast(pending, reported, self._precedence.places[stage], line)
-        promise = self._promise(pending, reported, line)
+        explanation = self._scheduler.about(pending, line)
+        forecast = self._forecast(pending, explanation, self._precedence.places[stage], line)
+        promise = self._promise(pending, explanation, line)
         if promise is not None:
             return self._promised(forecast, promise)
         if asks_planner:
             forecast = replace(
-                forecast, victims=self._tenant_preemption.of(pending, reported, line) or self._planner.for_waiting(pending, reported)
+                forecast, victims=self._tenant_preemption.of(pending, explanation, line) or self._planner.for_waiting(pending, explanation)
             )
-        return replace(forecast, reason=self._reason(stage, reported))
+        return replace(forecast, reason=self._reason(stage, explanation))
 
     def why(self, stage: str) -> WaitReason | None:
         """Return the reason that `of` returns, with one computation for all stages that are alike.
@@ -155,13 +155,13 @@ class Forecasts:
             return WaitReason(reason=said)
         line = self._precedence.line_before(pending)
         alike = (pending.mesh, pending.tenant, pending.slot, pending.priority, bool(line))
-        reported = self._by_quota.get(alike)
-        if reported is None:
-            self._by_quota[alike] = reported = self._scheduler.about(pending, line)
-        if self._promise(pending, reported, line) is not None:
+        explanation = self._by_quota.get(alike)
+        if explanation is None:
+            self._by_quota[alike] = explanation = self._scheduler.about(pending, line)
+        if self._promise(pending, explanation, line) is not None:
             return WaitReason(reason=Reason.WAITING_FOR_VICTIMS)
-        reason = self._reason(stage, reported)
-        return WaitReason(reason=reason, changes=reported.changes if reason is not said else ())
+        reason = self._reason(stage, explanation)
+        return WaitReason(reason=reason, changes=explanation.changes if reason is not said else ())
 
     def place(self, stage: str) -> int:
         """Return how many stages before it in the queue of its mesh compete with it.
@@ -181,15 +181,15 @@ class Forecasts:
             UnknownTenant: There is no such tenant.
         """
         line = self._precedence.line_before(pending, before)
-        reported = self._scheduler.would_be(pending, line, before)
+        explanation = self._scheduler.would_be(pending, line, before)
         mesh_ahead = self._precedence.place_behind(pending, before)
-        forecast = self._forecast(pending, reported, mesh_ahead, line, before)
-        stops = self._tenant_preemption.of(pending, reported, line)
+        forecast = self._forecast(pending, explanation, mesh_ahead, line, before)
+        stops = self._tenant_preemption.of(pending, explanation, line)
         if stops:
             return replace(forecast, reason=Reason.WAITING_FOR_VICTIMS, victims=stops)
-        is_full = reported.reason is None and self._waits.of(pending, mesh_ahead).is_wait
+        is_full = explanation.reason is None and self._waits.of(pending, mesh_ahead).is_wait
         reason = Reason.POOL_BUSY if is_full else forecast.reason
-        return replace(forecast, reason=reason, victims=self._planner.for_sent(pending, reported, before))
+        return replace(forecast, reason=reason, victims=self._planner.for_sent(pending, explanation, before))
 
     def unmet(self) -> tuple[Unmet, ...]:
         """Return the wants that the planner would not fulfil now, each with its reason."""
@@ -199,9 +199,9 @@ class Forecasts:
         pending = self._pending.get(stage)
         return pending if pending is not None and pending.tenant in self._snapshot.tree.tenants else None
 
-    def _promise(self, pending: PendingStage, reported: WorkloadExplanation, line: Sequence[PendingStage]) -> PlannedGrant | None:
+    def _promise(self, pending: PendingStage, explanation: WorkloadExplanation, line: Sequence[PendingStage]) -> PlannedGrant | None:
         """Return the promise of a plan to a stage that waits for nothing else."""
-        if self._reported[pending.stage] not in SAID_IN_PART or reported.gate is not None or line:
+        if self._reported[pending.stage] not in SAID_IN_PART or explanation.gate is not None or line:
             return None
         return self._promises.to(pending)
 
@@ -219,47 +219,47 @@ class Forecasts:
             victims=promise.victims,
         )
 
-    def _reason(self, stage: str, reported: WorkloadExplanation) -> Reason:
+    def _reason(self, stage: str, explanation: WorkloadExplanation) -> Reason:
         """Return the mesh's reason; before the mesh has tried the stage, the quota tree's.
 
         If room and quota are both missing, quota comes first: more room alone would not help.
         """
         said = self._reported[stage]
-        if said is Reason.POOL_BUSY and reported.reason in _QUOTA_LACKS:
-            return reported.reason
-        return reported.reason or said if said is Reason.WAITING_IN_QUEUE else said
+        if said is Reason.POOL_BUSY and explanation.reason in _QUOTA_LACKS:
+            return explanation.reason
+        return explanation.reason or said if said is Reason.WAITING_IN_QUEUE else said
 
     def _forecast(
         self,
         pending: PendingStage,
-        reported: WorkloadExplanation,
+        explanation: WorkloadExplanation,
         mesh_ahead: int,
         line: Sequence[PendingStage],
         before: Sequence[PendingStage] = (),
     ) -> Forecast:
-        start_ms, overdue_ms = self._start(pending, reported, mesh_ahead, line)
+        start_ms, overdue_ms = self._start(pending, explanation, mesh_ahead, line)
         return Forecast(
             pending=pending,
-            reason=reported.reason or (Reason.LEDGER_RECOVERING if self._snapshot.learn_ms else None),
-            ahead=self._precedence.ahead(pending, reported.ahead, before),
+            reason=explanation.reason or (Reason.LEDGER_RECOVERING if self._snapshot.learn_ms else None),
+            ahead=self._precedence.ahead(pending, explanation.ahead, before),
             mesh_ahead=mesh_ahead,
-            gate=reported.gate,
-            changes=reported.changes,
+            gate=explanation.gate,
+            changes=explanation.changes,
             start_ms=start_ms,
             overdue_ms=overdue_ms,
         )
 
     def _start(
-        self, pending: PendingStage, reported: WorkloadExplanation, mesh_ahead: int, line: Sequence[PendingStage]
+        self, pending: PendingStage, explanation: WorkloadExplanation, mesh_ahead: int, line: Sequence[PendingStage]
     ) -> tuple[int | None, int]:
         """Return the estimated start, or by how much work that has to end first is overdue; not before the pieces of its line start."""
-        if reported.start_ms is None:
+        if explanation.start_ms is None:
             return None, 0
         places = self._precedence.places
         waits = [self._waits.of(pending, mesh_ahead), *(self._waits.of(one, places.get(one.stage, mesh_ahead)) for one in line)]
-        start_ms = max(reported.start_ms, self._snapshot.at_ms + max(wait.wait_ms for wait in waits))
-        overdue_ms = max(reported.overdue_ms, *(wait.overdue_ms for wait in waits)) if reported.gate is None else 0
-        if overdue_ms or not self._is_reckoned(start_ms, reported.gate):
+        start_ms = max(explanation.start_ms, self._snapshot.at_ms + max(wait.wait_ms for wait in waits))
+        overdue_ms = max(explanation.overdue_ms, *(wait.overdue_ms for wait in waits)) if explanation.gate is None else 0
+        if overdue_ms or not self._is_reckoned(start_ms, explanation.gate):
             return None, overdue_ms if self._times.is_measured else 0
         if self._snapshot.learn_ms:
             start_ms = max(start_ms, self._snapshot.at_ms + self._snapshot.learn_ms)  # Until then the ledger grants nothing new.

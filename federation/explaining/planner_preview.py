@@ -34,7 +34,7 @@ class PlannerPreview:
         """Return the wants that the planner would not fulfil now, each with its reason."""
         return self._plan(self._demands, tells_young=True).unmet
 
-    def for_waiting(self, pending: PendingStage, reported: WorkloadExplanation) -> tuple[LeaseVictim, ...]:
+    def for_waiting(self, pending: PendingStage, explanation: WorkloadExplanation) -> tuple[LeaseVictim, ...]:
         """Return the reclaims for a waiting piece; its mesh's equally or less urgent demand for the tenant is left out.
 
         Args:
@@ -45,16 +45,16 @@ class PlannerPreview:
             for demand in self._demands
             if (demand.mesh, demand.tenant) != (pending.mesh, pending.tenant) or demand.priority > pending.priority
         ]
-        return self._victims_of(pending, reported, others)
+        return self._victims_of(pending, explanation, others)
 
-    def for_sent(self, pending: PendingStage, reported: WorkloadExplanation, before: Iterable[PendingStage]) -> tuple[LeaseVictim, ...]:
-        """Return the reclaims for a piece that would be sent; `reported` as in `for_waiting`.
+    def for_sent(self, pending: PendingStage, explanation: WorkloadExplanation, before: Iterable[PendingStage]) -> tuple[LeaseVictim, ...]:
+        """Return the reclaims for a piece that would be sent; `explanation` as in `for_waiting`.
 
         Args:
             before: Pieces that would be sent with it, before it.
         """
         return self._victims_of(
-            pending, reported, [*self._demands, *(self._demand(other) for other in before if self._reach.at_mesh(other))]
+            pending, explanation, [*self._demands, *(self._demand(other) for other in before if self._reach.at_mesh(other))]
         )
 
     def _plan(self, demands: Iterable[PlannerDemand], *, tells_young: bool = False) -> Plan:
@@ -68,9 +68,11 @@ class PlannerPreview:
             tells_young=tells_young,
         )
 
-    def _victims_of(self, pending: PendingStage, reported: WorkloadExplanation, others: Sequence[PlannerDemand]) -> tuple[LeaseVictim, ...]:
+    def _victims_of(
+        self, pending: PendingStage, explanation: WorkloadExplanation, others: Sequence[PlannerDemand]
+    ) -> tuple[LeaseVictim, ...]:
         """Return the reclaims for this piece: the difference between the plans with and without it."""
-        if reported.reason in (None, Reason.BEHIND_HEAD) or reported.gate is not None or not self._reach.at_mesh(pending):
+        if explanation.reason in (None, Reason.BEHIND_HEAD) or explanation.gate is not None or not self._reach.at_mesh(pending):
             return ()
         usual = {_key(target): target for target in self._plan(others).lowered}
         with_it = self._plan((*others, self._demand(pending))).lowered

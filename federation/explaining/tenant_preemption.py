@@ -36,7 +36,7 @@ class TenantPreemption:
         self._precedence = precedence
         self._running_of = running
 
-    def of(self, pending: PendingStage, reported: WorkloadExplanation, line: Sequence[PendingStage]) -> tuple[LeaseVictim, ...]:
+    def of(self, pending: PendingStage, explanation: WorkloadExplanation, line: Sequence[PendingStage]) -> tuple[LeaseVictim, ...]:
         """Return the stages that would be preempted; none for a piece that may not start yet.
 
         Args:
@@ -44,7 +44,7 @@ class TenantPreemption:
             line: Pieces that start before it on its mesh because the tenant's stages start in order.
         """
         view, rules = self._meshes.get(pending.mesh), self._tenant_policies.preemption(pending.tenant)
-        if view is None or reported.gate is not None or line or not rules.takes or not pending.slot:
+        if view is None or explanation.gate is not None or line or not rules.takes or not pending.slot:
             return ()
         where = (pending.mesh, pending.tenant)
         held = {lease.flavor: lease.amounts for lease in self._snapshot.leases if (lease.mesh, lease.tenant) == where}
@@ -54,7 +54,7 @@ class TenantPreemption:
         for one in (*before, pending):  # A victim of an earlier piece frees nothing for this one.
             running = [other for other in running if stop is None or other.stage not in stop.stages]
             stop = preview_preemption(
-                one, view, held, running, is_quota_free=reported.reason is None, rules=rules, now_ms=self._snapshot.at_ms
+                one, view, held, running, is_quota_free=explanation.reason is None, rules=rules, now_ms=self._snapshot.at_ms
             )
         if stop is None:
             return ()

@@ -131,20 +131,20 @@ def _names(line: Iterable[PendingStage]) -> frozenset[str]:
     return frozenset(one.stage for one in line)
 
 
-def _shown_in_line(reported: WorkloadExplanation, line: Sequence[PendingStage]) -> WorkloadExplanation:
+def _shown_in_line(explanation: WorkloadExplanation, line: Sequence[PendingStage]) -> WorkloadExplanation:
     """Adjust the explanation to the order on the mesh.
 
     If a tenant's stages start in order, a mesh tries none of them before the first has started, whatever the quota tree says. Stages on
     other meshes block none there.
     """
-    if reported.gate is not None:
-        return reported
+    if explanation.gate is not None:
+        return explanation
     if line:
-        return replace(reported, reason=Reason.BEHIND_HEAD, changes=())
-    return _honest(replace(reported, reason=None) if reported.reason is Reason.BEHIND_HEAD else reported)
+        return replace(explanation, reason=Reason.BEHIND_HEAD, changes=())
+    return _honest(replace(explanation, reason=None) if explanation.reason is Reason.BEHIND_HEAD else explanation)
 
 
-def _honest(reported: WorkloadExplanation) -> WorkloadExplanation:
+def _honest(explanation: WorkloadExplanation) -> WorkloadExplanation:
     """Replace "starts at once" by a wait for victims, if the start needs a preemption."""
-    waits = reported.reason is None and reported.assignment is not None and reported.assignment.mode is not Mode.FIT
-    return replace(reported, reason=Reason.WAITING_FOR_VICTIMS) if waits else reported
+    waits = explanation.reason is None and explanation.assignment is not None and explanation.assignment.mode is not Mode.FIT
+    return replace(explanation, reason=Reason.WAITING_FOR_VICTIMS) if waits else explanation

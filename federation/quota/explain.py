@@ -78,13 +78,13 @@ def explain(scheduler: QuotaScheduler, workload: str, first: Collection[str] = (
         if other.workload == workload:
             break
         ahead.append(other)
-    reported = _explained(scheduler, work, ahead, first)
+    explanation = _explained(scheduler, work, ahead, first)
     waited = scheduler.waits.get(workload)
     if workload in scheduler.holds:
-        reported = replace(reported, reason=Reason.WAITING_FOR_VICTIMS, start_ms=None)
-    elif reported.reason is None and waited is not None:
-        reported = replace(reported, reason=waited.reason)
-    return replace(reported, is_parked=scheduler.is_parked(workload))
+        explanation = replace(explanation, reason=Reason.WAITING_FOR_VICTIMS, start_ms=None)
+    elif explanation.reason is None and waited is not None:
+        explanation = replace(explanation, reason=waited.reason)
+    return replace(explanation, is_parked=scheduler.is_parked(workload))
 
 
 def dry_run(scheduler: QuotaScheduler, workload: Workload, first: Collection[str] = ()) -> WorkloadExplanation:

@@ -104,10 +104,10 @@ def choose(
     if asked.has_choice:
         best = min(_of_one_flavor(asked, fits, pieces))
         others = nsmallest(1, [fit for fit in fits if fit.mesh != best.mesh])
-    reported = {fit.mesh: _reported(fit) for fit in fits if fit.accepted.is_first and _is_reported_again(fit)}
-    if not best.accepted.is_first or _is_reported_again(best):
-        reported[best.mesh] = _reported(best)
-    verdicts = tuple([reported.get(verdict.mesh, verdict) for verdict in asked.verdicts]) if reported else asked.verdicts
+    updated = {fit.mesh: _changed_verdict(fit) for fit in fits if fit.accepted.is_first and _changes_verdict(fit)}
+    if not best.accepted.is_first or _changes_verdict(best):
+        updated[best.mesh] = _changed_verdict(best)
+    verdicts = tuple([updated.get(verdict.mesh, verdict) for verdict in asked.verdicts]) if updated else asked.verdicts
     pool, flavor_why = best.accepted.pool, ""
     reason, detail = _why(best, others)
     if passed.accepted.pool.flavor != pool.flavor:
@@ -150,12 +150,12 @@ def _of_one_flavor(asked: Survey, fits: list[_Fit], pieces: int) -> list[_Fit]:
     return [fit for fit in in_time if fit.accepted.pool.flavor == found.flavor] if found is not None else fits
 
 
-def _is_reported_again(fit: _Fit) -> bool:
+def _changes_verdict(fit: _Fit) -> bool:
     """Return whether this stage's inputs, or planned work, change the mesh's verdict."""
     return bool(fit.transfer_ms) or fit.wait_ms != fit.accepted.verdict.wait_ms
 
 
-def _reported(fit: _Fit) -> MeshVerdict:
+def _changed_verdict(fit: _Fit) -> MeshVerdict:
     """Return the verdict, changed by this stage's inputs and planned work."""
     kept = fit.accepted.verdict
     return MeshVerdict(
@@ -200,8 +200,8 @@ def _seconds(span_ms: int) -> str:
 def _with_absent(asked: Survey) -> tuple[MeshVerdict, ...]:
     """Return the verdicts, with one for each absent mesh that might accept the work, since someone may be waiting for that mesh."""
     away = ((mesh.record.mesh, words_of_absence(asked.demand, mesh)) for mesh in asked.absent)
-    reported = [MeshVerdict(mesh=mesh, reason=Reason.MESH_UNREACHABLE, detail=words) for mesh, words in away if words is not None]
-    return tuple(sorted((*asked.verdicts, *reported), key=lambda verdict: verdict.mesh)) if reported else asked.verdicts
+    unreachable = [MeshVerdict(mesh=mesh, reason=Reason.MESH_UNREACHABLE, detail=words) for mesh, words in away if words is not None]
+    return tuple(sorted((*asked.verdicts, *unreachable), key=lambda verdict: verdict.mesh)) if unreachable else asked.verdicts
 
 
 def _refuse(demand: RoutingRequest, verdicts: tuple[MeshVerdict, ...], unheld: str) -> RouteRefused:

@@ -192,9 +192,9 @@ class _Asking:
             words = f"{words}; borrowers{where} hold quota of {tenant}, which can be reclaimed"
         idle = min([free[name] // units for name, units in slot.items()], default=0)
         room = min([idle, *(available[name] // units for name, units in slot.items())])
-        reported = MeshVerdict(mesh=mesh, reason=reason, detail=words, pool=pool.pool, flavor=flavor, room=room, idle=idle)
-        turns = self._turns(reported, pace)
-        return replace(reported, wait_ms=wait_behind_ms(slot, view, room, turns.run_ms, NOTHING, running=turns.running)), grade
+        verdict = MeshVerdict(mesh=mesh, reason=reason, detail=words, pool=pool.pool, flavor=flavor, room=room, idle=idle)
+        turns = self._turns(verdict, pace)
+        return replace(verdict, wait_ms=wait_behind_ms(slot, view, room, turns.run_ms, NOTHING, running=turns.running)), grade
 
     def _waiting_grade(self, mesh: MeshId, flavor: FlavorName, free: Mapping[str, int], borrowing: Borrowing) -> Grade:
         """Return RECLAIM if the tenant is entitled to the quota and others hold as much borrowed quota there as the pool lacks."""

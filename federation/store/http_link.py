@@ -186,12 +186,12 @@ class HttpLink:
         return {"Content-Type": kind, **{name: text for name, text in known.items() if text}}
 
 
-def _higher(known: str, response: str) -> str:
+def _higher(known: str, received: str) -> str:
     """Return the proof with the higher token; for two ledgers the proof of the one that answered last."""
-    before, after = _PROOF.fullmatch(known), _PROOF.fullmatch(response)
+    before, after = _PROOF.fullmatch(known), _PROOF.fullmatch(received)
     if before is None or after is None:
-        return response if after is not None else known
-    return known if before["ledger"] == after["ledger"] and int(before["token"]) > int(after["token"]) else response
+        return received if after is not None else known
+    return known if before["ledger"] == after["ledger"] and int(before["token"]) > int(after["token"]) else received
 
 
 class _Away(Exception):
@@ -216,19 +216,19 @@ def _read(answer: httpx.Response, deadline: float) -> bytes:
 
 def _error_in(status: int, data: bytes) -> Exception:
     """Return the error that an unsuccessful response stands for."""
-    response = _error_of(data)
-    if response is None:
+    link_error = _error_of(data)
+    if link_error is None:
         return _Away(f"HTTP {status} from a server that is not a root")
-    error = named_error(response)
+    error = named_error(link_error)
     if error is not None:
         return error
-    if response.code == NO_BLOB:
-        return _NotThere(response.message)
-    if response.code in REJECTIONS:
-        return CallRejected(f"the root refuses: {response.message}")
-    if response.code in REFUSALS:
-        return LinkRefused(f"the root refuses: {response.message}")
-    return _Away(response.message)
+    if link_error.code == NO_BLOB:
+        return _NotThere(link_error.message)
+    if link_error.code in REJECTIONS:
+        return CallRejected(f"the root refuses: {link_error.message}")
+    if link_error.code in REFUSALS:
+        return LinkRefused(f"the root refuses: {link_error.message}")
+    return _Away(link_error.message)
 
 
 def _error_of(data: bytes) -> LinkError | None:
@@ -291,8 +291,8 @@ class HttpStageQueue:
         return self._link.call(REMEMBERED, Remembered(mesh=mesh, stages=stages))
 
     def explain(self, session: Session, stages: tuple[StageId, ...], reason: Reason, detail: str) -> None:
-        response = detail[: LONG_TEXTS["detail"]]
-        self._link.call(EXPLAIN, Explain(session=_bare(session), stages=stages, reason=reason, detail=response))
+        shortened = detail[: LONG_TEXTS["detail"]]
+        self._link.call(EXPLAIN, Explain(session=_bare(session), stages=stages, reason=reason, detail=shortened))
 
     def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
         claimed = self._link.call(CLAIM, ClaimStage(session=_bare(session), stage=stage, lease=lease))

@@ -14,7 +14,7 @@ from mesh.core.nodes import NodeTable
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 from mesh.core.task_spec import Weights
-from mesh.policies.catalogue import policy as policy_named
+from mesh.policies.catalogue import node_policy
 from mesh.policies.fragmentation import fragmentation
 from mesh.policies.gang import place_all
 from mesh.policies.policy import BoolArray, FloatArray, IntArray, NodeDemand, NodeScoringView, PlacementRefused, Policy
@@ -41,7 +41,7 @@ class _Case:
             self.times: int = given.take("times", 1)
             weights = Weights(**given.take("weights", {}))
             options = {name: given.take(name) for name in _OPTIONS if name in written}
-        self.policy: Policy = policy_named(policy)
+        self.policy: Policy = node_policy(policy)
         self.names = tuple(nodes)
         self._table = NodeTable()
         wanted = [ResourceSet.of(demand) for demand in demands]

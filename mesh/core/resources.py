@@ -77,19 +77,19 @@ def format_units(name: str, units: int) -> str:
     return f"{units}B"
 
 
-def _whole(exact: Decimal, reported: str) -> int:
+def _whole(exact: Decimal, written: str) -> int:
     if not exact.is_finite():
-        raise AmountError(f"{reported} is not a finite number")
+        raise AmountError(f"{written} is not a finite number")
     if exact != exact.to_integral_value():
-        raise AmountError(f"{reported} is finer than the ledger's unit (1/10 000, or one byte)")
-    return int(_bounded(exact, reported))  # Check the bound first: a written exponent can make an integer too large to build.
+        raise AmountError(f"{written} is finer than the ledger's unit (1/10 000, or one byte)")
+    return int(_bounded(exact, written))  # Check the bound first: a written exponent can make an integer too large to build.
 
 
-def _bounded(units: N, reported: str) -> N:
+def _bounded(units: N, written: str) -> N:
     if units < 0:
-        raise AmountError(f"{reported} is below zero")
+        raise AmountError(f"{written} is below zero")
     if units > AMOUNT_MAX:
-        raise AmountError(f"{reported} is not between 0 and {AMOUNT_MAX} units")
+        raise AmountError(f"{written} is not between 0 and {AMOUNT_MAX} units")
     return units
 
 

@@ -132,8 +132,8 @@ def _lines(errors: Sequence[ErrorDetails], raw: Mapping[str, Any]) -> list[str]:
     except ValidationError:
         return lines  # The rest is not valid in form either.
     except JobSpecError as broken:
-        reported = {str(error["loc"][0]) for error in errors}
-        counts_known = not reported & {"workerSets", "worker_sets", "minWorkersNum", "min_workers_num"}
+        wrong_keys = {str(error["loc"][0]) for error in errors}
+        counts_known = not wrong_keys & {"workerSets", "worker_sets", "minWorkersNum", "min_workers_num"}
         rest = [line for line in str(broken).splitlines() if counts_known or not line.startswith("min_workers_num")]
         lines += [_as_written(line, raw) for line in rest]
     return lines
@@ -163,9 +163,9 @@ def _spelled(step: str | int, place: Any) -> str | int:
 def _spec(form: JobForm) -> JobSpec:
     wrong: list[str] = []
 
-    def amounts(key: str, reported: Mapping[str, Any]) -> ResourceSet:
+    def amounts(key: str, requested: Mapping[str, Any]) -> ResourceSet:
         try:
-            return ResourceSet.of(reported)
+            return ResourceSet.of(requested)
         except AmountError as broken:
             wrong.append(f"{key}.resources: {broken}")
             return ResourceSet()
@@ -173,12 +173,12 @@ def _spec(form: JobForm) -> JobSpec:
     leader = ReplicaSpec(name=form.leader.name, resources=amounts("leader", form.leader.resources), selector=form.leader.selector)
     workers = tuple(
         WorkerSetSpec(
-            name=reported.name,
-            counts=reported.counts,
-            selector=reported.selector,
-            resources=amounts(f"worker_sets.{reported.name}", reported.resources),
+            name=worker_set.name,
+            counts=worker_set.counts,
+            selector=worker_set.selector,
+            resources=amounts(f"worker_sets.{worker_set.name}", worker_set.resources),
         )
-        for reported in form.worker_sets
+        for worker_set in form.worker_sets
     )
     try:
         spec = _checked_spec(form, leader, workers)
@@ -218,14 +218,14 @@ def _said_twice(raw: Mapping[str, Any], path: str = "") -> Iterator[str]:
                 yield from _said_twice(part, f"{path}{key}.{index}." if isinstance(value, list) else f"{path}{key}.")
 
 
-def _said_once(reported: Any) -> Any:
+def _said_once(value: Any) -> Any:
     """Return a copy with one spelling per key, to find the remaining errors."""
-    if isinstance(reported, list):
-        return [_said_once(part) for part in reported]
-    if not isinstance(reported, Mapping):
-        return reported
-    doubled = {key for key in reported if isinstance(key, str) and to_camel(key) != key and to_camel(key) in reported}
-    return {key: _said_once(value) for key, value in reported.items() if key not in doubled}
+    if isinstance(value, list):
+        return [_said_once(part) for part in value]
+    if not isinstance(value, Mapping):
+        return value
+    doubled = {key for key in value if isinstance(key, str) and to_camel(key) != key and to_camel(key) in value}
+    return {key: _said_once(part) for key, part in value.items() if key not in doubled}
 
 
 def _line(error: ErrorDetails, raw: Mapping[str, Any]) -> str:
@@ -237,8 +237,8 @@ def _words(error: ErrorDetails) -> str:
         return _unknown(error["loc"])
     if error["type"] == "enum":
         return f"must be one of {error['ctx']['expected']}, got {error['input']!r}"
-    reported = _KINDS.get(error["type"], error["msg"])
-    return reported if error["type"] == "missing" else f"{reported} (got {error['input']!r})"
+    words = _KINDS.get(error["type"], error["msg"])
+    return words if error["type"] == "missing" else f"{words} (got {error['input']!r})"
 
 
 def _unknown(path: tuple[str | int, ...]) -> str:
@@ -257,22 +257,22 @@ def _model_at(path: tuple[str | int, ...]) -> type[_Form]:
 
 def _written_path(path: Iterable[str | int], raw: Any) -> str:
     """Return the path as written by the user; pydantic reports it in camelCase."""
-    reported = []
+    steps = []
     for step in path:
         written = _spelled(step, raw)
-        reported.append(str(written))
+        steps.append(str(written))
         try:
             raw = raw[written]
         except (KeyError, IndexError, TypeError):
             raw = None
-    return ".".join(reported)
+    return ".".join(steps)
 
 
 def _as_written(line: str, raw: Mapping[str, Any]) -> str:
     """Return the line with keys as the user spells them; both spellings for keys that the user did not write."""
     key = re.match(r"\w+", line)
-    reported = "" if key is None else line[key.end() :]
+    rest = "" if key is None else line[key.end() :]
     if key is not None and key[0] not in raw:
         camel = to_camel(key[0])
-        line = camel + reported if camel in raw or camel == key[0] else f"{camel} ({key[0]}){reported}"
+        line = camel + rest if camel in raw or camel == key[0] else f"{camel} ({key[0]}){rest}"
     return _BACKTICKED.sub(lambda word: f"`{to_camel(word[1])}` (`{word[1]}`)", line)

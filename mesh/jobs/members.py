@@ -74,15 +74,15 @@ def rank_of(spec: JobSpec, member: Member) -> int:
 
 def environment(spec: JobSpec, member: Member, leader_address: str | None) -> dict[str, str]:
     """Return the member's environment variables. `SCHEDULEMESH_WORLD_SIZE` counts all members that the job declares, up or not."""
-    reported = {
+    variables = {
         "SCHEDULEMESH_JOB": str(spec.job),
         "SCHEDULEMESH_ROLE": member.role,
         "SCHEDULEMESH_RANK": str(rank_of(spec, member)),
         "SCHEDULEMESH_WORLD_SIZE": str(1 + spec.workers_num),
     }
     if leader_address is not None:
-        reported[LEADER_ADDRESS] = leader_address
-    return reported
+        variables[LEADER_ADDRESS] = leader_address
+    return variables
 
 
 def member_task(job: JobId, member: Member, attempt: int) -> TaskId:

@@ -179,8 +179,8 @@ class JobRecord:
         )
 
     def _past(self) -> str:
-        reported = ", ".join(f"{record.member} {record.state.value} (attempt {record.attempt})" for record in self.records)
-        return f"its members: {reported}"
+        members = ", ".join(f"{record.member} {record.state.value} (attempt {record.attempt})" for record in self.records)
+        return f"its members: {members}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

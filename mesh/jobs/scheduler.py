@@ -29,7 +29,7 @@ from mesh.jobs.room import PoolRoom, Room
 from mesh.jobs.snapshots import Allocation, JobSnapshot, MemberPlacement
 from mesh.jobs.spec import LEADER, BasicPolicy, JobQueuePolicy
 from mesh.jobs.states import ScheduleState
-from mesh.policies.catalogue import policy as built_in_policy
+from mesh.policies.catalogue import node_policy
 from mesh.policies.policy import BoolArray, Draw, NodeDemand, Policy
 
 #: Node policy of each basic policy. The round itself makes gangs all-or-nothing; their members are packed.
@@ -52,7 +52,7 @@ def allocate(
     nodes: NodeTable,
     *,
     draw: Draw,
-    policy_of: Callable[[str], Policy] = built_in_policy,
+    policy_of: Callable[[str], Policy] = node_policy,
     pools: Mapping[PoolName, PoolRoom] | None = None,
     queue_policy: JobQueuePolicy | None = None,
     may_grow: bool = False,
@@ -70,10 +70,10 @@ def allocate(
         may_grow: Nodes may be added, so no job is reported as unschedulable.
         search_steps_max: Budget of the search for arrangements after the policies have found none.
     """
-    reported = tuple(jobs)
-    wanted = [replica_of(job.spec, role).resources for job in reported for role in (LEADER, *(each.name for each in job.spec.worker_sets))]
+    all_jobs = tuple(jobs)
+    wanted = [replica_of(job.spec, role).resources for job in all_jobs for role in (LEADER, *(each.name for each in job.spec.worker_sets))]
     room = Room(nodes, wanted, pools)
-    work = [_Work(job) for job in reported]
+    work = [_Work(job) for job in all_jobs]
     for each in work:
         each.charge(room)
     room.close_accounts()

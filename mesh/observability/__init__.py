@@ -1,4 +1,4 @@
-"""What the scheduler's decisions look like from outside: metrics, their targets, histories. Pure; reads events and decisions.
+"""Metrics, their targets and histories, computed from the scheduler's events and decisions. Pure.
 
 metrics         metrics computed from events and decisions
 metric_targets  the six target metrics and their targets

@@ -118,8 +118,8 @@ def summarise(verdicts: Sequence[NodeVerdict], *, is_named: bool = False) -> tup
     first = {verdict.reason: verdict.words for verdict in reversed(asked)}
     counts = Counter(verdict.reason for verdict in asked)
     kinds = sorted(counts, key=lambda reason: reason is not Reason.NODE_BUSY)
-    reported = [first[reason] if counts[reason] == 1 else f"{first[reason]} (and {counts[reason] - 1} more like it)" for reason in kinds]
-    return _reason_for_all(asked, is_named), "; ".join(reported)
+    reasons = [first[reason] if counts[reason] == 1 else f"{first[reason]} (and {counts[reason] - 1} more like it)" for reason in kinds]
+    return _reason_for_all(asked, is_named), "; ".join(reasons)
 
 
 def _reason_for_all(asked: Sequence[NodeVerdict], is_named: bool) -> Reason:

@@ -58,7 +58,7 @@ class UnknownPolicy(MeshError, ValueError):
     """No policy has this name, or it cannot be combined; the message lists the known ones."""
 
 
-def policy(name: str) -> Policy:
+def node_policy(name: str) -> Policy:
     """Return the built-in policy, or combination of them, with this name.
 
     Raises:

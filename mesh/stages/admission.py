@@ -1,17 +1,17 @@
 """Admission of stages: workloads of the federation get room in pools, inside the leases that the federation grants.
 
-Queued workloads are looked at by priority, then arrival. For each the pools are tried in the order of their flavors that its
-tenant's file gives, then in their own: one slot has to fit; room for as many slots as are worth having is reserved; a lease is asked
-for. A refusal gives the room back and the next pool is tried. A workload that does not fit now does not hold up those behind it,
-unless its tenant's start in order: then nothing of the tenant is tried before the first has started.
+Queued workloads are tried by priority, then by arrival. Each tries the pools in its tenant's order of flavors, then in the order of the
+mesh. A pool must have room for one slot. Then room for all useful slots is reserved, and a lease is requested. A refused lease releases
+the room, and the next pool is tried. A workload that does not fit does not block those behind it. Under `strict_order` it does: the
+tenant's other workloads are not tried before the first one has started.
 
-What refuses one refuses all of its kind, the same tenant and slot: they are queued together, and only kinds for which something has
-changed are looked at. So a long queue of one tenant costs the others nothing, and is not gone through for each answer.
+Workloads of one tenant with the same slot are one kind. A refusal holds for the whole kind, so only kinds with a change are tried again.
+A long queue of one tenant therefore costs other tenants nothing.
 
-Where others stop for a workload, one slot of its pool is set aside for it as it comes free, and nobody else gets that; those behind it
-take only what is beyond.
+A preempting workload gets a reservation of one slot. Room that its victims free goes into this reservation, and no other workload can
+use it.
 
-The shape is h11's and dask's: events in, decisions out, `handle` is the only writer.
+Same shape as h11 and dask: events in, decisions out; `handle` is the only writer.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ from mesh.stages.admission_events import (
     WorkloadWithdrawn,
 )
 from mesh.stages.admission_kinds import Kind, KindKey, Turn
-from mesh.stages.admission_order import Lines
+from mesh.stages.admission_order import StrictQueues
 
 #: Refusals that room in a pool may lift.
 LACK_OF_ROOM = frozenset({Reason.POOL_BUSY, Reason.CAPACITY_RESERVED})
-#: What is said to those who wait for their turn. Not who is before them: then each start would be news to the whole queue.
+#: Does not name the workload ahead: each start would then be a new reason for the whole queue.
 _BEHIND = (Reason.BEHIND_HEAD, "work of its tenant that comes before it waits on this mesh, and starts first (strict_order)")
 
 
 class WorkloadState(str, Enum):
-    """Where a workload stands on this mesh."""
+    """State of a workload on this mesh."""
 
     QUEUED = "QUEUED"
-    """Known; no room or no lease yet."""
+    """Waits for room or a lease."""
     GATHERING = "GATHERING"
-    """Others stop for it; what comes free in its pool is set aside for it, up to one slot."""
+    """Its victims are stopping; room that comes free in its pool is reserved for it, up to one slot."""
     RESERVED = "RESERVED"
-    """Room is set aside; the lease is being asked for."""
+    """Has room; its lease is requested."""
     RUNNING = "RUNNING"
     """Started."""
 
@@ -68,80 +68,80 @@ class Workload:
 
     offer: WorkloadOffered
     arrival: int  #: Counts up; breaks ties of priority.
-    kind: Kind  #: Whose refusals are its own.
+    kind: Kind  #: Its refusals hold for this workload.
     state: WorkloadState = WorkloadState.QUEUED
-    pool: PoolName | None = None  #: Where its room is, from GATHERING on.
-    victims: frozenset[StageId] = frozenset()  #: While GATHERING: who stops for it.
-    until_ms: int = 0  #: While GATHERING: when the promise ends; no decision here reads it.
-    reported: tuple[Reason, str] | None = None  #: What was last said about its waiting.
+    pool: PoolName | None = None  #: Pool of its room, from GATHERING on.
+    victims: frozenset[StageId] = frozenset()  #: Only while GATHERING.
+    until_ms: int = 0  #: While GATHERING: end of the reservation; no decision here reads it.
+    reported: tuple[Reason, str] | None = None  #: Last reported reason for its wait.
 
     @property
     def refused_by(self) -> dict[PoolName, tuple[Reason, str]]:
-        """Pools that have refused its kind since room last came, and why."""
+        """Pools that have refused its kind since room last came, with the reasons."""
         return self.kind.refused_by
 
     @property
     def key(self) -> KindKey:
-        """Of its kind."""
+        """Key of its kind."""
         return self.offer.tenant, self.offer.slot
 
     @property
     def turn(self) -> Turn:
-        """Its place in the queue."""
+        """Position in the queue."""
         return -self.offer.priority, self.arrival, self.offer.workload
 
 
 class StageAdmission:
-    """One mesh. `workloads` and `ledger` are its state; only `handle` writes them."""
+    """Stage admission of one mesh. `workloads` and `ledger` are its state; only `handle` writes them."""
 
     def __init__(self, pools: tuple[PoolSpec, ...]) -> None:
         self.ledger = PoolLedger(pools)
         self.workloads: dict[StageId, Workload] = {}
         self._arrivals = 0
         self._kinds: dict[KindKey, Kind] = {}
-        self._open: set[KindKey] = set()  #: Kinds that not every pool has refused yet.
-        self._new_events: dict[KindKey, None] = {}  #: Kinds that may have to be told something else than last time, in order.
+        self._open: set[KindKey] = set()  #: Kinds that some pool has not refused yet.
+        self._unexplained: dict[KindKey, None] = {}  #: Kinds whose reason for waiting may have changed, in order.
         self._gathering: dict[StageId, None] = {}
-        self._lines = Lines()
-        #: Why a pool has no room for a slot: the same for every kind with such a slot, until something is reserved.
+        self._strict_queues = StrictQueues()
+        #: Refusals for want of room, shared by all kinds with this slot until the next reservation.
         self._refusals: dict[tuple[ResourceSet, PoolName], tuple[Reason, str]] = {}
 
     def is_behind(self, workload: Workload) -> bool:
-        """Does it have to wait until others of its tenant have started?"""
-        return workload.offer.preemption.in_order and self._lines.first(workload.offer.tenant) != workload.turn
+        """Does `strict_order` make it wait for others of its tenant?"""
+        return workload.offer.preemption.in_order and self._strict_queues.first(workload.offer.tenant) != workload.turn
 
     def handle(self, *events: AdmissionEvent) -> list[AdmissionDecision]:
-        """Take the events in; return what must be done, in order.
+        """Apply the events and return the decisions they lead to, in order.
 
         Pure: the same events on the same state give the same decisions.
 
         Raises:
-            IllegalTransition: A lease was granted or refused that was not asked for.
-            LedgerError: Work was found that does not fit into its pool.
+            IllegalTransition: A lease was granted or refused that nobody requested.
+            LedgerError: A found workload does not fit into its pool.
         """
         decisions: list[AdmissionDecision] = []
         for event in events:
-            decisions.extend(self._take(event))
+            decisions.extend(self._apply(event))
         decisions.extend(self._admit())
         return decisions
 
-    def _take(self, event: AdmissionEvent) -> list[AdmissionDecision]:
+    def _apply(self, event: AdmissionEvent) -> list[AdmissionDecision]:
         if isinstance(event, WorkloadOffered):
             if event.workload not in self.workloads:
                 workload = self._add(event)
                 self._queue(workload)
-                self._line_up(workload, self._lines.add)
+                self._change_order(workload, self._strict_queues.add)
             return []
         if isinstance(event, WorkloadFound):
-            self._take_over(event)
+            self._recover(event)
             return []
         if isinstance(event, (RoomMayHaveCome, LeaseCameFree)):
             self._reopen_all(None if isinstance(event, RoomMayHaveCome) else event.tenant)
             return []
         if isinstance(event, RoomPromised):
-            return self._promise(event)
+            return self._start_reservation(event)
         if isinstance(event, PromiseEnded):
-            self._end_promise(event)
+            self._end_reservation(event)
             return []
         if isinstance(event, LeaseGranted):
             return [self._start(event)]
@@ -150,8 +150,8 @@ class StageAdmission:
             return []
         return self._drop(event)
 
-    def _take_over(self, event: WorkloadFound) -> None:
-        """What runs has its room, whatever waits."""
+    def _recover(self, event: WorkloadFound) -> None:
+        """Charge a running workload to its pool; queued workloads have no say."""
         name, amounts = event.offer.workload, event.offer.slot.times(event.slots)
         self.ledger.reserve(event.pool, name, amounts)
         self.ledger.commit(event.pool, name, amounts)
@@ -164,34 +164,34 @@ class StageAdmission:
         workload = self.workloads[offer.workload] = Workload(offer=offer, arrival=self._arrivals, kind=kind)
         return workload
 
-    def _line_up(self, workload: Workload, change: Callable[[TenantPath, Turn], tuple[Turn, ...]]) -> None:
-        """Where its tenant's start in order: who comes first now is tried; it, and who did before, wait for another reason."""
+    def _change_order(self, workload: Workload, change: Callable[[TenantPath, Turn], tuple[Turn, ...]]) -> None:
+        """Under `strict_order`, change the tenant's queue; try and explain its old and its new head again."""
         for turn in change(workload.offer.tenant, workload.turn) if workload.offer.preemption.in_order else ():
             other = self.workloads.get(turn[-1])
             if other is not None and other.key in self._kinds:
-                self._new_events[other.key] = None
+                self._unexplained[other.key] = None
                 self._open.add(other.key)
 
     def _queue(self, workload: Workload) -> None:
-        """It waits from now on, with all of its kind."""
+        """Queue the workload with its kind."""
         key = workload.key
         workload.state, workload.pool = WorkloadState.QUEUED, None
         workload.kind = self._kinds.setdefault(key, workload.kind)
         workload.kind.add(workload.turn)
         self._open.add(key)
-        self._new_events[key] = None
+        self._unexplained[key] = None
 
-    def _answered(self, workload: Workload) -> None:
-        """It asks for no lease any more."""
+    def _end_request(self, workload: Workload) -> None:
+        """Note that its lease request is answered."""
         workload.kind.asking -= 1
-        self._new_events[workload.key] = None
+        self._unexplained[workload.key] = None
 
     def _reopen(self, key: KindKey) -> None:
         self._kinds[key].reopen()
         self._open.add(key)
 
     def _reopen_all(self, tenant: TenantPath | None) -> None:
-        """Of one tenant, or of all."""
+        """Try every kind of the tenant again; None: of all tenants."""
         for key in self._kinds:
             if tenant is None or key[0] == tenant:
                 self._reopen(key)
@@ -201,8 +201,8 @@ class StageAdmission:
         reserved, used = self.ledger.pools[pool].reservations[event.workload], workload.offer.slot.times(event.slots)
         self.ledger.commit(pool, event.workload, used)
         workload.state = WorkloadState.RUNNING
-        self._answered(workload)
-        self._line_up(workload, self._lines.remove)
+        self._end_request(workload)
+        self._change_order(workload, self._strict_queues.remove)
         if used != reserved:
             self._capacity_came()
         return StartWorkload(workload=event.workload, pool=pool, slot=workload.offer.slot, slots=event.slots, token=event.token)
@@ -210,35 +210,35 @@ class StageAdmission:
     def _refuse(self, event: LeaseRefused) -> None:
         workload, pool = self._reserved(event.workload)
         self.ledger.release(event.workload)
-        self._answered(workload)
+        self._end_request(workload)
         self._queue(workload)
-        self._line_up(workload, self._lines.withdraw)
+        self._change_order(workload, self._strict_queues.end_reservation)
         workload.kind.refuse_lease(pool, (event.reason, event.detail))
         self._capacity_came()
 
     def _reserved(self, workload_id: StageId) -> tuple[Workload, PoolName]:
         workload = self.workloads.get(workload_id)
         if workload is None or workload.state is not WorkloadState.RESERVED or workload.pool is None:
-            raise IllegalTransition(f"{workload_id} has asked for no lease")
+            raise IllegalTransition(f"{workload_id} has requested no lease")
         return workload, workload.pool
 
     def _drop(self, event: WorkloadEnded | WorkloadWithdrawn) -> list[AdmissionDecision]:
         workload = self.workloads.pop(event.workload, None)
         if workload is None:
             return []
-        self._line_up(workload, self._lines.remove)
+        self._change_order(workload, self._strict_queues.remove)
         if workload.state is WorkloadState.QUEUED:
             workload.kind.remove(workload.turn)
         elif workload.state is WorkloadState.RESERVED:
-            self._answered(workload)
+            self._end_request(workload)
         self._gathering.pop(event.workload, None)
-        self._new_events[workload.key] = None
+        self._unexplained[workload.key] = None
         if self.ledger.release(event.workload):
             self._capacity_came()
         return [ReleaseLease(workload=event.workload)] if workload.state is WorkloadState.RUNNING else []
 
-    def _promise(self, event: RoomPromised) -> list[AdmissionDecision]:
-        """From now on what comes free there is its own. It may have got its room meanwhile, or be gone: then nothing is promised."""
+    def _start_reservation(self, event: RoomPromised) -> list[AdmissionDecision]:
+        """Reserve room that comes free in the pool. No effect if the workload has room by now, or is gone."""
         workload = self.workloads.get(event.workload)
         if workload is None or workload.state is not WorkloadState.QUEUED:
             return []
@@ -247,23 +247,23 @@ class StageAdmission:
         workload.state, workload.pool = WorkloadState.GATHERING, event.pool
         workload.victims, workload.until_ms = event.victims, event.until_ms
         self.ledger.reserve(event.pool, event.workload, NOTHING)
-        self._line_up(workload, self._lines.promise)
-        return self._send(workload, Reason.WAITING_FOR_VICTIMS, event.detail)
+        self._change_order(workload, self._strict_queues.start_reservation)
+        return self._explain_one(workload, Reason.WAITING_FOR_VICTIMS, event.detail)
 
-    def _end_promise(self, event: PromiseEnded) -> None:
+    def _end_reservation(self, event: PromiseEnded) -> None:
         workload = self.workloads.get(event.workload)
         if workload is not None and workload.state is WorkloadState.GATHERING:
             self.ledger.release(event.workload)
             del self._gathering[event.workload]
             self._queue(workload)
-            self._line_up(workload, self._lines.withdraw)
+            self._change_order(workload, self._strict_queues.end_reservation)
             self._reopen(workload.key)
             self._capacity_came()
 
     def _capacity_came(self) -> None:
-        """Room in a pool lifts refusals for want of room; refusals of leases stand until the federation says that room came.
+        """Lift refusals for want of room. Refused leases stand until the federation reports new quota.
 
-        What does not fit yet keeps its refusal: to try it and word it anew for each stage that ends would take longer than the stages.
+        A kind that still does not fit keeps its refusal: wording it again for each ended stage would cost more than the stages.
         """
         self._open.update(key for key, kind in self._kinds.items() if kind.lift(self.ledger.pools))
 
@@ -276,7 +276,7 @@ class StageAdmission:
         return decisions
 
     def _try_kinds(self) -> Iterable[AdmissionDecision]:
-        """The first of each kind, the most urgent kind first, until every pool has refused each kind."""
+        """Try the first workload of each kind, the most urgent kind first, until every pool has refused each kind."""
         heap = [(kind.queue[0], key) for key in self._open if (kind := self._kinds[key]).queue]
         heapify(heap)
         self._refusals.clear()
@@ -288,7 +288,7 @@ class StageAdmission:
                 kind.remove(turn)
                 yield self._reserve(workload, pool)
                 self._refusals.clear()
-            self._new_events[key] = None
+            self._unexplained[key] = None
             if pool is not None and kind.queue:
                 heapreplace(heap, (kind.queue[0], key))
             else:
@@ -296,7 +296,7 @@ class StageAdmission:
         self._open.clear()
 
     def _gather(self, workload: Workload) -> list[AdmissionDecision]:
-        """Set aside what has come free; ask for the lease once there is a whole slot, and all have stopped whose leases pay for it."""
+        """Reserve room that has come free. With a whole slot and all victims stopped, request the lease."""
         pool = self.ledger.pool(workload.pool or PoolName(""))
         holder, slot = workload.offer.workload, workload.offer.slot
         room = pool.free + pool.reservations[holder]
@@ -308,7 +308,7 @@ class StageAdmission:
         return []
 
     def _try_pools(self, workload: Workload) -> Pool | None:
-        """The first pool that has not refused its kind and has room for a slot."""
+        """Return the first pool with room for a slot, skipping pools that have refused its kind."""
         kind = workload.kind
         for pool in self._pools_in_order(workload.offer.preemption.flavors):
             name = pool.spec.pool
@@ -316,14 +316,14 @@ class StageAdmission:
                 continue
             if kind.slot.copies_in(pool.free) != 0:
                 return pool
-            reported = self._refusals.get((kind.slot, name))
-            if reported is None:
-                reported = self._refusals[kind.slot, name] = _no_room(workload, pool, self._set_aside(name))
-            kind.refuse_room(name, reported)
+            refusal = self._refusals.get((kind.slot, name))
+            if refusal is None:
+                refusal = self._refusals[kind.slot, name] = _no_room(workload, pool, self._set_aside(name))
+            kind.refuse_room(name, refusal)
         return None
 
     def _pools_in_order(self, flavors: tuple[str, ...]) -> Iterable[Pool]:
-        """Those of the first flavor first; of one flavor, and of flavors that are not named, in the order of the mesh."""
+        """Return the pools in the order of these flavors; ties, and other flavors at the end, in the order of the mesh."""
         pools = self.ledger.pools.values()
         if not flavors or len(pools) == 1:
             return pools
@@ -331,7 +331,7 @@ class StageAdmission:
         return sorted(pools, key=lambda pool: ranks.get(pool.spec.flavor, len(ranks)))
 
     def _reserve(self, workload: Workload, pool: Pool) -> AdmissionDecision:
-        """Room for as many slots as are worth having; the pool has room for one."""
+        """Reserve as many useful slots as fit; the pool has room for one at least."""
         offer, name = workload.offer, pool.spec.pool
         fits = offer.slot.copies_in(pool.free)
         demand = offer.width if fits is None else min(offer.width, fits)
@@ -343,25 +343,25 @@ class StageAdmission:
         )
 
     def _set_aside(self, pool: PoolName) -> ResourceSet:
-        """What would be free there, if it were not promised."""
+        """Return what workloads in GATHERING have reserved in the pool."""
         held = self.ledger.pools[pool].reservations
-        promised = (amounts for name, amounts in held.items() if self.workloads[StageId(name)].state is WorkloadState.GATHERING)
-        return sum(promised, start=NOTHING)
+        gathered = (amounts for name, amounts in held.items() if self.workloads[StageId(name)].state is WorkloadState.GATHERING)
+        return sum(gathered, start=NOTHING)
 
     def _explain(self) -> Iterable[AdmissionDecision]:
-        """Kinds of which one asks for its lease are told of when that is answered: the answer is the same for all."""
-        for key in [key for key in self._new_events if key not in self._kinds or not self._kinds[key].asking]:
-            del self._new_events[key]
+        """Report new reasons for waiting. Skip kinds with a lease request: its answer will be the reason for all of the kind."""
+        for key in [key for key in self._unexplained if key not in self._kinds or not self._kinds[key].asking]:
+            del self._unexplained[key]
             kind = self._kinds.get(key)
             if kind is not None and not kind.queue:
                 del self._kinds[key]
             elif kind is not None:
-                reported = kind.explanation(PASSING) if kind.refused_by else _BEHIND
+                explanation = kind.explanation(PASSING) if kind.refused_by else _BEHIND
                 for *_, name in kind.queue:
                     workload = self.workloads[name]
-                    yield from self._send(workload, *(_BEHIND if self.is_behind(workload) else reported))
+                    yield from self._explain_one(workload, *(_BEHIND if self.is_behind(workload) else explanation))
 
-    def _send(self, workload: Workload, reason: Reason, detail: str) -> list[AdmissionDecision]:
+    def _explain_one(self, workload: Workload, reason: Reason, detail: str) -> list[AdmissionDecision]:
         if workload.reported == (reason, detail):
             return []
         workload.reported = (reason, detail)

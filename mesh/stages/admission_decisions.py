@@ -1,4 +1,4 @@
-"""What stage admission wants done: frozen values, imperative."""
+"""Decisions of stage admission: frozen values, imperative."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from mesh.core.resources import ResourceSet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcquireLease:
-    """Ask the federation for up to `demand` slots; room for them is reserved in the pool."""
+    """Request a lease for up to `demand` slots; room for them is reserved in the pool."""
 
     workload: StageId
     tenant: TenantPath
@@ -21,7 +21,7 @@ class AcquireLease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartWorkload:
-    """Run the work on `slots` slots of the pool, under the lease that pays for them."""
+    """Run the workload on `slots` slots of the pool, under its lease."""
 
     workload: StageId
     pool: PoolName
@@ -32,14 +32,14 @@ class StartWorkload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseLease:
-    """Give the work's lease back."""
+    """Release the workload's lease."""
 
     workload: StageId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainWaiting:
-    """Tell whoever asks why the work waits."""
+    """Report why the workload waits."""
 
     workload: StageId
     reason: Reason

@@ -1,4 +1,4 @@
-"""What stage admission is told: frozen values, past tense."""
+"""Events of stage admission: frozen values, past tense."""
 
 from dataclasses import dataclass
 
@@ -10,20 +10,20 @@ from mesh.preemption.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadOffered:
-    """Work is queued for this mesh."""
+    """A workload is queued for this mesh."""
 
     workload: StageId
     tenant: TenantPath
     slot: ResourceSet
-    width: int  #: Slots worth having.
+    width: int  #: Most slots that it can use.
     priority: int
-    preemption: PreemptionPolicy = NEVER_PREEMPTS  #: Whether others of its tenant stop for it.
-    since_ms: int = 0  #: Since when it waits here, on the mesh's own clock; no decision here reads it.
+    preemption: PreemptionPolicy = NEVER_PREEMPTS  #: Which stages of its tenant it may preempt.
+    since_ms: int = 0  #: Begin of its wait here, on the mesh's own clock; no decision here reads it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadFound:
-    """Work that was let in before, by an earlier process of this mesh, and runs."""
+    """A workload runs that an earlier process of this mesh admitted."""
 
     offer: WorkloadOffered
     pool: PoolName
@@ -32,14 +32,14 @@ class WorkloadFound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadWithdrawn:
-    """The work was cancelled, or is somebody else's now."""
+    """The workload was cancelled, or has moved to another mesh."""
 
     workload: StageId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseGranted:
-    """The federation pays for this many slots."""
+    """The federation granted a lease for this many slots."""
 
     workload: StageId
     slots: int
@@ -48,7 +48,7 @@ class LeaseGranted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRefused:
-    """The federation does not pay now: neither for this work in its pool nor for any other with the same tenant and slot."""
+    """The federation granted no lease. This holds for all workloads of the tenant with the same slot and pool."""
 
     workload: StageId
     reason: Reason
@@ -57,37 +57,37 @@ class LeaseRefused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadEnded:
-    """Nothing of it runs any more."""
+    """No part of the workload runs any more."""
 
     workload: StageId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoomMayHaveCome:
-    """Quota was given back or changed somewhere: what was refused is worth another try."""
+    """Quota was returned or changed somewhere: refused workloads are tried again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseCameFree:
-    """A part of what the tenant holds is paid out to nobody any more: what was refused to others stays refused."""
+    """A part of the tenant's leases is unused: refused workloads of this tenant are tried again."""
 
     tenant: TenantPath
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoomPromised:
-    """Others have been asked to stop for queued work: one slot in the pool is its own as it comes free."""
+    """A workload preempts others: one slot in the pool is reserved for it as room comes free."""
 
     workload: StageId
     pool: PoolName
-    victims: frozenset[StageId]  #: It asks for its lease when all of these have ended.
-    until_ms: int  #: When the promise ends, on the clock of whoever made it.
-    detail: str  #: Who stops, in words.
+    victims: frozenset[StageId]  #: Its lease is requested when all of these have ended.
+    until_ms: int  #: End of the reservation, on the clock of the planner of preemptions.
+    detail: str  #: The victims, in words.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromiseEnded:
-    """The room was not free in time: what has been set aside is anybody's again."""
+    """The slot was not free in time: its reservation is released."""
 
     workload: StageId
 

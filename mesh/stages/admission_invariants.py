@@ -1,4 +1,4 @@
-"""What must hold of the state of stage admission after every step."""
+"""Invariants of stage admission, checked after every step."""
 
 from mesh.core.ids import StageId
 from mesh.core.resources import NOTHING
@@ -6,15 +6,16 @@ from mesh.stages.admission import StageAdmission, WorkloadState
 
 
 def violations(scheduler: StageAdmission) -> list[str]:
-    """Every broken invariant, in words; empty when all hold."""
+    """Describe every broken invariant; empty when all hold."""
     found = []
     for name, pool in scheduler.ledger.pools.items():
         total = sum((*pool.reservations.values(), *pool.uses.values()), start=NOTHING)
         if not total <= pool.spec.capacity:
-            found.append(f"pool {name} has promised {total} of {pool.spec.capacity}")
+            found.append(f"pool {name} has reserved {total} of {pool.spec.capacity}")
         asking = _in_state(scheduler, WorkloadState.RESERVED) | _in_state(scheduler, WorkloadState.GATHERING)
         running = _in_state(scheduler, WorkloadState.RUNNING)
-        found.extend(f"pool {name} has room set aside for {holder}, which has not asked" for holder in pool.reservations.keys() - asking)
+        idle = pool.reservations.keys() - asking
+        found.extend(f"pool {name} has reserved room for {holder}, which has not requested any" for holder in idle)
         found.extend(f"pool {name} counts {holder} as running, which it is not" for holder in pool.uses.keys() - running)
     found.extend(
         f"{stage} gathers more than one slot"

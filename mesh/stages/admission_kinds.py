@@ -1,4 +1,4 @@
-"""Queued workloads of one kind: the same tenant, the same slot. What refuses one of them refuses all, and is asked once."""
+"""Queued workloads of one kind: the same tenant, the same slot. A refusal of one holds for all, so each question is asked once."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ Turn = tuple[int, int, StageId]
 
 @dataclass(slots=True, kw_only=True)
 class Kind:
-    """One kind, as long as one of it is queued or asks for its lease."""
+    """One kind, kept while a workload of it is queued or requests its lease."""
 
     slot: ResourceSet
     queue: list[Turn] = field(default_factory=list)  #: Sorted.
     refused_by: dict[PoolName, tuple[Reason, str]] = field(default_factory=dict)  #: Since room last came; these pools are not tried.
-    crowded: set[PoolName] = field(default_factory=set)  #: Of these pools, those that had no room; the others' leases were refused.
-    asking: int = 0  #: How many ask for their lease.
+    crowded: set[PoolName] = field(default_factory=set)  #: The refusing pools without room; the others refused the lease.
+    asking: int = 0  #: Number of pending lease requests.
 
     def add(self, turn: Turn) -> None:
-        """One more is queued."""
+        """Queue a workload."""
         insort(self.queue, turn)
 
     def remove(self, turn: Turn) -> None:
-        """One is not queued any more."""
+        """Take a workload out of the queue."""
         del self.queue[bisect_left(self.queue, turn)]
 
-    def refuse_room(self, pool: PoolName, reported: tuple[Reason, str]) -> None:
-        """The pool has no room for a slot."""
-        self.refused_by[pool] = reported
+    def refuse_room(self, pool: PoolName, refusal: tuple[Reason, str]) -> None:
+        """Note that the pool has no room for a slot."""
+        self.refused_by[pool] = refusal
         self.crowded.add(pool)
 
-    def refuse_lease(self, pool: PoolName, reported: tuple[Reason, str]) -> None:
-        """Nobody pays for a slot there. Room in the pool does not change that."""
-        self.refused_by[pool] = reported
+    def refuse_lease(self, pool: PoolName, refusal: tuple[Reason, str]) -> None:
+        """Note that no lease was granted in the pool. New room in the pool does not lift this refusal."""
+        self.refused_by[pool] = refusal
         self.crowded.discard(pool)
 
     def lift(self, pools: Mapping[PoolName, Pool]) -> bool:
-        """Try those pools again that have room by now; are there any?"""
+        """Lift the refusals of pools that have room by now; return whether there is such a pool."""
         roomy = [pool for pool in self.crowded if pools[pool].fits(self.slot)]
         for pool in roomy:
             del self.refused_by[pool]
@@ -58,7 +58,7 @@ class Kind:
         self.crowded.clear()
 
     def explanation(self, passing: Collection[Reason]) -> tuple[Reason, str]:
-        """Why it waits, when every pool has refused: a reason that may pass goes before those that never will."""
-        reasons = list(self.refused_by.values())
-        reason = next((reported[0] for reported in reasons if reported[0] in passing), reasons[0][0])
-        return reason, "; ".join(dict.fromkeys(words for _, words in reasons))
+        """Return why the kind waits after all pools have refused; a `passing` reason comes before a permanent one."""
+        refusals = list(self.refused_by.values())
+        reason = next((reason for reason, _ in refusals if reason in passing), refusals[0][0])
+        return reason, "; ".join(dict.fromkeys(detail for _, detail in refusals))

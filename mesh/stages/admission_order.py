@@ -1,7 +1,7 @@
-"""Stages that start in the order of their tenant: who of them comes first.
+"""Order of stages under `strict_order`: the head of each tenant's queue.
 
-Who has been promised room comes first, even before more urgent ones that arrive later: others have stopped for it, and what they free
-is held for it alone.
+A stage with a reservation comes first, even before more urgent ones that arrive later: its victims have stopped for it, and the room
+that they free is reserved for it alone.
 """
 
 from __future__ import annotations
@@ -15,60 +15,60 @@ from mesh.stages.admission_kinds import Turn
 
 
 @dataclass(slots=True)
-class _Line:
-    """Those of one tenant that have not started, whatever room they need; sorted."""
+class _StrictQueue:
+    """Stages of one tenant that have not started, of all shapes; sorted."""
 
     turns: list[Turn] = field(default_factory=list)
-    promised: list[Turn] = field(default_factory=list)  #: Of these, those for which others stop.
+    reserved: list[Turn] = field(default_factory=list)  #: Stages among them that have a reservation.
 
     @property
     def first(self) -> Turn | None:
-        return next(iter(self.promised or self.turns), None)
+        return next(iter(self.reserved or self.turns), None)
 
 
 @dataclass(slots=True)
-class Lines:
-    """One for each tenant whose stages start in order.
+class StrictQueues:
+    """One queue for each tenant with `strict_order`.
 
-    Each change returns whose standing it has changed: who came first before, and who does now; nobody when that is the same.
+    Each change returns the old head and the new head of the queue, or nothing if the head stays the same.
     """
 
-    _lines: dict[TenantPath, _Line] = field(default_factory=dict)
+    _queues: dict[TenantPath, _StrictQueue] = field(default_factory=dict)
 
     def first(self, tenant: TenantPath) -> Turn | None:
-        """Who may start next; None: nobody waits."""
-        line = self._lines.get(tenant)
-        return line.first if line is not None else None
+        """Return the stage that may start next; None if none waits."""
+        queue = self._queues.get(tenant)
+        return queue.first if queue is not None else None
 
     def add(self, tenant: TenantPath, turn: Turn) -> tuple[Turn, ...]:
-        """One more waits."""
-        return self._change(tenant, lambda line: insort(line.turns, turn))
+        """Queue a stage."""
+        return self._change(tenant, lambda queue: insort(queue.turns, turn))
 
     def remove(self, tenant: TenantPath, turn: Turn) -> tuple[Turn, ...]:
-        """One has started, or is gone. Harmless where it does not stand in line."""
+        """Remove a stage that has started or is gone. Harmless if it is not queued."""
 
-        def take_out(line: _Line) -> None:
-            _take_out(line.turns, turn)
-            _take_out(line.promised, turn)
+        def take_out(queue: _StrictQueue) -> None:
+            _take_out(queue.turns, turn)
+            _take_out(queue.reserved, turn)
 
         changed = self._change(tenant, take_out)
-        if not self._lines[tenant].turns:
-            del self._lines[tenant]
+        if not self._queues[tenant].turns:
+            del self._queues[tenant]
         return changed
 
-    def promise(self, tenant: TenantPath, turn: Turn) -> tuple[Turn, ...]:
-        """Others stop for it."""
-        return self._change(tenant, lambda line: insort(line.promised, turn))
+    def start_reservation(self, tenant: TenantPath, turn: Turn) -> tuple[Turn, ...]:
+        """Move a stage with a reservation before those without."""
+        return self._change(tenant, lambda queue: insort(queue.reserved, turn))
 
-    def withdraw(self, tenant: TenantPath, turn: Turn) -> tuple[Turn, ...]:
-        """Nothing is held for it any more, if anything was; it stands where it stood before."""
-        return self._change(tenant, lambda line: _take_out(line.promised, turn))
+    def end_reservation(self, tenant: TenantPath, turn: Turn) -> tuple[Turn, ...]:
+        """Return a stage to its old position. Harmless if it has no reservation."""
+        return self._change(tenant, lambda queue: _take_out(queue.reserved, turn))
 
-    def _change(self, tenant: TenantPath, change: Callable[[_Line], None]) -> tuple[Turn, ...]:
-        line = self._lines.setdefault(tenant, _Line())
-        before = line.first
-        change(line)
-        now = line.first
+    def _change(self, tenant: TenantPath, change: Callable[[_StrictQueue], None]) -> tuple[Turn, ...]:
+        queue = self._queues.setdefault(tenant, _StrictQueue())
+        before = queue.first
+        change(queue)
+        now = queue.first
         return tuple(turn for turn in (before, now) if turn is not None) if now != before else ()
 
 

@@ -339,7 +339,8 @@ def _held(tenant: TenantView) -> list[Text]:
 
 def _quota_cells(quota: QuotaView) -> tuple[RenderableType, ...]:
     own, used = quota.nominal.units, quota.used.units
-    bar = ProgressBar(total=max(1, own, used), completed=used, width=8, complete_style="yellow" if quota.borrowed.units else "green")
+    colour = "yellow" if quota.borrowed.units else "green"
+    bar = ProgressBar(total=max(1, own, used), completed=used, width=8, complete_style=colour, finished_style=colour)
     borrowed = Text(quota.borrowed.text if quota.borrowed.units else "", style="yellow")
     available = Text(quota.available.text, style="red" if quota.available.units < 0 else "")
     return (quota.flavor, quota.resource, bar, quota.nominal.text, quota.used.text, borrowed, available)

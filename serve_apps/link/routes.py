@@ -222,11 +222,11 @@ def _endpoint_of(verb: Verb[Any, Any]) -> Endpoint:
             asked = read_call(verb, body, mesh)
             return (asked, None) if verb is NOTIFICATIONS else _proven(ports, verb, asked, mesh, proof)
 
-        answered, response = await link_handler.do(Budget.CALL if verb is NOTIFICATIONS else verb.budget, work)
+        answered, new_proof = await link_handler.do(Budget.CALL if verb is NOTIFICATIONS else verb.budget, work)
         if verb is NOTIFICATIONS:
             answered = await _await_notifications(ports, link_handler, answered)
         return Response(
-            encode(answered, verb.answered), media_type="application/json", headers={PROOF_HEADER: response} if response else None
+            encode(answered, verb.answered), media_type="application/json", headers={PROOF_HEADER: new_proof} if new_proof else None
         )
 
     return answer
@@ -242,10 +242,10 @@ def _proven(ports: Dependencies, verb: Verb[Any, Any], asked: Any, mesh: MeshId,
 
 
 def _carry_out(ports: Dependencies, verb: Verb[Any, Any], asked: Any) -> Any:
-    response: MeshRecord | None = getattr(asked, "record", None)
-    if response is not None:  # Checked here for every verb, so that no mesh gets past the rules of the root's file.
-        asked = replace(asked, record=admitted(response, ports.configured_meshes))
-    apart = differences(response, ports.configured_meshes) if response is not None and verb in (TERMS, JOIN) else ()
+    record: MeshRecord | None = getattr(asked, "record", None)
+    if record is not None:  # Checked here for every verb, so that no mesh gets past the rules of the root's file.
+        asked = replace(asked, record=admitted(record, ports.configured_meshes))
+    apart = differences(record, ports.configured_meshes) if record is not None and verb in (TERMS, JOIN) else ()
     if verb is TERMS:
         return _terms(ports, (*apart, *_crowding(ports, asked.record)))
     for words in apart:

@@ -70,9 +70,9 @@ def statuses_of(route: APIRoute) -> set[int]:
     found = {status for call in _calls_of(route.dependant) for status in _OF_DEPENDENCY.get(call, ())}
     if route.path_format.startswith("/v1/"):
         found |= set(_OF_PARAMETERS)
-    reported = (route.openapi_extra or {}).get("requestBody")
-    if route.dependant.body_params or reported is not None:
-        found |= set(_OF_BYTES if reported is not None and BYTES_KIND in reported["content"] else _OF_BODY)
+    body = (route.openapi_extra or {}).get("requestBody")
+    if route.dependant.body_params or body is not None:
+        found |= set(_OF_BYTES if body is not None and BYTES_KIND in body["content"] else _OF_BODY)
     return found
 
 
@@ -109,8 +109,8 @@ def _calls_of(dependant: Dependant) -> set[Any]:
 def _describe_refusals(route: APIRoute, operations: dict[str, Any]) -> None:
     for method in route.methods or ():
         responses = operations[method.lower()]["responses"]
-        for status, reported in refused_json(statuses_of(route)):
-            responses[status] = reported if status not in responses or status == "422" else responses[status]
+        for status, refusal in refused_json(statuses_of(route)):
+            responses[status] = refusal if status not in responses or status == "422" else responses[status]
 
 
 def refused_json(statuses: set[int]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -148,7 +148,7 @@ def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView
     tenant_policies = ports.tenant_policies.in_force()
     dry_run_result = dry_run(record, snapshot, ports.costs, tenant_policies.filed.settings_of(tenant))
     forecasts = Forecasts(snapshot, tenant_policies, queues, ports.costs, ports.queue.ages(), cache(partial(_running_of, ports)))
-    reported: list[Forecast] = []
+    shown: list[Forecast] = []
     before: list[PendingStage] = []
     for stage, sent in dry_run_result.stages:
         pending = PendingStage(
@@ -160,11 +160,11 @@ def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView
             user=user,
             created_ms=QUEUE_DEPTH_MAX + len(before),
         )
-        reported.append(forecasts.would_be(pending, before) if len(reported) < STAGES_MAX else Forecast(pending=pending, reason=None))
+        shown.append(forecasts.would_be(pending, before) if len(shown) < STAGES_MAX else Forecast(pending=pending, reason=None))
         if stage.state is StageState.QUEUED:
             before.append(pending)
     allowed = _starts(ports, snapshot, tenant_policies, tenant).allowed(tenant, user, snapshot.at_ms)
-    return plan_view(record, dry_run_result, reported, allowed, partial(reaches, principal), snapshot.at_ms)
+    return plan_view(record, dry_run_result, shown, allowed, partial(reaches, principal), snapshot.at_ms)
 
 
 def lease_history(
@@ -181,14 +181,14 @@ def lease_history(
     if tenant is not None and not reaches(principal, tenant):
         check_reach(principal, tenant, tree.tenants)
     lease_events = ports.ledger.history(mesh, of, LEASE_EVENTS_MAX)
-    reported = [
+    visible = [
         lease_event
         for lease_event in lease_events
         if lease_event.lease is None or (reaches(principal, lease_event.lease.tenant) and flavor in (None, lease_event.lease.flavor))
     ]
     if tenant is not None and not any(lease_event.lease for lease_event in lease_events):
         check_reach(principal, tenant, tree.tenants)  # A tenant removed from the tree still has its history.
-    return HistoryView(lease_events=[lease_event_view(lease_event) for lease_event in reported[-limit:]])
+    return HistoryView(lease_events=[lease_event_view(lease_event) for lease_event in visible[-limit:]])
 
 
 def _look(ports: Dependencies) -> tuple[FederationSnapshot, Queues]:

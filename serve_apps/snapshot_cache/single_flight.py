@@ -56,5 +56,5 @@ class SingleFlight(Generic[T]):
         self._begun_ms, self._outcome = self._clock.monotonic_ms(), None
         try:
             self._outcome = (self._look(),)
-        except MeshError as reported:
-            self._outcome = reported
+        except MeshError as error:
+            self._outcome = error

@@ -57,13 +57,13 @@ def differing(folder: StackFolder, config: FederationConfig) -> tuple[str, ...]:
         return ()
     asked = _digests(config)
     apart = sorted(part for part in kept.keys() | asked.keys() if kept.get(part) != asked.get(part))
-    reported: list[str] = []
+    changes: list[str] = []
     for part in apart:
         if part in kept and part in asked and isinstance(leaves, dict):
-            reported += _leaf_changes(part, leaves, _leaves(config))
+            changes += _leaf_changes(part, leaves, _leaves(config))
         else:
-            reported.append(f"{part} ({'changed' if part in kept and part in asked else 'new' if part in asked else 'removed'})")
-    return tuple(reported)
+            changes.append(f"{part} ({'changed' if part in kept and part in asked else 'new' if part in asked else 'removed'})")
+    return tuple(changes)
 
 
 def _leaf_changes(part: str, before: dict[str, str], after: dict[str, str]) -> Iterator[str]:

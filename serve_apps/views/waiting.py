@@ -44,20 +44,20 @@ class Waiting:
 
 
 def waiting_view(one: Waiting) -> WaitingView:
-    stage, reported = one.stage, one.forecast
-    reason = (reported.reason if reported is not None else one.reason) or stage.reason
+    stage, forecast = one.stage, one.forecast
+    reason = (forecast.reason if forecast is not None else one.reason) or stage.reason
     return WaitingView(
         stage=stage.stage,
         run=stage.run,
         tenant=stage.tenant,
         mesh=one.mesh,
         position=one.place + 1,
-        tenant_position=reported.ahead + 1 if reported is not None else None,
+        tenant_position=forecast.ahead + 1 if forecast is not None else None,
         priority=stage.priority,
         reason=reason.value,
-        changes=[change_view(change) for change in reported.changes] if reported is not None else [],
-        start_ms=reported.start_ms if reported is not None else None,
-        overdue_ms=reported.overdue_ms if reported is not None else 0,
+        changes=[change_view(change) for change in forecast.changes] if forecast is not None else [],
+        start_ms=forecast.start_ms if forecast is not None else None,
+        overdue_ms=forecast.overdue_ms if forecast is not None else 0,
         slot=quantities(stage.slot),
         width=stage.width,
     )

@@ -64,9 +64,9 @@ def test_rollouts_give_way_to_training_and_go_on_from_where_they_were():
     worth = [float(value) for value in re.findall(r"the policy is worth ([+-][\d.]+)", reported)]
     assert len(worth) == 2
     assert worth[0] < worth[1]
-    went_on = [int(step) for step in re.findall(r"gave way, went on at step (\d+)", reported)]
+    went_on = [int(step) for step in re.findall(r"was preempted, continued at step (\d+)", reported)]
     assert max(went_on) > 0, reported
-    assert f"{len(went_on)} rollouts gave way (label role:rollout); every ledger agrees" in reported
+    assert f"{len(went_on)} rollouts were preempted (label role:rollout); the audit found nothing" in reported
 
 
 @pytest.mark.faults
@@ -81,6 +81,6 @@ def test_ctrl_c_stops_all_of_it():
         example.send_signal(signal.SIGINT)
         _, complaints = communicate(example)
     assert example.returncode == 130
-    assert "interrupted; all of it is stopped" in complaints
+    assert "interrupted; everything is stopped" in complaints
     assert "Traceback" not in complaints
     gone(lambda: [process for process in processes if lives(process)])

@@ -12,7 +12,7 @@ from mesh.core.nodes import NodeTable
 from mesh.core.resources import ResourceSet
 from mesh.core.task_spec import Weights
 from mesh.placement.candidates import Candidates
-from mesh.policies.catalogue import policy
+from mesh.policies.catalogue import node_policy
 from mesh.policies.policy import NodeDemand
 
 WANTED = ResourceSet.of({"cpu": 1, "memory": "1GiB"})
@@ -22,7 +22,7 @@ ZONES = ("east", "west")
 
 def looked_at(table: NodeTable, name: str) -> Candidates:
     demand = NodeDemand(wanted=table.vector(WANTED), weights=Weights())
-    return Candidates(table, WANTED, {"zone": "in(east)"}, policy(name), demand)
+    return Candidates(table, WANTED, {"zone": "in(east)"}, node_policy(name), demand)
 
 
 def change(table: NodeTable, held: list[NodeName], verb: str, number: int) -> None:

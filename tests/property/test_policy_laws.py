@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mesh.core.task_spec import Weights
-from mesh.policies.catalogue import POLICIES, policy
+from mesh.policies.catalogue import POLICIES, node_policy
 from mesh.policies.fragmentation import CommonShapes, fragmentation
 from mesh.policies.gang import STRATEGIES, place_all
 from mesh.policies.policy import NodeDemand, NodeScoringView
@@ -62,11 +62,11 @@ def part(nodes: NodeScoringView, place: slice) -> NodeScoringView:
 def test_a_rows_score_is_its_own_and_the_view_stays_as_it_was(name: str, cluster: list, wanted: NodeDemand):
     nodes = view(*cluster)
     before = {field.name: np.copy(getattr(nodes, field.name)) for field in fields(NodeScoringView) if field.name != "resources"}
-    whole = policy(name).score(wanted, nodes)
+    whole = node_policy(name).score(wanted, nodes)
     assert whole.dtype == np.float64
     assert not np.isnan(whole).any()
     for row in range(len(cluster)):
-        (alone,) = policy(name).score(wanted, part(nodes, slice(row, row + 1)))
+        (alone,) = node_policy(name).score(wanted, part(nodes, slice(row, row + 1)))
         assert alone == pytest.approx(whole[row], rel=1e-12, abs=1e-12)
     assert all((getattr(nodes, name) == array).all() for name, array in before.items())
 
@@ -77,8 +77,8 @@ def test_a_rows_score_is_its_own_and_the_view_stays_as_it_was(name: str, cluster
 def test_a_pick_is_a_row_with_room_and_there_is_one_when_any_row_may_be_had(name: str, cluster: list, wanted: NodeDemand, seed: int):
     nodes = view(*cluster)
     fits = (nodes.free >= wanted.wanted).all(axis=1)
-    scores = np.where(fits, policy(name).score(wanted, nodes), -np.inf)
-    row = policy(name).pick(scores, wanted, random.Random(seed).randrange)
+    scores = np.where(fits, node_policy(name).score(wanted, nodes), -np.inf)
+    row = node_policy(name).pick(scores, wanted, random.Random(seed).randrange)
     assert (row is None) == bool((scores == -np.inf).all())
     assert row is None or fits[row]
 
@@ -92,7 +92,7 @@ def test_a_pick_is_a_row_with_room_and_there_is_one_when_any_row_may_be_had(name
 )
 def test_a_gang_that_is_placed_fits_all_at_once_and_keeps_its_strategy(cluster: list, members: list[NodeDemand], strategy: str, name: str):
     nodes = view(*cluster)
-    placed = place_all(members, nodes, policy(name), lambda _: 0, strategy=strategy)
+    placed = place_all(members, nodes, node_policy(name), lambda _: 0, strategy=strategy)
     if placed is None:
         return
     taken = np.zeros_like(nodes.free)
@@ -120,5 +120,5 @@ def test_the_term_for_fragmentation_is_from_0_to_1_wherever_the_demand_fits(clus
     fits = (nodes.free >= wanted.wanted).all(axis=1)
     weights = Weights(availability=0.0, fragmentation=1.0, locality=0.0, contention=0.0)
     wanted = NodeDemand(wanted=wanted.wanted, weights=weights, common=wanted.common)
-    added = -policy("weighted").score(wanted, nodes)[fits]
+    added = -node_policy("weighted").score(wanted, nodes)[fits]
     assert ((added >= -1e-9) & (added <= 1 + 1e-9)).all()

@@ -1,17 +1,17 @@
 -- needs: schema, sections
--- Write one step of a run, whole, if nobody else has written since the caller loaded it.
+-- Write one step of a run, atomically, if no other caller has written since this one loaded the run.
 --
--- A run that ends goes into ENDED; it stays in ACTIVE until somebody has carried out its last decisions and settles it.
+-- An ended run goes into ENDED. It stays in ACTIVE until a coordinator has carried out its last decisions and settles it.
 --
 -- KEYS      `scripted_keys`
 -- ARGV[1]   run
--- ARGV[2]   the version that the step was made from
+-- ARGV[2]   version of the run that the step is based on
 -- ARGV[3]   number of the last event before the step
 -- ARGV[4]   when the run ended, milliseconds since the epoch; empty while it has not
 -- ARGV[5…]  sections: fields of the run, the new version among them; changed nodes; changed stages (each name, value, …);
 --           events as JSON, oldest first; dead letters (node, JSON, …); their names and times (name, ms, …)
--- Reply     'COMMITTED' | 'STALE' when the stored version is another one or there is no such run | 'GAP' when the stored
---           events end elsewhere
+-- Reply     'COMMITTED' | 'STALE' when the stored version differs or there is no such run | 'GAP' when the number of the last
+--           stored event differs
 
 local run, version, seq, ended_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 

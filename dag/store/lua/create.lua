@@ -7,10 +7,10 @@
 -- ARGV[3]   digest of the spec
 -- ARGV[4]   when it was created, milliseconds since the epoch
 -- ARGV[5]   idempotency key; empty: none
--- ARGV[6]   bytes that the run is counted with while it is open
--- ARGV[7…8] runs and bytes that a tenant and all below it may have open
--- ARGV[9]   how much of the server's memory limit may be in use, percent
--- ARGV[10…] sections: the tenant and all above it; fields of the run; nodes; stages; blobs (each name, value, …)
+-- ARGV[6]   bytes that the open run counts
+-- ARGV[7…8] most open runs and bytes of a tenant with its descendants
+-- ARGV[9]   largest share of the server's memory limit in use, percent
+-- ARGV[10…] sections: the tenant and its ancestors; fields of the run; nodes; stages; blobs (each name, value, …)
 -- Reply     {'CREATED'} | {'SAME'} when the id exists with this tenant and digest | {'CONFLICT'} when with another
 --           {'KEY', run} when the key was used for another submission
 --           {'FULL', tenant, its open runs, their bytes} | {'MEMORY'}

@@ -1,10 +1,10 @@
 -- needs: schema
 -- on a full server: passes
--- Take dead letters away.
+-- Delete dead letters.
 --
 -- KEYS      `scripted_keys`
 -- ARGV[1…]  run, node, run, node, …
--- Reply     how many there were
+-- Reply     number of deleted letters
 
 local dropped = 0
 for place = 1, #ARGV, 2 do

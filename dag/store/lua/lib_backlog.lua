@@ -1,6 +1,6 @@
 -- needs: keys
--- What tenants have open: a run is counted at its tenant and at all above it, from its creation until nobody has to look at
--- it any more. How much it was counted with stands in its own `weight`, so the same is taken off again.
+-- Open runs and bytes of tenants. A run counts for its tenant and all ancestors, from its creation until it is settled.
+-- Its own `weight` records the counted bytes, so the same number is subtracted again.
 
 local function count_open(tenant, runs, bytes)
   local path = ''
@@ -13,7 +13,7 @@ local function count_open(tenant, runs, bytes)
   end
 end
 
--- Take the run out of ACTIVE; 1 the first time, else 0.
+-- Remove the run from ACTIVE; return 1 the first time, else 0.
 local function close_run(run)
   if redis.call('SREM', ACTIVE, run) == 0 then
     return 0

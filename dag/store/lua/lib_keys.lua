@@ -1,4 +1,4 @@
--- The keys, in the order of `scripted_keys`. All but INBOX, ACTIVE, ENDED, DEAD, OVERDUE and META are families: they end in ':'
+-- Keys, in the order of `scripted_keys`. All but INBOX, ACTIVE, ENDED, DEAD, OVERDUE and META are families: they end in ':'
 -- and an id is appended.
 local RUN, NODES, STAGES, EVENTS, BLOBS, RUNS_OF = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local INBOX, ACTIVE, ENDED = KEYS[7], KEYS[8], KEYS[9]

@@ -1,5 +1,5 @@
 -- needs: keys
--- As `lib_schema.lua` of the ledger: data of another schema are left alone.
+-- Refuse data of another schema, as `lib_schema.lua` of the ledger does.
 local FOUND = redis.call('HGET', META, 'schema')
 if FOUND and FOUND ~= SCHEMA then
   return { 'SCHEMA', FOUND }

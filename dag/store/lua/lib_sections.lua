@@ -1,15 +1,15 @@
--- Lists of unknown length among the arguments: each is its number of items, then the items.
+-- Sections: lists of any length among the arguments. A section is the number of its items, then the items.
 
 -- Lua's stack holds about 8000 values, so no call gets more than this at once.
 local AT_ONCE = 4000
 
--- Where the section that begins at ARGV[at] has its first and last item, and where the next section begins.
+-- Return the places of the first and the last item of the section that begins at ARGV[at], and of the next section.
 local function section(at)
   local count = tonumber(ARGV[at])
   return at + 1, at + count, at + 1 + count
 end
 
--- Write the name-value pairs of the section that begins at ARGV[at] into a hash; where the next section begins.
+-- Write the name-value pairs of the section that begins at ARGV[at] into a hash; return the place of the next section.
 local function write_rows(hash, at)
   local first, last, next_at = section(at)
   for from = first, last, AT_ONCE do

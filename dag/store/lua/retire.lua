@@ -1,11 +1,11 @@
 -- needs: schema, sections, backlog, stage
 -- on a full server: passes
--- Remove an ended run with everything that belongs to it, also stages that nobody came to forget.
+-- Delete an ended run with all its keys, also stages that no coordinator has forgotten.
 --
 -- KEYS      `scripted_keys`
 -- ARGV[1]   run
 -- ARGV[2]   only if it ended before this, milliseconds since the epoch
--- ARGV[3…]  section: the tenant and all above it
+-- ARGV[3…]  section: the tenant and its ancestors
 -- Reply     1 | 0 when it has not ended, ended later, or is gone
 
 local run, before_ms = ARGV[1], tonumber(ARGV[2])

@@ -1,6 +1,6 @@
 -- needs: schema, backlog
 -- on a full server: passes
--- The run has ended and its last decisions are carried out: nobody has to look at it any more, and it is open no longer.
+-- Settle an ended run whose last decisions are carried out: it leaves ACTIVE and the counts of open runs.
 --
 -- KEYS      `scripted_keys`
 -- ARGV[1]   run

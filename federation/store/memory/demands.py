@@ -49,10 +49,10 @@ class MemoryDemands:
     def replace(self, mesh: MeshId, demands: Iterable[QuotaDemand], now: int) -> None:
         """Replace the wants of the mesh."""
         before = self.of(mesh)
-        response = {demand_field(demand): demand for demand in demands}
+        by_field = {demand_field(demand): demand for demand in demands}
         self._rows[mesh] = {
             name: OpenQuotaDemand(demand=demand, slots=demand.slots, since=_since(demand, before.get(name), now), beyond=demand.beyond)
-            for name, demand in response.items()
+            for name, demand in by_field.items()
             if demand.slots > 0
         }
 

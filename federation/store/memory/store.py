@@ -346,11 +346,11 @@ class MemoryStore(MemoryLedger):
                     found[record.mesh][record.state].append(now_ms - record.since_ms)
             return {
                 mesh: StageAges(
-                    queued_ms=max(response["queued"], default=0),
-                    claimed_ms=max(response["claimed"], default=0),
-                    claimed_ms_min=min(response["claimed"], default=0),
+                    queued_ms=max(ages["queued"], default=0),
+                    claimed_ms=max(ages["claimed"], default=0),
+                    claimed_ms_min=min(ages["claimed"], default=0),
                 )
-                for mesh, response in found.items()
+                for mesh, ages in found.items()
             }
 
     def orphans(self) -> tuple[Orphan, ...]:

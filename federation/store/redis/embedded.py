@@ -219,10 +219,10 @@ def _servers() -> tuple[Path, ...]:
 def version_of(server: Path) -> tuple[int, int] | None:
     """Return major and minor version; None if the program does not report it."""
     try:
-        response = subprocess.run([server, "--version"], capture_output=True, text=True, timeout=VERSION_S_MAX, check=False).stdout
+        output = subprocess.run([server, "--version"], capture_output=True, text=True, timeout=VERSION_S_MAX, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         return None
-    match = re.search(r"\bv=(\d+)\.(\d+)", response)
+    match = re.search(r"\bv=(\d+)\.(\d+)", output)
     return (int(match[1]), int(match[2])) if match else None
 
 

@@ -414,12 +414,12 @@ def _granted(answer: str) -> Granted:
 
 def _lease_events(entry: bytes, fields: dict[bytes, bytes]) -> list[LeaseEvent]:
     """Return the changes of one call, in order; or the beginning of an epoch."""
-    response = _texts(fields)
+    values = _texts(fields)
     at_ms = int(entry.partition(b"-")[0])
-    if "verb" in response:
-        return [LeaseEvent(at_ms=at_ms, verb=response["verb"], lease=None, why=response.get("why", ""))]
+    if "verb" in values:
+        return [LeaseEvent(at_ms=at_ms, verb=values["verb"], lease=None, why=values.get("why", ""))]
     lease_events = []
-    for change in response["changes"].splitlines():
+    for change in values["changes"].splitlines():
         verb, holder, tenant, flavor, row = change.split(SEPARATOR, 4)
         lease_events.append(LeaseEvent(at_ms=at_ms, verb=verb, lease=lease_of(holder_of(holder)[0], tenant, flavor, row)))
     return lease_events

@@ -79,9 +79,9 @@ class RedisStageQueue:
 
     def explain(self, session: Session, stages: tuple[StageId, ...], reason: Reason, detail: str) -> None:
         """Explain as `StageQueue.explain`. Calls of an ended session are ignored."""
-        response = (part for stage in stages for part in (stage, waiting_for(stage, reason, detail)))
+        arguments = (part for stage in stages for part in (stage, waiting_for(stage, reason, detail)))
         with contextlib.suppress(LedgerUninitialised):
-            self._scripts.call("explain", session.mesh, session.incarnation, reason.value, *response)
+            self._scripts.call("explain", session.mesh, session.incarnation, reason.value, *arguments)
 
     def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
         paid = (lease.tenant, lease.flavor, lease.token) if lease is not None else ("", "", 0)
@@ -97,8 +97,8 @@ class RedisStageQueue:
 
     def resume(self, session: Session, claims: tuple[HeldClaim, ...]) -> tuple[ClaimStatus, ...]:
         refuse_many(claims)
-        response = (part for held in claims for part in _response(held))
-        reply = self._scripts.call("resume", *of_session(session), CLAIMS_PER_UNIT, *response)
+        arguments = (part for held in claims for part in _claim_arguments(held))
+        reply = self._scripts.call("resume", *of_session(session), CLAIMS_PER_UNIT, *arguments)
         raise_named(reply, session.mesh)
         return tuple(claim_status_of(int(batch)) for batch in reply[1:])
 
@@ -213,7 +213,7 @@ def _claimed(session: Session, row: list[bytes | list[bytes]]) -> ClaimedStage:
     )
 
 
-def _response(held: HeldClaim) -> tuple[str | int, ...]:
+def _claim_arguments(held: HeldClaim) -> tuple[str | int, ...]:
     """Return a claim as arguments of `lua/resume.lua`."""
     paid = (held.lease.tenant, held.lease.flavor, held.lease.token) if held.lease is not None else ("", "", 0)
     return (held.claim.stage, held.claim.token, *paid, held.spec, int(held.is_whole), int(held.has_ended))

@@ -52,7 +52,7 @@ class RedisRegistry:
             if bar:
                 found.setdefault(MeshId(mesh), {})[kind] = decode(_KINDS[kind], row)
         return MeshConditions(
-            meshes={mesh: MeshCondition(**response) if response else NEWCOMER for mesh, response in found.items()},
+            meshes={mesh: MeshCondition(**fields) if fields else NEWCOMER for mesh, fields in found.items()},
             watched_ms=int(rows.get(b"watched_ms", 0)),
             version=int(rows.get(b"version", 0)),
         )

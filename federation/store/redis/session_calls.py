@@ -44,6 +44,6 @@ def named_error(reply: Any, mesh: MeshId) -> FederationError | None:
 
 def raise_named(reply: Any, mesh: MeshId) -> None:
     """Raise the error of `named_error`, if any."""
-    response = named_error(reply, mesh)
-    if response is not None:
-        raise response
+    error = named_error(reply, mesh)
+    if error is not None:
+        raise error

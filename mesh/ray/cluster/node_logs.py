@@ -39,9 +39,9 @@ def fatal_line(folder: Path, since_s: float = 0.0) -> str | None:
     for pattern in _OF_NODES:
         for name, log in _logs(folder):
             if fnmatch(name, pattern):
-                reported = next((line for line in _end_of(log, since_s).splitlines() if _FATAL in line), None)
-                if reported is not None:
-                    return reported[reported.index(_FATAL) :].strip()
+                fatal_line = next((line for line in _end_of(log, since_s).splitlines() if _FATAL in line), None)
+                if fatal_line is not None:
+                    return fatal_line[fatal_line.index(_FATAL) :].strip()
     return None
 
 

@@ -128,10 +128,10 @@ def _publish_agent_ports(session: Path, node_id: str, ports: Sequence[int], envi
             for file, port in files.items():
                 file.write_text(port, encoding="ascii")
         return
-    reported = [str(part) for pair in files.items() for part in pair]
+    arguments = [str(part) for pair in files.items() for part in pair]
     with contextlib.suppress(subprocess.TimeoutExpired):
         subprocess.run(
-            [sys.executable, "-I", "-S", "-c", _WRITE, *reported],
+            [sys.executable, "-I", "-S", "-c", _WRITE, *arguments],
             cwd="/",
             env=environment,
             stdin=subprocess.DEVNULL,

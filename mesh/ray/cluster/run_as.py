@@ -91,9 +91,9 @@ class RunAs:
         except OSError as refused:
             raise RuntimeAdapterError(f"the user {self.name} cannot run {sys.executable} ({refused.strerror}); {remedy}") from None
         except subprocess.TimeoutExpired:
-            reported = f"the user {self.name} could not start Python and look at its folders within {_LOOK_S_MAX:.0f} s"
+            problem = f"the user {self.name} could not start Python and look at its folders within {_LOOK_S_MAX:.0f} s"
             raise RuntimeAdapterError(
-                f"{reported}; try again when the load on this machine is lower, and check that its disks answer"
+                f"{problem}; try again when the load on this machine is lower, and check that its disks answer"
             ) from None
         if looked.returncode:
             lacks = (looked.stderr.strip().splitlines() or ["cannot run this Python"])[-1]

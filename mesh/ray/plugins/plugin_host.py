@@ -108,8 +108,8 @@ class PluginHost:
             lost_ms=max(0, now_ms - max(candidate.kept_ms, candidate.started_ms)),
             remaining_ms=remaining_ms(candidate, now_ms) if candidate.estimated_ms is not None else None,
         )
-        reported = self.plugins.preempt_score(facts, usual)
-        return _NEVER if reported is None else reported
+        own_score = self.plugins.preempt_score(facts, usual)
+        return _NEVER if own_score is None else own_score
 
 
 def _judges(plugins: tuple[Plugin, ...]) -> bool:

@@ -281,11 +281,11 @@ class StageEngine:
         if isinstance(outcome, TaskReport):
             self._hold(run, node, task[0])
             return
-        reported = read(outcome, node)
+        failed = read(outcome, node)
         cause = getattr(outcome, "cause", None)
         fault = getattr(cause, "fault", None)
         reason = fault.reason if fault is not None else Reason.VALUE_LOST
-        message = fault.message if fault is not None else getattr(reported, "message", str(outcome))
+        message = fault.message if fault is not None else getattr(failed, "message", str(outcome))
         for stage in tuple(self._stages.values()):
             if stage.spec.run == run and stage.machine.awaits(node):
                 self._lose_input(stage, node, reason, message)
@@ -381,26 +381,26 @@ class StageEngine:
                 self._came_back(stage.spec.stage, reader, error)
 
     def _take_error(self, stage: OpenStage, node: NodeId, error: BaseException) -> None:
-        reported = read(error, node)
-        if isinstance(reported, GroupLost):
+        cause = read(error, node)
+        if isinstance(cause, GroupLost):
             self._lose_group(stage.spec.stage)
         if stage.cancelled:
             self._stop(stage, node)
-        elif isinstance(reported, GroupLost) and node not in stage.started_ms:
+        elif isinstance(cause, GroupLost) and node not in stage.started_ms:
             stage.machine.leave(node)
-        elif isinstance(reported, TaskInterrupted) and not stage.is_group_lost:
+        elif isinstance(cause, TaskInterrupted) and not stage.is_group_lost:
             self._fail(stage, node, OwnFailure(Reason.CANCELLED_BY_USER, "ray.exceptions.TaskCancelledError", "cancelled"))
-        elif isinstance(reported, Inherited) and reported.from_task:
+        elif isinstance(cause, Inherited) and cause.from_task:
             stage.machine.leave(node)  # The task that failed reports itself.
         elif stage.machine.has_open_need(node):
             stage.early[node] = error  # The error may be its own, or of a task whose report is still on its way.
-        elif isinstance(reported, (GroupLost, TaskInterrupted)):
+        elif isinstance(cause, (GroupLost, TaskInterrupted)):
             self._fail(stage, node, OwnFailure(Reason.WORKER_LOST, "ray.exceptions.TaskPlacementGroupRemoved", GROUP_LOST))
-        elif isinstance(reported, OwnFailure):
-            self._fail(stage, node, reported)
+        elif isinstance(cause, OwnFailure):
+            self._fail(stage, node, cause)
         else:
             self._lose_values(stage, node, error)
-            self._fail(stage, node, OwnFailure(Reason.VALUE_LOST, "ray.exceptions.ObjectLostError", reported.message))
+            self._fail(stage, node, OwnFailure(Reason.VALUE_LOST, "ray.exceptions.ObjectLostError", cause.message))
 
     def _stop(self, stage: OpenStage, node: NodeId) -> None:
         if node in stage.started_ms:
@@ -409,12 +409,12 @@ class StageEngine:
         else:
             stage.machine.leave(node)
 
-    def _fail(self, stage: OpenStage, node: NodeId, reported: OwnFailure) -> None:
+    def _fail(self, stage: OpenStage, node: NodeId, own_failure: OwnFailure) -> None:
         if stage.machine.fail(node) is None:
             return
         now_ms = time.time_ns() // 1_000_000
-        fault = reported.fault
-        failure, blobs = failure_of(reported)
+        fault = own_failure.fault
+        failure, blobs = failure_of(own_failure)
         message = NodeFailed(
             stage=stage.spec.stage,
             node=node,

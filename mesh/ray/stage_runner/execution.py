@@ -191,9 +191,9 @@ def task_of(key: str, code: bytes | None, *, name: str, runner: Any, mesh: MeshI
         register(mesh)
         keep_connected()
         _heed_cancel()
-        reported: TaskCall = pickle.loads(call)  # noqa: S301 - written by the runner
-        attribute_to(mesh, reported.stage)
-        return _run(runner, key, code, reported, values)
+        task_call: TaskCall = pickle.loads(call)  # noqa: S301 - written by the runner
+        attribute_to(mesh, task_call.stage)
+        return _run(runner, key, code, task_call, values)
 
     # Ray's own views show the function's name as the name of the task.
     run_node.__name__ = run_node.__qualname__ = name

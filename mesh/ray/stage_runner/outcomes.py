@@ -97,9 +97,9 @@ def read(error: BaseException, node: NodeId) -> Outcome:
     )
 
 
-def failure_of(reported: OwnFailure) -> tuple[Failure, dict[str, bytes] | None]:
+def failure_of(own_failure: OwnFailure) -> tuple[Failure, dict[str, bytes] | None]:
     """Return the failure as it is reported, and the pickled exception as a blob; None: there is none."""
-    fault = reported.fault
+    fault = own_failure.fault
     pickled, blobs = None, None
     if fault is not None and fault.pickled is not None:
         sha256 = hashlib.sha256(fault.pickled).hexdigest()
@@ -107,9 +107,9 @@ def failure_of(reported: OwnFailure) -> tuple[Failure, dict[str, bytes] | None]:
         blobs = {sha256: fault.pickled}
     traceback = fault.traceback if fault is not None else ""
     failure = Failure(
-        reason=reported.reason,
-        type_name=reported.type_name,
-        message=reported.message,
+        reason=own_failure.reason,
+        type_name=own_failure.type_name,
+        message=own_failure.message,
         traceback=traceback,
         pickled=pickled,
         bases=fault.bases if fault is not None else (),

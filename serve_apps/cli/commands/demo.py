@@ -18,7 +18,7 @@ from serve_apps.cli.render import cut_text, duration, run_panel, stages_reported
 from serve_apps.schemas.runs import RunLine, RunView, StageView
 from serve_apps.schemas.tenants import TenantsView
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 #: The main run, and a small run of another tenant that competes for the same quota.
 MAIN, RIVAL = ("acme/research/vision", "digits/workflow.py:graph"), ("acme/research/nlp", "hello/hello.py:graph")
 LOOK_S = 0.4

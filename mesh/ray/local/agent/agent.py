@@ -287,12 +287,14 @@ class HostingAgent:
             gc.freeze()
 
     def _let_go_of(self, hosted: HostedTask, order: HostCommand, reason: Reason, error: BaseException) -> Failed:
-        reported = serialize_error(error)
+        serialized = serialize_error(error)
         error.__traceback__ = None  # Its frames hold the partly built object.
         spoiled = hosted.let_go()
         with self._lock:
             self._spoiled = self._spoiled or spoiled
-        return self._failed(order, reason, reported.words, traceback=reported.traceback, pickled=reported.pickled, reusable=not spoiled)
+        return self._failed(
+            order, reason, serialized.words, traceback=serialized.traceback, pickled=serialized.pickled, reusable=not spoiled
+        )
 
     def _failed(self, order: HostCommand, reason: Reason, detail: str, **more: Any) -> Failed:
         more.setdefault("reusable", not self._spoiled and self._hosted is None)

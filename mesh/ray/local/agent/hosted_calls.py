@@ -53,7 +53,7 @@ class HostedCalls:
             NothingHosted: The `call_name` is of another task or attempt.
             NoSuchMethod: The object has no method of this name.
             CallPreempted: The task was asked to stop, before or during the call.
-            BaseException: Whatever the method raises.
+            BaseException: Any error of the method.
         """
         bound = self._methods.get(method)
         if bound is None:

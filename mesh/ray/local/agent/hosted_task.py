@@ -77,7 +77,7 @@ class HostedTask(HostedCalls):
 
         Raises:
             CallPreempted: The task was asked to stop meanwhile.
-            BaseException: Whatever the user's constructor raises; an error of an argument.
+            BaseException: Any error of the user's constructor or of an argument.
         """
         self._handlers = handlers
         make_current(self.context)
@@ -92,8 +92,8 @@ class HostedTask(HostedCalls):
         """Return the object's `address`, text or a method that returns it; empty when it has none."""
         found = getattr(self._actor, "address", "")
         with self._counted():
-            reported = found() if callable(found) else found
-            return "" if reported is None else str(reported)
+            address = found() if callable(found) else found
+            return "" if address is None else str(address)
 
     def _made(self, cls: type) -> Any:
         args, kwargs = read_arguments(self._arguments, timeout_s=self._wait_s)
@@ -143,8 +143,10 @@ class HostedTask(HostedCalls):
         except CallPreempted as stopped:
             return Ended(task=self.task, attempt=self.attempt, error=str(stopped), stopped=True)
         except BaseException as error:  # noqa: BLE001 - any error of user code is reported, SystemExit too
-            reported = serialize_error(error)
-            return Ended(task=self.task, attempt=self.attempt, error=reported.words, traceback=reported.traceback, pickled=reported.pickled)
+            serialized = serialize_error(error)
+            return Ended(
+                task=self.task, attempt=self.attempt, error=serialized.words, traceback=serialized.traceback, pickled=serialized.pickled
+            )
         if self.context.has_noticed:
             return Ended(task=self.task, attempt=self.attempt, error="it returned when it was asked to stop", stopped=True)
         try:

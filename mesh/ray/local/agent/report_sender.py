@@ -151,9 +151,9 @@ class ReportSender:
     def _look_at_receipts(self) -> None:
         """Remove acknowledged messages; put lost ones back to the front."""
         with self._lock:
-            reported = [(message, receipt, receipt()) for message, receipt in self._out]
-            self._out = [(message, receipt) for message, receipt, became in reported if became is Receipt.OUT]
-            lost = [message for message, _, became in reported if became is Receipt.LOST]
+            receipts = [(message, receipt, receipt()) for message, receipt in self._out]
+            self._out = [(message, receipt) for message, receipt, became in receipts if became is Receipt.OUT]
+            lost = [message for message, _, became in receipts if became is Receipt.LOST]
             newer = {(one.task, one.attempt) for one in self._waiting if one.kind == "checkpoint"}
             self._waiting.extendleft(one for one in reversed(lost) if one.kind != "checkpoint" or (one.task, one.attempt) not in newer)
 

@@ -24,12 +24,12 @@ class StrayThreads:
         """Return text about those started since and still alive; empty when there are none."""
         threads = [thread.name for thread in _threads() if (thread.ident or 0) not in self.threads]
         children = [str(child.pid) for child in _children() if child.pid not in self.children]
-        reported = []
+        problems = []
         if threads:
-            reported.append(f"the task left threads: {', '.join(sorted(threads))}")
+            problems.append(f"the task left threads: {', '.join(sorted(threads))}")
         if children:
-            reported.append(f"the task left child processes: {', '.join(sorted(children))}")
-        return "; ".join(reported)
+            problems.append(f"the task left child processes: {', '.join(sorted(children))}")
+        return "; ".join(problems)
 
 
 def _threads() -> list[threading.Thread]:

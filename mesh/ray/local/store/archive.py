@@ -83,7 +83,7 @@ class Archive:
                 "scheduler": memory.scheduler.to_snapshot(),
                 "task_index": _BOOK.encode(memory.task_index.to_snapshot()),
                 "jobs": memory.jobs.to_snapshot(),
-                "fenced": [[reported.plugin, reported.hook, reported.why] for reported in self._plugins.plugins.fenced],
+                "fenced": [[fence.plugin, fence.hook, fence.why] for fence in self._plugins.plugins.fenced],
             }
             written = json_text(kept).encode()
         self._file.snapshot(written)

@@ -24,7 +24,7 @@ class Autoscaling:
     def __init__(self, request: Callable[..., Any] = request_resources) -> None:
         self._request = request
         self._asked: tuple[ResourceSet, ...] = ()
-        self._failure_of_store = False
+        self._has_warned = False
 
     def ask(self, demands: Sequence[ResourceSet]) -> None:
         """Replace the earlier demand; an empty list withdraws it. Blocks for a call to Ray."""
@@ -35,6 +35,6 @@ class Autoscaling:
             self._request(bundles=[bundle_of(demand) for demand in wanted])
             self._asked = wanted
         except Exception as error:  # noqa: BLE001 - the mesh works without the autoscaler
-            if not self._failure_of_store:
+            if not self._has_warned:
                 log.warning("the autoscaler did not accept the request", error=str(error), demands=len(wanted))
-                self._failure_of_store = True
+                self._has_warned = True

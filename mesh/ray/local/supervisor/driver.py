@@ -166,12 +166,12 @@ class Driver:
             self._assignments.end(process)
         self._locks.spawn(self._clear_away(group, refused), f"clear {group} away")
 
-    async def _clear_away(self, group: GroupId, reported: list[Event]) -> None:
+    async def _clear_away(self, group: GroupId, events: list[Event]) -> None:
         async with self._locks.lock(group):
             victims = [process for process in self._assignments.in_group(group) if process.task is not None]
             await self._take_down(group)
         lost: list[Event] = [self._lost(process, "its placement group is gone") for process in victims]
-        self.event_queue.send(*reported, *lost, GroupGone(at_ms=self._now_ms(), group=group))
+        self.event_queue.send(*events, *lost, GroupGone(at_ms=self._now_ms(), group=group))
 
     # -- starting ------------------------------------------------------------------------------------------------------
 

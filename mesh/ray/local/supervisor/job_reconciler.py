@@ -114,7 +114,7 @@ class JobReconciler:
         decisions = self._send(JobSubmitted(at_ms=self._now_ms(), spec=spec))
         self._needs_round = True
         self._is_due.set()
-        refused = next((reported for reported in decisions if isinstance(reported, RefuseJob)), None)
+        refused = next((decision for decision in decisions if isinstance(decision, RefuseJob)), None)
         return RequestRefused(reason=refused.reason, detail=refused.detail) if refused is not None else None
 
     def terminate(self, job: JobId) -> None:
@@ -205,9 +205,9 @@ class JobReconciler:
 
     def _reserve_placements(self) -> None:
         """Reserve the places of workers that wait for their leader; release reservations that are no longer wanted."""
-        reported = self._loop.scheduler.state.job_reservations
-        for job in dict.fromkeys((*reported, *self._loop.jobs.jobs)):
-            record, kept = self._loop.jobs.jobs.get(job), reported.get(job)
+        reservations = self._loop.scheduler.state.job_reservations
+        for job in dict.fromkeys((*reservations, *self._loop.jobs.jobs)):
+            record, kept = self._loop.jobs.jobs.get(job), reservations.get(job)
             places = _places_of(record) if record is not None else ()
             if places == (kept.wanted if kept is not None else ()):
                 continue
@@ -230,21 +230,21 @@ class JobReconciler:
 
     def _send(self, *events: JobEvent) -> list[JobDecision]:
         decisions = self._loop.send_to_jobs(*events)
-        for reported in decisions:
-            if isinstance(reported, StartMember):
-                self._start(reported.job, reported.member, reported.attempt, reported.node, dict(reported.env))
-            elif isinstance(reported, StopMember):
-                self._stop(reported)
-            elif isinstance(reported, ReportJob):
+        for decision in decisions:
+            if isinstance(decision, StartMember):
+                self._start(decision.job, decision.member, decision.attempt, decision.node, dict(decision.env))
+            elif isinstance(decision, StopMember):
+                self._stop(decision)
+            elif isinstance(decision, ReportJob):
                 log.info(
                     "job",
-                    job=reported.job,
-                    stage=reported.stage.value,
-                    schedule_state=reported.schedule_state.value,
-                    detail=reported.detail,
+                    job=decision.job,
+                    stage=decision.stage.value,
+                    schedule_state=decision.schedule_state.value,
+                    detail=decision.detail,
                 )
-                self.on_report(reported)
-        for job in {reported.job for reported in decisions}:
+                self.on_report(decision)
+        for job in {decision.job for decision in decisions}:
             self._settle(job)
         return decisions
 
@@ -256,9 +256,9 @@ class JobReconciler:
         self._changed[request.task] = None
         self._is_due.set()
 
-    def _stop(self, reported: StopMember) -> None:
-        task = member_task(reported.job, reported.member, reported.attempt)
-        if reported.has_ended:
+    def _stop(self, decision: StopMember) -> None:
+        task = member_task(decision.job, decision.member, decision.attempt)
+        if decision.has_ended:
             self._loop.task_index.forget(task)
             self._payloads.forget(task)
         else:

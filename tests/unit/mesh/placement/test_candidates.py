@@ -12,7 +12,7 @@ from mesh.core.resources import ResourceSet
 from mesh.core.shapes import GroupPoolSpec
 from mesh.core.task_spec import TaskRequest, Weights
 from mesh.placement.candidates import Candidates
-from mesh.policies.catalogue import policy
+from mesh.policies.catalogue import node_policy
 from mesh.policies.fragmentation import CommonShapes
 from mesh.policies.policy import NodeDemand, Policy
 from mesh.tasks.events import LabelConfigured, NodeJoined, PoolConfigured
@@ -80,10 +80,10 @@ def test_a_single_row_and_all_rows_are_judged_alike_where_something_that_is_not_
     table.join(NODE, ResourceSet.of({"cpu": 8, "gpu": 2}), {})
     for number in range(9):  # Else one row is a large part of all, and everything is swept.
         table.join(NodeName(f"other-{number}"), ResourceSet.of({"cpu": 1}), {})
-    kept = candidates(table, cpu, policy("binpack"))
+    kept = candidates(table, cpu, node_policy("binpack"))
     kept.scores()
     table.see_foreign(NODE, table.vector(ResourceSet.of({"gpu": 3})))
-    assert np.array_equal(kept.scores(), candidates(table, cpu, policy("binpack")).scores())
+    assert np.array_equal(kept.scores(), candidates(table, cpu, node_policy("binpack")).scores())
     assert kept.scores()[table.row(NODE)] > -np.inf
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mesh.policies.catalogue import policy
+from mesh.policies.catalogue import node_policy
 from mesh.policies.gang import STRATEGIES, place_all
 from mesh.policies.policy import NodeDemand, NodeScoringView
 from mesh.policies.policy_fixtures import demand, node, view
@@ -17,7 +17,7 @@ def first(count: int) -> int:
 
 
 def placed(demands: list[NodeDemand], nodes: NodeScoringView, name: str = "gang", strategy: str = "") -> tuple[int, ...] | None:
-    return place_all(demands, nodes, policy(name), first, strategy=strategy)
+    return place_all(demands, nodes, node_policy(name), first, strategy=strategy)
 
 
 def test_s37_a_gang_that_does_not_fit_as_a_whole_gets_nothing():
@@ -83,5 +83,5 @@ def test_gpus_are_placed_before_memory_and_memory_before_cpus():
         seen.append(tuple(int(amount > 0) for amount in wanted.wanted))
         return np.zeros(len(rows.total))
 
-    place_all([demand(cpu=1), demand(memory="1GiB"), demand(gpu=1)], nodes, type(policy("spread"))("own", score), first)
+    place_all([demand(cpu=1), demand(memory="1GiB"), demand(gpu=1)], nodes, type(node_policy("spread"))("own", score), first)
     assert seen == [(0, 1, 0), (0, 0, 1), (1, 0, 0)]

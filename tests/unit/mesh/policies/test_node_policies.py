@@ -11,7 +11,7 @@ import pytest
 from mesh.core.reasons import Reason
 from mesh.core.task_spec import Weights
 from mesh.policies import hybrid, node_affinity, weighted
-from mesh.policies.catalogue import policy
+from mesh.policies.catalogue import node_policy
 from mesh.policies.fragmentation import CommonShapes
 from mesh.policies.policy import Draw, NodeDemand, NodeScoringView, PlacementRefused
 from mesh.policies.policy_fixtures import demand, node, view
@@ -24,7 +24,7 @@ def first(count: int) -> int:
 
 def chosen(name: str, wanted: NodeDemand, nodes: NodeScoringView, draw: Draw = first) -> int | None:
     fits = (nodes.free >= wanted.wanted).all(axis=1)
-    found = policy(name)
+    found = node_policy(name)
     return found.pick(np.where(fits, found.score(wanted, nodes), -np.inf), wanted, draw)
 
 
@@ -94,7 +94,7 @@ def test_random_takes_every_node_that_has_room():
 @pytest.mark.parametrize("name", ["hybrid", "spread", "random", "power_of_two", "locality", "node_affinity", "binpack", "weighted"])
 def test_no_policy_takes_a_node_when_none_has_room(name: str):
     assert chosen(name, demand(cpu=9, names_node=True), view(node(cpu=(8, 8), is_named=True))) is None
-    assert policy(name).pick(np.zeros(0), demand(cpu=1), first) is None
+    assert node_policy(name).pick(np.zeros(0), demand(cpu=1), first) is None
 
 
 # -- a named node ------------------------------------------------------------------------------------------------------
@@ -222,12 +222,12 @@ def test_s37_leader_first_weighs_gpus_more_for_the_leader():
 
 def test_s37_min_fragment_is_one_minus_the_gap_times_the_score():
     nodes = view(node(cpu=(5, 10), memory=("5GiB", "10GiB")), node(cpu=(1, 10), memory=("9GiB", "10GiB")))
-    scores = policy("min_fragment").score(demand(cpu=1, memory="1GiB"), nodes)
+    scores = node_policy("min_fragment").score(demand(cpu=1, memory="1GiB"), nodes)
     assert scores == pytest.approx([(1 - 0) * 0.6, (1 - 0.8) * 0.6])
 
 
 def test_s37_min_fragment_sees_no_gap_on_a_node_of_unknown_memory():
-    assert policy("min_fragment").score(demand(cpu=1), view(node(cpu=(5, 10)))) == pytest.approx([0.6])
+    assert node_policy("min_fragment").score(demand(cpu=1), view(node(cpu=(5, 10)))) == pytest.approx([0.6])
 
 
 def test_s37_job_affinity_gathers_and_job_anti_affinity_scatters():

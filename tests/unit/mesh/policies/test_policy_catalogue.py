@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from mesh.policies.catalogue import ALIASES, POLICIES, Catalogue, UnknownPolicy, chosen, policy
+from mesh.policies.catalogue import ALIASES, POLICIES, Catalogue, UnknownPolicy, chosen, node_policy
 from mesh.policies.policy import Policy, highest
 from mesh.policies.policy_fixtures import demand, node, view
 
@@ -15,30 +15,30 @@ NODES = view(node(cpu=(2, 8), busy=3), node(cpu=(8, 8)), node(cpu=(5, 8), busy=1
 
 
 def test_s13_the_defaults_of_the_seed_are_there_under_its_names():
-    assert [policy(name).name for name in ("least_busy", "binpacking", "priority")] == ["least_busy", "binpack", "priority"]
+    assert [node_policy(name).name for name in ("least_busy", "binpacking", "priority")] == ["least_busy", "binpack", "priority"]
 
 
 @pytest.mark.parametrize("name", [*POLICIES, *ALIASES])
 def test_every_name_leads_to_a_policy_that_scores_each_row(name: str):
-    assert policy(name).score(demand(cpu=1, names_node=True), NODES).shape == (3,)
+    assert node_policy(name).score(demand(cpu=1, names_node=True), NODES).shape == (3,)
 
 
 @pytest.mark.parametrize("name", sorted(name for name, found in POLICIES.items() if found.pick is highest and name != "weighted"))
 def test_what_can_be_combined_scores_from_0_to_1(name: str):
-    scores = policy(name).score(demand(cpu=1), NODES)
+    scores = node_policy(name).score(demand(cpu=1), NODES)
     assert ((scores >= 0) & (scores <= 1)).all()
 
 
 def test_s13_a_combination_is_the_weighted_mean_of_its_parts():
     wanted = demand(cpu=1)
-    least_busy, binpack = policy("least_busy").score(wanted, NODES), policy("binpack").score(wanted, NODES)
-    assert policy("least_busy+binpacking").score(wanted, NODES) == pytest.approx((least_busy + binpack) / 2)
-    assert policy("3*least_busy + 1*binpack").score(wanted, NODES) == pytest.approx((3 * least_busy + binpack) / 4)
+    least_busy, binpack = node_policy("least_busy").score(wanted, NODES), node_policy("binpack").score(wanted, NODES)
+    assert node_policy("least_busy+binpacking").score(wanted, NODES) == pytest.approx((least_busy + binpack) / 2)
+    assert node_policy("3*least_busy + 1*binpack").score(wanted, NODES) == pytest.approx((3 * least_busy + binpack) / 4)
 
 
 def test_s13_a_combination_leaves_the_scores_of_its_parts_alone():
-    first = policy("weighted+spread").score(demand(cpu=1), NODES)
-    assert (policy("weighted+spread").score(demand(cpu=1), NODES) == first).all()
+    first = node_policy("weighted+spread").score(demand(cpu=1), NODES)
+    assert (node_policy("weighted+spread").score(demand(cpu=1), NODES) == first).all()
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_s13_a_combination_leaves_the_scores_of_its_parts_alone():
 )
 def test_what_is_wrong_with_a_name_is_told(name: str, reported: str):
     with pytest.raises(UnknownPolicy) as caught:
-        policy(name)
+        node_policy(name)
     assert re.search(reported, str(caught.value))
 
 

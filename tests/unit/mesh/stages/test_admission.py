@@ -313,7 +313,7 @@ def test_an_answer_that_nobody_asked_for_is_refused(event, before):
     scheduler = mesh()
     for earlier in before:
         scheduler.handle(earlier)
-    with pytest.raises(IllegalTransition, match="s has asked for no lease"):
+    with pytest.raises(IllegalTransition, match="s has requested no lease"):
         scheduler.handle(event)
 
 
@@ -366,11 +366,11 @@ def test_broken_books_are_told_by_the_invariants():
     scheduler = running(StageAdmission((pool("general", 1),)), "s")
     scheduler.ledger.pools["general"].uses["ghost"] = cpu(1)
     assert violations(scheduler) == [
-        "pool general has promised {cpu: 2} of {cpu: 1}",
+        "pool general has reserved {cpu: 2} of {cpu: 1}",
         "pool general counts ghost as running, which it is not",
     ]
     scheduler.ledger.pools["general"].reservations["s"] = NOTHING
-    assert "pool general has room set aside for s, which has not asked" in violations(scheduler)
+    assert "pool general has reserved room for s, which has not requested any" in violations(scheduler)
     scheduler.workloads["s"].pool = None
     assert "s is RUNNING with pool None" in violations(scheduler)
 

@@ -20,7 +20,7 @@ from mesh.stages.admission_events import (
     WorkloadWithdrawn,
 )
 from mesh.stages.admission_invariants import violations
-from mesh.stages.admission_order import Lines
+from mesh.stages.admission_order import StrictQueues
 
 IN_ORDER = PreemptionPolicy(in_order=True)
 
@@ -171,20 +171,20 @@ def test_without_an_order_of_flavors_pools_are_tried_in_the_order_of_the_mesh():
     assert [each.pool for each in decisions if isinstance(each, AcquireLease)] == ["a"]
 
 
-def test_a_change_tells_who_came_first_before_and_who_does_now():
-    lines = Lines()
+def test_a_change_returns_the_old_and_the_new_head():
+    queues = StrictQueues()
     early, late = (0, 1, "early"), (0, 2, "late")
-    assert lines.first("acme") is None
-    assert lines.add("acme", late) == (late,)
-    assert lines.add("acme", early) == (late, early)
-    assert lines.promise("acme", late) == (early, late)
-    assert lines.withdraw("acme", late) == (late, early)
-    assert lines.remove("acme", late) == ()
-    assert lines.remove("acme", early) == (early,)
-    assert lines.first("acme") is None
+    assert queues.first("acme") is None
+    assert queues.add("acme", late) == (late,)
+    assert queues.add("acme", early) == (late, early)
+    assert queues.start_reservation("acme", late) == (early, late)
+    assert queues.end_reservation("acme", late) == (late, early)
+    assert queues.remove("acme", late) == ()
+    assert queues.remove("acme", early) == (early,)
+    assert queues.first("acme") is None
 
 
-def test_who_does_not_stand_in_line_is_removed_without_a_word():
-    lines = Lines()
-    assert lines.remove("acme", (0, 1, "unknown")) == ()
-    assert lines.first("acme") is None
+def test_removing_an_unknown_stage_changes_nothing():
+    queues = StrictQueues()
+    assert queues.remove("acme", (0, 1, "unknown")) == ()
+    assert queues.first("acme") is None

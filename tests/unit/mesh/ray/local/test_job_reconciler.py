@@ -12,7 +12,7 @@ from mesh.core.task_spec import TaskRequest
 from mesh.jobs.invariants import violations
 from mesh.jobs.spec import JobSpec, ReplicaSpec, WorkerSetSpec
 from mesh.jobs.states import MemberState, ScheduleState, Stage
-from mesh.policies.catalogue import policy
+from mesh.policies.catalogue import node_policy
 from mesh.ray.local.agent_messages import Ended, HostCommand, Hosted, JobPayload
 from mesh.ray.local.store.archive import Archive
 from mesh.ray.local.store.payload_store import PayloadStore
@@ -58,7 +58,7 @@ class Scene:
         self.loop = ControlLoop(self.archive, MeshScheduler, self.clock, plugins)
         self.payloads = TaskPayloads(PayloadStore(folder / "tasks"), FileSnapshots(folder / "kept"), self.row_of)
         self.loop.payloads = self.payloads
-        self.reconciler = JobReconciler(self.loop, self.payloads, policy, JobSettings(room_wait_ms=5_000), seed=0)
+        self.reconciler = JobReconciler(self.loop, self.payloads, node_policy, JobSettings(room_wait_ms=5_000), seed=0)
         self.loop.listeners.append(self.reconciler.hear)
 
     def row_of(self, task):
