@@ -73,7 +73,8 @@ class QuotaCase:
         self.rules = replace(rules, fair_sharing=has_shares, strategies=named or rules.strategies, min_run_ms=0)
         cohorts = [self._node(each, COHORT + each.text("name"), "parent", is_queue=False) for each in fields.each("cohorts")]
         queues = [self._node(each, each.text("name"), "cohort", is_queue=True) for each in fields.each("queues")]
-        self.forest = QuotaForest([*cohorts, *queues])
+        self.nodes = (*cohorts, *queues)
+        self.forest = QuotaForest(self.nodes)
         self.settings = {self.forest.index[each.text("name")]: _settings(each) for each in fields.each("queues")}
         self.names: dict[str, str] = {}  #: Workload to its name in the case.
         self.admitted = tuple(self._running(each) for each in fields.each("admitted"))
@@ -356,11 +357,8 @@ def run_admit(case: QuotaCase) -> dict[str, Any]:
     }
 
 
-def run_case(rules: Rules, fields: Fields, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a case and return the core's results.
-
-    Args:
-        asked: The expectation, of which only the keys are read.
+def read_case(rules: Rules, fields: Fields) -> tuple[str, QuotaCase]:
+    """Return the kind of a case, and its input.
 
     Raises:
         CaseError: The case cannot be read, or its kind is unknown.
@@ -370,9 +368,21 @@ def run_case(rules: Rules, fields: Fields, asked: Mapping[str, Any]) -> dict[str
         raise CaseError(f"the kind {kind!r} is unknown; known are available, share, preempt and admit")
     _require_keys(fields, kind)
     try:
-        case = QuotaCase(fields, rules)
+        return kind, QuotaCase(fields, rules)
     except (ConfigError, ValueError) as wrong:
         raise CaseError(f"{fields.place}: {wrong}") from None
+
+
+def run_case(rules: Rules, fields: Fields, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a case and return the core's results.
+
+    Args:
+        asked: The expectation, of which only the keys are read.
+
+    Raises:
+        CaseError: The case cannot be read, or its kind is unknown.
+    """
+    kind, case = read_case(rules, fields)
     if kind == "available":
         return run_available(case, asked)
     if kind == "share":
