@@ -19,7 +19,7 @@ from dataclasses import replace
 from federation.conformance.deployed_federation import CaseStage
 from federation.conformance.quota_cases import QuotaCase
 from federation.quota.forest import ForestNode
-from federation.quota.policies import TenantPolicies
+from federation.quota.policies import QueueSettings, TenantPolicies
 from federation.quota.workloads import ReplicaSet, Running, Workload
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenants import FlavorResource, Quota, Tenant, TenantTree
@@ -59,9 +59,18 @@ class DeployedCase:
         if any(running.is_leaving for running in case.admitted):
             raise NotExpressible("running work was asked to stop before the case begins")
 
+    @property
+    def has_history(self) -> bool:
+        """Whether running work starts and ends before the case begins."""
+        return bool(self.case.fields.inner("history").keys)
+
+    def history_stages(self) -> dict[str, list[CaseStage]]:
+        """Return the stages of the work in the case's history, by name."""
+        return {name: self.running_stages(running) for name, running in self.case.works_of_history().items()}
+
     def records(self) -> tuple[MeshRecord, ...]:
         """Return one mesh per flavor; with `admit` a mesh is open to the queues that list its flavor."""
-        keys = self.tree.flavor_resources() | {key for running in self.case.admitted for key in running.amounts}
+        keys = self.tree.flavor_resources() | {key for running in self._all_running() for key in running.amounts}
         room = ResourceSet(dict.fromkeys({resource for _, resource in keys}, ROOM))
         return tuple(
             MeshRecord(
@@ -75,18 +84,21 @@ class DeployedCase:
             for flavor in sorted({flavor for flavor, _ in keys})
         )
 
+    def _all_running(self) -> tuple[Running, ...]:
+        return tuple(self.case.works_of_history().values()) if self.has_history else self.case.admitted
+
     def _open_to(self, flavor: FlavorName) -> tuple[str, ...]:
         if self.kind != "admit":
             return ("*",)
         names = self.case.forest.names
-        listing = {names[node] for node, known in self.case.settings.items() if flavor in known.flavors}
+        listing = {names[node] for node, known in self.case.settings.items() if flavor in flavors_of(known)}
         using = {running.workload.queue for running in self.case.admitted if any(key[0] == flavor for key in running.amounts)}
         return tuple(sorted(listing | using))
 
     def roomy_tree(self) -> TenantTree:
         """Return the case's tree with quotas that cover exactly what each queue's running work uses."""
         used: dict[str, dict[FlavorResource, int]] = defaultdict(lambda: defaultdict(int))
-        for running in self.case.admitted:
+        for running in self._all_running():
             for key, units in running.amounts.items():
                 used[running.workload.queue][key] += units
         owned = {queue: {key: Quota(nominal=units) for key, units in of_queue.items()} for queue, of_queue in used.items()}
@@ -128,10 +140,10 @@ class DeployedCase:
             NotExpressible: Its resources are in several groups, or one of several replica sets may shrink.
         """
         settings = self.case.settings[self.case.forest.index[workload.queue]]
-        needed = {name for one in workload.replica_sets for name, units in one.amounts.items() if units}
-        groups = [group for group in settings.groups if needed.intersection(group.resources)]
-        if len(groups) > 1:
-            raise NotExpressible(f"one stage is paid from the lease of one flavor, and {workload.workload!r} needs {len(groups)} groups")
+        listed = {name for group in settings.groups for name in group.resources}
+        needed = {name for one in workload.replica_sets for name, units in one.amounts.items() if units and name in listed}
+        if needed and not any(needed <= {*group.resources} for group in settings.groups):
+            raise NotExpressible(f"one stage is paid from the lease of one flavor, and {workload.workload!r} needs several groups of them")
         shrinking = [one for one in workload.replica_sets if replicas_per_slot(one) != one.count]
         if shrinking and (len(workload.replica_sets) > 1 or shrinking[0].count % replicas_per_slot(shrinking[0])):
             raise NotExpressible(f"the slots of a stage are alike, and {workload.workload!r} cannot shrink in steps of its least count")
@@ -169,6 +181,16 @@ def _held(quota: Quota) -> Quota:
         borrowing_limit=None if quota.borrowing_limit is None else min(most, quota.borrowing_limit),
         lending_limit=None if quota.lending_limit is None else min(most, quota.lending_limit),
     )
+
+
+def flavors_of(settings: QueueSettings) -> set[str]:
+    """Return the flavors that a queue may use. Of two groups with the same resource, only the first counts."""
+    seen: set[str] = set()
+    found: set[str] = set()
+    for group in settings.groups:
+        found.update(group.flavors if not seen.issuperset(group.resources) else ())
+        seen.update(group.resources)
+    return found
 
 
 def mesh_of(flavor: str) -> MeshId:

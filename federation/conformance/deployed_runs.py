@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -45,7 +46,11 @@ def run_deployed(new_store: NewStore, rules: Rules, fields: Fields, asked: Mappi
     kind, read = read_case(rules, fields)
     case = DeployedCase(kind, read)
     with new_store() as store:
-        return _RUNS[kind](_Run(case, store), asked)
+        got = _RUNS[kind](_Run(case, store), asked)
+        wrong = store.ledger.audit()
+    if wrong:
+        raise CaseError(f"sums of the ledger differ from those of its leases: {wrong}")
+    return got
 
 
 class _Run:
@@ -64,13 +69,28 @@ class _Run:
     def start(self) -> None:
         """Start the running work under a tree that covers it, and put the case's tree into force."""
         self.store.ledger.configure(self.case.roomy_tree())
-        since_ms = 0
-        for running in self.case.in_order_of_start():
-            self.federation.advance(max(0, running.since_ms - since_ms) if since_ms else 0)
-            since_ms = running.since_ms
-            self.start_now(self.case.running_stages(running))
+        if self.case.has_history:
+            self.replay()
+        else:
+            since_ms = None
+            for running in self.case.in_order_of_start():
+                self.federation.advance(0 if since_ms is None else running.since_ms - since_ms)
+                since_ms = running.since_ms
+                self.start_now(self.case.running_stages(running))
         self.store.ledger.configure(self.case.tree)
         self.federation.run(with_plans=False)
+
+    def replay(self) -> None:
+        """Start, end and start again the work of the case's history."""
+        history = self.case.case.fields.inner("history")
+        stages = self.case.history_stages()
+        for name in history.texts("start_with"):
+            self.start_now(stages[name])
+        for name in history.texts("remove"):
+            for stage in stages[name]:
+                self.end_now(stage)
+        for name in history.texts("add"):
+            self.start_now([replace(stage, stage=StageId(f"{stage.stage}:again")) for stage in stages[name]])
 
     def start_now(self, stages: list[CaseStage]) -> None:
         """Start the stages, which have quota."""
@@ -79,6 +99,11 @@ class _Run:
         waiting = [stage.stage for stage in stages if not self.starts(stage)]
         if waiting:
             raise CaseError(f"running work does not start: {waiting}, {self.federation.waits}")
+
+    def end_now(self, stage: CaseStage) -> None:
+        """Cancel the stage for its user, and wait until its quota is returned."""
+        self.federation.cancel(stage.stage)
+        self.federation.run(with_plans=False)
 
     def starts(self, stage: CaseStage) -> bool:
         """Return whether the stage has started."""
@@ -102,8 +127,7 @@ class _Run:
         self.federation.submit(probe)
         self.federation.run(with_plans=False)
         granted = self.federation.slots_of(probe.stage)
-        self.federation.cancel(probe.stage)
-        self.federation.run(with_plans=False)
+        self.end_now(probe)
         return granted
 
 
@@ -115,7 +139,6 @@ def _run_available(run: _Run, asked: Mapping[str, Any]) -> dict[str, Any]:
     run.begin()
     potential = {name: run.grantable(node, key) for name, (node, key) in keys.items() if key is not None and "potential" in asked[name]}
     run.start()
-    _replay(run)
     snapshot = run.federation.snapshot()
     forest = QuotaForest.of_tenants(snapshot.tree, run.case.tenant_policies.weights)
     got: dict[str, Any] = {}
@@ -140,23 +163,6 @@ def _node_and_key(case: DeployedCase, name: str) -> tuple[str, FlavorResource | 
     if TenantPath(node) not in known:
         raise CaseError(f"there is no queue and no cohort {name!r}")
     return node, (FlavorName(flavor), resource) if resource else None
-
-
-def _replay(run: _Run) -> None:
-    """Replay the history of a case, if it has one: work starts, ends, and starts again.
-
-    All of it runs in place of the work that the case says is left.
-    """
-    history = run.case.case.fields.inner("history")
-    requests = history.inner("requests")
-    stages = {name: run.case.named_stages(name, requests.inner(name)) for name in requests.keys}
-    for name in history.texts("start_with"):
-        run.start_now(stages[name])
-    for name in history.texts("remove"):
-        for stage in stages[name]:
-            run.end_now(stage)
-    for name in history.texts("add"):
-        run.start_now([replace(stage, stage=StageId(f"{stage.stage}:again")) for stage in stages[name]])
 
 
 # ---- shares
@@ -233,9 +239,16 @@ def _run_admit(run: _Run, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _waits(run: _Run, stages: Iterable[CaseStage]) -> dict[str, str]:
-    """Return why each of the stages waits that has not started, as the root was told."""
-    waiting = [stage for stage in stages if not run.starts(stage)]
-    return {run.name_of(stage.stage): run.federation.waits.get(stage.stage, Reason.WAITING_IN_QUEUE).value for stage in waiting}
+    """Return why each of the stages waits that has not started, as the root was told.
+
+    Raises:
+        CaseError: The root was not told.
+    """
+    waiting = [stage.stage for stage in stages if not run.starts(stage)]
+    unexplained = sorted(set(waiting) - run.federation.waits.keys())
+    if unexplained:
+        raise CaseError(f"nobody told why these stages wait: {', '.join(unexplained)}")
+    return {run.name_of(stage): run.federation.waits[stage].value for stage in waiting}
 
 
 def _is_parked(run: _Run, work: Workload, stage: CaseStage) -> bool:

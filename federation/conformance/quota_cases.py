@@ -107,6 +107,19 @@ class QuotaCase:
         sets = tuple(_replica_set(each, counts_pods=REPLICAS_OF_PODS in covered) for each in fields.each("pod_sets"))
         return replace(workload, replica_sets=sets)
 
+    def works_of_history(self) -> dict[str, Running]:
+        """Return the work that starts and ends in the case's history, by name."""
+        known = self.fields.inner("history").inner("requests")
+        works: dict[str, Running] = {}
+        for name in known.keys:
+            known.inner(name).require("queue", "requests")
+            queue = self.forest.names[_queue(self.forest, known.inner(name))]
+            self.names.setdefault(name, name)
+            works[name] = Running(
+                workload=Workload(workload=name, queue=queue, created_ms=0), amounts=amounts_of(known.inner(name)), since_ms=0
+            )
+        return works
+
     def _running(self, fields: Fields) -> Running:
         return Running(
             workload=self.workload(fields),
@@ -268,10 +281,7 @@ def _queue(forest: QuotaForest, fields: Fields) -> int:
 
 def _replayed(case: QuotaCase, history: Fields) -> QuotaSnapshot:
     """Return the snapshot after the history's additions and removals."""
-    known = history.inner("requests")
-    for name in known.keys:
-        known.inner(name).require("queue", "requests")
-    works = {name: (_queue(case.forest, known.inner(name)), amounts_of(known.inner(name))) for name in known.keys}
+    works = {name: (case.forest.index[work.workload.queue], work.amounts) for name, work in case.works_of_history().items()}
     snapshot = case.snapshot(with_use=False)
     steps: tuple[tuple[str, Callable[[int, Amounts], None]], ...] = (
         ("start_with", snapshot.charge),
