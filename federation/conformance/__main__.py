@@ -10,26 +10,27 @@ exit code 1 means that a case differs from Kueue and is not listed as a known di
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from collections.abc import Sequence
 from functools import partial
-from secrets import token_hex
 from typing import TextIO
 
 import structlog
 
-from federation.conformance.case_stores import RedisCases, memory_store
+from federation.conformance.case_stores import NewStore, RedisCases, memory_store
 from federation.conformance.deployed_case_runner import report, run_all_deployed
-from federation.conformance.deployed_runs import NewStore, run_deployed
+from federation.conformance.deployed_runs import run_deployed
 from federation.conformance.known_differences import by_case
 from federation.conformance.quota_case_runner import read_cases, run_all
 from federation.conformance.quota_cases import run_case
+from federation.errors import ConfigError, StoreUnavailable
 from federation.quota.policies import KUEUE, MESH
 from mesh.conformance.program import CaseRunner, read_files, run_files
 
 RULES = {"kueue": KUEUE, "mesh": MESH}
-CORE, DEPLOYED = "core", "deployed"
+#: Level of the log: cases preempt work on purpose, and a warning of each would hide the results.
+ERRORS_ONLY = 40
+CORE, DEPLOYED = "core", "deployed"  # Values of `--as`.
 
 
 def main(arguments: Sequence[str], out: TextIO, errors: TextIO) -> int:
@@ -58,7 +59,11 @@ def main(arguments: Sequence[str], out: TextIO, errors: TextIO) -> int:
         cases = read_files(options.files, read_cases, errors)
         if cases is None:
             return 2
-        new_store: NewStore = memory_store if options.redis is None else RedisCases(options.redis, token_hex(4)).store
+        try:
+            new_store: NewStore = memory_store if options.redis is None else RedisCases(options.redis).store
+        except (ConfigError, StoreUnavailable) as refused:
+            errors.write(f"--redis {options.redis}: {refused}\n")
+            return 2
         results = run_all_deployed(cases, partial(run_deployed, new_store, RULES[options.rules]), by_case())
         return report(results, as_json=options.json, out=out, errors=errors)
     if options.redis is not None:
@@ -68,5 +73,5 @@ def main(arguments: Sequence[str], out: TextIO, errors: TextIO) -> int:
 
 
 if __name__ == "__main__":
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))  # Cases preempt work on purpose.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(ERRORS_ONLY))
     sys.exit(main(sys.argv[1:], sys.stdout, sys.stderr))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -20,9 +20,12 @@ from federation.store.redis.keys import Keys
 from federation.store.redis.ledger import RedisLedger
 from federation.store.redis.policies import RedisTenantPolicies
 from federation.store.redis.queue import RedisStageQueue
+from federation.store.redis.scripts import redis_responses
 from federation.tenant_policies import TenantPolicyStore
 from mesh.core.clock import ManualClock
 
+#: Makes the stores of one case.
+NewStore = Callable[[], AbstractContextManager["CaseStore"]]
 #: No session expires during a case: what happens then is no question of quota.
 TERMS = LeaseTerms(ttl_ms=86_400_000, grace_ms=43_200_000, max_step_ms=40_000_000)
 #: Prefix of the shards that cases use on a server.
@@ -58,9 +61,7 @@ def memory_store() -> Iterator[CaseStore]:
     """Yield stores in this process."""
     clock = ManualClock(_START_MS)
     store = MemoryStore(clock=clock, ttl_ms=TERMS.ttl_ms, grace_ms=TERMS.grace_ms)
-    yield CaseStore(
-        ledger=store, queue=store, blobs=store, tenant_policies=MemoryTenantPolicies(), clock=clock, move=lambda _by_ms: None
-    )
+    yield CaseStore(ledger=store, queue=store, blobs=store, tenant_policies=MemoryTenantPolicies(), clock=clock, move=lambda _by_ms: None)
 
 
 class RedisCases:
@@ -68,12 +69,16 @@ class RedisCases:
 
     Args:
         url: The server; the rest of its keys stay as they are.
-        name: Unique among the callers that use the server at the same time.
+
+    Raises:
+        ConfigError: The URL is not a URL of Redis.
+        StoreUnavailable: The server does not respond.
     """
 
-    def __init__(self, url: str, name: str) -> None:
+    def __init__(self, url: str) -> None:
         self._client = connect(url, timeout_ms=_TIMEOUT_MS)
-        self._name = name
+        with redis_responses("read the time"):
+            self._name = "-".join(map(str, self._client.time()))  # So callers at the same time have shards of their own.
         self._numbers = count(1)
 
     @contextmanager

@@ -154,9 +154,7 @@ class DeployedCase:
         width = shrinking[0].count // replicas_per_slot(shrinking[0]) if shrinking else 1
         return self._stage(workload, f"pending:{workload.workload}", units, width=width)
 
-    def _stage(
-        self, workload: Workload, stage: str, units: Mapping[str, int], *, mesh: MeshId | None = None, width: int = 1
-    ) -> CaseStage:
+    def _stage(self, workload: Workload, stage: str, units: Mapping[str, int], *, mesh: MeshId | None = None, width: int = 1) -> CaseStage:
         name = StageId(stage)
         self.names[name] = self.case.names[workload.workload]
         return CaseStage(

@@ -7,12 +7,11 @@ what is available. All else is read from what the ledger, the planner and the me
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
-from federation.conformance.case_stores import CaseStore
+from federation.conformance.case_stores import CaseStore, NewStore
 from federation.conformance.deployed_cases import DeployedCase, NotExpressible, mesh_of, replicas_per_slot
 from federation.conformance.deployed_federation import CaseStage, DeployedFederation
 from federation.conformance.fields import Fields
@@ -28,9 +27,6 @@ from mesh.conformance.fields import CaseError
 from mesh.core.ids import FlavorName, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import AMOUNT_MAX, ResourceSet
-
-#: Makes the stores of one case.
-NewStore = Callable[[], AbstractContextManager[CaseStore]]
 
 
 def run_deployed(new_store: NewStore, rules: Rules, fields: Fields, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -192,7 +188,9 @@ def _run_share(run: _Run, asked: Mapping[str, Any]) -> dict[str, Any]:
             exact = [dominant_share(state.ledger, node).key for node in (one, other)]
             ranks = [state.shares.rank(node) for node in (one, other)]
             if (exact[0] < exact[1]) != (ranks[0] < ranks[1]) or (exact[0] == exact[1]) != (ranks[0] == ranks[1]):
-                raise CaseError(f"the planner ranks {forest.names[one]} and {forest.names[other]} otherwise than their shares: {ranks}, {exact}")
+                raise CaseError(
+                    f"the planner ranks {forest.names[one]} and {forest.names[other]} otherwise than their shares: {ranks}, {exact}"
+                )
     return got
 
 

@@ -1,4 +1,4 @@
-"""Differences between Kueue and the running system: what the system does instead, and the cases that show it.
+"""Known differences between Kueue and the running system, and the cases that show them.
 
 The list is a ratchet. A case that fails and is not listed is a regression; a listed case that passes has to be removed from here and
 from docs/conformance.md, which says the same to people.
@@ -15,14 +15,14 @@ class KnownDifference:
     """One difference."""
 
     name: str  #: As in the table of docs/conformance.md.
-    why: str  #: What the running system does, and why.
+    why: str  #: Behaviour of the running system, with its cause.
     cases: tuple[str, ...]
 
 
 KNOWN_DIFFERENCES = (
     KnownDifference(
         name="own or other victims",
-        why="a mesh preempts work of the same tenant, the planner reclaims leases of other tenants, and neither counts the other's victims",
+        why="a mesh preempts work of its tenant, the planner reclaims leases of other tenants, and neither counts the other's victims",
         cases=(
             "preempt-preempt-from-all-clusterqueues-in-cohort",
             "preempt-preempt-from-all-clusterqueues-in-cohort-lend",
@@ -31,7 +31,7 @@ KNOWN_DIFFERENCES = (
     ),
     KnownDifference(
         name="own victims first",
-        why="a mesh looks for victims of the same tenant before the planner sees the demand; Kueue reclaims what others have borrowed first",
+        why="a mesh looks for victims of the same tenant before the planner plans; Kueue reclaims what others have borrowed first",
         cases=("sched-preempt-workloads-in-clusterqueue-and-cohort",),
     ),
     KnownDifference(
@@ -46,7 +46,7 @@ KNOWN_DIFFERENCES = (
     ),
     KnownDifference(
         name="nearest subtree first",
-        why="the planner reclaims from the nearest subtree first and compares priorities inside it; Kueue compares them over the whole tree",
+        why="the planner reclaims from the nearest subtree first; Kueue compares priorities over the whole tree",
         cases=("hier-reclaim-in-complex-hierarchy",),
     ),
     KnownDifference(
@@ -61,8 +61,7 @@ KNOWN_DIFFERENCES = (
     ),
     KnownDifference(
         name="parts of leases",
-        why="the planner lowers leases by amounts and does not see the size of single stages; the mesh stops whole stages, the least urgent "
-        "first, and no victim is spared when another frees more than its part",
+        why="the planner lowers leases by amounts, whatever the size of stages; a mesh stops whole stages, the least urgent first",
         cases=(
             "fair-can-reclaim-from-queue-using-less-if-taking-the-latest-workload-fro",
             "fair-preempt-one-from-each-cq-borrowing",
@@ -76,8 +75,7 @@ KNOWN_DIFFERENCES = (
     ),
     KnownDifference(
         name="flavor by preemption",
-        why="routing expects a reclaim only with `reclaim: any`, and no preemption within the tenant; otherwise it takes the flavor with the "
-        "shortest wait",
+        why="routing expects a reclaim only with `reclaim: any`, and no preemption within the tenant: the shortest wait decides",
         cases=(
             "sched-prefer-reclamation-over-cq-priority-based-preemption",
             "sched-prefer-first-preemption-flavor-when-second-flavor-also-requires-cq",
