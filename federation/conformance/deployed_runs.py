@@ -215,7 +215,7 @@ def _run_preempt(run: _Run, asked: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _run_admit(run: _Run, asked: Mapping[str, Any]) -> dict[str, Any]:
+def _run_admit(run: _Run, _asked: Mapping[str, Any]) -> dict[str, Any]:
     case = run.case.case
     works = sorted(map(case.pending, case.fields.each("incoming")), key=lambda one: (one.created_ms, one.workload))
     pending = [(work, run.case.pending(work)) for work in works]
