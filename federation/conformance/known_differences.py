@@ -17,32 +17,32 @@ class KnownDifference:
     name: str  #: As in the table of docs/conformance.md.
     why: str  #: Behaviour of the running system, with its cause.
     cases: tuple[str, ...]
+    decided_in: str = ""  #: Page under docs that says so; empty: nobody has decided it.
 
 
 KNOWN_DIFFERENCES = (
     KnownDifference(
-        name="own or other victims",
-        why="a mesh preempts work of its tenant, the planner reclaims leases of other tenants, and neither counts the other's victims",
-        cases=(
-            "preempt-preempt-from-all-clusterqueues-in-cohort",
-            "preempt-preempt-from-all-clusterqueues-in-cohort-lend",
-            "hier-preempt-in-cohort-and-own-cq",
-        ),
-    ),
-    KnownDifference(
         name="own victims first",
         why="a mesh looks for victims of the same tenant before the planner plans; Kueue reclaims what others have borrowed first",
         cases=("sched-preempt-workloads-in-clusterqueue-and-cohort",),
+        decided_in="adr/0025-stage-preemption-within-a-tenant.md",
     ),
     KnownDifference(
         name="newer work of equal priority",
         why="a mesh compares priorities strictly, so `lower_or_newer` acts as `lower_priority`",
         cases=("preempt-preempt-newer-workloads-with-the-same-priority", "policy-newer-equal-preemptor-older"),
+        decided_in="adr/0025-stage-preemption-within-a-tenant.md",
     ),
     KnownDifference(
         name="priority of a lease",
-        why="the planner sees the most urgent work of a lease, which shields all other work that the lease pays for",
-        cases=("hier-preempt-hierarchical-and-priority-candidates",),
+        why="the planner sees only the most urgent work of a lease, which shields the rest; it then finds no victims, and a mesh too few",
+        cases=(
+            "preempt-preempt-from-all-clusterqueues-in-cohort",
+            "preempt-preempt-from-all-clusterqueues-in-cohort-lend",
+            "hier-preempt-in-cohort-and-own-cq",
+            "hier-preempt-hierarchical-and-priority-candidates",
+        ),
+        decided_in="adr/0019-one-lease-per-tenant-spent-locally.md",
     ),
     KnownDifference(
         name="nearest subtree first",
@@ -58,6 +58,7 @@ KNOWN_DIFFERENCES = (
             "fair-deep-preemption",
             "fair-candidates-skipped-by-the-first-strategy-are-still-available-to-the",
         ),
+        decided_in="quota.md#preemption",
     ),
     KnownDifference(
         name="parts of leases",
@@ -67,6 +68,7 @@ KNOWN_DIFFERENCES = (
             "fair-preempt-one-from-each-cq-borrowing",
             "fair-preempt-workload-that-doesn-t-transfer-the-imbalance-even-if-high-p",
         ),
+        decided_in="adr/0019-one-lease-per-tenant-spent-locally.md",
     ),
     KnownDifference(
         name="preemption while borrowing",
@@ -81,10 +83,11 @@ KNOWN_DIFFERENCES = (
             "sched-prefer-first-preemption-flavor-when-second-flavor-also-requires-cq",
             "fsched-preemptionoverborrowing-with-fair-sharing-preempt-in-first-flavor",
         ),
+        decided_in="adr/0026-flavor-order-and-strict-order.md",
     ),
     KnownDifference(
-        name="free quota by priority",
-        why="meshes take free quota at once, by priority and then by arrival; shares and borrowing order only what a plan hands out",
+        name="order by priority",
+        why="meshes take free quota and preempt at once, by priority, then arrival; shares and borrowing order only what a plan hands out",
         cases=(
             "sched-in-a-hierarchical-cohort-workload-borrowing-less-is-scheduled-firs",
             "fsched-with-fair-sharing-schedule-workload-with-lowest-share-first",
@@ -93,6 +96,7 @@ KNOWN_DIFFERENCES = (
             "fsched-fair-sharing-two-queues-with-high-weight-schedules-workload-which",
             "resched-flavor-stickiness-with-recomputepreemptiontargetsuponoverlap",
         ),
+        decided_in="adr/0019-one-lease-per-tenant-spent-locally.md",
     ),
     KnownDifference(
         name="no blocked quota",
