@@ -1,7 +1,7 @@
 """Verdicts on quota cases that ran on a federation as it is deployed, and the ratchet of known differences.
 
 A case of kind `preempt` is compared in the words of the running system: a victim is told that work of its own tenant preempted it, or
-that its quota was reclaimed, and no more. Where there are victims, the workload that preempts them has to start.
+that its quota was reclaimed, and no more.
 The federation runs until nothing changes, a case of kind `admit` is one cycle: of the parked workloads only those of the case count.
 """
 
@@ -97,8 +97,7 @@ def in_words_of_the_system(kind: str, written: Any) -> Any:
         name: (Reason.PREEMPTED_WITHIN_TENANT if reason == own else Reason.QUOTA_RECLAIMED).value
         for name, reason in written.get("reasons", {}).items()
     }
-    starts = {"starts": True} if written["victims"] else {}
-    return {**written, **({"reasons": reasons} if "reasons" in written else {}), **starts}
+    return {**written, **({"reasons": reasons} if "reasons" in written else {})}
 
 
 def report(results: Iterable[DeployedResult], *, as_json: bool, out: TextIO, errors: TextIO) -> int:

@@ -42,10 +42,9 @@ def run_deployed(new_store: NewStore, rules: Rules, fields: Fields, asked: Mappi
     kind, read = read_case(rules, fields)
     case = DeployedCase(kind, read)
     with new_store() as store:
-        got = _RUNS[kind](_Run(case, store), asked)
-        wrong = store.ledger.audit()
-    if wrong:
-        raise CaseError(f"sums of the ledger differ from those of its leases: {wrong}")
+        run = _Run(case, store)
+        got = _RUNS[kind](run, asked)
+        run.check()
     return got
 
 
@@ -56,6 +55,7 @@ class _Run:
         self.case, self.store = case, store
         self.federation = DeployedFederation(store, case.records(), case.tenant_policies)
         self._probes = 0
+        self._over: frozenset[str] = frozenset()  #: Nodes that use more than their limits when the case begins.
 
     def begin(self) -> None:
         """Let the meshes join under the case's tree."""
@@ -73,8 +73,22 @@ class _Run:
                 self.federation.advance(0 if since_ms is None else running.since_ms - since_ms)
                 since_ms = running.since_ms
                 self.start_now(self.case.running_stages(running))
-        self.store.ledger.configure(self.case.tree)
+        self._over = frozenset(self.store.ledger.configure(self.case.tree).over)
         self.federation.run(with_plans=False)
+
+    def check(self) -> None:
+        """Check what holds in every case, whatever Kueue does.
+
+        Raises:
+            CaseError: The ledger's sums are wrong, or the ledger granted beyond a limit.
+        """
+        wrong = self.store.ledger.audit()
+        if wrong:
+            raise CaseError(f"sums of the ledger differ from those of its leases: {wrong}")
+        snapshot = self.federation.snapshot()
+        granted = set(snapshot.tree.over(snapshot.usage)) - self._over
+        if granted:
+            raise CaseError(f"the ledger granted beyond the limits of {', '.join(sorted(granted))}")
 
     def replay(self) -> None:
         """Start, end and start again the work of the case's history."""
@@ -207,10 +221,11 @@ def _run_preempt(run: _Run, asked: Mapping[str, Any]) -> dict[str, Any]:
     run.federation.submit(stage)
     run.federation.run()
     victims = {run.name_of(name): reason.value for name, reason in sorted(run.federation.lost.items())}
+    if victims and not run.starts(stage):
+        raise CaseError(f"{', '.join(sorted(victims))} stopped in vain: {run.name_of(stage.stage)} does not start")
     return {
         "victims": sorted(victims),
         "reasons": victims,
-        "starts": run.starts(stage),
         "waits": _waits(run, [stage]),
     }
 
@@ -226,14 +241,20 @@ def _run_admit(run: _Run, _asked: Mapping[str, Any]) -> dict[str, Any]:
     run.federation.run()
     admitted = [(work, stage) for work, stage in pending if run.starts(stage)]
     waiting = [(work, stage) for work, stage in pending if not run.starts(stage)]
-    return {
+    preempted = sorted({run.name_of(name) for name in run.federation.asked_to_stop()})
+    got = {
         "admitted": sorted(run.name_of(stage.stage) for _, stage in admitted),
         "pending": sorted(run.name_of(stage.stage) for _, stage in waiting),
-        "preempted": sorted({run.name_of(name) for name in run.federation.asked_to_stop()}),
+        "preempted": preempted,
         "parked": sorted(run.name_of(stage.stage) for work, stage in waiting if _is_parked(run, work, stage)),
         "assignments": {run.name_of(stage.stage): _assignment(run, work, stage) for work, stage in admitted},
         "waits": _waits(run, [stage for _, stage in waiting]),
     }
+    run.federation.let_stop()
+    run.federation.run()
+    if preempted and not any(run.starts(stage) for _, stage in waiting):
+        raise CaseError(f"{', '.join(preempted)} stopped in vain: no waiting work starts")
+    return got
 
 
 def _waits(run: _Run, stages: Iterable[CaseStage]) -> dict[str, str]:

@@ -107,7 +107,6 @@ def test_all_reasons_of_other_queues_are_one_to_a_victim():
     assert in_words_of_the_system("preempt", written) == {
         "victims": ["x", "y"],
         "reasons": {"x": "PREEMPTED_WITHIN_TENANT", "y": "QUOTA_RECLAIMED"},
-        "starts": True,
     }
 
 
