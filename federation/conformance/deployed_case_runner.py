@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import Any, TextIO
 
@@ -44,13 +44,17 @@ class DeployedResult:
 
 
 def run_all_deployed(cases: Iterable[Any], run: Run, known: Mapping[str, KnownDifference]) -> Iterator[DeployedResult]:
-    """Yield a result for each case, in order.
+    """Yield a result for each case, in order. A repeated id is a surprise.
 
     Args:
         known: The known differences by case.
     """
+    seen: set[str] = set()
     for place, case in enumerate(cases):
-        yield _judge(case, name_of(case, place), run, known)
+        name = name_of(case, place)
+        result = _judge(case, name, run, known)
+        yield replace(result, surprise="another case has the same id") if name in seen else result
+        seen.add(name)
 
 
 def _judge(case: Any, name: str, run: Run, known: Mapping[str, KnownDifference]) -> DeployedResult:

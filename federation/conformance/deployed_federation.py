@@ -103,7 +103,6 @@ class DeployedFederation:
         self._meshes: dict[MeshId, _Mesh] = {}
         self._unplaced: list[CaseStage] = []
         self._steps = 0
-        self.started: dict[StageId, MeshId] = {}
         self.lost: dict[StageId, Reason] = {}  #: Stages that the federation stopped, each with the reason.
         self.waits: dict[StageId, Reason] = {}  #: The last reason that the root was told for each stage that has waited.
 

@@ -171,6 +171,11 @@ def test_a_known_difference_is_told_with_the_case():
     assert run(DIFFERS, LISTED).why == "a habit: it is so"
 
 
+def test_an_id_names_one_case():
+    first, second = run_all_deployed([PASSES, PASSES], partial(run_deployed, memory_store, KUEUE), {})
+    assert (first.surprise, second.surprise) == ("", "another case has the same id")
+
+
 def test_surprises_are_named_and_decide_the_exit_code():
     out, errors = io.StringIO(), io.StringIO()
     results = [run(PASSES), run(DIFFERS)]
