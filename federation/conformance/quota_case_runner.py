@@ -49,7 +49,7 @@ def run_all(cases: list[Any], run: Run) -> Iterator[QuotaCaseResult]:
         yield QuotaCaseResult(id="", passed=False, expected=None, got={"broken": "the list of cases is empty; add a case"})
     seen: set[str] = set()
     for place, case in enumerate(cases):
-        name = str(case.get("id") or f"case {place}") if isinstance(case, dict) else f"case {place}"
+        name = name_of(case, place)
         verdict = _judge(case, name, run)
         if name in seen:
             verdict = QuotaCaseResult(id=name, passed=False, expected=verdict.expected, got={"broken": f"another case has the id {name}"})
@@ -57,18 +57,24 @@ def run_all(cases: list[Any], run: Run) -> Iterator[QuotaCaseResult]:
         yield verdict
 
 
+def name_of(case: Any, place: int) -> str:
+    """Return the id of a case, or its place in the file."""
+    return str(case.get("id") or f"case {place}") if isinstance(case, dict) else f"case {place}"
+
+
 def _judge(case: Any, name: str, run: Run) -> QuotaCaseResult:
     expected = case.get("expect") if isinstance(case, dict) else None
     try:
-        got = json.loads(json.dumps(run(_checked(case, name), expected or {})))  # In its printed form: values that look alike are equal.
-        return QuotaCaseResult(id=name, passed=_meets(got, expected), expected=expected, got=_shown(got, expected))
+        got = json.loads(json.dumps(run(checked(case, name), expected or {})))  # In its printed form: values that look alike are equal.
+        return QuotaCaseResult(id=name, passed=meets(got, expected), expected=expected, got=shown(got, expected))
     except CaseError as wrong:
         return QuotaCaseResult(id=name, passed=False, expected=expected, got={"broken": str(wrong)})
     except Exception as broke:  # noqa: BLE001  an error of one case must not stop the others
         return QuotaCaseResult(id=name, passed=False, expected=expected, got={"broken": f"{type(broke).__name__}: {broke}"})
 
 
-def _checked(case: Any, name: str) -> Fields:
+def checked(case: Any, name: str) -> Fields:
+    """Return the case for reading. Raises CaseError if it lacks an id, a kind or an expectation."""
     fields = Fields(case, name)
     fields.require("id", "kind", "expect")
     if not fields.inner("expect").keys:
@@ -76,24 +82,24 @@ def _checked(case: Any, name: str) -> Fields:
     return fields
 
 
-def _meets(got: Any, expected: Any, name: str = "") -> bool:
+def meets(got: Any, expected: Any, name: str = "") -> bool:
     """Compare. In objects only the keys of the expectation count, at every level down to lists and values."""
     if isinstance(expected, dict) and isinstance(got, dict):
         if name in WHOLE:
-            return got.keys() == expected.keys() and all(_meets(got[key], value, key) for key, value in expected.items())
+            return got.keys() == expected.keys() and all(meets(got[key], value, key) for key, value in expected.items())
         unknown = sorted(expected.keys() - got.keys())
         if unknown:
             raise CaseError(f"`expect` asks for {', '.join(unknown)}, which the core does not return")
-        return all(_meets(got[key], value, key) for key, value in expected.items())
+        return all(meets(got[key], value, key) for key, value in expected.items())
     if name in SETS and isinstance(expected, list):
         return isinstance(got, list) and sorted(map(_text, got)) == sorted(map(_text, expected))
     return _text(got) == _text(expected)
 
 
-def _shown(got: Any, expected: Any, name: str = "") -> Any:
-    """Return the part of `got` that `_meets` compares, so a failed verdict shows the difference."""
+def shown(got: Any, expected: Any, name: str = "") -> Any:
+    """Return the part of `got` that `meets` compares, so a failed verdict shows the difference."""
     if isinstance(got, dict) and isinstance(expected, dict) and name not in WHOLE:
-        return {key: _shown(got[key], expected[key], key) for key in got if key in expected}
+        return {key: shown(got[key], expected[key], key) for key in got if key in expected}
     return got
 
 

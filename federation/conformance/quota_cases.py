@@ -73,7 +73,8 @@ class QuotaCase:
         self.rules = replace(rules, fair_sharing=has_shares, strategies=named or rules.strategies, min_run_ms=0)
         cohorts = [self._node(each, COHORT + each.text("name"), "parent", is_queue=False) for each in fields.each("cohorts")]
         queues = [self._node(each, each.text("name"), "cohort", is_queue=True) for each in fields.each("queues")]
-        self.forest = QuotaForest([*cohorts, *queues])
+        self.nodes = (*cohorts, *queues)
+        self.forest = QuotaForest(self.nodes)
         self.settings = {self.forest.index[each.text("name")]: _settings(each) for each in fields.each("queues")}
         self.names: dict[str, str] = {}  #: Workload to its name in the case.
         self.admitted = tuple(self._running(each) for each in fields.each("admitted"))
@@ -105,6 +106,19 @@ class QuotaCase:
         covered = {resource for group in groups for resource in group.resources}
         sets = tuple(_replica_set(each, counts_pods=REPLICAS_OF_PODS in covered) for each in fields.each("pod_sets"))
         return replace(workload, replica_sets=sets)
+
+    def works_of_history(self) -> dict[str, Running]:
+        """Return the work that starts and ends in the case's history, by name."""
+        known = self.fields.inner("history").inner("requests")
+        works: dict[str, Running] = {}
+        for name in known.keys:
+            known.inner(name).require("queue", "requests")
+            queue = self.forest.names[_queue(self.forest, known.inner(name))]
+            self.names.setdefault(name, name)
+            works[name] = Running(
+                workload=Workload(workload=name, queue=queue, created_ms=0), amounts=amounts_of(known.inner(name)), since_ms=0
+            )
+        return works
 
     def _running(self, fields: Fields) -> Running:
         return Running(
@@ -267,10 +281,7 @@ def _queue(forest: QuotaForest, fields: Fields) -> int:
 
 def _replayed(case: QuotaCase, history: Fields) -> QuotaSnapshot:
     """Return the snapshot after the history's additions and removals."""
-    known = history.inner("requests")
-    for name in known.keys:
-        known.inner(name).require("queue", "requests")
-    works = {name: (_queue(case.forest, known.inner(name)), amounts_of(known.inner(name))) for name in known.keys}
+    works = {name: (case.forest.index[work.workload.queue], work.amounts) for name, work in case.works_of_history().items()}
     snapshot = case.snapshot(with_use=False)
     steps: tuple[tuple[str, Callable[[int, Amounts], None]], ...] = (
         ("start_with", snapshot.charge),
@@ -356,11 +367,8 @@ def run_admit(case: QuotaCase) -> dict[str, Any]:
     }
 
 
-def run_case(rules: Rules, fields: Fields, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a case and return the core's results.
-
-    Args:
-        asked: The expectation, of which only the keys are read.
+def read_case(rules: Rules, fields: Fields) -> tuple[str, QuotaCase]:
+    """Return the kind of a case, and its input.
 
     Raises:
         CaseError: The case cannot be read, or its kind is unknown.
@@ -370,9 +378,21 @@ def run_case(rules: Rules, fields: Fields, asked: Mapping[str, Any]) -> dict[str
         raise CaseError(f"the kind {kind!r} is unknown; known are available, share, preempt and admit")
     _require_keys(fields, kind)
     try:
-        case = QuotaCase(fields, rules)
+        return kind, QuotaCase(fields, rules)
     except (ConfigError, ValueError) as wrong:
         raise CaseError(f"{fields.place}: {wrong}") from None
+
+
+def run_case(rules: Rules, fields: Fields, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a case and return the core's results.
+
+    Args:
+        asked: The expectation, of which only the keys are read.
+
+    Raises:
+        CaseError: The case cannot be read, or its kind is unknown.
+    """
+    kind, case = read_case(rules, fields)
     if kind == "available":
         return run_available(case, asked)
     if kind == "share":

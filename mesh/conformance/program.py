@@ -25,22 +25,30 @@ class CaseRunner:
 
 def run_files(files: Iterable[str], judge: CaseRunner, *, as_json: bool, out: TextIO, errors: TextIO) -> int:
     """Judge the cases of all files and return the exit code. With `as_json` the sum is JSON too."""
-    cases: list[Any] = []
-    for file in files:
-        try:
-            cases += judge.read(pathlib.Path(file).read_text(encoding="utf-8"))
-        except CaseError as wrong:
-            errors.write(f"{file}:{wrong}\n")
-            return 2
-        except (OSError, UnicodeDecodeError) as wrong:
-            errors.write(f"{file}:1: cannot be read: {wrong}; name a JSON file in UTF-8\n")
-            return 2
+    cases = read_files(files, judge.read, errors)
+    if cases is None:
+        return 2
     passed = failed = 0
     for verdict in judge.judge(cases):
         out.write(json.dumps(asdict(verdict), ensure_ascii=False) + "\n")
         passed, failed = passed + verdict.passed, failed + (not verdict.passed)
     out.write(json.dumps({"passed": passed, "failed": failed}) + "\n" if as_json else f"{passed} passed, {failed} failed\n")
     return 1 if failed else 0
+
+
+def read_files(files: Iterable[str], read: Callable[[str], list[Any]], errors: TextIO) -> list[Any] | None:
+    """Return the cases of all files; None if a file cannot be read, with a message in `errors`. `read` is as in `CaseRunner`."""
+    cases: list[Any] = []
+    for file in files:
+        try:
+            cases += read(pathlib.Path(file).read_text(encoding="utf-8"))
+        except CaseError as wrong:
+            errors.write(f"{file}:{wrong}\n")
+            return None
+        except (OSError, UnicodeDecodeError) as wrong:
+            errors.write(f"{file}:1: cannot be read: {wrong}; name a JSON file in UTF-8\n")
+            return None
+    return cases
 
 
 def parsed(text: str) -> Any:
