@@ -28,7 +28,7 @@ from mesh.core.clock import SystemClock
 from serve_apps.gateway_fixtures import EAST, RESEARCH, TENANTS, GatewayWorld, spec_of
 from serve_apps.link import routes as link_routes
 from serve_apps.link_fixtures import serving
-from serve_apps.requests import request_limiter
+from serve_apps.requests import dependencies
 from serve_apps.requests.auth import issue, issue_for_mesh
 from serve_apps.root.gateway import Dependencies, create_app
 
@@ -59,7 +59,7 @@ def root() -> Iterator[tuple[str, dict[str, str]]]:
     """The address of a gateway, and a key of each kind; nobody uses up a budget."""
     with pytest.MonkeyPatch.context() as patch, running_redis() as client:
         for name in ("CALLS_BURST", "SNAPSHOTS_BURST", "WRONG_BURST"):
-            patch.setattr(request_limiter, name, 10**9)
+            patch.setattr(dependencies, name, 10**9)
         for name in ("CALLS_BURST", "NOTIFICATIONS_BURST", "HEARTBEATS_PER_ROUND"):
             patch.setattr(link_routes, name, 10**9)
         keys = Keys("described")
