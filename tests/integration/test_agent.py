@@ -243,7 +243,7 @@ def test_refs_are_values_as_arguments_and_stay_refs_within_them(agent):
     assert get(agent.call.remote("get")) == "later"
 
 
-def test_a_call_by_the_name_of_the_task_reaches_its_own_attempt_alone(agent):
+def test_a_call_by_the_name_of_a_task_reaches_its_attempt_only(agent):
     given = order(Box, 1)
     get(agent.host.remote(given))
     mine = agent.call_named.options(name=call_name(given.task, 1, "get"))
@@ -322,7 +322,7 @@ def test_several_calls_run_at_once_where_the_actor_has_threads(new_agent):
         ),
     ],
 )
-def test_a_class_that_cannot_be_made_is_told_in_full_and_the_process_is_used_again(agent, given, reason, words, frame):
+def test_a_failed_constructor_reports_and_frees_its_process(agent, given, reason, words, frame):
     given = given()
     failed = get(agent.host.remote(given))
     assert isinstance(failed, Failed)
@@ -363,7 +363,7 @@ def test_s15_an_agent_reports_every_period(agent, supervisor):
     assert stop(agent, given).reusable
 
 
-def test_the_end_of_an_entry_method_is_told_and_answered(agent, supervisor):
+def test_the_end_of_an_entry_method_is_reported_and_acked(agent, supervisor):
     given = order(Box, 7, options={"entry": "get", "entry_arguments": pickled_arguments("x")})
     get(agent.host.remote(given))
     ended, value = map(get, agent.run.remote())
@@ -407,7 +407,7 @@ def test_s22_an_end_reaches_a_supervisor_that_was_away(supervisor):
 # -- stopping and resuming ---------------------------------------------------------------------------------------------
 
 
-def test_s17_a_task_gives_way_and_goes_on_elsewhere_without_losing_a_step(agent, new_agent, supervisor, tmp_path):
+def test_s17_a_preempted_task_resumes_elsewhere_at_its_step(agent, new_agent, supervisor, tmp_path):
     entry = {"entry": "train", "entry_arguments": pickled_arguments(5, str(tmp_path))}
     first = order(Trainer, options=entry)
     get(agent.host.remote(first))
@@ -429,7 +429,7 @@ def test_s17_a_task_gives_way_and_goes_on_elsewhere_without_losing_a_step(agent,
     assert sorted(file.name for file in tmp_path.iterdir()) == ["1-by-1", "2-by-1", "3-by-1", "4-by-2", "5-by-2"]
 
 
-def test_s17_the_users_handlers_keep_and_restore_the_objects_state(agent):
+def test_s17_the_users_handlers_save_and_restore_state(agent):
     handlers = register_state_handlers(
         preserver=lambda ctx: SavedState(payload=ctx.actor_state["value"]),
         restorer=lambda ctx, saved: ctx.actor_ref.put(saved.payload),
@@ -444,7 +444,7 @@ def test_s17_the_users_handlers_keep_and_restore_the_objects_state(agent):
     assert get(agent.call.remote("get")) == "grown"
 
 
-def test_s17_handlers_that_fail_give_way_to_the_default(agent):
+def test_s17_failing_handlers_fall_back_to_the_default(agent):
     @register_state_handlers(preserver=lambda _ctx: SavedState(payload=1), restorer=lambda _ctx, _saved: 1 / 0)
     class Spoiled(Box):
         pass
@@ -472,7 +472,7 @@ def test_p17_a_victim_that_does_not_stop_holds_nobody_up(new_agent, tmp_path, me
         get(call)
 
 
-def test_calls_of_a_stopped_task_are_told_to_look_elsewhere(agent):
+def test_calls_of_a_stopped_task_are_redirected(agent):
     given = order(Box, 1)
     get(agent.host.remote(given))
     stop(agent, given)
@@ -480,7 +480,7 @@ def test_calls_of_a_stopped_task_are_told_to_look_elsewhere(agent):
         get(agent.call.remote("get"))
 
 
-def test_an_order_that_was_stopped_before_it_came_is_not_carried_out(agent):
+def test_an_order_stopped_before_its_arrival_is_not_carried_out(agent):
     given = order(Box, 1)
     assert stop(agent, given).how is StopHow.NOT_HERE
     refused = get(agent.host.remote(given))

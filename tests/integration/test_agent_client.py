@@ -40,7 +40,7 @@ class OutOfReach:
         return os.getpid()
 
 
-def test_a_process_to_which_the_connection_broke_is_not_lost_and_its_end_is_still_told(ray_driver):
+def test_a_broken_connection_loses_no_process_and_no_end(ray_driver):
     lost: list[tuple[str, str]] = []
 
     async def watched():

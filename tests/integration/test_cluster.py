@@ -87,7 +87,7 @@ def short_folder():
         yield Path(folder)
 
 
-def test_nodes_have_the_resources_and_labels_that_were_asked_for(ray_driver):
+def test_nodes_have_the_requested_resources_and_labels(ray_driver):
     (node,) = [node for node in ray.nodes() if node["Alive"]]
     assert (node["Resources"]["CPU"], node["Resources"]["lamp"]) == (2.0, 1.0)
     assert node["Labels"]["zone"] == "east"
@@ -121,7 +121,7 @@ def is_agent(process, folder):
         return False
 
 
-def test_two_clusters_start_at_once_and_neither_stop_nor_kill_leaves_anything(starters, monkeypatch):
+def test_two_clusters_start_at_once_and_leave_nothing(starters, monkeypatch):
     for name, value in OPEN.items():
         monkeypatch.setenv(name, value)
     stopped, killed = starters.map(OwnCluster.start, [TWO_NODES, ONE_NODE])
@@ -173,7 +173,7 @@ def test_a_cluster_dies_with_the_process_that_started_it():
     shutil.rmtree(folder)
 
 
-def test_a_cluster_whose_owner_died_waits_for_no_actor_that_nobody_ends(starters):
+def test_an_orphaned_cluster_ends_despite_its_actors(starters):
     """SIGTERM is what the kernel sends it then."""
     cluster = starters.submit(OwnCluster.start, ONE_NODE).result()
     try:
@@ -214,7 +214,7 @@ def test_the_death_of_a_raylet_shows(starters):
         cluster.stop()
 
 
-def test_a_node_that_does_not_come_up_is_told_with_the_end_of_its_log_and_leaves_nothing(short_folder):
+def test_a_node_that_fails_to_start_is_reported_with_its_log(short_folder):
     with pytest.raises(RuntimeAdapterError, match=r"before it was up(.|\n)*object.store") as reported:
         OwnCluster.start(ClusterSpec(nodes=(ClusterNodeSpec(cpu=1),), object_store_bytes=1), temp_dir_parent=short_folder)
     assert "Check that" in str(reported.value)

@@ -97,7 +97,7 @@ def test_a_keeper_removes_what_nobody_gave_back(actors: DetachedActors) -> None:
     eventually(lambda: (state_of(one), state_of(two)) == ("CREATED", "REMOVED"))
 
 
-def test_what_is_found_tells_its_session_its_stages_and_what_nobody_has_confirmed(
+def test_a_found_runner_has_session_stages_and_unacked_messages(
     actors: DetachedActors, tmp_path: Path, task: Callable[..., TaskSpec]
 ) -> None:
     actors.new_keeper(5, 3)
@@ -116,7 +116,7 @@ def test_what_is_found_tells_its_session_its_stages_and_what_nobody_has_confirme
     assert ray.get(again.inventory.remote()).stages == ()
 
 
-def test_a_dead_runner_is_left_out_and_two_keepers_are_nothing_to_go_on_with(actors: DetachedActors) -> None:
+def test_a_dead_runner_is_omitted_and_two_keepers_are_refused(actors: DetachedActors) -> None:
     actors.new_keeper(1, 1)
     alive, dead = actors.new_runner({}, ""), actors.new_runner({}, "")
     ray.get([runner.inventory.remote() for runner in (alive, dead)])
@@ -137,7 +137,7 @@ def test_only_the_actors_of_the_mesh_itself_are_found_and_ended(actors: Detached
     eventually(lambda: others.find() is None)
 
 
-def test_a_mesh_of_another_federation_with_the_same_name_is_left_alone(actors: DetachedActors) -> None:
+def test_a_namesake_mesh_of_another_federation_is_left_alone(actors: DetachedActors) -> None:
     ours, theirs = (DetachedActors(detached_name(ledger, MeshId("standing")), {"zone": "east"}) for ledger in ("one", "two"))
     ours.new_keeper(1, 1)
     theirs.new_keeper(2, 2)

@@ -63,7 +63,7 @@ def test_data_survive_a_killed_server(folder: Path):
         assert second.client().get("kept") == b"value"
 
 
-def test_a_server_dies_with_its_killed_owner_and_the_next_one_finds_the_data(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_server_dies_with_its_owner_and_the_next_has_the_data(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(embedded, "LOCK_WAIT_MS_MAX", 60_000)  # However long the dying server takes to be gone.
     owner = subprocess.Popen([sys.executable, "-c", OWNER, str(folder)], stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
@@ -78,7 +78,7 @@ def test_a_server_dies_with_its_killed_owner_and_the_next_one_finds_the_data(fol
     gone(lambda: runs(server))  # It has let go of the lock, and may be about to end still.
 
 
-def test_two_servers_run_side_by_side_and_know_nothing_of_each_other(tmp_path: Path):
+def test_two_servers_run_side_by_side_independently(tmp_path: Path):
     with EmbeddedRedis.start(tmp_path / "a") as a, EmbeddedRedis.start(tmp_path / "b") as b:
         a.client().set("key", "of a")
         assert b.client().get("key") is None
@@ -118,7 +118,7 @@ def test_a_port_that_is_snatched_after_the_look_is_tried_again(folder: Path, mon
             assert server.port != other.getsockname()[1]
 
 
-def test_nothing_is_left_running_after_stop_and_a_second_stop_is_harmless(folder: Path):
+def test_stop_leaves_nothing_and_is_idempotent(folder: Path):
     server = EmbeddedRedis.start(folder)
     process = psutil.Process(server.pid)
     server.stop()
@@ -127,7 +127,7 @@ def test_nothing_is_left_running_after_stop_and_a_second_stop_is_harmless(folder
     assert not server.alive()
 
 
-def test_the_password_is_in_no_argument_and_in_no_file_that_others_read(folder: Path):
+def test_the_password_is_in_no_argument_and_no_readable_file(folder: Path):
     with EmbeddedRedis.start(folder) as server:
         server.client().set("secret", "data")
         password = server.url.split("@", maxsplit=1)[0].rpartition(":")[2]
@@ -164,7 +164,7 @@ def test_a_file_where_the_folder_should_be_is_refused(folder: Path):
         EmbeddedRedis.start(folder)
 
 
-def test_a_damaged_file_is_told_with_the_end_of_the_log(folder: Path):
+def test_a_damaged_file_is_reported_with_the_end_of_the_log(folder: Path):
     with EmbeddedRedis.start(folder) as server:
         server.client().set("key", "value" * 100)
     data = next(path for path in folder.rglob("*aof*") if path.is_file())

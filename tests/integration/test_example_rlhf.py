@@ -56,7 +56,7 @@ def test_a_step_along_the_gradient_makes_the_policy_worth_more():
 
 
 @pytest.mark.ray
-def test_rollouts_give_way_to_training_and_go_on_from_where_they_were():
+def test_rollouts_are_preempted_for_training_and_resume():
     # Rollouts so long that none is over before the trainer comes, also where the last of them starts seconds after the first.
     with started("--rounds", "2", "--rollout-steps", "300") as example:
         reported, complaints = communicate(example)

@@ -48,32 +48,32 @@ def nothing_is_left(name, folder):
     assert not folder.exists()
 
 
-def test_options_that_the_scheduler_cannot_work_with_are_told(tmp_path):
+def test_options_that_the_scheduler_refuses_are_reported(tmp_path):
     with pytest.raises(StartFailed, match="mesh odd cannot be started: AttributeError: 'str' object has no"):
         mesh.ScheduleMesh.start("odd", state_dir=tmp_path / "deep" / "odd", settings=Odd())
     nothing_is_left("odd", tmp_path / "deep")
 
 
-def test_options_that_cannot_be_read_where_the_supervisor_is_are_told(tmp_path):
+def test_options_unreadable_at_the_supervisor_are_reported(tmp_path):
     with pytest.raises(StartFailed, match="ModuleNotFoundError: No module named 'test_failed_starts'"):
         mesh.ScheduleMesh.start("unread", state_dir=tmp_path / "unread", settings=Unreadable())
     nothing_is_left("unread", tmp_path / "unread")
 
 
-def test_a_state_folder_that_cannot_be_is_told(tmp_path):
+def test_an_unusable_state_folder_is_reported(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(RuntimeAdapterError, match=r"state_dir .* cannot be used: .*; name a folder on the head node"):
         mesh.ScheduleMesh.start("nowhere", state_dir=tmp_path / "file" / "mesh")
     nothing_is_left("nowhere", tmp_path / "file" / "mesh")
 
 
-def test_a_file_for_traces_that_cannot_be_is_told(tmp_path):
+def test_an_unusable_trace_file_is_reported(tmp_path):
     with pytest.raises(RuntimeAdapterError, match=r"traces_file .* cannot be written: .*; name a file"):
         mesh.ScheduleMesh.start("untraced", state_dir=tmp_path / "untraced", traces_file=tmp_path / "nowhere" / "traces")
     nothing_is_left("untraced", tmp_path / "untraced")
 
 
-def test_a_port_that_is_taken_is_told_at_each_start_and_a_free_one_then_does(tmp_path):
+def test_a_taken_port_is_reported_until_a_free_one_is_given(tmp_path):
     (port,) = promise_ports(1)  # Outside of those that the kernel gives to anybody, for it is to be free again later.
     with socket.create_server(("127.0.0.1", port)):
         with pytest.raises(RuntimeAdapterError, match="metrics cannot be served"):
@@ -88,7 +88,7 @@ def test_a_port_that_is_taken_is_told_at_each_start_and_a_free_one_then_does(tmp
 
 
 @pytest.mark.parametrize("what", ["journal", "snapshot"])
-def test_a_damaged_memory_is_told_with_its_file_and_stays_as_it_is(tmp_path, what):
+def test_a_damaged_journal_is_reported_and_stays_unchanged(tmp_path, what):
     folder = tmp_path / "damaged"
     options = {"state_dir": folder, "standbys_per_node": 0, "journal_lines_max": 10_000 if what == "journal" else 1}
     started = mesh.ScheduleMesh.start("damaged", **options)
@@ -107,7 +107,7 @@ def test_a_damaged_memory_is_told_with_its_file_and_stays_as_it_is(tmp_path, wha
         assert [pool.pool for pool in running.list_pools()] == ["main"]
 
 
-def test_a_start_that_fails_when_processes_are_up_leaves_none_and_can_be_stopped(tmp_path):
+def test_a_failed_start_leaves_no_process_and_can_be_stopped(tmp_path):
     class Late(MeshSupervisor):
         async def _begin(self):
             self._jobs.recover = self._fail
@@ -166,7 +166,7 @@ def break_down(running, folder):
     eventually((folder / "tried").exists)
 
 
-def test_a_supervisor_that_came_back_and_cannot_start_is_tried_again_until_it_can(tmp_path):
+def test_a_recovering_supervisor_retries_until_it_starts(tmp_path):
     running = up(wavering(0.5), "waver", tmp_path / "state")
     break_down(running, tmp_path)
     (tmp_path / "broken").unlink()
@@ -175,7 +175,7 @@ def test_a_supervisor_that_came_back_and_cannot_start_is_tried_again_until_it_ca
     eventually(lambda: not left_in_ray("waver"))
 
 
-def test_a_supervisor_that_came_back_and_cannot_start_can_be_stopped(tmp_path):
+def test_a_recovering_supervisor_that_fails_can_be_stopped(tmp_path):
     running = up(wavering(60.0), "wreck", tmp_path / "state")  # So long that it is there to be stopped.
     break_down(running, tmp_path)
     with pytest.raises(RuntimeAdapterError, match=r"all has ended, but state_dir .* stays: .*a moment's fault"):
@@ -195,7 +195,7 @@ def test_a_mesh_whose_stopper_died_can_be_started_again_at_once(tmp_path):
     again.stop()
 
 
-def test_a_start_that_finds_a_supervisor_which_somebody_ends_makes_another(tmp_path):
+def test_a_start_replaces_a_supervisor_that_is_being_ended(tmp_path):
     class Ends:
         def status(self):
             os._exit(1)
@@ -219,7 +219,7 @@ def test_a_stopped_supervisor_whose_stopper_died_ends_by_itself(tmp_path):
     eventually(lambda: not left_in_ray("brief"))
 
 
-def test_a_supervisor_that_could_not_start_ends_itself_when_whoever_started_it_is_gone(tmp_path):
+def test_a_failed_supervisor_ends_itself_without_its_starter(tmp_path):
     class Hasty(MeshSupervisor):
         def __init__(self, options):
             supervised_mesh.FAREWELL_S = 0.5

@@ -189,7 +189,7 @@ def test_events_arrive_while_the_run_goes_on(root):
     assert [event.after for event in events] == ["SUCCEEDED"]
 
 
-def test_a_reader_that_goes_away_leaves_no_connection_to_redis_behind(root):
+def test_a_reader_that_leaves_frees_its_redis_connection(root):
     run = root.client().submit(load.bind(1))
     root.move(run.id, RunState.RUNNING)
     http = root.open.enter_context(root.http())

@@ -138,7 +138,7 @@ def settings_of(stack: Stack, mesh: str) -> str:
     return (stack._folder.path / "settings" / f"mesh-{mesh}.json").read_text()
 
 
-def test_a_mesh_with_no_key_to_the_store_runs_a_stage_from_end_to_end(stack: Stack, client: Client) -> None:
+def test_a_mesh_without_a_key_to_the_store_runs_a_stage(stack: Stack, client: Client) -> None:
     reported = settings_of(stack, "east")
     assert json.loads(reported)["store"] is None
     assert stack._redis_url not in reported
@@ -152,7 +152,7 @@ def _only_east_and_no_lease(stack: Stack) -> None:
     assert [(view.record.mesh, view.alive) for view in snapshot.meshes] == [("east", True)]
 
 
-def test_a_mesh_that_was_killed_comes_back_over_http_and_goes_on(stack: Stack, client: Client) -> None:
+def test_a_killed_mesh_recovers_over_http(stack: Stack, client: Client) -> None:
     stack.children["east"].kill()
     run = client.submit(counted("east"), by_value=(sys.modules[__name__],))
     eventually(lambda: _alive_again(stack))
@@ -164,7 +164,7 @@ def _alive_again(stack: Stack) -> None:
     assert stack.children["east"].alive()
 
 
-def test_a_cluster_that_is_there_already_joins_by_a_command_and_leaves_by_a_signal(stack: Stack, client: Client, tmp_path: Path) -> None:
+def test_an_existing_cluster_joins_by_command_leaves_by_signal(stack: Stack, client: Client, tmp_path: Path) -> None:
     stores = stack._stores()
     key_file = tmp_path / "key"
     key_file.touch(mode=0o600)
@@ -208,7 +208,7 @@ def test_whatever_listens_in_a_cluster_asks_for_its_token(stack: Stack) -> None:
     assert [(socket, words) for socket, words in said if socket.port != root and set(words) not in REFUSED] == []
 
 
-def test_a_process_of_the_stack_has_the_token_of_its_cluster_alone(stack: Stack) -> None:
+def test_a_process_of_the_stack_has_its_clusters_token_alone(stack: Stack) -> None:
     assert stack.root is not None
     cluster = stack.clusters["local"]
     assert stat.S_IMODE(cluster.token_file.stat().st_mode) == 0o600

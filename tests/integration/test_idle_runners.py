@@ -87,7 +87,7 @@ def a_stage(run: str, task: Callable[..., TaskSpec]) -> StageSpec:
     return StageSpec(stage=StageId(f"{run}.1"), run=RunId(run), tenant=TenantPath("acme"), tasks=tasks, slot=NOTHING, width=1)
 
 
-def test_a_runner_goes_with_the_last_of_its_runs_and_the_next_stage_gets_another(
+def test_a_runner_ends_with_its_last_run_and_is_replaced(
     host: RayStageHost, reports: queue.SimpleQueue[HostReport], task: Callable[..., TaskSpec]
 ) -> None:
     for token, run in ((7, "r"), (9, "s")):
@@ -98,7 +98,7 @@ def test_a_runner_goes_with_the_last_of_its_runs_and_the_next_stage_gets_another
         eventually(lambda: not runners())
 
 
-def test_a_runner_that_another_process_has_left_goes_with_the_last_of_the_runs_that_it_tells_of(
+def test_a_recovered_runner_ends_with_the_last_of_its_runs(
     made: Callable[[float], RayStageHost], reports: queue.SimpleQueue[HostReport], task: Callable[..., TaskSpec]
 ) -> None:
     first = made(600.0)

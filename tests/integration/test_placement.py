@@ -34,7 +34,7 @@ def state_of(group):
     return placement_group_table(group)["state"]
 
 
-def test_a_group_that_was_given_back_is_used_again_for_the_same_shape(pool):
+def test_a_released_group_is_reused_for_the_same_shape(pool):
     first = pool.take(HALF, 2)
     pool.give_back(first)
     assert pool.take(HALF, 2).id == first.id
@@ -64,7 +64,7 @@ def test_a_group_that_is_not_to_be_reused_is_removed(pool):
     assert state_of(first) == "REMOVED"
 
 
-def test_closing_removes_taken_and_kept_groups_and_the_pool_can_be_used_again(pool):
+def test_closing_removes_all_groups_and_the_pool_is_reusable(pool):
     taken, kept = pool.take(HALF, 1), pool.take(HALF, 2)
     pool.give_back(kept)
     pool.close()

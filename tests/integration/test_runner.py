@@ -99,7 +99,7 @@ def delivered(value, tmp_path, run="other", node="x", limit=64 * 1024):
 # -- values --------------------------------------------------------------------------------------------------------------
 
 
-def test_values_flow_from_task_to_task_and_arguments_of_every_form_arrive(task_history, task):
+def test_values_flow_between_tasks_and_all_arguments_arrive(task_history, task):
     stage = task_history.start(
         task("a", task_history.function(give), {"$tuple": [1, {"$$ref": "plain"}]}),
         task(
@@ -150,7 +150,7 @@ def test_a_returned_exception_is_a_value(task_history, task):
     assert (type(value).__name__, str(value)) == ("Strange", "I am a result")
 
 
-def test_small_values_are_handed_over_and_large_ones_lie_in_the_storage(task_history, task):
+def test_small_values_are_returned_and_large_ones_stored(task_history, task):
     stage = task_history.start(
         task("small", task_history.function(give), {"n": [1, 2.5, None, True, "ä"]}, export=True),
         task("large", task_history.function(give), task_history.argument(bytes(200_000)), export=True),
@@ -189,7 +189,7 @@ def test_a_result_that_cannot_be_sent_fails_its_task_alone(task_history, task, m
 # -- failures ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_failure_is_told_once_with_the_users_own_traceback_and_what_is_behind_it_is_dropped(task_history, task):
+def test_a_failure_is_reported_once_and_drops_its_dependents(task_history, task):
     stage = task_history.start(
         task("a", task_history.function(fail), "broken pipe"),
         task("b", task_history.function(give), REF_A, inputs=("a",)),
@@ -218,7 +218,7 @@ def test_a_failure_names_the_classes_above_its_own(task_history, task):
     )
 
 
-def test_a_worker_leaves_after_as_many_calls_as_it_was_told(task_history, task):
+def test_a_worker_leaves_after_its_maximum_of_calls(task_history, task):
     function = task_history.function(lambda before: (*before, os.getpid()))
     tasks = [task("n0", function, {"$tuple": []}, ray_options={"max_calls": 1})]
     tasks += [
@@ -283,7 +283,7 @@ def test_what_ray_refuses_fails_its_task_alone(task_history, task):
     assert set(reported) == {"a", "c"}
 
 
-def test_functions_are_imported_by_name_and_a_remote_function_counts_as_its_own_plain_one(task_history, task):
+def test_functions_are_imported_by_name_remote_ones_as_plain(task_history, task):
     reported = task_history.end(
         task_history.start(
             task("a", "call:math:hypot", 3, 4, export=True), task("b", task_history.function(ray.remote(add)), 1, 2), run="call"
@@ -311,7 +311,7 @@ def test_a_late_input_holds_up_only_what_reads_it(task_history, task, tmp_path):
 
 
 @pytest.mark.parametrize("limit", [pytest.param(64 * 1024, id="through the control store"), pytest.param(0, id="through a file")])
-def test_an_input_that_is_there_from_the_start_is_brought_in_for_all_readers(task_history, task, tmp_path, limit):
+def test_an_input_known_at_the_start_reaches_all_readers(task_history, task, tmp_path, limit):
     value = {"pairs": [(1, 2), (3, 4)]}
     stage = task_history.start(
         task("a", task_history.function(give), {"$ref": "x", "path": ["pairs", 0]}, inputs=("x",), export=True),
@@ -325,7 +325,7 @@ def test_an_input_that_is_there_from_the_start_is_brought_in_for_all_readers(tas
 
 
 @pytest.mark.parametrize("harm", [pytest.param("removed", id="the file is gone"), pytest.param("altered", id="the file was altered")])
-def test_an_input_that_cannot_be_read_is_told_and_fails_its_readers(task_history, task, tmp_path, harm):
+def test_an_unreadable_input_is_reported_and_fails_its_readers(task_history, task, tmp_path, harm):
     stored_json, _ = delivered(list(range(1000)), tmp_path, limit=0)
     file = next(path for path in (tmp_path / "other").iterdir())
     file.unlink() if harm == "removed" else file.write_bytes(b"?" * file.stat().st_size)
@@ -361,7 +361,7 @@ def test_what_only_comes_after_an_outside_node_needs_no_value(task_history, task
 # -- several stages of a run -----------------------------------------------------------------------------------------------
 
 
-def test_a_later_stage_reads_what_an_earlier_one_left_until_the_run_is_forgotten(task_history, task):
+def test_a_later_stage_reads_values_until_the_run_is_forgotten(task_history, task):
     task_history.end(task_history.start(task("a", task_history.function(give), 20), run="two"))
     second = task_history.start(task("b", task_history.function(add), REF_A, 1, inputs=("a",), export=True), run="two", held=("a",))
     assert answer(task_history.end(second)["b"], task_history) == 21
@@ -372,7 +372,7 @@ def test_a_later_stage_reads_what_an_earlier_one_left_until_the_run_is_forgotten
     task_history.end(third)
 
 
-def test_a_stage_that_reads_a_running_task_of_another_stage_starts_when_it_is_done(task_history, task, tmp_path):
+def test_a_stage_waits_for_a_running_task_of_another_stage(task_history, task, tmp_path):
     gate = tmp_path / "gate"
     first = task_history.start(task("a", task_history.function(wait_for), str(gate), 5), run="pair")
     second = task_history.start(task("b", task_history.function(add), REF_A, 1, inputs=("a",), export=True), run="pair")
@@ -396,7 +396,7 @@ def test_forgotten_values_leave_the_object_store(task_history, task, ray_driver)
 # -- many, long, cancelled -------------------------------------------------------------------------------------------------
 
 
-def test_each_task_of_a_wide_fan_is_told_once(task_history, task):
+def test_each_task_of_a_wide_fan_is_reported_once(task_history, task):
     wide = [task(f"n{index}", task_history.function(add), index, 1) for index in range(300)]
     total = [{"$ref": f"n{index}"} for index in range(300)]
     stage = task_history.start(
@@ -460,7 +460,7 @@ def test_a_runner_survives_the_cancelling_of_new_tasks(story_on_slow_ray, task):
     assert len(task_history.end(task_history.start(*readers, run="new", cancelled=True))) < 60
 
 
-def test_a_task_cancelled_by_a_stranger_is_told_as_cancelled(task_history, task):
+def test_a_task_cancelled_from_outside_is_reported_as_cancelled(task_history, task):
     def cancel_myself():
         raise KeyboardInterrupt
 
@@ -469,7 +469,7 @@ def test_a_task_cancelled_by_a_stranger_is_told_as_cancelled(task_history, task)
     assert reported["a"].failure.reason is Reason.CANCELLED_BY_USER
 
 
-def test_a_stage_without_anything_to_wait_for_ends_when_it_is_cancelled(task_history, task):
+def test_a_stage_with_nothing_to_wait_for_ends_on_cancel(task_history, task):
     stage = task_history.start(task("a", task_history.function(give), {"$ref": "x"}, inputs=("x",)), run="idle")
     task_history.actor.cancel.remote(stage, 5.0)
     assert task_history.end(stage) == {}

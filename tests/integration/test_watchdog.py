@@ -110,7 +110,7 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
     bed.end()
 
 
-def test_a_worker_whose_leases_are_not_proved_is_killed_even_one_that_ignores_the_request(bed: Bed) -> None:
+def test_a_worker_without_renewed_leases_is_killed(bed: Bed) -> None:
     assert bed.extend_deadline()
     ready = bed.folder / "ready"
     begin = "import pathlib, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
@@ -144,7 +144,7 @@ while True:  # `signal.pause()` would not hear what came a moment before.
     assert reported.read_text() == str(-signal.SIGTERM)
 
 
-def test_the_first_proof_of_a_later_session_ends_what_an_earlier_one_began(bed: Bed) -> None:
+def test_a_later_sessions_first_renewal_ends_earlier_work(bed: Bed) -> None:
     assert bed.extend_deadline(incarnation=1)
     earlier = bed.worker()
     clock_ms = bed.read_clock()
@@ -157,7 +157,7 @@ def test_the_first_proof_of_a_later_session_ends_what_an_earlier_one_began(bed: 
     assert later.poll() is None
 
 
-def test_a_later_session_that_went_on_with_the_work_of_an_earlier_one_leaves_it_running(bed: Bed) -> None:
+def test_a_later_session_keeps_the_work_that_it_recovered(bed: Bed) -> None:
     assert bed.extend_deadline(incarnation=3)
     earlier = bed.worker()
     clock_ms = bed.read_clock()
@@ -169,7 +169,7 @@ def test_a_later_session_that_went_on_with_the_work_of_an_earlier_one_leaves_it_
     assert earlier.wait(LIMIT_S) == -signal.SIGKILL
 
 
-def test_a_process_that_got_the_number_of_a_worker_later_is_left_alone(bed: Bed) -> None:
+def test_a_process_that_reuses_a_workers_pid_is_left_alone(bed: Bed) -> None:
     stranger = bed.run("import time; time.sleep(600)")
     (workers_of(bed.folder) / str(stranger.pid)).write_text(start_mark(bed.keeper.pid))
     ours = bed.worker()
@@ -178,7 +178,7 @@ def test_a_process_that_got_the_number_of_a_worker_later_is_left_alone(bed: Bed)
     eventually(lambda: not list(workers_of(bed.folder).iterdir()))
 
 
-def test_when_the_keeper_ends_what_is_left_is_killed_and_the_watchdog_ends(bed: Bed) -> None:
+def test_the_watchdog_kills_the_rest_and_ends_with_its_keeper(bed: Bed) -> None:
     assert bed.extend_deadline()
     worker = bed.worker()
     bed.keeper.kill()
@@ -187,7 +187,7 @@ def test_when_the_keeper_ends_what_is_left_is_killed_and_the_watchdog_ends(bed: 
     assert not socket_of(bed.folder).exists()
 
 
-def test_it_leaves_when_its_session_says_so_and_not_when_an_earlier_one_does(bed: Bed) -> None:
+def test_the_watchdog_ends_on_its_own_sessions_word_only(bed: Bed) -> None:
     assert bed.extend_deadline(incarnation=5)
     assert not bed.ask(ask="leave", incarnation=4)["accepted"]
     assert bed.watchdog.poll() is None
@@ -195,7 +195,7 @@ def test_it_leaves_when_its_session_says_so_and_not_when_an_earlier_one_does(bed
     assert bed.watchdog.wait(LIMIT_S) == 0
 
 
-def test_a_second_watchdog_of_a_folder_ends_at_once_and_touches_nothing(bed: Bed) -> None:
+def test_a_second_watchdog_of_a_folder_ends_without_effect(bed: Bed) -> None:
     assert bed.extend_deadline()
     worker = bed.worker()
     second = bed.spawn(sys.executable, "-m", "mesh.ray.stage_runner.watchdog", str(bed.folder), str(bed.keeper.pid))
@@ -277,7 +277,7 @@ class Agent:
 
 
 @pytest.mark.ray
-def test_a_frozen_agent_cannot_keep_work_alive_and_a_killed_one_finds_its_watchdogs_again(ray_driver: Any) -> None:
+def test_a_frozen_agent_dies_and_a_killed_one_recovers(ray_driver: Any) -> None:
     folder = watch_folder(MESH)
     agent = Agent.remote()
     eventually(lambda: ray.get(agent.extend_deadline.remote(1, LONG_MS)))
@@ -302,7 +302,7 @@ def test_a_frozen_agent_cannot_keep_work_alive_and_a_killed_one_finds_its_watchd
 
 
 @pytest.mark.ray
-def test_a_watchdog_that_was_killed_and_a_guard_that_has_died_are_replaced(ray_driver: Any) -> None:
+def test_a_killed_watchdog_and_a_dead_guard_are_replaced(ray_driver: Any) -> None:
     folder = watch_folder(MESH)
     agent = Agent.remote()
     eventually(lambda: ray.get(agent.extend_deadline.remote(1, LONG_MS)))

@@ -168,7 +168,7 @@ def answered(case: Case, rules: Any) -> Case:
 )
 @settings(max_examples=60)
 @given(case=st.sampled_from(CASES), seed=st.integers(0, 2**32))
-def test_what_changes_nothing_in_a_case_changes_nothing_in_what_comes_of_it(
+def test_equivalent_cases_give_equal_results(
     vary: Callable[[Case, Random], None], rules: Any, case: Case, seed: int
 ):
     varied = answered(case, rules)

@@ -69,11 +69,11 @@ def complaints(text: str) -> list[str]:
 
 @settings(max_examples=200)
 @given(place=st.sampled_from(sorted(set(places(schema())), key=str)), value=VALUES)
-def test_any_value_at_any_key_is_read_or_complained_of_with_its_place(place: tuple[str | int, ...], value: object):
+def test_any_value_at_any_key_is_read_or_reported_with_its_path(place: tuple[str | int, ...], value: object):
     assert all(line.startswith("x.yaml:") for line in complaints(written(place, value)))
 
 
-def test_a_time_or_amount_of_nothing_at_any_key_is_read_or_complained_of():
+def test_a_zero_time_or_amount_is_read_or_reported():
     for place in sorted(set(places(schema())), key=str):
         for nothing in ("0s", 0):
             assert all(line.startswith("x.yaml:") for line in complaints(written(place, nothing))), place

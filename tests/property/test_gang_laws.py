@@ -61,7 +61,7 @@ class Cluster:
     order=st.randoms(use_true_random=False),
 )
 @settings(max_examples=120)
-def test_whoever_is_stopped_for_a_gang_is_stopped_for_one_that_starts_whole(sizes, low, members, several, strategy, order):
+def test_victims_of_a_gang_stop_for_one_that_starts_whole(sizes, low, members, several, strategy, order):
     cluster = Cluster(sizes, SchedulerSettings(rules=RULES))
     for index, (count, priority, preemptible) in enumerate(low):
         cluster.submit(f"low{index}", count, float(priority), preemptible=preemptible)
@@ -92,7 +92,7 @@ def test_whoever_is_stopped_for_a_gang_is_stopped_for_one_that_starts_whole(size
     estimates=st.lists(st.sampled_from([None, 1, 40, 4_000]), min_size=1, max_size=5),
 )
 @settings(max_examples=60)
-def test_a_gang_starts_within_as_many_ends_of_small_tasks_as_there_are_small_places(count, members, order, estimates):
+def test_a_gang_starts_within_as_many_ends_as_small_slots(count, members, order, estimates):
     cluster = Cluster([4, 4, 4], SchedulerSettings(rules=RULES, reserve_after_ms=50))
     small = [f"s{index}" for index in range(12)]
     for index, name in enumerate(small):

@@ -67,7 +67,7 @@ def rules(half_life_min: int, *, fair_sharing: bool) -> Rules:
 
 @given(slots=st.integers(1, 4), half_life_min=st.integers(5, 40), fair_sharing=st.booleans())
 @settings(max_examples=12)
-def test_who_hogged_before_is_behind_at_first_and_within_hours_both_have_the_same(slots: int, half_life_min: int, fair_sharing: bool):
+def test_a_past_hog_is_behind_at_first_and_even_within_hours(slots: int, half_life_min: int, fair_sharing: bool):
     hours = Hours(slots, rules(half_life_min, fair_sharing=fair_sharing))
     hours.minutes(HOUR_MIN, HOG)
     had = hours.minutes(2 * HOUR_MIN - 10, HOG, CALM)
@@ -80,7 +80,7 @@ def test_who_hogged_before_is_behind_at_first_and_within_hours_both_have_the_sam
     ("slots", "fair_sharing"),
     [pytest.param(1, True, id="by shares, where one slot makes them unequal"), pytest.param(4, False, id="without shares, however many")],
 )
-def test_within_an_hour_the_calm_catches_up_with_the_hog_and_then_they_take_turns(slots: int, fair_sharing: bool):
+def test_the_calm_catches_up_within_an_hour_then_alternates(slots: int, fair_sharing: bool):
     hours = Hours(slots, rules(30, fair_sharing=fair_sharing))
     hours.minutes(HOUR_MIN, HOG)
     tens = [hours.minutes(10, HOG, CALM) for _ in range(6)]

@@ -156,7 +156,7 @@ class World:
 
 @settings(max_examples=80)
 @given(st.data())
-def test_whatever_happens_in_whatever_order_every_invariant_holds(data):
+def test_every_invariant_holds_under_any_order_of_events(data):
     draw = data.draw
     world = World(draw(st.lists(st.integers(1, 6), min_size=1, max_size=3)))
     may_be_late = draw(st.booleans())
@@ -238,7 +238,7 @@ def test_an_event_that_comes_twice_counts_once(spec, cpus):
 
 
 @given(st.integers(1, 30), st.integers(1, 30), st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=4))
-def test_filling_by_shares_leaves_nobody_behind_who_could_still_get_a_member(cpus, gpus, shapes):
+def test_fair_filling_leaves_no_job_that_could_get_a_member(cpus, gpus, shapes):
     capacity = ResourceSet({"cpu": cpus, "gpu": gpus})
     wanted = {str(index): ResourceSet({"cpu": each[0], "gpu": each[1]}) for index, each in enumerate(shapes)}
     filling = fill_by_shares(capacity, wanted)

@@ -108,7 +108,7 @@ histories = st.lists(
 
 @given(histories, st.integers(0, 3))
 @settings(max_examples=40)
-def test_s14_the_scheduler_replays_its_journal_to_the_same_decisions(history, seed):
+def test_s14_a_replayed_journal_gives_the_same_decisions(history, seed):
     """Chance included: it is seeded, so what was picked at random is picked again."""
     scheduler, lines, at_ms = MeshScheduler(seed=seed), [], 0
     waiting = [PoolConfigured(at_ms=0, spec=PoolSpec(pool="p", capacity=ResourceSet.of({"cpu": 4}))), *history]

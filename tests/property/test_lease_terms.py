@@ -32,7 +32,7 @@ def record(mesh: str) -> MeshRecord:
     leap_at=st.integers(0, 100),
     steps=st.integers(40, 80),
 )
-def test_what_is_granted_anew_after_a_leap_its_holder_has_stopped_to_use(
+def test_a_grant_after_a_clock_leap_is_not_in_use_elsewhere(
     ttl_ms: int, grace_ms: int, leap_ms: int, leap_at: int, steps: int
 ) -> None:
     terms = LeaseTerms.of(ttl_ms, grace_ms)

@@ -61,7 +61,7 @@ def admitted(cpus: int, quota: int, work: list[tuple[int, int]]) -> tuple[StageA
 
 @settings(max_examples=60)
 @given(cpus=st.integers(1, 6), quota=st.integers(1, 6), work=works)
-def test_those_behind_the_first_are_the_same_to_the_root_and_to_the_mesh(cpus, quota, work):
+def test_root_and_mesh_agree_on_who_is_behind_the_head(cpus, quota, work):
     admission, used = admitted(cpus, quota, work)
     waiting = sorted((one for one in admission.workloads.values() if one.state is WorkloadState.QUEUED), key=lambda one: one.turn)
     store = MemoryStore(clock=ManualClock(1_700_000_000_000), ttl_ms=30_000, grace_ms=10_000)

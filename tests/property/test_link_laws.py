@@ -120,7 +120,7 @@ def test_what_is_answered_arrives_as_it_was_meant(answered):
         Session, mesh=st.just(EAST), incarnation=TOKENS, ttl_ms=TOKENS, epoch=TOKENS, ledger=NAMES, mark=TOKENS, response=TOLD
     )
 )
-def test_a_session_arrives_with_what_its_join_was_told(session):
+def test_a_session_arrives_with_the_values_of_its_join(session):
     arrived = decode(JOIN.answered, encode(session, JOIN.answered))
     assert (arrived, arrived.response) == (session, session.response)
 

@@ -143,7 +143,7 @@ spans = st.tuples(st.integers(0, 20), st.integers(0, 8)).map(lambda span: (span[
 
 
 @pytest.mark.parametrize("first", range(6))
-def test_between_whichever_two_moments_of_a_run_writes_are_lost_it_runs_once(first):
+def test_a_run_that_loses_writes_between_two_moments_runs_once(first):
     for last in range(first, 12):
         world = World("east")
         live(world, [["east"]], 15, [(first, last)])
@@ -152,7 +152,7 @@ def test_between_whichever_two_moments_of_a_run_writes_are_lost_it_runs_once(fir
 
 @settings(max_examples=25, deadline=None)
 @given(chains=st.lists(st.lists(st.just("east"), min_size=1, max_size=3), min_size=1, max_size=3), span=spans)
-def test_where_nobody_but_the_store_forgets_nothing_is_lost_and_nothing_runs_twice(chains, span):
+def test_if_only_the_store_forgets_nothing_is_lost_or_run_twice(chains, span):
     world = World("east")
     live(world, chains, 20, [span])
     assert set(world.states().values()) == {RunState.SUCCEEDED}
@@ -166,7 +166,7 @@ def test_where_nobody_but_the_store_forgets_nothing_is_lost_and_nothing_runs_twi
     chains=st.lists(st.lists(st.sampled_from(["east", "west"]), min_size=1, max_size=4), min_size=1, max_size=3),
     lost=st.lists(spans, min_size=1, max_size=3, unique=True),
 )
-def test_however_often_and_wherever_writes_are_lost_each_run_ends_well(chains, lost):
+def test_lost_writes_never_keep_a_run_from_ending_well(chains, lost):
     world = World("east", "west")
     live(world, chains, 25, lost)
     assert set(world.states().values()) == {RunState.SUCCEEDED}

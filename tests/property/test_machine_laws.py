@@ -337,7 +337,7 @@ choices = st.one_of(
 
 @sixty
 @given(graphs(), choices)
-def test_whatever_is_lost_the_run_succeeds_and_no_stages_wait_in_a_circle(plans, choices):
+def test_a_run_survives_any_loss_without_a_cycle_of_stages(plans, choices):
     world = Meshes(plans)
     world.run(choices)
     assert world.record.state is RunState.SUCCEEDED
@@ -348,7 +348,7 @@ def test_whatever_is_lost_the_run_succeeds_and_no_stages_wait_in_a_circle(plans,
 
 @sixty
 @given(graphs(), choices, st.sets(st.integers(0, 7), max_size=2))
-def test_with_continue_exactly_what_depends_on_a_failure_is_skipped(plans, choices, failing):
+def test_with_continue_only_dependents_of_a_failure_are_skipped(plans, choices, failing):
     failing = {f"n{number}" for number in failing} & set(plans)
     below = set()
     for node, plan in plans.items():
@@ -388,7 +388,7 @@ def test_a_run_can_be_cancelled_at_any_moment(plans, choices, cancel_at):
 
 @sixty
 @given(graphs(), choices, st.sets(st.integers(0, 60), min_size=1, max_size=4), st.sampled_from(["fail_fast", "continue"]))
-def test_what_waits_too_long_can_be_refused_at_any_moment_and_only_what_waited_is(plans, choices, refuse_at, on_error):
+def test_only_waiting_work_can_be_refused_at_any_moment(plans, choices, refuse_at, on_error):
     world = Meshes(plans, on_error=on_error)
     world.run(choices, refuse_at=refuse_at)
     nodes = world.record.nodes.values()

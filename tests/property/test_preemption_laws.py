@@ -96,7 +96,7 @@ def test_a_plan_suffices_and_none_of_its_victims_can_be_spared(question):
 
 @given(questions())
 @settings(max_examples=300)
-def test_a_plan_is_found_whenever_all_who_may_give_way_together_would_do(question):
+def test_a_plan_is_found_whenever_all_candidates_would_suffice(question):
     question["rules"] = replace(question["rules"], per_minute_max=None)
     found = plan(**question)
     everybody = who_may_be_asked(question)
@@ -108,7 +108,7 @@ def test_a_plan_is_found_whenever_all_who_may_give_way_together_would_do(questio
 
 @given(questions())
 @settings(max_examples=300)
-def test_no_other_label_gives_way_where_the_own_would_do(question):
+def test_no_other_label_is_preempted_where_the_own_suffices(question):
     question["rules"] = replace(question["rules"], per_minute_max=None)
     own = [one for one in who_may_be_asked(question) if one.label == "own"]
     found = plan(**question)
@@ -126,7 +126,7 @@ def test_the_same_question_has_the_same_answer_in_any_order(question):
 
 @given(st.lists(st.tuples(st.integers(0, 7), crowds(), st.sampled_from(["own", "other"])), max_size=20), st.data())
 @settings(max_examples=100)
-def test_no_history_of_plans_lets_tasks_evict_each_other_in_a_circle(history, data):
+def test_no_history_of_plans_evicts_in_a_cycle(history, data):
     """A task keeps its priority through all its turns; who preempts whom then has an order that never turns."""
     priorities = {f"t{place}": data.draw(st.sampled_from([0.0, 1.0, 1.0, 5.0, 9.0]), label=f"priority of t{place}") for place in range(8)}
     rules = replace(RULES, cross_label={"*": ("*",)}, threshold=-100.0)
@@ -150,7 +150,7 @@ def test_no_history_of_plans_lets_tasks_evict_each_other_in_a_circle(history, da
 
 @given(crowds(), st.sampled_from([0.0, 2.0, 6.0]), st.sampled_from([None, 1]), st.booleans())
 @settings(max_examples=100)
-def test_whoever_is_found_eligible_without_the_rest_is_who_the_dry_run_says(crowd, threshold, per_minute_max, cross_pool):
+def test_the_short_eligibility_check_agrees_with_the_dry_run(crowd, threshold, per_minute_max, cross_pool):
     rules = replace(RULES, threshold=threshold, per_minute_max=per_minute_max, cross_pool=cross_pool)
     recent_preemptions = {"own": 1}
     response = evaluate(PREEMPTOR, crowd, rules, NOW_MS, recent_preemptions=recent_preemptions)

@@ -154,7 +154,7 @@ def rises(before, after):
     quota=st.integers(2, 8),
     work=st.lists(st.tuples(sizes, priorities), min_size=1, max_size=10),
 )
-def test_each_round_strictly_raises_the_priorities_that_run_so_rounds_end(cpus, quota, work):
+def test_each_round_raises_running_priorities_so_rounds_end(cpus, quota, work):
     mesh = Mesh(cpus, quota)
     for units, priority in work:
         mesh.offer(units, priority)

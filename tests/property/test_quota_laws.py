@@ -229,7 +229,7 @@ def leaving(scheduler: QuotaScheduler) -> list[str]:
 
 
 @given(used)
-def test_use_that_was_counted_step_by_step_is_the_use_from_scratch(case):
+def test_incremental_use_equals_use_from_scratch(case):
     forest, ledger, charges = case
     assert ledger.usage() == recompute(forest, charges)
 
@@ -250,7 +250,7 @@ def test_many_charges_at_once_are_counted_as_one_by_one(case, times):
 
 
 @given(used, st.sampled_from(KEYS), st.integers(1, 9))
-def test_what_more_would_borrow_is_what_is_borrowed_more_with_it_and_back(case, key, units):
+def test_the_loan_of_more_use_equals_the_loan_after_it(case, key, units):
     forest, ledger, _ = case
     for queue in forest.queues:
         before, more = ledger.borrowed(queue), ledger.borrowed_more(queue, key, units)
@@ -262,7 +262,7 @@ def test_what_more_would_borrow_is_what_is_borrowed_more_with_it_and_back(case, 
 
 
 @given(used, st.sampled_from(KEYS), st.integers(0, 9))
-def test_all_nodes_of_a_way_have_borrowed_what_the_one_has_that_has_least(case, key, most):
+def test_all_nodes_of_a_path_borrow_as_its_scarcest(case, key, most):
     forest, ledger, _ = case
     for queue in forest.queues:
         way = forest.paths[queue]
@@ -285,7 +285,7 @@ def test_what_is_available_can_be_charged_and_no_more(case, key):
 
 
 @given(used, st.sampled_from(KEYS), st.integers(1, 9))
-def test_what_is_missing_for_so_much_is_none_where_it_fits_and_else_what_would_be_too_much_with_it(case, key, units):
+def test_the_shortfall_is_none_exactly_where_the_amount_fits(case, key, units):
     forest, ledger, _ = case
     for queue in forest.queues:
         missing = ledger.missing(queue, key, units)
@@ -299,7 +299,7 @@ def test_what_is_missing_for_so_much_is_none_where_it_fits_and_else_what_would_b
 
 
 @given(used, st.sampled_from(KEYS))
-def test_what_a_node_keeps_is_there_for_it_whatever_deficit_stands_above(case, key):
+def test_a_nodes_guarantee_survives_any_deficit_above(case, key):
     forest, ledger, _ = case
     for queue in forest.queues:
         if ledger.keeps_local:
@@ -308,7 +308,7 @@ def test_what_a_node_keeps_is_there_for_it_whatever_deficit_stands_above(case, k
 
 
 @given(used, st.sampled_from(KEYS), st.integers(1, 9))
-def test_a_share_never_falls_when_more_is_used_and_never_rises_when_less_is(case, key, more):
+def test_a_share_is_monotonic_in_use(case, key, more):
     forest, ledger, _ = case
     for queue in forest.queues:
         before = [dominant_share(ledger, step).key for step in forest.paths[queue]]
@@ -320,7 +320,7 @@ def test_a_share_never_falls_when_more_is_used_and_never_rises_when_less_is(case
 
 
 @given(scheduled, chances)
-def test_nothing_is_granted_beyond_any_limit_whatever_comes_and_goes(case, random_stream):
+def test_nothing_is_granted_beyond_any_limit(case, random_stream):
     scheduler, works = case
     for now_ms in range(0, 120, 10):
         if works and random_stream.random() < 0.5:
@@ -363,13 +363,13 @@ def test_evictions_end_when_nothing_comes_and_nothing_ends(case):
 
 
 @given(busy)
-def test_two_workloads_never_evict_each_other_but_for_what_is_their_queues_own(case):
+def test_workloads_evict_each_other_only_within_their_queue(case):
     pairs = {(by, victim) for _, by, victim, reason in evictions_of(*case, 20) if reason is not Reason.QUOTA_RECLAIMED}
     assert not {(victim, by) for by, victim in pairs} & pairs
 
 
 @given(busy)
-def test_nothing_is_granted_beyond_any_limit_while_work_gives_way(case):
+def test_preemption_grants_nothing_beyond_any_limit(case):
     scheduler, waves = case
     for number in range(12):
         evictions_of(scheduler, waves[number : number + 1], 1)
@@ -378,7 +378,7 @@ def test_nothing_is_granted_beyond_any_limit_while_work_gives_way(case):
 
 
 @given(st.one_of(reclaiming, busy), chances)
-def test_at_no_step_does_more_run_than_any_limit_allows_those_who_give_way_included(case, random_stream):
+def test_victims_count_against_limits_until_they_stop(case, random_stream):
     scheduler, waves = case
     for number in range(len(waves) + 6):
         for work in waves[number] if number < len(waves) else ():
@@ -407,7 +407,7 @@ def test_the_same_calls_give_the_same_decisions(case):
 
 
 @given(scheduled)
-def test_an_explanation_changes_nothing_and_every_wait_has_a_reason(case):
+def test_an_explanation_changes_nothing_and_covers_every_wait(case):
     scheduler, works = case
     for work in works:
         scheduler.submit(work)
@@ -475,7 +475,7 @@ def contest(snapshot: QuotaSnapshot, node: int, heads: dict[int, Nomination]) ->
 
 
 @given(scheduled, chances)
-def test_the_order_by_shares_is_that_of_contests_held_anew_for_each_turn(case, random_stream):
+def test_the_fair_order_equals_repeated_tournaments(case, random_stream):
     scheduler, works = case
     snapshot = scheduler.snapshot
     for queue in scheduler.forest.queues:
@@ -493,7 +493,7 @@ def test_the_order_by_shares_is_that_of_contests_held_anew_for_each_turn(case, r
     assert next(order, None) is None
 
 
-def test_by_the_rules_of_kueue_more_may_run_until_those_who_give_way_have_stopped():
+def test_by_kueues_rules_victims_may_overlap_with_preemptors():
     beyond = 0
     for seed in range(60):
         known, waves = reclaiming_world(Random(seed))

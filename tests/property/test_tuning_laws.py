@@ -31,7 +31,7 @@ started = st.fixed_dictionaries(
 
 @given(histories, started)
 @settings(max_examples=60)
-def test_settings_stay_in_bounds_and_move_by_steps_with_rests_between(history, first):
+def test_settings_stay_in_bounds_and_rest_between_steps(history, first):
     current, replicas, now_ms, tuner = SchedulerSettings().changed(first), 1, 0, Tuner(TARGETS)
     base = {knob.name: 1.0 if knob.name == REPLICAS else attrgetter(knob.name)(current) for knob in KNOBS}
     moved_ms = dict.fromkeys(base, -REST_MS)
@@ -54,7 +54,7 @@ def test_settings_stay_in_bounds_and_move_by_steps_with_rests_between(history, f
 
 @given(st.floats(1.0, 4.0), st.floats(0.0, 99.0))
 @settings(max_examples=25)
-def test_a_target_that_hangs_on_the_setting_does_not_make_it_swing(needed, calm_latency_ms):
+def test_a_target_that_follows_its_setting_does_not_oscillate(needed, calm_latency_ms):
     """The worst case: missed below a value, calm above it. Each return waits twice as long, so turns grow with the logarithm of time."""
     current, now_ms, tuner, turns, last = SchedulerSettings(weights=Weights(availability=1.0)), 0, Tuner(TARGETS), 0, 0.0
     periods = 3_000

@@ -140,7 +140,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("faults", [pytest.param(faults, id=name) for name, faults in FAULTS.items()])
 @pytest.mark.seeds(5)
-def test_an_owner_gets_its_quota_back_over_meshes_and_nobody_loses_anything(seed: int, faults: Faults) -> None:
+def test_an_owner_reclaims_quota_over_meshes_without_a_loss(seed: int, faults: Faults) -> None:
     through = world(seed, replace(faults))
     borrows, claims = fan("borrows", GUEST, 24, "east", "west"), fan("claims", OWNER, 6, "east")
     late = submit(through, borrows)
@@ -165,7 +165,7 @@ class LongWork(World):
 
 @pytest.mark.parametrize("faults", [Faults(), Faults(coordinator_crash=0.03, second_coordinator=0.1)], ids=["all goes well", "two roots"])
 @pytest.mark.seeds(4)
-def test_owned_wants_are_met_within_twice_the_time_to_live_and_the_grace(seed: int, faults: Faults) -> None:
+def test_owned_demand_is_met_within_two_ttls_and_the_grace(seed: int, faults: Faults) -> None:
     quotas = {OWNER: 20, GUEST: 0}
     shared = TenantPath("shared")
     teams = (Tenant(path=path, parent=shared, quotas={CPU: Quota(nominal=own * 10_000)}, functions=("*",)) for path, own in quotas.items())
@@ -184,7 +184,7 @@ def test_owned_wants_are_met_within_twice_the_time_to_live_and_the_grace(seed: i
 
 @pytest.mark.parametrize("faults", [Faults(), Faults(coordinator_crash=0.03, second_coordinator=0.1)], ids=["all goes well", "two roots"])
 @pytest.mark.seeds(4)
-def test_nothing_is_taken_back_from_before_it_has_run_for_its_minimum_time(seed: int, faults: Faults) -> None:
+def test_nothing_is_preempted_before_its_minimum_run_time(seed: int, faults: Faults) -> None:
     """However old the lease is: stage after stage has begun under it."""
     through = world(seed, replace(faults))
     through.tenant_policies.publish(TenantPolicies(rules=Rules(min_run_ms=MIN_RUN_MS)))

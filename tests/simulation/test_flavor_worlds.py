@@ -108,7 +108,7 @@ def test_work_goes_to_the_first_flavor_that_has_room(seed: int) -> None:
 
 
 @pytest.mark.seeds(3)
-def test_who_owns_a_flavor_that_others_have_borrowed_goes_to_the_next_one_and_nobody_gives_way(seed: int) -> None:
+def test_an_owner_of_a_lent_flavor_uses_the_next_one(seed: int) -> None:
     through = borrowed(seed)
     run = submit(through, "claims", OWNER, 1)
     assert first_placed(through, run)[0] == "usual"
@@ -118,7 +118,7 @@ def test_who_owns_a_flavor_that_others_have_borrowed_goes_to_the_next_one_and_no
 
 
 @pytest.mark.seeds(3)
-def test_with_on_preempt_stop_it_takes_the_first_flavor_and_those_who_borrowed_give_way(seed: int) -> None:
+def test_with_on_preempt_stop_an_owner_preempts_borrowers(seed: int) -> None:
     through = borrowed(seed, on_preempt=TryOn.STOP)
     run = submit(through, "claims", OWNER, 2)
     mesh, why = first_placed(through, run)
@@ -130,7 +130,7 @@ def test_with_on_preempt_stop_it_takes_the_first_flavor_and_those_who_borrowed_g
 
 
 @pytest.mark.seeds(4)
-def test_in_strict_order_small_work_waits_behind_large_work_that_came_first(seed: int) -> None:
+def test_in_strict_order_small_work_waits_behind_large_work(seed: int) -> None:
     through = world(seed, is_strict=True)
     joined(through)
     runs = [submit(through, f"r{number}", OWNER, cpus, zone="spots") for number, cpus in enumerate((1, 2, 1, 2, 1, 1))]

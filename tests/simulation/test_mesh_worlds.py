@@ -83,7 +83,7 @@ def gangs_of(seed: int, count: int) -> list[Arrival]:
 
 
 @pytest.mark.seeds(6)
-def test_gangs_among_small_work_all_end_under_faults_and_nothing_is_held_then(seed: int):
+def test_gangs_and_small_work_end_under_faults_and_free_all(seed: int):
     # Nodes stay: the world takes a task for gone only when the node of its first bundle is.
     world = world_of(seed, replace(FAULTS, lose_node=0.0))
     arrivals = [*arrivals_of(seed, 80), *gangs_of(seed, 8)]
@@ -145,7 +145,7 @@ def test_a_world_is_the_same_again_from_its_seed():
     assert ends[0] == ends[1]
 
 
-def test_urgent_work_gets_its_place_by_preemption_and_what_was_kept_is_not_done_again():
+def test_urgent_work_preempts_and_saved_work_is_not_repeated():
     world = world_of(5, MeshFaults())
     low = [
         Arrival(

@@ -94,7 +94,7 @@ def test_outputs_that_are_no_nodes_are_refused(outputs):
         compile_graph(outputs)
 
 
-def test_outputs_that_were_not_bound_are_told_how():
+def test_unbound_outputs_are_reported_with_the_remedy():
     for outputs in (double, [double]):
         with pytest.raises(GraphTypeError, match=r"not bound: give f\.bind"):
             compile_graph(outputs)
@@ -246,7 +246,7 @@ def test_a_list_that_holds_itself_is_an_argument_like_any_other():
     assert back[1] is back
 
 
-def test_lists_that_hold_each_other_many_times_are_found_in_time():
+def test_lists_that_share_each_other_are_read_in_linear_time():
     node = double.bind(1)
     knot: list[Any] = [node]
     for _ in range(30):
@@ -388,7 +388,7 @@ def parsed(**reported: Any) -> DagSpec:
     return parse(json.dumps({"spec": "dag/1", "outputs": {"r": {"$ref": "a"}}, **reported}).encode())
 
 
-def test_plans_come_in_topological_order_whatever_the_order_of_the_spec():
+def test_plans_are_in_topological_order():
     spec = parsed(nodes={"c": {"call": "m:f", "args": [{"$ref": "b"}]}, "b": {"call": "m:f", "after": ["a"]}, "a": {"call": "m:f"}})
     assert list(plans_of(spec)) == ["a", "b", "c"]
     assert [plan.is_output for plan in plans_of(spec).values()] == [True, False, False]
@@ -414,7 +414,7 @@ def test_a_nodes_option_replaces_the_default_whole():
     assert (plans["b"].labels, plans["b"].retries) == ({"zone": "eu", "disk": "ssd"}, 3)
 
 
-def test_a_task_holds_one_cpu_unless_told_otherwise():
+def test_a_task_requests_one_cpu_by_default():
     spec = parsed(nodes={"a": {"call": "m:f"}, "b": {"call": "m:f", "options": {"num_cpus": 0, "num_gpus": 1}}})
     assert [plan.resources for plan in plans_of(spec).values()] == [ResourceSet.of({"cpu": 1}), ResourceSet.of({"gpu": 1})]
 

@@ -38,7 +38,7 @@ def rehearsed(record):
     return dry_run(record, FederationSnapshot(at_ms=5, tree=TREE, meshes=(mesh("east"), mesh("west"))), CostRules())
 
 
-def test_the_stages_are_told_with_mesh_slot_priority_and_which_go_first():
+def test_stages_are_listed_with_mesh_slot_and_priority():
     reported = rehearsed(record_of(a="@east", b="a@west"))
     assert [(one.stage.stage, one.stage.mesh, one.goes_first) for one in reported.stages] == [
         ("new.1", "east", True),
@@ -47,6 +47,6 @@ def test_the_stages_are_told_with_mesh_slot_priority_and_which_go_first():
     assert {(one.slot, one.priority) for one in reported.stages} == {(ResourceSet.of({"cpu": 2}), 3)}
 
 
-def test_what_no_mesh_takes_is_told_with_the_reason():
+def test_a_rejected_stage_is_listed_with_the_reason():
     reported = rehearsed(record_of(a="@north"))
     assert (reported.stages, reported.blockages["a"].reason) == ((), Reason.LABEL_MISMATCH)

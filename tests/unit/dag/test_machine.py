@@ -170,7 +170,7 @@ def test_what_was_placed_together_on_one_mesh_goes_as_one_stage():
     assert run.stage("a").why_here == "why east"
 
 
-def test_a_sent_stage_carries_what_its_tasks_need_and_covers_the_largest():
+def test_a_sent_stage_has_the_inputs_and_size_of_its_tasks():
     run = Driven(
         "a0:",
         "a:",
@@ -189,7 +189,7 @@ def test_a_sent_stage_carries_what_its_tasks_need_and_covers_the_largest():
     assert [task.export for task in spec.tasks if task.node != "b"] == [False, False]
 
 
-def test_what_another_mesh_reads_is_exported_and_what_the_own_mesh_reads_is_not():
+def test_only_values_read_by_other_meshes_are_exported():
     run = Driven("a:", "b:", "c: a", "d: b")
     run.place(a_b_d="east", c="west")
     (sent,) = [each for each in run.decisions if each.mesh == "east"]
@@ -212,7 +212,7 @@ def test_no_stage_is_sent_while_an_input_of_it_waits_in_a_queue():
     assert run.stage("b").state is StageState.PLANNED
 
 
-def test_a_stage_is_sent_while_its_input_is_computed_if_some_node_of_it_can_start():
+def test_a_stage_is_sent_early_if_one_of_its_nodes_can_start():
     run = relayed()
     run.start("a")
     assert run.sent() == [("west", ["b", "c"])]
@@ -231,7 +231,7 @@ def test_a_stage_of_which_nothing_can_start_waits_for_the_value():
     assert run.delivered() == [(run.node("b").stage, "a", True)]
 
 
-def test_an_order_across_meshes_is_kept_by_sending_later_and_passes_no_value():
+def test_an_order_edge_across_meshes_delays_and_passes_no_value():
     run = Driven("a:", "b: ~a", outputs="b")
     run.place(a="east", b="west")
     assert run.sent() == [("east", ["a"])]
@@ -254,7 +254,7 @@ def test_an_order_between_two_stages_of_one_mesh_is_kept_too():
     assert run.sent() == [("east", ["b"])]
 
 
-def test_a_blocked_node_tells_why_and_moves_on_when_a_mesh_takes_it():
+def test_a_blocked_node_has_its_reason_until_a_mesh_accepts_it():
     run = Driven("a:", "b: a")
     run.block("a", Reason.LABEL_MISMATCH, "no gpu")
     assert (run.states("a"), run.node("a").reason, run.node("a").detail) == (["BLOCKED"], Reason.LABEL_MISMATCH, "no gpu")
@@ -264,7 +264,7 @@ def test_a_blocked_node_tells_why_and_moves_on_when_a_mesh_takes_it():
     assert run.node("a").reason is None
 
 
-def test_the_same_blockage_is_recorded_once_and_another_one_anew():
+def test_a_blockage_is_recorded_once_and_a_new_one_again():
     run = Driven("a:")
     run.block("a")
     assert run.block("a").events == ()
@@ -275,7 +275,7 @@ def test_the_same_blockage_is_recorded_once_and_another_one_anew():
 # -- the straight way ------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_ends_when_its_last_stage_has_ended_not_with_its_last_node():
+def test_a_run_ends_with_its_last_stage_not_its_last_node():
     run = Driven("a:", "b: a", outputs="b")
     run.place(a_b="east")
     run.finish("a", "b")
@@ -285,7 +285,7 @@ def test_a_run_ends_when_its_last_stage_has_ended_not_with_its_last_node():
     assert run.decisions == [ForgetRun(meshes=("east",), keep=(value("b").sha256,))]
 
 
-def test_the_end_names_meshes_files_to_delete_and_values_to_keep():
+def test_the_end_lists_meshes_files_and_kept_values():
     file = StoredValue(sha256="f" * 64, size_bytes=9, encoding=Encoding.JSON, uri="file:///big")
     kept = StoredValue(sha256="e" * 64, size_bytes=9, encoding=Encoding.JSON, uri="file:///result")
     run = Driven("a:", "b: a", outputs="b")
@@ -297,7 +297,7 @@ def test_the_end_names_meshes_files_to_delete_and_values_to_keep():
     assert run.decisions == [ForgetRun(meshes=("east", "west"), uris=("file:///big",), keep=("e" * 64,))]
 
 
-def test_a_value_is_delivered_once_to_each_stage_elsewhere_that_reads_it():
+def test_a_value_is_delivered_once_to_each_reading_stage():
     run = Driven("a:", "b: a", "c: a", "k:", "d: a", "e: a", "l:")
     run.place(a="east")
     run.start("a")
@@ -309,7 +309,7 @@ def test_a_value_is_delivered_once_to_each_stage_elsewhere_that_reads_it():
     assert run.sent() == [("east", ["d"])]
 
 
-def test_a_stage_under_the_same_holder_is_not_given_what_the_holder_has():
+def test_a_value_is_not_delivered_to_its_own_holder():
     run = Driven("a:", "m: a", "b: a m", outputs="b")
     run.place(a_b="east", m="west")
     run.finish("a", "m")
@@ -441,7 +441,7 @@ def test_nothing_changes_a_run_that_has_ended():
     assert run.machine.unplaced(MUCH_LATER_MS) == ()
 
 
-def test_the_same_events_on_the_same_record_give_the_same_change():
+def test_the_machine_is_deterministic():
     run, twin = Driven("a:", "b: a", outputs="b"), Driven("a:", "b: a", outputs="b")
     placed = NodesPlaced(placements={node: Placement(mesh="east", why="") for node in "ab"})
     assert run.take(placed) == twin.take(placed)
@@ -463,7 +463,7 @@ def test_a_machine_goes_on_from_a_stored_record():
 # -- failures and retries --------------------------------------------------------------------------------------------------
 
 
-def test_an_error_is_retried_as_often_as_was_asked_and_no_oftener():
+def test_an_error_is_retried_exactly_as_often_as_allowed():
     run = Driven("a:", a={"retries": 2})
     for attempt in (1, 2, 3):
         run.place(a="east")
@@ -488,7 +488,7 @@ def test_a_retried_node_takes_back_what_was_sent_to_wait_for_it():
     assert run.machine.unplaced(MUCH_LATER_MS) == ("a", "b", "d")
 
 
-def test_an_input_is_withheld_from_a_stage_once_however_many_read_it():
+def test_an_input_is_refused_to_a_stage_once():
     run = Driven("a:", "b: a", "c:", "d: a", a={"retries": 1})
     run.place(a="east")
     run.place(b_c_d="west")
@@ -543,7 +543,7 @@ def test_only_the_errors_that_were_named_are_retried(kind, reason, state):
     assert run.states() == [state]
 
 
-def test_retries_gather_no_records_of_stages_that_nobody_was_sent():
+def test_retries_leave_no_records_of_unsent_stages():
     run = Driven("a:", "b: a", "c: b", a={"retries": 30})
     run.place(a_c="east", b="west")
     planned = len(run.record.stages)
@@ -590,7 +590,7 @@ def test_two_parents_that_fail_in_one_batch_are_both_listed(on_error):
     assert run.node("c").roots == run.node("d").roots == ("a", "b")
 
 
-def test_a_failure_elsewhere_is_told_to_the_stage_that_waits_for_the_value():
+def test_a_failure_elsewhere_reaches_the_waiting_stage():
     run = relayed(on_error="continue")
     run.start("a")
     run.take(run.failed("a"))
@@ -598,7 +598,7 @@ def test_a_failure_elsewhere_is_told_to_the_stage_that_waits_for_the_value():
     assert run.states() == ["FAILED", "SKIPPED", "ASSIGNED"]
 
 
-def test_a_planned_stage_goes_without_the_nodes_that_were_skipped_and_an_empty_one_not_at_all():
+def test_a_planned_stage_omits_skipped_nodes_or_is_dropped():
     run = Driven("a:", "k:", "b: a", "c: k", "d: a", on_error="continue")
     run.place(a_k="east", b_c="west", d="north")
     run.start("a")
@@ -685,7 +685,7 @@ def test_each_further_failure_waits_longer():
     assert waits == [RETRY_RULES.wait_after_ms("r:a", failures) for failures in (1, 2, 3)]
 
 
-def test_a_node_under_which_worker_after_worker_dies_is_poison_and_its_neighbour_is_not():
+def test_a_node_that_kills_workers_is_poison_not_its_neighbour():
     run = failing("a:", "b:", on_error="continue", reason=Reason.WORKER_LOST)
     run.take(run.begun("b"), run.done("b", value("b")), run.ended("b"))
     for _ in range(RETRY_RULES.kills_max - 1):
@@ -699,7 +699,7 @@ def test_a_node_under_which_worker_after_worker_dies_is_poison_and_its_neighbour
     assert "exit 139" in letter.message
 
 
-def test_a_dead_runner_is_held_against_those_that_ran_and_not_against_those_that_waited():
+def test_a_dead_runner_counts_against_running_nodes_only():
     run = Driven("a:", "b: a", "c:")
     run.place(a_b_c="east")
     run.start("a")
@@ -725,7 +725,7 @@ def test_a_stage_that_took_too_long_is_a_loss_that_waits():
     assert run.machine.unplaced(NOW_MS) == ()
 
 
-def test_who_fails_for_good_becomes_a_dead_letter_and_who_is_skipped_does_not():
+def test_final_failures_are_dead_letters_and_skipped_nodes_not():
     run = Driven("a:", "b: a")
     run.place(a_b="east")
     run.start("a")
@@ -736,7 +736,7 @@ def test_who_fails_for_good_becomes_a_dead_letter_and_who_is_skipped_does_not():
     assert run.take().dead == ()
 
 
-def test_a_value_that_was_lost_with_its_holder_is_computed_again_with_what_that_takes():
+def test_a_value_lost_with_its_holder_is_recomputed():
     run = Driven("a:", "b: a", "m:", "c: b ~m", "x:")
     run.place(a_b_c_x="east", m="west")
     run.finish("a", "b")
@@ -754,7 +754,7 @@ def test_a_value_that_was_stored_is_not_computed_again():
     assert run.states() == ["SUCCEEDED", "WAITING", "ASSIGNED"]
 
 
-def test_a_value_that_nobody_will_read_any_more_is_not_computed_again():
+def test_a_lost_value_without_readers_is_not_recomputed():
     run = Driven("a:", "b: a", "x:", outputs="b")
     run.place(a_b_x="east")
     run.finish("a", "b")
@@ -774,7 +774,7 @@ def test_values_of_another_holder_of_the_mesh_survive():
     assert run.states("a", "x") == ["SUCCEEDED", "WAITING"]
 
 
-def test_a_value_whose_holder_is_gone_is_missed_when_the_reader_starts_under_another():
+def test_a_reader_under_a_new_holder_misses_the_old_value():
     run = Driven("a:", "m: ~a", "b: a ~m")
     run.place(a_b="east", m="west")
     run.start("a", PREVIOUS_HOLDER)
@@ -787,7 +787,7 @@ def test_a_value_whose_holder_is_gone_is_missed_when_the_reader_starts_under_ano
     assert run.delivered() == [(stage, "a", False)]
 
 
-def test_a_value_that_comes_under_another_holder_than_its_waiting_reader_is_computed_again():
+def test_a_value_from_another_holder_is_recomputed():
     run = Driven("a:", "m:", "b: a ~m", "c: ~m")
     run.place(a_b_c="east", m="west")
     run.start("a", PREVIOUS_HOLDER)
@@ -811,7 +811,7 @@ def test_an_input_that_the_runner_lost_is_computed_again():
     assert run.delivered() == [(stage, "a", False)]
 
 
-def test_an_input_that_the_runner_lost_and_that_was_stored_is_delivered():
+def test_a_stored_input_that_the_runner_lost_is_delivered():
     run = Driven("a:", "m: a", "b: a ~m")
     run.place(a_b="east", m="west")
     run.finish("a", "m")
@@ -822,7 +822,7 @@ def test_an_input_that_the_runner_lost_and_that_was_stored_is_delivered():
     assert run.delivered() == [(stage, "a", True)]
 
 
-def test_a_stored_value_that_was_handed_over_and_could_not_be_read_is_computed_again():
+def test_a_stored_value_that_cannot_be_read_is_recomputed():
     run = Driven("a:", "b: a")
     run.place(a="east", b="west")
     run.finish("a")
@@ -836,7 +836,7 @@ def test_a_stored_value_that_was_handed_over_and_could_not_be_read_is_computed_a
     assert run.delivered() == [(run.node("b").stage, "a", True)]
 
 
-def test_the_late_complaint_of_a_stage_that_was_refused_an_input_does_not_cost_the_new_value():
+def test_a_late_complaint_does_not_cost_the_new_value():
     run = relayed(a={"retries": 1})
     run.start("a")
     complaint = InputLost(stage=run.node("b").stage, node="a")
@@ -847,7 +847,7 @@ def test_the_late_complaint_of_a_stage_that_was_refused_an_input_does_not_cost_t
     unchanged(run, complaint)
 
 
-def test_a_value_that_cannot_leave_its_mesh_is_computed_again_for_a_reader_elsewhere():
+def test_a_value_stuck_on_its_mesh_is_recomputed_for_a_reader():
     run = Driven("a:", "b: a")
     run.place(a_b="east")
     run.start("a")
@@ -860,7 +860,7 @@ def test_a_value_that_cannot_leave_its_mesh_is_computed_again_for_a_reader_elsew
     assert run.node("a").exported
 
 
-def test_losses_are_borne_as_often_as_allowed_and_then_fail_the_node():
+def test_losses_beyond_the_limit_fail_the_node():
     run = Driven("a:", "b: a")
     for loss in range(1, LOSSES_MAX + 2):
         assert run.states("a") == ["WAITING"]
@@ -875,7 +875,7 @@ def test_losses_are_borne_as_often_as_allowed_and_then_fail_the_node():
     assert run.record.state is RunState.FAILED
 
 
-def test_losses_used_up_in_one_lost_stage_stop_a_fail_fast_run_without_leftovers():
+def test_losses_at_the_limit_stop_a_fail_fast_run_cleanly():
     run = Driven("a:", "b:", "c:")
     for _ in range(LOSSES_MAX + 1):
         run.place(a_b_c="east")
@@ -911,7 +911,7 @@ def test_what_a_stage_leaves_undone_at_its_end_is_placed_again():
 # -- meshes that go --------------------------------------------------------------------------------------------------------
 
 
-def test_a_gone_mesh_loses_what_it_has_not_begun_and_keeps_what_it_runs():
+def test_a_lost_mesh_loses_unstarted_and_keeps_running_stages():
     run = Driven("a:", "b:", "c: b", "d:")
     run.place(a="gone")
     run.start("a")
@@ -926,7 +926,7 @@ def test_a_gone_mesh_loses_what_it_has_not_begun_and_keeps_what_it_runs():
     assert run.machine.unplaced(MUCH_LATER_MS) == ("c", "d")
 
 
-def test_a_closed_mesh_keeps_what_it_was_sent_and_what_was_only_planned_for_it_is_placed_anew():
+def test_a_closed_mesh_keeps_sent_stages_and_loses_planned_ones():
     run = Driven("a:", "b: a", "c: b", "d:")
     run.place(d="closed", b="east", c="closed")
     queued, planned = run.node("d").stage, run.node("c").stage
@@ -944,7 +944,7 @@ def test_a_second_word_of_the_gone_mesh_changes_nothing():
     unchanged(run, MeshGone(mesh="gone"))
 
 
-def test_the_rest_of_an_old_split_is_placed_anew_together_with_what_was_lost():
+def test_the_rest_of_a_split_is_replanned_with_lost_nodes():
     run = Driven("a:", "b: a", "c: b", "d:")
     run.place(a_c="east", b="west")
     run.place(d="west")
@@ -970,7 +970,7 @@ def test_a_run_with_blocked_nodes_only_is_cancelled_at_once():
     assert (run.record.state, run.states()) == (RunState.CANCELLED, ["CANCELLED", "CANCELLED"])
 
 
-def test_a_running_run_is_cancelled_when_its_stages_have_stopped():
+def test_a_run_is_cancelled_once_its_stages_have_stopped():
     run = Driven("a:", "b: a", "c:", "d: c")
     run.place(a_b="east", c="west", d="east")
     run.start("a")
@@ -1012,7 +1012,7 @@ def test_whatever_comes_while_cancelling_nothing_is_begun_again(last):
     assert (run.record.state, run.states()) == (RunState.CANCELLED, ["CANCELLED", "CANCELLED"])
 
 
-def test_what_finishes_while_the_run_is_cancelled_keeps_its_success():
+def test_a_node_that_finishes_during_a_cancel_keeps_its_success():
     run = Driven("a:", outputs="a")
     run.place(a="east")
     run.start("a")
@@ -1063,7 +1063,7 @@ def at_a_limit(**reported):
         pytest.param(at_a_limit, "RUNNING_LIMIT, acme runs 1 at a time", id="at a limit of its tenant"),
     ],
 )
-def test_what_waits_longer_than_it_may_fails_and_says_how_long_and_for_what(waiting, last):
+def test_a_wait_beyond_the_maximum_fails_with_time_and_reason(waiting, last):
     run = waiting(a={"retries": 3})
     run.refuse_after(2_000, waited_ms=2_000)
     assert run.states("a") != ["FAILED"]
@@ -1074,7 +1074,7 @@ def test_what_waits_longer_than_it_may_fails_and_says_how_long_and_for_what(wait
     assert [letter.node for letter in change.dead] == ["a"]
 
 
-def test_a_queued_stage_that_is_refused_leaves_its_queue_and_the_run_ends_with_the_reason():
+def test_a_refused_queued_stage_ends_the_run_with_the_reason():
     run = in_queue()
     stage = run.stage("a").stage
     run.refuse_after(2_000, waited_ms=2_500)
@@ -1083,7 +1083,7 @@ def test_a_queued_stage_that_is_refused_leaves_its_queue_and_the_run_ends_with_t
     assert (run.record.state, run.record.reason) == (RunState.FAILED, Reason.WAITED_TOO_LONG)
 
 
-def test_what_was_sent_along_and_does_not_need_it_is_placed_anew():
+def test_independent_nodes_of_a_refused_stage_are_replanned():
     run = Driven("a:", "b:", "c: a", on_error="continue")
     run.place(a_b_c="east")
     run.node("b").waits_since_ms += 1_000
@@ -1122,7 +1122,7 @@ def test_waiting_for_what_it_needs_does_not_count():
     assert run.states("b") == ["FAILED"]
 
 
-def test_waiting_in_a_queue_for_what_it_needs_does_not_count_either():
+def test_waiting_for_an_input_in_a_queue_does_not_count():
     run = Driven("a:", "b1:", "b2: a", on_error="continue", outputs=("a", "b1", "b2"))
     run.place(a="east")
     run.start("a")
@@ -1132,7 +1132,7 @@ def test_waiting_in_a_queue_for_what_it_needs_does_not_count_either():
     assert run.states("b1", "b2") == ["FAILED", "WAITING"]
 
 
-def test_the_time_in_which_its_tenant_takes_in_nothing_does_not_count():
+def test_time_on_hold_does_not_count():
     run = in_queue()
     run.take(StartsAllowed(under_way_max=0, reason=Reason.TENANT_SUSPENDED, is_shut=True), after_ms=1_500)
     run.block("a", Reason.TENANT_SUSPENDED)
@@ -1159,7 +1159,7 @@ def test_what_gave_way_waits_anew_and_loses_no_attempt(reason):
     assert (stage.state, stage.reason) == (StageState.STOPPED, reason)
 
 
-def test_a_lost_stage_keeps_why_it_was_lost_and_not_why_it_had_waited():
+def test_a_lost_stage_keeps_the_reason_of_its_loss():
     run = in_queue()
     stage = run.stage("a")
     run.take(StageWaiting(stage=stage.stage, reason=Reason.QUOTA_EXHAUSTED, detail="none left"))
@@ -1167,7 +1167,7 @@ def test_a_lost_stage_keeps_why_it_was_lost_and_not_why_it_had_waited():
     assert (stage.state, stage.reason, stage.detail) == (StageState.LOST, Reason.MESH_UNREACHABLE, "")
 
 
-def test_a_stage_that_ended_in_its_queue_waits_for_nothing_any_more():
+def test_a_stage_that_ended_in_its_queue_waits_no_more():
     run = in_queue()
     stage = run.stage("a")
     run.cancel()
@@ -1175,7 +1175,7 @@ def test_a_stage_that_ended_in_its_queue_waits_for_nothing_any_more():
     assert (stage.state, stage.reason) == (StageState.ENDED, None)
 
 
-def test_a_stage_takes_along_what_holds_among_the_stages_of_its_tenant():
+def test_a_stage_carries_the_order_of_its_tenant():
     run = Driven("a:")
     rules = PreemptionPolicy(takes=True, min_run_ms=7, reservation_timeout_ms=9)
     run.take(StartsAllowed(preemption=rules), NodesPlaced(placements={"a": Placement(mesh="east", why="")}))
@@ -1330,7 +1330,7 @@ def test_a_node_that_ends_stays_ended():
     assert run.record.nodes["a"].state is NodeState.SUCCEEDED
 
 
-def test_waiting_in_queues_of_meshes_that_go_away_costs_no_attempt():
+def test_waiting_on_meshes_that_are_lost_costs_no_attempt():
     run = Driven("a:")
     for _ in range(LOSSES_MAX + 2):
         run.place(a="gone")

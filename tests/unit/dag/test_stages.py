@@ -96,7 +96,7 @@ def test_independent_lanes_of_one_mesh_and_level_share_a_stage():
     assert [(stage.mesh, stage.nodes, stage.width) for stage in stages] == [("east", ("a", "c"), 2), ("west", ("b", "d"), 2)]
 
 
-def test_stages_of_one_level_come_in_the_order_of_their_first_nodes():
+def test_stages_of_a_level_are_ordered_by_their_first_nodes():
     assert [stage.mesh for stage in split("abc", [], {"a": "west", "b": "east", "c": "west"})] == ["west", "east"]
 
 

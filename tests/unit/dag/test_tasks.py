@@ -109,7 +109,7 @@ def test_values_that_are_not_of_their_kind_are_refused_at_once(options):
         task(add).options(**options)
 
 
-def test_arguments_that_the_function_does_not_take_are_refused_by_bind():
+def test_bind_refuses_arguments_that_the_function_lacks():
     with pytest.raises(TypeError, match=r"add\(\): missing a required argument: 'a'"):
         task(add).bind()
     with pytest.raises(TypeError, match=r"add\(\): got an unexpected keyword argument 'c'"):
@@ -303,13 +303,13 @@ def test_a_task_has_no_remote_and_says_what_to_write():
         pytest.param("columns", "dag.bind(getattr, node, 'columns')", id="an attribute of its value"),
     ],
 )
-def test_what_a_node_has_not_is_told_with_its_remedy(name, remedy):
+def test_a_missing_attribute_is_reported_with_its_remedy(name, remedy):
     with pytest.raises(AttributeError) as reported:
         getattr(task(add).bind(1), name)
     assert remedy in str(reported.value)
 
 
-def test_an_option_among_the_arguments_is_told_where_it_belongs():
+def test_an_option_among_arguments_is_reported_with_its_place():
     with pytest.raises(GraphTypeError, match=r"an option is given by dag\.task\(f\)\.options\(num_cpus=2\)"):
         dag.bind(add, 1, num_cpus=2)
 

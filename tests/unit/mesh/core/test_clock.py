@@ -26,7 +26,7 @@ def clocks(monkeypatch):
         pytest.param(30, 5, 30_000, id="the wall clock lost time"),
     ],
 )
-def test_an_enduring_clock_counts_what_the_clock_that_saw_more_saw(clocks, boot_s, wall_s, elapsed_ms):
+def test_a_resumed_clock_follows_the_clock_that_saw_more(clocks, boot_s, wall_s, elapsed_ms):
     clock = EnduringClock()
     clocks["boot"] += boot_s
     clocks["wall"] += wall_s

@@ -71,7 +71,7 @@ def test_a_saved_state_needs_its_payload_alone():
     assert SavedState(payload=b"x").notes == {}
 
 
-def test_without_its_bytes_a_snapshot_keeps_what_is_known_of_the_work():
+def test_a_snapshot_without_its_bytes_keeps_its_metadata():
     snapshot = StateSnapshot(
         task=TaskId("t"),
         attempt=3,

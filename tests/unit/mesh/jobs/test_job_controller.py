@@ -124,7 +124,7 @@ def running(**reported):
 # -- the stages of the seed --------------------------------------------------------------------------------------------
 
 
-def test_s35_a_job_goes_from_pending_to_succeeded_by_way_of_its_leader():
+def test_s35_a_job_goes_from_pending_to_succeeded_by_its_leader():
     task_history = Story(spec())
     assert (task_history.job.stage, task_history.job.schedule_state) == (Stage.PENDING, ScheduleState.UNSCHEDULED)
     assert task_history.allocate(LEADER, worker(0), worker(1)) == [("start", "leader", 1)]
@@ -146,7 +146,7 @@ def test_s35_a_job_goes_from_pending_to_succeeded_by_way_of_its_leader():
     ]
 
 
-def test_s35_a_job_that_has_no_places_stays_pending_and_says_why():
+def test_s35_an_unplaced_job_stays_pending_with_its_reason():
     task_history = Story(spec())
     assert task_history.allocate(state=ScheduleState.UNSCHEDULED, reason=Reason.NODES_BUSY) == []
     assert (task_history.job.stage, task_history.job.reason) == (Stage.PENDING, Reason.NODES_BUSY)
@@ -159,7 +159,7 @@ def test_s35_a_job_that_can_never_be_placed_fails():
     assert task_history.job.reason is Reason.NO_NODE_FITS
 
 
-def test_s35_workers_find_the_leaders_address_and_their_own_rank_in_their_environment():
+def test_s35_workers_find_address_and_rank_in_their_env_vars():
     controller = JobController()
     reported = replace(spec(), worker_sets=(WorkerSetSpec(name="actors", counts=2), WorkerSetSpec(name="judges")), min_workers_num=3)
     members = members_of(reported)
@@ -183,7 +183,7 @@ def test_s35_workers_find_the_leaders_address_and_their_own_rank_in_their_enviro
     assert {name: env["SCHEDULEMESH_RANK"] for name, env in workers.items()} == {"actors-0": "1", "actors-1": "2", "judges-0": "3"}
 
 
-def test_s35_a_job_runs_with_the_least_workers_and_takes_the_late_ones_on():
+def test_s35_a_job_runs_with_min_workers_and_adds_the_late_ones():
     task_history = Story(spec(workers=3, min_workers_num=2))
     task_history.allocate(LEADER, worker(0), worker(1), state=ScheduleState.SCHEDULED_PARTLY, reason=Reason.NODES_BUSY)
     assert task_history.job.schedule_state is ScheduleState.SCHEDULED_PARTLY
@@ -277,7 +277,7 @@ def test_a_worker_that_fails_is_started_again_at_its_place():
     assert task_history.job.members[worker(0)].node == "n1"
 
 
-def test_a_member_that_fails_again_and_again_is_started_after_a_growing_pause():
+def test_a_failing_member_is_restarted_after_a_growing_pause():
     task_history = running(restart_limit=9)
     assert task_history.failed(worker(0)) == [("start", "actors-0", 2)]
     for attempt, pause_ms in ((3, 1_000), (4, 2_000), (5, 4_000)):
@@ -295,7 +295,7 @@ def test_a_member_that_fails_again_and_again_is_started_after_a_growing_pause():
     assert task_history.controller.wakes_ms() == task_history.now_ms + 30_000
 
 
-def test_workers_do_not_use_up_their_restarts_on_a_leader_that_is_known_to_be_gone():
+def test_a_lost_leader_uses_up_no_restarts_of_workers():
     task_history = running(restart_limit=2)
     task_history.failed(worker(0))
     task_history.failed(worker(0))
@@ -307,7 +307,7 @@ def test_workers_do_not_use_up_their_restarts_on_a_leader_that_is_known_to_be_go
     assert task_history.wait() == [("start", "actors-0", 3)]
 
 
-def test_a_worker_that_fails_too_often_is_given_up_and_the_job_goes_on_with_enough():
+def test_a_worker_beyond_its_restart_limit_is_given_up():
     task_history = running(restart_limit=1, min_workers_num=1)
     task_history.failed(worker(0))
     assert task_history.failed(worker(0)) == []
@@ -328,7 +328,7 @@ def test_a_gang_fails_with_the_first_worker_that_is_given_up():
     assert task_history.job.stage is Stage.FAILED
 
 
-def test_workers_wait_for_the_new_address_when_the_leader_starts_anew():
+def test_workers_wait_for_the_address_of_a_restarted_leader():
     task_history = running()
     task_history.failed()
     assert task_history.job.stage is Stage.STARTING
@@ -338,14 +338,14 @@ def test_workers_wait_for_the_new_address_when_the_leader_starts_anew():
     assert task_history.job.members[worker(0)].failures == 0
 
 
-def test_a_worker_that_breaks_while_it_is_stopped_for_its_leader_is_not_blamed():
+def test_a_worker_that_fails_while_being_stopped_is_not_blamed():
     task_history = running(restart_limit=1, min_workers_num=2)
     task_history.failed()
     assert task_history.failed(worker(0)) == []
     assert (task_history.state(worker(0)), task_history.job.members[worker(0)].failures) == (MemberState.PLACED, 0)
 
 
-def test_a_worker_that_has_succeeded_counts_as_up_and_is_not_started_again():
+def test_a_succeeded_worker_counts_as_up_and_is_not_restarted():
     task_history = running(min_workers_num=2)
     task_history.succeeded(worker(0))
     assert task_history.job.stage is Stage.RUNNING
@@ -359,7 +359,7 @@ def test_a_worker_that_has_succeeded_counts_as_up_and_is_not_started_again():
 # -- lost places -------------------------------------------------------------------------------------------------------
 
 
-def test_s35_a_job_whose_leader_lost_its_place_is_stopped_and_placed_anew():
+def test_s35_a_job_whose_leader_lost_its_node_is_rescheduled():
     task_history = running()
     assert task_history.lost() == [("stop", "actors-1", Reason.JOB_RESCHEDULED), ("stop", "actors-0", Reason.JOB_RESCHEDULED)]
     assert (task_history.job.stage, task_history.job.schedule_state) == (Stage.RESCHEDULING, ScheduleState.UNSCHEDULED)
@@ -374,7 +374,7 @@ def test_s35_a_job_whose_leader_lost_its_place_is_stopped_and_placed_anew():
     assert (task_history.job.stage, task_history.job.leader.failures) == (Stage.RUNNING, 0)
 
 
-def test_s35_a_job_that_gives_way_to_others_is_rescheduled():
+def test_s35_a_preempted_job_is_rescheduled():
     task_history = running()
     assert [each[0] for each in task_history.take(JobRescheduled(at_ms=9, job="pong", detail="room for ping"))] == ["stop"] * 3
     assert (task_history.job.stage, task_history.job.reason, task_history.job.detail) == (
@@ -385,7 +385,7 @@ def test_s35_a_job_that_gives_way_to_others_is_rescheduled():
     assert task_history.take(JobRescheduled(at_ms=10, job="pong")) == []
 
 
-def test_a_worker_that_lost_its_place_gets_another_one_while_enough_are_left():
+def test_a_displaced_worker_is_placed_again_while_enough_remain():
     task_history = running(min_workers_num=1)
     assert task_history.lost(worker(0)) == []
     assert (task_history.job.stage, task_history.job.schedule_state) == (Stage.RUNNING, ScheduleState.SCHEDULED_PARTLY)
@@ -398,7 +398,7 @@ def test_a_gang_is_placed_anew_when_one_worker_lost_its_place():
     assert task_history.job.stage is Stage.RESCHEDULING
 
 
-def test_a_node_that_is_gone_takes_what_was_to_run_there_with_it():
+def test_members_on_a_lost_node_are_lost_with_it():
     task_history = Story(spec(min_workers_num=1))
     task_history.allocate(*members_of(task_history.spec))
     assert task_history.take(NodeGone(at_ms=9, node="n2")) == []
@@ -409,7 +409,7 @@ def test_a_node_that_is_gone_takes_what_was_to_run_there_with_it():
     assert task_history.lost(attempt=1) == []  # Said again by the task itself.
 
 
-def test_a_leader_that_returns_while_it_is_being_stopped_has_succeeded_all_the_same():
+def test_a_leader_that_returns_while_stopping_has_succeeded():
     task_history = running()
     task_history.take(JobRescheduled(at_ms=9, job="pong"))
     task_history.succeeded()
@@ -425,7 +425,7 @@ def test_a_member_that_somebody_else_stopped_has_lost_its_place():
 # -- what comes late, twice or never -----------------------------------------------------------------------------------
 
 
-def test_the_same_job_again_is_nothing_and_another_one_of_its_name_is_refused():
+def test_the_same_job_again_is_a_no_op_and_another_is_refused():
     task_history = running()
     assert task_history.take(JobSubmitted(at_ms=9, spec=task_history.spec)) == []
     (refused,) = task_history.take(JobSubmitted(at_ms=9, spec=replace(task_history.spec, priority=9)))
@@ -469,7 +469,7 @@ def test_events_of_unknown_jobs_and_members_are_nothing():
     assert task_history.take(JobTerminated(at_ms=1, job="ping")) == task_history.take(JobRescheduled(at_ms=1, job="ping")) == []
 
 
-def test_a_job_that_is_over_is_forgotten_when_nothing_of_it_runs():
+def test_a_finished_job_is_forgotten_when_nothing_of_it_runs():
     task_history = running()
     task_history.succeeded()
     task_history.take(JobForgotten(at_ms=9, job="pong"))
@@ -499,7 +499,7 @@ def test_what_a_job_leaves_running_ends_by_itself(kind, state):
     assert task_history.state(worker(0)) is state
 
 
-def test_a_move_that_the_tables_do_not_have_tells_the_story():
+def test_an_illegal_transition_shows_the_history():
     task_history = running()
     with pytest.raises(IllegalTransition, match=r"job pong cannot go from Running to Pending; its members: leader Running \(attempt 1\)"):
         task_history.job.move(Stage.PENDING, 0)
@@ -520,7 +520,7 @@ def test_a_view_names_every_member_with_its_rank():
     assert (reported.stage, reported.is_over, reported.leader_address) == (Stage.RUNNING, False, "10.0.0.1:7")
 
 
-def test_a_controller_made_from_a_snapshot_goes_on_as_the_other_one_did():
+def test_a_controller_resumes_from_a_snapshot():
     task_history = running(restart_limit=1)
     task_history.failed()
     twin = JobController.from_snapshot(json.loads(json.dumps(task_history.controller.to_snapshot())))

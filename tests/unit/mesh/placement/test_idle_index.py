@@ -28,7 +28,7 @@ def index():
     return index
 
 
-def test_the_very_shape_goes_first_then_the_least_waste_and_of_equals_the_warmest(index):
+def test_exact_shape_comes_first_then_least_waste_then_latest(index):
     assert list(index.fitting("p", Layer.DYNAMIC, shape(1), 1.0)) == ["new", "old", "wide", "wider"]
 
 

@@ -22,7 +22,7 @@ from mesh.preemption.rules import (
 # -- the score ---------------------------------------------------------------------------------------------------------
 
 
-def test_s9_the_score_is_the_difference_of_priorities_less_kappa_times_what_remains():
+def test_s9_the_score_is_priority_gap_less_weighted_rest():
     rules = PreemptionRules(kappa_per_s=0.01, lost_work_per_s=0.0)
     candidate = runs(priority=2.0, started_ms=NOW_MS - 50_000, estimated_ms=150_000)
     assert remaining_ms(candidate, NOW_MS) == 100_000
@@ -55,7 +55,7 @@ def test_work_since_the_last_kept_state_protects():
     assert victims(choose([stale, fresh], rules=rules)) == {"fresh"}
 
 
-def test_a_state_that_was_kept_before_this_attempt_saves_none_of_its_work():
+def test_state_saved_before_this_attempt_saves_none_of_its_work():
     assert score(runs(started_ms=NOW_MS - 1_000, kept_ms=0), 9.0, PreemptionRules(kappa_per_s=0.0, lost_work_per_s=1.0), NOW_MS) == 7.0
 
 

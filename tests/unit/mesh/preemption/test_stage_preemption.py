@@ -56,7 +56,7 @@ def test_as_few_as_suffice_stop_and_those_that_it_costs_least(occupants, room, q
     assert stopped(*occupants, room=room, quota=quota) == victims
 
 
-def test_each_that_does_not_give_way_has_its_reason():
+def test_each_stage_that_is_not_preempted_has_its_reason():
     asked = [occupant("a"), occupant("b", 5), occupant("c", age_ms=0)]
     assert [scored.verdict for scored in evaluate_occupants(CLAIMANT, asked, min_run_ms=MIN_RUN_MS, now_ms=NOW_MS)] == [
         Reason.ELIGIBLE,
@@ -76,6 +76,6 @@ def test_less_harm_is_less_urgent_then_fewer_then_shorter():
     ]
 
 
-def test_what_is_short_of_a_slot_is_told_by_resource_and_covers_what_is_owed():
+def test_a_shortage_of_a_slot_is_listed_by_resource():
     slot = ResourceSet.of({"cpu": 2, "gpu": 1})
     assert short_of(slot, {"cpu": 20_000, "gpu": -5_000}) == {"gpu": 15_000}

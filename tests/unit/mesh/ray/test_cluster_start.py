@@ -70,7 +70,7 @@ def test_a_node_that_was_too_slow_is_started_again(nodes: Callable[[int, str], P
         started.kill()
 
 
-def test_one_that_is_too_slow_every_time_is_told_with_the_likely_cause_and_its_logs_are_kept(
+def test_a_start_too_slow_every_time_is_reported_and_keeps_logs(
     nodes: Callable[[int, str], Path], tmp_path: Path
 ) -> None:
     tries = nodes(9, TOO_SLOW)
@@ -83,7 +83,7 @@ def test_one_that_is_too_slow_every_time_is_told_with_the_likely_cause_and_its_l
     assert (tmp_path / "kept" / "ray" / "raylet.out").exists()
 
 
-def test_one_that_nobody_wants_any_more_is_broken_off_and_nothing_of_it_is_left(nodes: Callable[[int, str], Path], tmp_path: Path) -> None:
+def test_an_aborted_start_leaves_nothing(nodes: Callable[[int, str], Path], tmp_path: Path) -> None:
     nodes(0, "")
     parent = Path(tempfile.mkdtemp(prefix="nw"))
     try:
@@ -94,7 +94,7 @@ def test_one_that_nobody_wants_any_more_is_broken_off_and_nothing_of_it_is_left(
         shutil.rmtree(parent)
 
 
-def test_one_that_is_too_slow_and_that_nobody_wants_any_more_is_not_tried_again(nodes: Callable[[int, str], Path]) -> None:
+def test_an_aborted_slow_start_is_not_retried(nodes: Callable[[int, str], Path]) -> None:
     tries = nodes(9, TOO_SLOW)
     with pytest.raises((NodeTooSlow, NotWanted)):
         OwnCluster.start(SPEC, is_wanted=lambda: not tries.exists())
@@ -108,7 +108,7 @@ def test_one_that_ends_for_another_reason_is_not_tried_again(nodes: Callable[[in
     assert tries.read_text() == "x"
 
 
-def test_what_was_killed_is_waited_for_as_long_as_a_busy_machine_takes_to_end_it(
+def test_killed_processes_are_awaited_on_a_busy_machine(
     nodes: Callable[[int, str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nodes(0, "")

@@ -80,7 +80,7 @@ def test_a_handle_of_what_was_there_before_is_no_claim() -> None:
     assert left(references, actor("shared", owner="early")) == (set(), set())
 
 
-def test_what_a_doomed_actor_has_created_goes_too() -> None:
+def test_actors_created_by_an_ending_actor_end_too() -> None:
     rows = actor("a"), actor("child", owner="process of a"), actor("grandchild", owner="process of child"), group("g", creator="child")
     assert left([noted(OVER, ResourceKind.ACTOR, "a"), noted(RUNS)], *rows) == ({"a", "child", "grandchild"}, {"g"})
 

@@ -68,11 +68,11 @@ def test_a_healthy_start_warns_of_nothing(host: RayStageHost):
     assert warned(host, {"n1"}, set(), set()) == []
 
 
-def test_a_node_that_is_unguarded_twice_in_a_row_is_told(host: RayStageHost):
+def test_a_node_unguarded_twice_in_a_row_is_reported(host: RayStageHost):
     assert warned(host, {"n1", "n2"}, {"n1"}, {"n2"}) == [["n1"]]
 
 
-def test_a_cluster_at_whose_address_nobody_listens_is_told_with_a_remedy(host: RayStageHost):
+def test_a_cluster_that_nobody_serves_is_reported_with_a_remedy(host: RayStageHost):
     with capture_logs() as lines:
         assert not host.is_ready()
     (line,) = lines
@@ -80,14 +80,14 @@ def test_a_cluster_at_whose_address_nobody_listens_is_told_with_a_remedy(host: R
     assert "restart the cluster" in line["remedy"]
 
 
-def test_a_cluster_that_takes_connections_is_there_however_busy_it_is(monkeypatch: pytest.MonkeyPatch, host: Any):
+def test_a_busy_cluster_that_accepts_connections_is_up(monkeypatch: pytest.MonkeyPatch, host: Any):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setattr(host, "_address", f"127.0.0.1:{silent.getsockname()[1]}")
         assert host.is_ready()
 
 
 @pytest.mark.parametrize(("lost", "is_ready"), [(1, True), (2, False)], ids=["once", "twice"])
-def test_a_connection_that_was_not_answered_in_time_is_tried_once_more(
+def test_a_connection_that_timed_out_is_tried_once_more(
     monkeypatch: pytest.MonkeyPatch, host: RayStageHost, lost: int, is_ready: bool
 ):
     """The network may have lost the one packet of it, and TCP sends it again after a second."""

@@ -70,7 +70,7 @@ def test_a_process_that_may_not_be_signalled_saves_nobody_else(
     assert [worker.wait(30) for worker in workers] == [-signal.SIGKILL] * 3
 
 
-def test_a_worker_that_may_not_be_looked_at_now_is_not_forgotten(
+def test_a_worker_that_cannot_be_inspected_is_not_forgotten(
     tmp_path: Path, start: Callable[..., subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = start()

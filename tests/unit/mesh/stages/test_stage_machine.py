@@ -20,13 +20,13 @@ def nodes(tasks):
     return [task.node for task in tasks]
 
 
-def test_a_whole_stage_without_outside_inputs_goes_out_at_once_in_the_specs_order():
+def test_a_stage_without_inputs_starts_at_once_in_spec_order():
     kept, out = machine("a:", "b:", "c: a b", "d: ~c")
     assert out == ["a", "b", "c", "d"]
     assert kept.running() == ("a", "b", "c", "d")
 
 
-def test_what_needs_a_value_from_outside_waits_with_all_that_is_behind_it():
+def test_tasks_behind_a_missing_input_wait():
     kept, out = machine("a: x", "b: a", "c:", "d: c")
     assert out == ["c", "d"]
     assert kept.awaits("x")

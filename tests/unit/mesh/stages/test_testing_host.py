@@ -73,7 +73,7 @@ def test_no_more_tasks_run_at_once_than_there_are_slots():
     assert succeeded(hosted.run()) == ["c"]
 
 
-def test_a_task_starts_when_what_it_needs_is_there_and_the_stage_ends_with_the_last_one():
+def test_tasks_start_when_ready_and_the_last_ends_the_stage():
     hosted = Hosted()
     hosted.start("a:", "b: a", "c: ~b", slots=3)
     assert [succeeded(hosted.run()) for _ in range(2)] == [["a"], ["b"]]
@@ -102,7 +102,7 @@ def test_only_what_leaves_the_mesh_is_stored():
     assert hashlib.sha256(hosted.reports[-1].blobs[message.stored.sha256]).hexdigest() == message.stored.sha256
 
 
-def test_a_stage_reads_what_an_earlier_one_left_with_the_same_holder():
+def test_a_stage_reads_earlier_values_of_the_same_holder():
     hosted = Hosted()
     first = hosted.start("a:")
     hosted.run()
@@ -141,7 +141,7 @@ def test_a_cancelled_stage_fails_what_runs_and_ends():
     assert has_ended(messages)
 
 
-def test_after_stop_all_nothing_is_reported_and_the_next_holder_is_another():
+def test_a_stop_of_all_reports_nothing_and_changes_the_holder():
     hosted = Hosted()
     first = hosted.start("a:")
     hosted.host.stop_all()

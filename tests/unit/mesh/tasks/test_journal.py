@@ -96,12 +96,12 @@ def test_s14_a_replay_makes_the_same_state_and_proves_it():
     assert (again.room, again.version) == (0, 4)
 
 
-def test_s14_a_replay_that_decides_otherwise_names_the_first_line():
+def test_s14_a_divergent_replay_names_the_first_line():
     with pytest.raises(JournalError, match=r"^line 2: 0 decisions are recorded, replay made 1"):
         replay(lived(*STORY), lambda: Countdown(room=3))
 
 
-def test_a_decision_that_differs_is_shown_as_it_was_and_as_it_is():
+def test_a_divergent_decision_is_shown_before_and_after():
     lines = [encode(1, (submitted("a"),), (started("b"),))]
     with pytest.raises(JournalError, match=r"^line 1: decision 1 was StartTask.*task='b'.*, and is StartTask.*task='a'"):
         replay(lines, Countdown)
@@ -140,7 +140,7 @@ def test_nested_values_come_back():
         ),
     ],
 )
-def test_a_line_that_is_not_understood_is_an_error_with_its_number(change: dict, words: str):
+def test_an_unreadable_line_is_an_error_with_its_number(change: dict, words: str):
     line = with_checksum({"f": 1, "v": 1, "events": [], "decisions": []} | change)
     with pytest.raises(JournalError, match=f"^line 3: .*{words}"):
         decode(line, 3)

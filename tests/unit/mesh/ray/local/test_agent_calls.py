@@ -38,7 +38,7 @@ class Answering:
         return self.agents[task]
 
 
-def test_an_agent_that_ends_is_not_handed_out_but_followed_by_another_one_when_it_has_ended():
+def test_an_ending_agent_is_replaced_once_it_has_ended():
     mesh = AgentCalls("m", namespace="tests")
     mesh._link = Answering()
     assert [handle.task for handle in mesh.scale_agents("p", 2, dict)] == ["p-0", "p-1"]

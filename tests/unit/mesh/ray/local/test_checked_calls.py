@@ -95,7 +95,7 @@ def typed_parameters() -> list[Any]:
 
 
 @pytest.mark.parametrize(("face", "name", "parameter"), typed_parameters())
-def test_every_argument_of_every_call_that_is_of_no_use_is_refused_by_its_name(face, name, parameter):
+def test_every_invalid_argument_is_refused_by_its_name(face, name, parameter):
     call = getattr(face, name)
     wanted = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     others = [one for one in inspect.signature(call).parameters.values() if one.default is one.empty and one.kind in wanted]
@@ -137,7 +137,7 @@ def test_every_argument_of_every_call_that_is_of_no_use_is_refused_by_its_name(f
         pytest.param(SchedulerSettings, SchedulerSettings(rules={}), "it.rules is {}; give a PreemptionRules", id="a mapping in settings"),
     ],
 )
-def test_a_wrong_value_is_told_with_what_came_and_what_to_give(wanted, value, words):
+def test_a_wrong_value_is_reported_with_what_is_expected(wanted, value, words):
     with pytest.raises(ArgumentError, match="^" + (words if "\\" in words else re.escape(words))):
         read("it", wanted, value)
 
@@ -160,7 +160,7 @@ def test_what_is_meant_is_taken(wanted, value, found):
     assert read("it", wanted, value) == found
 
 
-def test_arguments_of_a_users_own_are_not_looked_at_and_stay_what_they_are():
+def test_a_users_own_arguments_pass_unchecked():
     value = Nobody()
     assert Calls().options("n", anything=value) == ("n", {"anything": value})
     assert Calls().passed(5, value) == (5, (value,))
@@ -194,7 +194,7 @@ def test_class_methods_are_read_too():
         ),
     ],
 )
-def test_a_call_that_cannot_be_is_told_with_its_parameters(call, words):
+def test_an_invalid_call_is_reported_with_its_parameters(call, words):
     with pytest.raises(ArgumentError, match=re.escape(words)):
         call(Calls())
 
@@ -233,7 +233,7 @@ def test_a_timeout_is_seconds_or_nothing():
         pytest.param(lambda calls: calls.agent(name="a"), "agent(): missing a required argument: 'pool'", id="missing"),
     ],
 )
-def test_a_value_at_a_place_that_is_none_is_told_with_the_name_that_it_goes_by(call, words):
+def test_a_positional_error_names_the_parameter(call, words):
     with pytest.raises(ArgumentError, match=re.escape(words)):
         call(Calls())
 
@@ -251,7 +251,7 @@ def calls_with_names() -> list[Any]:
 
 
 @pytest.mark.parametrize(("face", "name", "first"), calls_with_names())
-def test_every_call_names_the_parameter_that_was_given_by_place_and_goes_by_its_name(face, name, first):
+def test_every_call_names_its_positional_parameter(face, name, first):
     call = getattr(face, name)
     places = [one for one in inspect.signature(call).parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD and one.name != "self"]
     subject = () if inspect.ismethod(call) else (object.__new__(face),)

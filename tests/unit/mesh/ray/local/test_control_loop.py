@@ -74,7 +74,7 @@ def state_of(loop):
     return loop.scheduler.to_snapshot(), loop.task_index
 
 
-def test_a_batch_that_the_scheduler_does_not_understand_has_never_happened(tmp_path):
+def test_a_batch_that_is_not_understood_has_no_effect(tmp_path):
     loop, _ = loop_on(tmp_path)
     two_nodes(loop)
     submit(loop, "t1")
@@ -101,7 +101,7 @@ def test_a_batch_that_the_disk_does_not_take_has_never_happened(tmp_path, monkey
     assert submit(loop, "t1").attempt == 1
 
 
-def test_s22_snapshots_are_taken_as_the_journal_grows_and_all_comes_back(tmp_path):
+def test_s22_snapshots_follow_the_journal_and_restore_all(tmp_path):
     loop, archive = loop_on(tmp_path, lines_max=4)
     two_nodes(loop)
     for number in range(9):
@@ -115,7 +115,7 @@ def test_s22_snapshots_are_taken_as_the_journal_grows_and_all_comes_back(tmp_pat
     assert again.jobs.to_snapshot() == loop.jobs.to_snapshot()
 
 
-def test_a_snapshot_that_the_disk_does_not_take_leaves_the_journal_as_it_was(tmp_path, monkeypatch):
+def test_a_failed_snapshot_leaves_the_journal_unchanged(tmp_path, monkeypatch):
     loop, archive = loop_on(tmp_path, lines_max=1)
 
     def full(*_):
@@ -129,7 +129,7 @@ def test_a_snapshot_that_the_disk_does_not_take_leaves_the_journal_as_it_was(tmp
     assert state_of(again) == state_of(loop)
 
 
-def test_s13_a_plugin_places_until_it_misbehaves_and_a_replay_knows_since_when(tmp_path):
+def test_s13_a_replay_knows_when_a_plugin_was_fenced(tmp_path):
     loop, archive = loop_on(tmp_path, second=LikesTheSecondNode)
     reported: list[PluginFenced] = []
     loop.on_fenced = reported.append
@@ -148,7 +148,7 @@ def test_s13_a_plugin_places_until_it_misbehaves_and_a_replay_knows_since_when(t
     assert state_of(again) == state_of(loop)
 
 
-def test_s13_the_priority_that_a_plugin_gives_is_part_of_the_task_and_a_replay_asks_nobody(tmp_path):
+def test_s13_a_plugins_priority_is_journaled_and_replayed(tmp_path):
     loop, archive = loop_on(tmp_path, urgent=Urgent)
     reported: list[PluginFenced] = []
     loop.on_fenced = reported.append
@@ -177,7 +177,7 @@ def test_whoever_waits_is_woken_by_name(tmp_path):
     assert asyncio.run(scene())
 
 
-def test_decisions_are_carried_out_and_whoever_waits_is_woken_although_a_listener_raises(tmp_path):
+def test_a_raising_listener_stops_no_decision_and_no_waiter(tmp_path):
     async def scene():
         loop, _ = loop_on(tmp_path)
         carried, heard = [], []

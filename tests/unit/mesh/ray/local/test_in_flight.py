@@ -90,7 +90,7 @@ def test_an_older_ray_tells_the_end_with_the_value():
     assert way.load.in_flight == 0
 
 
-def test_the_end_of_a_call_to_the_one_before_is_not_the_successors():
+def test_the_end_of_an_earlier_call_is_not_the_successors():
     calls, way, reference = InFlight(), channel(), Reference()
     calls.send(reference, way)
     calls.replace(way, way.member)
@@ -98,7 +98,7 @@ def test_the_end_of_a_call_to_the_one_before_is_not_the_successors():
     assert way.load.in_flight == 0
 
 
-def test_who_died_before_the_refresh_does_not_take_the_successor_out():
+def test_a_death_before_a_refresh_keeps_the_successor():
     calls, way = InFlight(), channel()
     load = way.load
     calls.replace(way, way.member)
@@ -151,7 +151,7 @@ def test_calls_to_an_agent_are_counted_back_a_few_together(sends):
     assert way.load.in_flight == 0
 
 
-def test_most_calls_of_a_burst_are_not_followed_and_nothing_is_held_after_it():
+def test_a_burst_of_calls_is_sampled_and_leaves_nothing():
     calls, way = InFlight(), agent_line()
     burst = [Reference() for _ in range(100)]
     list(map(calls.send, burst, repeat(way)))

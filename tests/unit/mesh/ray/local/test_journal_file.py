@@ -31,7 +31,7 @@ def names_in(folder: Path):
     return sorted(path.name for path in folder.iterdir() if path.name != "lock")
 
 
-def test_it_may_be_closed_twice_and_then_takes_nothing_while_the_next_one_does(tmp_path: Path):
+def test_a_closed_journal_refuses_writes_and_frees_its_lock(tmp_path: Path):
     journal = JournalFile(tmp_path / "mesh")
     journal.close()
     with JournalFile(tmp_path / "mesh") as following:
@@ -99,7 +99,7 @@ def test_lines_of_an_earlier_process_count_too(tmp_path: Path):
         assert journal.needs_snapshot()
 
 
-def test_a_line_that_was_cut_at_any_byte_is_gone_and_the_next_follows_the_last_whole_one(tmp_path: Path):
+def test_a_line_cut_at_any_byte_is_dropped(tmp_path: Path):
     with JournalFile(tmp_path) as journal:
         append_all(journal, 1, 2)
     path = tmp_path / "journal-00000000.jsonl"
@@ -124,7 +124,7 @@ def test_a_tail_of_zeros_is_cut_off_too(tmp_path: Path):
         assert times_in(journal) == [1]
 
 
-def test_damage_in_the_middle_is_an_error_that_names_file_and_line(tmp_path: Path):
+def test_damage_in_the_middle_is_an_error_with_file_and_line(tmp_path: Path):
     with JournalFile(tmp_path) as journal:
         append_all(journal, 1, 2, 3)
     path = tmp_path / "journal-00000000.jsonl"
@@ -144,7 +144,7 @@ def test_damage_in_the_middle_is_an_error_that_names_file_and_line(tmp_path: Pat
         pytest.param({"snapshot-00000001.json": b"one"}, b"one", [], id="with a new journal that did not reach the disk"),
     ],
 )
-def test_a_process_that_died_while_it_made_a_snapshot_leaves_one_state(tmp_path: Path, left: dict, snapshot: bytes | None, times_ms: list):
+def test_a_crash_during_a_snapshot_leaves_one_state(tmp_path: Path, left: dict, snapshot: bytes | None, times_ms: list):
     with JournalFile(tmp_path) as journal:
         append_all(journal, 1)
     for name, content in left.items():
@@ -164,14 +164,14 @@ def test_two_processes_never_write_one_journal(tmp_path: Path):
     JournalFile(tmp_path).close()
 
 
-def test_a_folder_that_cannot_be_made_is_told_with_the_remedy(tmp_path: Path):
+def test_an_impossible_folder_is_reported_with_the_remedy(tmp_path: Path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(RuntimeAdapterError, match="check the folder's owner"):
         JournalFile(tmp_path / "file")
 
 
 @pytest.mark.parametrize("there", [None, (), ("notes",)], ids=["no folder", "an empty folder", "a folder with something of others"])
-def test_a_journal_that_cannot_be_opened_leaves_nothing_and_holds_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there):
+def test_a_journal_that_fails_to_open_leaves_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there):
     folder = tmp_path / "mesh"
     for name in there or ():
         folder.mkdir(exist_ok=True)
@@ -247,7 +247,7 @@ def test_a_full_disk_leaves_no_half_line(tmp_path: Path, disk):
         assert times_in(journal) == [1, 3]
 
 
-def test_a_snapshot_that_the_disk_does_not_take_leaves_the_journal_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_failed_snapshot_keeps_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with JournalFile(tmp_path) as journal:
         append_all(journal, 1)
         with monkeypatch.context() as patched:

@@ -50,6 +50,6 @@ def test_a_large_result_is_fetched():
         pytest.param("gone", "lost with its node", id="nobody has its bytes any more"),
     ],
 )
-def test_a_large_result_that_is_lost_is_told_with_the_remedy(reference, words):
+def test_a_lost_large_result_is_reported_with_the_remedy(reference, words):
     with pytest.raises(ResultLost, match=f"the result of task t .* {words}.*: run it again"):
         value_of(LARGE, reference, "task t")

@@ -103,7 +103,7 @@ def in_scene(check, folder):
     asyncio.run(scene())
 
 
-def test_s7_a_holder_that_gave_its_group_back_may_ask_again_for_other_things_too(tmp_path):
+def test_s7_a_holder_that_released_its_group_may_ask_again(tmp_path):
     async def check(mesh):
         reasons = []
         for priority in (5.0, 5.0, 6.0):
@@ -126,7 +126,7 @@ def test_s7_a_holder_that_was_refused_may_ask_again(tmp_path):
     in_scene(check, tmp_path)
 
 
-def test_s7_a_holder_that_has_its_group_gets_the_same_answer_and_nothing_else(tmp_path):
+def test_s7_a_holder_of_a_group_gets_the_same_answer_again(tmp_path):
     async def check(mesh):
         assert (await mesh.ask("mine")).group == (await mesh.ask("mine")).group
         with pytest.raises(TaskExists):
@@ -135,7 +135,7 @@ def test_s7_a_holder_that_has_its_group_gets_the_same_answer_and_nothing_else(tm
     in_scene(check, tmp_path)
 
 
-def test_a_pool_that_closes_is_open_again_when_it_is_configured_with_the_same_spec(tmp_path):
+def test_a_closing_pool_reopens_with_the_same_spec(tmp_path):
     async def check(mesh):
         await mesh.ask("mine")
         mesh._loop.scheduler.state.pools.pools["p"].is_closing = True
@@ -154,7 +154,7 @@ def test_a_task_that_no_agent_has_cannot_be_finished(tmp_path):
     in_scene(check, tmp_path)
 
 
-def test_what_a_task_reported_goes_when_it_is_over_and_a_late_report_is_not_kept(tmp_path):
+def test_reports_of_a_task_go_when_it_ends(tmp_path):
     async def check(mesh):
         mesh.send(TaskSubmitted, request=TaskRequest(task="t", pool="p", resources=ONE, bundles=()))
         for group, order in tuple(mesh._loop.task_index.creates.items()):
@@ -171,7 +171,7 @@ def test_what_a_task_reported_goes_when_it_is_over_and_a_late_report_is_not_kept
     in_scene(check, tmp_path)
 
 
-def test_what_a_failed_start_has_written_is_removed_while_nobody_else_can_have_the_journal(tmp_path, monkeypatch):
+def test_a_failed_start_removes_what_it_wrote_under_its_lock(tmp_path, monkeypatch):
     refusals, forget = [], MeshFolder.forget_first
 
     def forget_watched(folder):
@@ -200,7 +200,7 @@ def work_of(task, code):
     return HostCommand(task=task, attempt=0, code=code)
 
 
-def test_the_name_of_a_task_that_is_over_goes_to_another_one_only_if_that_is_asked_for(tmp_path):
+def test_the_name_of_an_ended_task_is_reused_only_on_request(tmp_path):
     async def check(mesh):
         old = TaskRequest(task="t", pool="p", resources=ONE.times(9), work="old")
         new = replace(old, work="new")
@@ -237,7 +237,7 @@ async def an_agent_that_runs(mesh):
         pytest.param({"pool": "p"}, id="after its agent ran"),
     ],
 )
-def test_a_submission_that_takes_a_name_over_may_be_sent_twice_though_its_task_is_over_by_then(tmp_path, end):
+def test_a_submission_that_takes_a_name_over_is_idempotent(tmp_path, end):
     async def check(mesh):
         request, first = await an_agent_that_runs(mesh)
         mesh.send(TaskEnded, task="t", attempt=first.attempt)
@@ -255,7 +255,7 @@ def test_a_submission_that_takes_a_name_over_may_be_sent_twice_though_its_task_i
     in_scene(check, tmp_path)
 
 
-def test_a_submission_that_takes_over_the_name_of_an_agent_that_ends_waits_for_its_end(tmp_path):
+def test_taking_over_the_name_of_an_ending_agent_waits_for_it(tmp_path):
     async def check(mesh):
         request, first = await an_agent_that_runs(mesh)
         assert not first.is_ending
@@ -272,7 +272,7 @@ def test_a_submission_that_takes_over_the_name_of_an_agent_that_ends_waits_for_i
     in_scene(check, tmp_path)
 
 
-def test_an_agent_that_gives_way_comes_back_and_keeps_its_name(tmp_path):
+def test_a_preempted_agent_comes_back_and_keeps_its_name(tmp_path):
     async def check(mesh):
         request, first = await an_agent_that_runs(mesh)
         assert not (await mesh.cancel("t", keep_state=True, destroy_group=False, requeue=True)).is_ending
@@ -282,7 +282,7 @@ def test_an_agent_that_gives_way_comes_back_and_keeps_its_name(tmp_path):
     in_scene(check, tmp_path)
 
 
-def test_an_unknown_pool_is_told_by_whoever_would_use_it(tmp_path):
+def test_an_unknown_pool_is_reported_by_each_call_that_names_it(tmp_path):
     async def check(mesh):
         request = TaskRequest(task="t", pool="gone", resources=ONE)
         for call in (
@@ -301,7 +301,7 @@ def test_an_unknown_pool_is_told_by_whoever_would_use_it(tmp_path):
     in_scene(check, tmp_path)
 
 
-def test_a_submission_that_is_sent_again_is_answered_though_its_pool_is_gone(tmp_path):
+def test_a_repeated_submission_is_answered_after_its_pool_went(tmp_path):
     async def check(mesh):
         request, first = await an_agent_that_runs(mesh)
         mesh.send(TaskEnded, task="t", attempt=first.attempt)

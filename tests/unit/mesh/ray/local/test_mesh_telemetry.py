@@ -50,7 +50,7 @@ FIGURES = MetricValues(
 # -- figures -----------------------------------------------------------------------------------------------------------
 
 
-def test_s16_the_six_figures_are_there_by_name_for_prometheus(telemetry: MeshTelemetry):
+def test_s16_the_six_metrics_have_prometheus_names(telemetry: MeshTelemetry):
     telemetry.show(FIGURES, check_targets(FIGURES, Targets()))
     series = scraped(telemetry)
     assert (
@@ -85,7 +85,7 @@ def test_before_anything_is_known_the_scrape_is_empty(telemetry: MeshTelemetry):
     assert scraped(telemetry) == {}
 
 
-def test_s16_an_alarm_is_one_line_when_it_begins_and_one_when_it_is_over(telemetry: MeshTelemetry):
+def test_s16_an_alarm_is_logged_at_its_begin_and_end(telemetry: MeshTelemetry):
     silent = {"name": "agent_heartbeat_gap", "tag": "a1", "value": 16_000.0, "bound": 15_000.0, "words": "agent a1 has said nothing"}
     with capture_logs() as lines:
         for times in (1, 2, 3):
@@ -127,7 +127,7 @@ def a_story():
     return task_history
 
 
-def test_a_story_tells_attempts_waits_and_for_whom_it_gave_way():
+def test_a_history_lists_attempts_waits_and_preemptors():
     task_history = a_story()
     assert (task_history.submitted_ms, task_history.ended_ms, task_history.reason) == (0, 900, Reason.FINISHED)
     assert task_history.waits == ((0, Reason.NODES_BUSY),)
@@ -137,7 +137,7 @@ def test_a_story_tells_attempts_waits_and_for_whom_it_gave_way():
     assert (second.placed_ms, second.started_ms, second.ended_ms, second.how) == (700, 720, 900, "")
 
 
-def test_a_start_that_failed_and_an_agent_that_was_lost_are_told():
+def test_a_failed_start_and_a_lost_agent_are_in_the_history():
     histories = TaskHistories()
     histories.fold([submitted()], [start()])
     refused = TaskRefused(at_ms=10, task="t", attempt=1, reason=Reason.START_FAILED, detail="no such class")
@@ -147,7 +147,7 @@ def test_a_start_that_failed_and_an_agent_that_was_lost_are_told():
     assert [(one.how, one.started_ms) for one in task_history.attempts] == [("START_FAILED: no such class", None), ("SIGKILL", None)]
 
 
-def test_a_story_without_end_stays_small():
+def test_an_endless_history_stays_small():
     histories = TaskHistories()
     histories.fold([submitted()], [])
     for attempt in range(1, 200):
@@ -158,7 +158,7 @@ def test_a_story_without_end_stays_small():
     assert [one.attempt for one in task_history.attempts] == list(range(200 - ATTEMPTS_MAX, 200))
 
 
-def test_what_is_told_of_unknown_tasks_is_no_story():
+def test_events_of_unknown_tasks_make_no_history():
     histories = TaskHistories()
     ended = TaskEnded(at_ms=1, task="x", attempt=1)
     assert histories.fold([ended], [start("x"), EndTask(version=1, task="x", reason=Reason.FINISHED)]) == []
@@ -175,7 +175,7 @@ def traced(folder: Path, *histories):
     return [json.loads(line) for line in (folder / "traces.jsonl").read_text().splitlines()]
 
 
-def test_s23_a_task_is_a_trace_from_submitted_over_placed_and_started_to_ended(tmp_path: Path):
+def test_s23_a_task_is_a_trace_from_submit_to_end(tmp_path: Path):
     spans = traced(tmp_path, a_story())
     assert [span["name"] for span in spans] == ["placing", "starting", "running", "placing", "starting", "running", "task"]
     task = spans[-1]
@@ -193,7 +193,7 @@ def test_s23_a_task_is_a_trace_from_submitted_over_placed_and_started_to_ended(t
     assert task["events"][0]["attributes"] == {"schedulemesh.reason": "NODES_BUSY"}
 
 
-def test_a_story_that_is_told_twice_is_one_trace(tmp_path: Path):
+def test_a_history_exported_twice_is_one_trace(tmp_path: Path):
     spans = traced(tmp_path, a_story(), a_story())
     assert [span["context"] for span in spans[:7]] == [span["context"] for span in spans[7:]]
 

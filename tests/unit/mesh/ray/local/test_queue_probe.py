@@ -16,7 +16,7 @@ class Actor:
         self.sent += 1
 
 
-def test_s15_what_a_probe_has_waited_is_told_while_it_waits_and_after_it():
+def test_s15_the_wait_of_a_probe_is_reported_while_it_waits():
     actor = Actor()
     probe = QueueProbe(actor)
     probe.send(is_wanted=True)

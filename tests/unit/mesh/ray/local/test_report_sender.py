@@ -26,7 +26,7 @@ def sender(client, period_s=3600.0):
     return ReportSender(client, lambda: (7, "report"), period_s=period_s)
 
 
-def test_what_is_told_is_sent_in_order():
+def test_reports_are_sent_in_order():
     client = Door()
     subject = sender(client)
     subject.send(A, 1, "blocked", None)
@@ -36,7 +36,7 @@ def test_what_is_told_is_sent_in_order():
     assert client.reported == [(1, "blocked", None), (1, "ended", "e")]
 
 
-def test_what_was_lost_is_told_again_until_it_is_taken():
+def test_a_lost_report_is_sent_until_it_is_acked():
     client = Door()
     subject = sender(client)
     client.receipt = Receipt.LOST
@@ -51,7 +51,7 @@ def test_what_was_lost_is_told_again_until_it_is_taken():
     assert subject.turn_once() > 1
 
 
-def test_of_checkpoints_that_wait_the_last_one_of_each_attempt_is_told():
+def test_the_last_waiting_checkpoint_of_an_attempt_is_sent():
     client = Door()
     subject = sender(client)
     for number in range(5):
@@ -75,7 +75,7 @@ def test_a_lost_checkpoint_does_not_come_after_a_newer_one():
     assert [payload for _, _, payload in client.reported] == [1, 2]
 
 
-def test_s15_a_report_is_told_every_period_and_not_on_top_of_one_that_is_not_answered():
+def test_s15_a_report_is_sent_every_period_one_at_a_time():
     client = Door()
     subject = sender(client, period_s=0.0)
     subject.turn_once()
@@ -99,7 +99,7 @@ def test_s15_the_period_can_be_set():
     assert len(client.reported) == 1
 
 
-def test_a_supervisor_that_is_away_is_not_flooded_when_it_comes_back():
+def test_a_returning_supervisor_is_not_flooded():
     client = Door()
     client.receipt = Receipt.OUT
     subject = sender(client)
@@ -114,7 +114,7 @@ def test_a_supervisor_that_is_away_is_not_flooded_when_it_comes_back():
     assert [payload for _, _, payload in client.reported] == list(range(3 * OUT_MAX))
 
 
-def test_of_an_attempt_whose_stop_was_answered_nothing_is_told_any_more():
+def test_an_attempt_whose_stop_was_acked_sends_nothing_more():
     client = Door()
     subject = sender(client)
     client.receipt = Receipt.LOST

@@ -37,7 +37,7 @@ def test_an_end_is_awaited_until(named, last):
     assert (seen, killed) == ([last], [("ours", True)])
 
 
-def test_one_that_does_not_end_is_told(named, monkeypatch):
+def test_a_client_that_does_not_end_is_reported(named, monkeypatch):
     seen, _ = named
     seen.append("ours")
     monkeypatch.setattr(supervisor_link, "END_S_MAX", 0.0)

@@ -50,7 +50,7 @@ class Answering:
         self.status = replace(self.status, attempt=self.status.attempt + 1)
 
 
-def test_a_handle_that_has_heard_of_a_later_attempt_calls_that_one_also_when_ray_does_not_know_of_the_death_yet():
+def test_a_handle_calls_the_latest_attempt_it_knows():
     link = Answering()
     handle = TaskHandle(link, TaskId("t"))
     for reported in (handle.status, handle.wait_started):
@@ -62,7 +62,7 @@ def test_a_handle_that_has_heard_of_a_later_attempt_calls_that_one_also_when_ray
         assert handle.remote("go") == (f"process {attempt}", f"t#{attempt}.go") != before
 
 
-def test_what_is_heard_of_an_earlier_attempt_takes_no_agent_away():
+def test_reports_of_an_earlier_attempt_remove_no_agent():
     link = Answering()
     link.start_again()
     handle = TaskHandle(link, TaskId("t"))
@@ -85,7 +85,7 @@ class HeardMeanwhile(TaskHandle):
         self._kept = agent
 
 
-def test_a_call_goes_somewhere_though_another_thread_hears_of_a_later_attempt_meanwhile():
+def test_a_call_survives_an_update_by_another_thread():
     handle = HeardMeanwhile(Answering(), TaskId("t"))
     assert [handle.remote("go") for _ in range(3)] == [("process 1", "t#1.go")] * 3
 
