@@ -66,8 +66,8 @@ def show(number: int, reported: Round) -> None:
     waited = f"after {reported.train_waited_ms} ms of waiting"
     print(f"round {number}: trained on {reported.samples} answers, {waited}; the policy is worth {reported.worth:+.2f}")
     for name, (first, *later) in reported.preempted.items():
-        again = ", then ".join(f"went on at step {attempt.first_step}" for attempt in later)
-        print(f"  {name} began at step {first.first_step}, gave way, {again}")
+        again = ", then ".join(f"resumed at step {attempt.first_step}" for attempt in later)
+        print(f"  {name} began at step {first.first_step}, was preempted, {again}")
 
 
 def conclude(mesh: ScheduleMesh) -> None:
@@ -76,7 +76,7 @@ def conclude(mesh: ScheduleMesh) -> None:
     preemptions = sum(status.preemptions for status in mesh.list_tasks())
     labels = ", ".join(label for label, count in counts.items() if count)
     audit = mesh.audit()
-    print(f"{preemptions} rollouts gave way (label {labels or 'none'}); {'every ledger agrees' if audit else audit.violations}")
+    print(f"{preemptions} rollouts were preempted (label {labels or 'none'}); {'every ledger agrees' if audit else audit.violations}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Actor groups on a real cluster: who is called, who gets what, and what is left when somebody fails."""
+"""Actor groups on a real cluster: selection, dispatch, and failures of members."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SHAPE = {"pipeline": 2, "tensor": 2}
 
 @ray.remote(num_cpus=0)
 class Gate:
-    """Shut, until somebody opens it."""
+    """Gate that is shut until a test opens it."""
 
     def __init__(self):
         self.opened = asyncio.Event()
@@ -52,7 +52,7 @@ class Gate:
 
 
 class Worker:
-    """What agents host here."""
+    """Class that agents host here."""
 
     def __init__(self, rank=0):
         self.rank = rank
@@ -102,7 +102,7 @@ class Worker:
 
 @ray.remote(num_cpus=0)
 class Bare(Worker):
-    """The least that an agent is to its callers."""
+    """Minimal agent, as its callers see it."""
 
     def call(self, method, /, *args, **kwargs):
         return getattr(self, method)(*args, **kwargs)
@@ -116,7 +116,7 @@ def member(handle: Any, rank: int, **more: Any) -> GroupMember:
 
 
 def until(holds: Callable[[], bool]) -> None:
-    """What becomes true soon is waited for."""
+    """Wait until the check is true."""
     deadline = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline, "it did not become true"
@@ -124,7 +124,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 def has_died(handle: Any) -> bool:
-    """Does Ray say so? It takes a moment to know, and calls until then are answered, or find nobody."""
+    """Return whether Ray reports the death, which takes a moment: until then calls may be answered or lost."""
     try:
         ray.get(handle.call.remote("who"))
     except RayActorError as error:
@@ -160,7 +160,7 @@ def gate(ray_driver: OwnCluster) -> Iterator[Any]:
 
 @pytest.fixture
 def mortal(ray_driver: OwnCluster) -> Iterator[Callable[[int], ActorGroup]]:
-    """Makes groups of processes that a test may end."""
+    """Make groups of processes that a test may end."""
     made: list[Any] = []
 
     def make(count: int) -> ActorGroup:
@@ -301,14 +301,14 @@ def test_nobody_answers_a_call_of_an_empty_group():
 
 
 def senders(references: list[Any]) -> dict[int, int]:
-    """Rank to how many of the calls it got."""
+    """Return the number of calls of each rank."""
     got = [rank for rank, *_ in ray.get(references)]
     return {rank: got.count(rank) for rank in sorted(set(got))}
 
 
 @pytest.mark.parametrize("strategy", ["least_busy", "round_robin"])
 def test_s3_twelve_calls_go_to_four_agents_three_each(group, gate, strategy):
-    held = [group.choose(strategy=strategy).hold.remote(gate) for _ in range(12)]  # Who is done sooner than others would get more.
+    held = [group.choose(strategy=strategy).hold.remote(gate) for _ in range(12)]  # A held call keeps its agent busy.
     ray.get(gate.open.remote())
     assert sorted(ray.get(held)) == sorted([0, 1, 2, 3] * 3)
     until(lambda: not any(group.loads().values()))
@@ -406,7 +406,7 @@ def test_a_dead_member_is_reported_and_not_chosen(mortal):
     assert group.lost == ("a-0",)
     assert [group.choose("round_robin").who() for _ in range(3)] == [(1,)] * 3
     until(lambda: has_died(group.members[0].handle))
-    with pytest.raises(GroupCallFailed) as caught:  # Nobody of all is left out unnoticed.
+    with pytest.raises(GroupCallFailed) as caught:  # No member is missing unnoticed.
         group.all().who()
     assert isinstance(caught.value.errors[0], ActorDiedError)
     assert caught.value.results == {1: (1,)}
@@ -541,7 +541,7 @@ def test_s4_results_that_do_not_fit_together_are_not_lost(group):
 
 
 class Traveller:
-    """Writes down in which processes it was unpickled."""
+    """Value that records the processes in which it was unpickled."""
 
     def __init__(self, seen=()):
         self.seen = list(seen)
@@ -587,7 +587,7 @@ def test_s4_resharding_keeps_order_and_passes_on_what_fits(group):
 
 
 class Blob:
-    """Counts how often it is pickled here."""
+    """Value that counts its pickling here."""
 
     pickled = 0
 

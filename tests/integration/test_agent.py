@@ -1,4 +1,4 @@
-"""The agent on a real cluster, with a supervisor that only writes down what it hears."""
+"""Agent on a real cluster, with a supervisor that only records reports."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Heard:
 
 
 class Listener:
-    """The supervisor, as far as an agent knows it."""
+    """Supervisor, as an agent sees it."""
 
     def __init__(self):
         self.heard = []
@@ -114,7 +114,7 @@ class RemoteBox(Box):
 
 
 class Trainer:
-    """Counts, in files that the test reads."""
+    """Counter in files that the test reads."""
 
     def train(self, steps, folder):
         task = current_task()
@@ -124,7 +124,7 @@ class Trainer:
             (Path(folder) / f"{done}-by-{task.attempt}").touch()
             task.save_checkpoint(done, progress=done / steps)
             if done == 3 and task.attempt == 1:
-                while True:  # Busy in Python, until it has to give way.
+                while True:  # Busy in Python until it is preempted.
                     task.stop_if_asked()
         return done
 
@@ -178,7 +178,7 @@ def new_agent(supervisor) -> Iterator[Callable[..., Any]]:
 
 @pytest.fixture(scope="module")
 def kept_agent(new_agent) -> Any:
-    """One process that the tests of this file use one after the other: it has to be clean again after each."""
+    """Share one process among all tests of this file: it has to be clean again after each."""
     return new_agent()
 
 
@@ -200,7 +200,7 @@ def get(ref: Any) -> Any:
 
 
 def stop(agent: Any, hosted: HostCommand | AgentStatus, **options: Any):
-    """With more time than the product gives by itself: what stops here does so however long it is held up."""
+    """Stop a task with more time than the product's default, for slow machines."""
     times = {"grace_ms": PATIENT_MS, "preserve_ms_max": PATIENT_MS}
     return ray.get(agent.stop.remote(StopCommand(task=hosted.task, attempt=hosted.attempt, **{**times, **options})), timeout=2 * PATIENCE_S)
 
@@ -379,7 +379,7 @@ def test_a_large_result_of_an_entry_method_stays_with_ray(agent):
     ended, value = agent.run.remote()
     assert (get(ended).result, get(ended).error) == (None, "")
     assert len(get(value)) == 3 * 2**20
-    again, value = agent.run.remote()  # As a supervisor does that has started again, and lost its refs.
+    again, value = agent.run.remote()  # As a restarted supervisor does, without its refs.
     assert get(again) == get(ended)
     assert len(get(value)) == 3 * 2**20
 
@@ -413,7 +413,7 @@ def test_s17_a_preempted_task_resumes_elsewhere_at_its_step(agent, new_agent, su
     get(agent.host.remote(first))
     run, _ = agent.run.remote()
     eventually((tmp_path / "3-by-1").exists)
-    eventually(lambda: heard(supervisor, "checkpoint", task=first.task))  # What was not told until the stop is told with it alone.
+    eventually(lambda: heard(supervisor, "checkpoint", task=first.task))  # A late checkpoint comes with the stop only.
     stopped = stop(agent, first, reason=Reason.PREEMPTED)
     assert (stopped.how, stopped.reusable, stopped.why) == (StopHow.STOPPED, True, "")
     assert (unpickled(stopped.saved.checkpoint_bytes), stopped.saved.progress) == (3, 0.6)
@@ -508,7 +508,7 @@ def test_p14_the_death_of_the_process_ends_the_wait_for_it(new_agent):
     hosted = get(agent.host.remote(order(Box, 1)))
     assert ray.wait([end], timeout=0)[0] == []
     os.kill(hosted.pid, signal.SIGKILL)
-    with pytest.raises(RayActorError):  # That it died, or cannot be reached: Ray does not wait long for the reason.
+    with pytest.raises(RayActorError):  # Dead or unreachable: Ray does not wait long for the reason.
         get(end)
 
 

@@ -1,4 +1,4 @@
-"""The door to agent processes, on a real cluster."""
+"""Client of agent processes, on a real cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.ray
 
 
 class OutOfReach:
-    """Lives; the first who waits for its end is answered as if the connection broke."""
+    """Live agent whose first waiter is answered as if the connection broke."""
 
     def __init__(self):
         self.waits = 0

@@ -1,4 +1,4 @@
-"""Own Ray clusters: they come up, several at once, and nothing of them is left."""
+"""Own Ray clusters: several start at once, and nothing of them is left."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.ray
 
 END_S_MAX = 90.0
 ONE_NODE = ClusterSpec(nodes=(ClusterNodeSpec(cpu=1),), object_store_bytes=80 * 2**20)
-#: With these, Ray alone would ask for no token.
+#: Variables that turn off Ray's token.
 OPEN = {"RAY_AUTH_MODE": "disabled", "RAY_AUTH_TOKEN": "everybody-knows-it"}
 TWO_NODES = ClusterSpec(
     nodes=(ClusterNodeSpec(cpu=1, labels={"zone": "x"}), ClusterNodeSpec(cpu=1, labels={"zone": "y"})), object_store_bytes=80 * 2**20
@@ -39,37 +39,37 @@ TWO_NODES = ClusterSpec(
 def session_of(process):
     try:
         return os.getsid(process.pid)
-    except ProcessLookupError:  # It ended between the look and the question.
+    except ProcessLookupError:  # It ended between the two calls.
         return None
 
 
 def processes_of(session_ids):
-    """All processes of these sessions."""
+    """Return all processes of these sessions."""
     return [process for process in psutil.process_iter() if session_of(process) in session_ids]
 
 
 def runs(process):
-    """It has not ended; a zombie has, and waits for whoever adopted it."""
+    """Return whether the process has not ended; a zombie has."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:  # It ended between the two questions.
+    except psutil.NoSuchProcess:  # It ended between the two calls.
         return False
 
 
 def still_run(processes):
-    """Those that have not ended."""
+    """Return the processes that have not ended."""
     return [process for process in processes if runs(process)]
 
 
 def command_of(process):
     try:
         return " ".join(process.cmdline())
-    except psutil.NoSuchProcess:  # It ended after the look.
+    except psutil.NoSuchProcess:  # It ended meanwhile.
         return ""
 
 
 def programs(processes):
-    """What they run, each once: a child that has not become its own program yet is a second one like its parent."""
+    """Return the programs, each once: a child before its exec looks like a second one of its parent."""
     return " ".join({command_of(process) for process in processes})
 
 
@@ -82,7 +82,7 @@ def starters():
 
 @pytest.fixture
 def short_folder():
-    """pytest's own folders have names too long for Ray's sockets."""
+    """Return a folder with a name short enough for Ray's sockets."""
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
 
@@ -112,12 +112,12 @@ def test_a_node_comes_up_while_its_agents_are_frozen(starters, short_folder):
 
 
 def is_agent(process, folder):
-    """One of the two programs for whose ports a raylet looks when it starts, of a cluster in this folder."""
+    """Return whether this is one of the two agents of a raylet, of a cluster in this folder."""
     try:
         command = process.cmdline()
         is_here = any(str(folder) in part for part in command)
         return is_here and any(part.endswith(("/dashboard/agent.py", "/runtime_env/agent/main.py")) for part in command)
-    except psutil.Error:  # It ended.
+    except psutil.Error:  # It ended meanwhile.
         return False
 
 
@@ -174,7 +174,7 @@ def test_a_cluster_dies_with_the_process_that_started_it():
 
 
 def test_an_orphaned_cluster_ends_despite_its_actors(starters):
-    """SIGTERM is what the kernel sends it then."""
+    """The kernel sends SIGTERM then."""
     cluster = starters.submit(OwnCluster.start, ONE_NODE).result()
     try:
         actor = ray_actor_in(cluster)
@@ -189,7 +189,7 @@ def test_an_orphaned_cluster_ends_despite_its_actors(starters):
 
 
 def ray_actor_in(cluster):
-    """The process of an actor that stays when its driver has gone."""
+    """Return the process of an actor that outlives its driver."""
     driver = f"""
         import os, ray
         ray.init(address="{cluster.address}", namespace="stays", log_to_driver=False, logging_level="ERROR")

@@ -1,4 +1,4 @@
-"""What outlives a mesh's process, on a real cluster: who is found, what it knows, what goes with whom."""
+"""Detached actors that outlive a mesh's process, on a real cluster: discovery, sessions and ends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from mesh.stages.spec import StageSpec, TaskSpec
 pytestmark = pytest.mark.ray
 
 eventually = partial(patience.eventually, patience_s=90.0)
-#: Of actors that have just been made: whoever looks for them waits for their processes to begin.
+#: Limit for finding new actors, whose processes may still be starting.
 ANSWER_S = 90.0
 HALF = ResourceSet.of({"cpu": 0.5})
 TENANT = TenantPath("acme")
@@ -56,7 +56,7 @@ def state_of(group: Any) -> str:
 
 
 def has_died(runner: Any) -> bool:
-    """Does Ray say so? It takes a moment to know, and calls until then are answered, or find nobody."""
+    """Return whether Ray reports the death, which takes a moment: until then calls may be answered or lost."""
     try:
         ray.get(runner.inventory.remote())
     except RayActorError as error:
@@ -65,7 +65,7 @@ def has_died(runner: Any) -> bool:
 
 
 def start(runner: Any, storage: Path, task: Callable[..., TaskSpec], note: bytes) -> StageId:
-    """A bound runner with a stage that ends at once."""
+    """Start a bound runner with a stage that ends at once."""
     ray.get(runner.bind.remote(TENANT, storage.as_uri(), 1024, MeshId("standing"), 7))
     tasks = (task("a", "call:builtins:int", 3, resources=NOTHING),)
     spec = StageSpec(stage=StageId("r.1"), run=RunId("r"), tenant=TENANT, tasks=tasks, slot=NOTHING, width=1)
@@ -74,7 +74,7 @@ def start(runner: Any, storage: Path, task: Callable[..., TaskSpec], note: bytes
 
 
 def hear_the_end(runner: Any, listener: int) -> list[Any]:
-    """All batches up to the end of the stage, none of them confirmed."""
+    """Return all batches up to the end of the stage, none of them acked."""
     heard: list[Any] = []
     while not any(isinstance(decode(STAGE_MESSAGE, message), StageEnded) for _, _, messages, _ in heard for message in messages):
         heard += ray.get(runner.next_batch.remote(5.0, listener))
@@ -142,7 +142,7 @@ def test_a_namesake_mesh_of_another_federation_is_left_alone(actors: DetachedAct
     ours.new_keeper(1, 1)
     theirs.new_keeper(2, 2)
     assert (found(ours).incarnation, found(theirs).incarnation) == (1, 2)
-    actors.end_all()  # Of no federation.
+    actors.end_all()  # A mesh of no federation.
     ours.end_all()
     eventually(lambda: ours.find() is None)
     assert found(theirs).incarnation == 2

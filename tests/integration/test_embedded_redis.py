@@ -1,4 +1,4 @@
-"""The embedded server, with the real program."""
+"""Embedded Redis server, with the real program."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ time.sleep(600)
 
 
 def runs(process: psutil.Process) -> bool:
-    """It has not ended; a zombie has, and waits for whoever adopted it."""
+    """Return whether the process has not ended; a zombie has."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:  # It ended between the two questions.
+    except psutil.NoSuchProcess:  # It ended between the two calls.
         return False
 
 
@@ -64,7 +64,7 @@ def test_data_survive_a_killed_server(folder: Path):
 
 
 def test_a_server_dies_with_its_owner_and_the_next_has_the_data(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(embedded, "LOCK_WAIT_MS_MAX", 60_000)  # However long the dying server takes to be gone.
+    monkeypatch.setattr(embedded, "LOCK_WAIT_MS_MAX", 60_000)  # For as long as the dying server takes to end.
     owner = subprocess.Popen([sys.executable, "-c", OWNER, str(folder)], stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
     pid, url = owner.stdout.readline().split()
@@ -75,7 +75,7 @@ def test_a_server_dies_with_its_owner_and_the_next_has_the_data(folder: Path, mo
     with EmbeddedRedis.start(folder) as next_one:  # waits for the lock that the dying server holds
         assert next_one.client().get("kept") == b"by a dead owner"
         assert next_one.url == url
-    gone(lambda: runs(server))  # It has let go of the lock, and may be about to end still.
+    gone(lambda: runs(server))  # It has released the lock, and may still be ending.
 
 
 def test_two_servers_run_side_by_side_independently(tmp_path: Path):
@@ -207,7 +207,7 @@ def test_the_newest_program_is_taken_wherever_it_stands_on_path(tmp_path: Path, 
 
 
 def a_server_of(version: str, folder: Path) -> Path:
-    """A program that says that it is this version of Redis, and nothing else."""
+    """Make a program that claims this version of Redis and does nothing else."""
     folder.mkdir(exist_ok=True)
     program = folder / "redis-server"
     program.write_text(f"#!/bin/sh\necho 'Redis server v={version} sha=00000000:0 malloc=libc bits=64 build=0'\n")

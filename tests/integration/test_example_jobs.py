@@ -1,4 +1,4 @@
-"""The example of a job, run as its README says."""
+"""Example of a job, run as its README says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The facade as programs use it: from the driver, from other processes, by name."""
+"""Facade as programs use it: from the driver, from other processes, by name."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 pytestmark = pytest.mark.ray
 
-#: How long a task is made to wait for room, at least.
+#: Minimum wait of a task for room.
 WAITED_MS = 500
-#: Nobody is killed for being slow to stop, and no handler is given up for being slow.
+#: No task is killed, and no handler given up, for being slow.
 PATIENT = {"settings": SchedulerSettings(grace_ms=60_000), "driver": DriverSettings(preserve_ms_max=60_000)}
-#: A job of a leader alone.
+#: A job with a leader only.
 STAYS = {"name": "stays", "pool": "mian", "leader": {"resources": {"cpu": 0.1}}, "minWorkersNum": 0}
 
 
 class Dies:
-    """Its process ends under the call."""
+    """Class whose process ends during the call."""
 
     def now(self):
         os._exit(1)
 
 
 class Script:
-    """Begins and ends as a script does."""
+    """Context that begins and ends as a script does."""
 
     def run(self):
         ray.init()
@@ -314,7 +314,7 @@ def test_s1_agents_are_called_as_a_group_with_named_dimensions(running, pool):
 
 
 def test_s16_metrics_come_from_what_happened(running, tmp_path):
-    with mesh.running_mesh("figures", state_dir=tmp_path, standbys_per_node=0, **PATIENT) as own:  # Nobody else's tasks are in them.
+    with mesh.running_mesh("figures", state_dir=tmp_path, standbys_per_node=0, **PATIENT) as own:  # Tasks of other tests are not in them.
         own.create_pool("small", capacity={"cpu": 1})
         at_ms = [now_ms()]
         first = own.submit_task(Counter, pool="small", resources={"cpu": 1})
@@ -336,7 +336,7 @@ def test_s16_metrics_come_from_what_happened(running, tmp_path):
 
 
 def now_ms():
-    """On the clock of the test; figures are of whole milliseconds of another one, hence the one more or less."""
+    """Return the test's clock; metrics are whole milliseconds of another one, hence ±1."""
     return time.monotonic() * 1000
 
 

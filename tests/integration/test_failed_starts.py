@@ -1,4 +1,4 @@
-"""Starts of a mesh that fail: whoever starts it is told why, and nothing of the start is left."""
+"""Failed starts of a mesh: the reason is reported, and nothing of the start is left."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Unreadable(SchedulerSettings):
 
 
 class Odd(SchedulerSettings):
-    """Settings that arrive as something else."""
+    """Settings that arrive as another type."""
 
     def __reduce__(self):
         return str, ("medium",)
@@ -74,7 +74,7 @@ def test_an_unusable_trace_file_is_reported(tmp_path):
 
 
 def test_a_taken_port_is_reported_until_a_free_one_is_given(tmp_path):
-    (port,) = promise_ports(1)  # Outside of those that the kernel gives to anybody, for it is to be free again later.
+    (port,) = promise_ports(1)  # Outside of the kernel's ephemeral ports, so that it stays free later.
     with socket.create_server(("127.0.0.1", port)):
         with pytest.raises(RuntimeAdapterError, match="metrics cannot be served"):
             mesh.ScheduleMesh.start("port", state_dir=tmp_path / "port", metrics_port=port)
@@ -133,8 +133,10 @@ def test_a_failed_start_leaves_no_process_and_can_be_stopped(tmp_path):
 
 
 def wavering(again_s):
-    """A supervisor that cannot begin while there is a file `broken` in the folder above its own; it leaves one named `tried` then,
-    and makes place for the next after `again_s` seconds."""
+    """Return a supervisor class that fails to start while a file `broken` is in its parent folder.
+
+    It then writes a file `tried`, and is replaced after `again_s` seconds.
+    """
 
     class Wavering(MeshSupervisor):
         def __init__(self, options):
@@ -152,7 +154,7 @@ def wavering(again_s):
 
 
 def up(actor_class, name, folder):
-    """A mesh whose supervisor is of this class, which no other process can import: made inside a function, it travels whole."""
+    """Start a mesh with a supervisor class made inside a function: it travels whole, as no process can import it."""
     options = SupervisorOptions(mesh=name, namespace="tests", state_dir=str(folder), driver=DriverSettings(standbys_per_node=1))
     actor = ray.remote(num_cpus=0, max_restarts=-1, max_concurrency=100)(actor_class)
     actor.options(name=supervisor_name(name), namespace="tests", lifetime="detached").remote(options)
@@ -160,7 +162,7 @@ def up(actor_class, name, folder):
 
 
 def break_down(running, folder):
-    """Its process dies, and the next one cannot start."""
+    """Kill the supervisor's process, and let the next one fail to start."""
     (folder / "broken").touch()
     os.kill(running.status().pid, signal.SIGKILL)
     eventually((folder / "tried").exists)
@@ -176,7 +178,7 @@ def test_a_recovering_supervisor_retries_until_it_starts(tmp_path):
 
 
 def test_a_recovering_supervisor_that_fails_can_be_stopped(tmp_path):
-    running = up(wavering(60.0), "wreck", tmp_path / "state")  # So long that it is there to be stopped.
+    running = up(wavering(60.0), "wreck", tmp_path / "state")  # Long enough to be stopped.
     break_down(running, tmp_path)
     with pytest.raises(RuntimeAdapterError, match=r"all has ended, but state_dir .* stays: .*a moment's fault"):
         running.stop(forget=True)
@@ -187,8 +189,8 @@ def test_a_recovering_supervisor_that_fails_can_be_stopped(tmp_path):
 def test_a_mesh_whose_stopper_died_can_be_started_again_at_once(tmp_path):
     options = {"namespace": "tests", "state_dir": tmp_path / "state", "standbys_per_node": 0}
     first = mesh.ScheduleMesh.start("halted", **options)
-    first._link.ask("stop", forget=False)  # And nobody ends the supervisor.
-    JournalFile(tmp_path / "state" / "journal").close()  # It is there, and has let go of its folder.
+    first._link.ask("stop", forget=False)  # The supervisor is not ended.
+    JournalFile(tmp_path / "state" / "journal").close()  # It runs, and has released its folder.
     assert left_in_ray("halted")
     again = mesh.ScheduleMesh.start("halted", **options)
     assert again.status().incarnation == 2
@@ -214,7 +216,7 @@ def test_a_stopped_supervisor_whose_stopper_died_ends_by_itself(tmp_path):
             super().__init__(options)
 
     running = up(Brief, "brief", tmp_path / "state")
-    with contextlib.suppress(SupervisorLost):  # It may have ended by the time that its answer is heard.
+    with contextlib.suppress(SupervisorLost):  # It may have ended before its answer arrives.
         running._link.ask("stop", forget=False)
     eventually(lambda: not left_in_ray("brief"))
 

@@ -61,7 +61,7 @@ tenants:
 
 
 def eventually(check: Callable[[], T], limit_s: float = LIMIT_S) -> T:
-    """What `check` returns, as soon as it raises no AssertionError."""
+    """Return the result of `check` once it raises no AssertionError."""
     stop = stop_after_delay(limit_s)
     for attempt in Retrying(retry=retry_if_exception_type(AssertionError), stop=stop, wait=wait_fixed(0.1), reraise=True):
         with attempt:
@@ -101,7 +101,7 @@ def total(*numbers: int) -> int:
 
 
 def counted(zone: str) -> dag.Node:
-    """The size of a large value and the words of a small one, all of it in one zone."""
+    """Count the size of a large value and the words of a small one, all of it in one zone."""
     labels = {"zone": zone}
     words = dag.task(count, labels=labels).bind(dag.task(cut, labels=labels).bind("so many words"))
     data = dag.task(count, labels=labels).bind(dag.task(large, labels=labels).bind(10_000))
@@ -113,7 +113,7 @@ def run_in(client: Client, zone: str) -> int:
 
 
 def fail_first(tries: str, error: type[Exception]) -> int:
-    """How many calls there were; the first raises."""
+    """Return the number of calls; the first call raises."""
     with Path(tries).open("a+") as file:
         file.write("x")
         file.seek(0)

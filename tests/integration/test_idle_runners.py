@@ -1,4 +1,4 @@
-"""A host ends a runner that nobody needs any more, and gives the tenant another one; on a real cluster."""
+"""End of idle runners, and their replacement, on a real cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mesh.stages.spec import StageSpec, TaskSpec
 pytestmark = pytest.mark.ray
 
 eventually = partial(patience.eventually, patience_s=90.0)
-NEWS_S_MAX = 120.0
+EVENT_S_MAX = 120.0
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ def reports() -> queue.SimpleQueue[HostReport]:
 def made(
     ray_driver: Any, tmp_path: Path, reports: queue.SimpleQueue[HostReport], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[float], RayStageHost]]:
-    """Hosts of one mesh, as processes of it make them one after the other."""
-    monkeypatch.setattr(detached_actors, "ANSWER_S", NEWS_S_MAX)  # However long what was left takes to answer, it is there.
+    """Make hosts of one mesh, one after the other, as its processes do."""
+    monkeypatch.setattr(detached_actors, "ANSWER_S", EVENT_S_MAX)  # A recovered runner may answer slowly.
     hosts: list[RayStageHost] = []
 
     def make(idle_s: float) -> RayStageHost:
@@ -73,10 +73,10 @@ def runners() -> list[str]:
 
 
 def hear_the_end(host: RayStageHost, reports: queue.SimpleQueue[HostReport]) -> list[Any]:
-    """What the stage told, all of it confirmed."""
+    """Return the messages of the stage, all of them acked."""
     reported: list[Any] = []
     while not any(isinstance(message, StageEnded) for message in reported):
-        report = reports.get(timeout=NEWS_S_MAX)
+        report = reports.get(timeout=EVENT_S_MAX)
         reported += report.messages
         host.confirm(report.stage, report.number)
     return reported
@@ -104,15 +104,15 @@ def test_a_recovered_runner_ends_with_the_last_of_its_runs(
     first = made(600.0)
     first.extend_deadline(1, 600_000, 600_000, 1)
     first.start(a_stage("r", task), 1, 7, {}, {})
-    while not any(isinstance(message, StageEnded) for message in reports.get(timeout=NEWS_S_MAX).messages):
-        pass  # And nobody confirms it.
-    heir = made(0.0)
-    assert heir.find() is not None
-    heir.go_on(frozenset({StageId("r.1")}))
-    heir.extend_deadline(2, 600_000, 600_000, 1)
-    hear_the_end(heir, reports)
-    assert heir.held() == {RunId("r"): StageId("r.1")}
-    heir.forget(RunId("another"))
+    while not any(isinstance(message, StageEnded) for message in reports.get(timeout=EVENT_S_MAX).messages):
+        pass  # It is never acked.
+    successor = made(0.0)
+    assert successor.find() is not None
+    successor.go_on(frozenset({StageId("r.1")}))
+    successor.extend_deadline(2, 600_000, 600_000, 1)
+    hear_the_end(successor, reports)
+    assert successor.held() == {RunId("r"): StageId("r.1")}
+    successor.forget(RunId("another"))
     assert len(runners()) == 1
-    heir.forget(RunId("r"))
+    successor.forget(RunId("r"))
     eventually(lambda: not runners())

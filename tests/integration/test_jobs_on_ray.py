@@ -1,4 +1,4 @@
-"""Jobs on real Ray: two nodes of two CPUs; members are killed, nodes are full, the supervisor dies."""
+"""Jobs on real Ray with two nodes of two CPUs: killed members, full nodes, and a dead supervisor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A mesh with plugins, small snapshots, telemetry and charts, on real Ray."""
+"""Mesh with plugins, small snapshots, telemetry and charts, on real Ray."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mesh.ray.local.status_values import MeshEventKind
 
 pytestmark = pytest.mark.ray
 
-#: Imported by the supervisor alone, whose budgets it raises.
+#: Imported by the supervisor only, whose budgets it raises.
 PLUGINS = {"fewest_cpus": "own_plugins:FewestCpus", "rules": "own_plugins:Rules"}
 
 
@@ -82,7 +82,7 @@ def test_s13_a_raising_plugin_is_fenced_over_a_restart(running, pool):
     assert other.wait_started(PATIENCE_S).state is mesh.TaskState.RUNNING
     assert [reported.words for reported in recent_events(running, MeshEventKind.PLUGIN_FENCED)] == [
         fenced.words
-    ]  # It holds still, so it is told again.
+    ]  # It does not change, so it is reported again.
 
 
 def test_s13_an_unloadable_plugin_is_reported_without_a_mesh(two_nodes, tmp_path):
@@ -136,7 +136,7 @@ def test_s23_each_ended_task_leaves_a_trace_with_its_steps(running, pool, folder
 
     def spans():
         kept = folder / "traces.jsonl"
-        whole = kept.read_text().rpartition("\n")[0] if kept.exists() else ""  # The last line may be on its way.
+        whole = kept.read_text().rpartition("\n")[0] if kept.exists() else ""  # The last line may not be flushed yet.
         lines = [json.loads(line) for line in whole.splitlines()]
         return {span["name"] for span in lines if span["attributes"].get("schedulemesh.task") == "traced"} and {
             span["name"] for span in lines

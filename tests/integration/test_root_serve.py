@@ -88,7 +88,7 @@ def test_a_proxy_without_a_root_says_when_to_come_again(port):
 
 
 def asked(port, wanted):
-    """The answer comes about; no other than these two does meanwhile."""
+    """Wait for the expected answer; only these two may come before it."""
 
     def look():
         reported = httpx.get(f"http://{HERE}:{port}/v1/runs/night", timeout=ANSWER_S)

@@ -1,4 +1,4 @@
-"""A mesh on real Ray: two nodes of two CPUs, its own cluster."""
+"""Mesh on its own real Ray cluster of two nodes with two CPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The supervisor's process is killed in every state of an agent's creation; afterwards the ledgers and Ray agree, and clients go on."""
+"""Kills of the supervisor in every state of an agent's creation: ledgers and Ray agree afterwards, and clients resume."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The watchdog of a node: a real process that watches real processes, and guards on real raylets."""
+"""Watchdog of a node: a real process that watches real processes, and guards real raylets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LIMIT_S = 90.0
 eventually = partial(patience.eventually, patience_s=LIMIT_S)
 MESH = MeshId("watched")
 LONG_MS = 600_000
-#: Shorter than a test waits for the end of what is not proved any more.
+#: Shorter than a test waits for the end of unrenewed work.
 STOP_MS = 3_000
 
 
@@ -38,7 +38,7 @@ def is_gone(process: subprocess.Popen[bytes]) -> bool:
 
 
 class Bed:
-    """A watchdog with a keeper and workers that are processes of the test."""
+    """Watchdog with a keeper and workers that are processes of the test."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -66,7 +66,7 @@ class Bed:
         return process
 
     def ask(self, **question: Any) -> dict[str, Any]:
-        """Again when there is no answer: a watchdog does not wait long for the question of one who has connected."""
+        """Send the request until it is answered: a watchdog closes slow connections soon."""
         answer: dict[str, Any] = eventually(lambda: self.try_to_ask(json.dumps(question).encode() + b"\n"))
         return answer
 
@@ -148,7 +148,7 @@ def test_a_later_sessions_first_renewal_ends_earlier_work(bed: Bed) -> None:
     assert bed.extend_deadline(incarnation=1)
     earlier = bed.worker()
     clock_ms = bed.read_clock()
-    later = bed.worker()  # Begun after the stamp: the new session's own.
+    later = bed.worker()  # Started after the renewal: the new session's own.
     assert bed.extend_deadline(incarnation=1, clock_ms=clock_ms)
     assert earlier.poll() is None
     assert bed.extend_deadline(incarnation=2, clock_ms=clock_ms)
@@ -173,7 +173,7 @@ def test_a_process_that_reuses_a_workers_pid_is_left_alone(bed: Bed) -> None:
     stranger = bed.run("import time; time.sleep(600)")
     (workers_of(bed.folder) / str(stranger.pid)).write_text(start_mark(bed.keeper.pid))
     ours = bed.worker()
-    assert ours.wait(LIMIT_S) == -signal.SIGKILL  # Nothing was proved.
+    assert ours.wait(LIMIT_S) == -signal.SIGKILL  # Nothing was renewed.
     assert stranger.poll() is None
     eventually(lambda: not list(workers_of(bed.folder).iterdir()))
 
@@ -228,10 +228,10 @@ def test_one_who_connects_and_says_nothing_holds_up_nobody(bed: Bed) -> None:
 
 
 def watchdogs_of(folder: Path) -> list[psutil.Process]:
-    """More than one while another one is started: it ends by itself, since the folder is taken."""
+    """Return the watchdogs of a folder; one that finds it taken ends by itself."""
     found = []
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):  # One that has ended between the look and the question, or is a zombie.
+        with contextlib.suppress(psutil.Error):  # It ended meanwhile, or is a zombie.
             command = process.cmdline()
             if "mesh.ray.stage_runner.watchdog" in command and str(folder) in command:
                 found.append(process)
@@ -239,7 +239,7 @@ def watchdogs_of(folder: Path) -> list[psutil.Process]:
 
 
 def the_watchdog_of(folder: Path) -> psutil.Process:
-    """The only one, once it is that."""
+    """Wait until there is one watchdog, and return it."""
     found: list[psutil.Process] = eventually(lambda: watchdogs if len(watchdogs := watchdogs_of(folder)) == 1 else None)
     return found[0]
 
@@ -253,7 +253,7 @@ def work(mesh: MeshId) -> int:
 
 @ray.remote(num_cpus=0)
 class Agent:
-    """Holds the guards as the process of a mesh would, and can be killed and frozen like one."""
+    """Actor that holds the guards as the process of a mesh would; tests kill and freeze it."""
 
     def __init__(self) -> None:
         self.guards = NodeGuards(MESH, {})
@@ -262,7 +262,7 @@ class Agent:
         return os.getpid()
 
     def extend_deadline(self, incarnation: int, after_ms: int, since: int = 0) -> bool:
-        """Has the node's watchdog taken it? Not when it does so later than the guards wait for that."""
+        """Return whether the node's watchdog accepted it within the guards' limit."""
         self.guards.read_clock()
         self.guards.extend_deadline(incarnation, after_ms, after_ms, since)
         return not self.guards.unguarded()
@@ -272,12 +272,12 @@ class Agent:
             ray.kill(guard)
 
     def leave(self, incarnation: int) -> None:
-        node_guards.ANSWER_S = LIMIT_S  # In this process alone: the answers are waited for, however late they come.
+        node_guards.ANSWER_S = LIMIT_S  # In this process only: wait for late answers.
         self.guards.leave(incarnation)
 
 
 @pytest.mark.ray
-def test_a_frozen_agent_dies_and_a_killed_one_recovers(ray_driver: Any) -> None:
+def test_a_frozen_agents_work_ends_and_a_killed_one_recovers(ray_driver: Any) -> None:
     folder = watch_folder(MESH)
     agent = Agent.remote()
     eventually(lambda: ray.get(agent.extend_deadline.remote(1, LONG_MS)))
@@ -290,7 +290,7 @@ def test_a_frozen_agent_dies_and_a_killed_one_recovers(ray_driver: Any) -> None:
     running = work.remote(MESH)
     eventually(lambda: any(file.name.isdigit() for file in workers_of(folder).glob("*")))
     pid = ray.get(second.pid.remote())
-    eventually(lambda: ray.get(second.extend_deadline.remote(3, STOP_MS, since=2)))  # The last proof before it freezes.
+    eventually(lambda: ray.get(second.extend_deadline.remote(3, STOP_MS, since=2)))  # The last renewal before it freezes.
     os.kill(pid, signal.SIGSTOP)
     try:
         with pytest.raises(ray.exceptions.WorkerCrashedError):
@@ -307,7 +307,7 @@ def test_a_killed_watchdog_and_a_dead_guard_are_replaced(ray_driver: Any) -> Non
     agent = Agent.remote()
     eventually(lambda: ray.get(agent.extend_deadline.remote(1, LONG_MS)))
     first = the_watchdog_of(folder)
-    first.suspend()  # From here to its end it takes nothing; a dead one might be replaced before the proof comes.
+    first.suspend()  # From here on it accepts nothing; a dead one might be replaced before the renewal.
     try:
         assert not ray.get(agent.extend_deadline.remote(1, LONG_MS))
     finally:

@@ -1,4 +1,4 @@
-"""What holds for every shape, every value and every number of ranks."""
+"""Laws of actor groups, for every shape, value and number of ranks."""
 
 from itertools import pairwise
 
@@ -29,7 +29,7 @@ def view(dimensions):
 
 
 def through(dispatch, dimensions, value):
-    """The value, dealt out to agents that give back what they get, and collected."""
+    """Dispatch the value to agents that return their arguments, and collect the results."""
     calls = list(dispatch(view(dimensions), (value,), {}))
     return collected(natural_collect(dispatch), tuple(call[1][0] for call in calls), tuple(call[0] for call in calls), dimensions)
 

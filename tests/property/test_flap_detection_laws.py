@@ -1,4 +1,4 @@
-"""What holds however meshes come and go: by a world that is looked at once in a while, against the plain definition."""
+"""Laws of flap detection: a world of meshes, sampled now and then, against the plain definition."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +9,7 @@ from mesh.core.ids import MeshId
 MESHES = [MeshId("east"), MeshId("north"), MeshId("west")]
 RULES = FlapRules(probation_ms=1_000, probation_ms_max=8_000, window_ms=20_000)
 
-#: One look: how long after the last, and what has become of each mesh since then.
+#: One look: the time since the last one, and the changes of each mesh since then.
 looks = st.lists(
     st.tuples(
         st.integers(1, 4_000) | st.just(WATCH_GAP_MS + 1),
@@ -39,7 +39,7 @@ class Meshes:
 
 
 def played(history):
-    """Every look: when, how long after the last one, what was known before, what was seen, what is known now."""
+    """Yield each look: its time, the interval, the known state before, the sessions seen, the known state after."""
     meshes, known, now_ms, watched_ms = Meshes(), {}, 10**6, 10**6
     for after_ms, fates in history:
         now_ms += after_ms

@@ -1,4 +1,4 @@
-"""A gang is whole or nothing, nobody is stopped for one that does not start, and a stream of small work starves none."""
+"""Laws of gangs: whole or nothing, no victim in vain, no starvation by small work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def cpus(count: float) -> ResourceSet:
 
 
 class Cluster:
-    """Nodes of some CPUs, and a mesh that is told at once what becomes of its starts."""
+    """Nodes of some CPUs, and a mesh that hears of its starts at once."""
 
     def __init__(self, sizes: list[int], rules: SchedulerSettings) -> None:
         self.mesh = MeshScheduler(rules)
@@ -100,7 +100,7 @@ def test_a_gang_starts_within_as_many_ends_as_small_slots(count, members, order,
     size = min(members, 3 * (4 // count))
     for index in range(size):
         cluster.submit(f"g{index}", count, 5.0, gang="g", gang_size=size)
-    cluster.now_ms += 100  # A second wait too: nothing is lent any more.
+    cluster.now_ms += 100  # After a second wait nothing is lent any more.
     cluster.report(events.Ticked(at_ms=cluster.now_ms))
     cluster.now_ms += 100
     cluster.report(events.Ticked(at_ms=cluster.now_ms))
@@ -109,7 +109,7 @@ def test_a_gang_starts_within_as_many_ends_as_small_slots(count, members, order,
             break
         running = [task for task, record in cluster.mesh.state.records.items() if record.node is not None]
         cluster.submit(f"next{turn}", 1, 5.0, preemptible=False, estimated_ms=estimates[turn % len(estimates)])
-        # Places of one CPU come free anywhere; a node is empty once those have ended that ran there first.
+        # Single CPUs come free anywhere; a node is empty once its first tasks have ended.
         cluster.over(events.TaskEnded, order.choice(running) if count == 1 else running[0])
     assert "g0" in cluster.started
     assert not cluster.mesh.state.reservations or cluster.mesh.state.reservations[POOL].task != "g0"

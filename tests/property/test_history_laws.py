@@ -1,4 +1,4 @@
-"""Where the past counts, who used much before is behind until others have used as much; through the planner's seat, over hours."""
+"""Laws of fair shares with history, through the planner loop over hours: heavy users wait until others have caught up."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ACME, HOG, CALM = TenantPath("acme"), TenantPath("acme/hog"), TenantPath("acme/c
 
 
 class Hours:
-    """Two tenants without quota of their own want all that their parent has; what runs ends with every minute."""
+    """Two tenants without nominal quota that request all of their parent's; what runs ends with every minute."""
 
     def __init__(self, slots: int, rules: Rules) -> None:
         self.slots, self.clock = slots, ManualClock(LONG_MS)
@@ -41,7 +41,7 @@ class Hours:
         return self.mesh.lease(tenant, RED).held["gpu"] // GPU["gpu"]
 
     def minute(self, *tenants: TenantPath) -> None:
-        """These wait for all that there is, the first of them longest; then what runs ends, and the planner says who is next."""
+        """Let these wait for everything, the first the longest; end what runs, and ask the planner for the next."""
         for tenant in tenants:
             self.mesh.acquire(tenant, RED, GPU, self.slots)
         self.clock.advance(MINUTE_MS)
@@ -52,7 +52,7 @@ class Hours:
         self.mesh.heartbeat()
 
     def minutes(self, count: int, *tenants: TenantPath) -> dict[TenantPath, int]:
-        """Minutes of slots that each of them had."""
+        """Return the slot minutes of each tenant."""
         had = dict.fromkeys(tenants, 0)
         for _ in range(count):
             self.minute(*tenants)

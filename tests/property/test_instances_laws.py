@@ -1,4 +1,4 @@
-"""Laws of instances: nothing is lost, glued or lent twice, whatever the order of events."""
+"""Laws of instances: none is lost, merged or lent twice, under any order of events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the book of a mesh's leases names beside its accounts is what looking through all of them would find."""
+"""Laws of the lease accounting of a mesh: its indexes equal a scan of all accounts."""
 
 from __future__ import annotations
 

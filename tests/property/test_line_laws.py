@@ -1,4 +1,4 @@
-"""Stages of a tenant that start in order: what the root says of those that wait is what their mesh says."""
+"""Laws of strict order: root and mesh give the same reasons to a tenant's waiting stages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ works = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2)), min_size=1, ma
 
 
 def admitted(cpus: int, quota: int, work: list[tuple[int, int]]) -> tuple[StageAdmission, int]:
-    """The mesh when it has tried all of it; and how many CPUs run."""
+    """Return the mesh after it has tried all the work, and the number of CPUs in use."""
     admission, used = StageAdmission((PoolSpec(pool=POOL, flavor=STD, capacity=CPU.times(cpus)),)), 0
     offers = [
         WorkloadOffered(

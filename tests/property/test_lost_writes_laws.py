@@ -1,4 +1,4 @@
-"""A whole federation whose store loses what it has just written: production's coordinator, gateway's keeping, and child meshes, by hand."""
+"""Laws of a federation whose store loses recent writes: the real coordinator, gateway and child meshes, driven by hand."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from mesh.stages.simulated_host import SimulatedHost
 from serve_apps.requests.accepted_runs import AcceptedRuns
 
 TTL_MS, GRACE_MS, HEARTBEAT_MS, WORK_MS = 3_000, 1_000, 700, 400
-#: Longer than any run of a case takes, learning included.
+#: Longer than any run of a case, recovery included.
 TURNS_MAX = 200
 
 
 class World:
-    """A root, its meshes, and the runs that were submitted."""
+    """A root, its meshes, and the submitted runs."""
 
     def __init__(self, *meshes):
         self.clock = ManualClock(1_000_000_000)
@@ -53,7 +53,7 @@ class World:
             clear=lambda _run, _keep: None,
             retention_ms=10**9,
         )
-        self.did = Counter()  #: How often each node was begun.
+        self.did = Counter()  #: Number of starts of each node.
         self.meshes = [self.mesh(name) for name in meshes]
         self.submitted = []
 
@@ -74,7 +74,7 @@ class World:
         return [name, child, host, reports, self.store.notifications(name, "", 0)[0]]
 
     def submit(self, zones):
-        """A chain, each node in its zone."""
+        """Submit a chain, each node in its zone."""
         run = f"r{len(self.submitted)}"
         nodes = {}
         for number, zone in enumerate(zones):
@@ -87,7 +87,7 @@ class World:
         self.submitted.append(run)
 
     def turn(self, by_ms=100):
-        """A moment of everybody's life."""
+        """Let every part of the world take one step."""
         self.clock.advance(by_ms)
         self.accepted.look()
         self.coordinator.tick()
@@ -124,7 +124,7 @@ class World:
 
 
 def live(world, chains, turns, lost):
-    """Runs come one after the other; of each pair in `lost`, what was written between two turns is lost."""
+    """Submit runs one by one; for each pair in `lost`, drop the writes between these two turns."""
     kept = {}
     for turn in range(turns):
         if turn < len(chains):

@@ -1,7 +1,7 @@
 """Laws of the run machine, on random graphs, placements, orders of messages, and losses of every kind.
 
-The meshes here are a few sets: what a runner (a holder) has in memory, which stages it works on, what it has not told yet.
-They keep the promises of `mesh.stages.messages`, and break down where hypothesis says so.
+The meshes here are a few sets: values in a runner's (a holder's) memory, its stages, and its unsent messages.
+They follow the protocol of `mesh.stages.messages`, and fail where hypothesis says so.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from mesh.core.values import Encoding, StoredValue
 from mesh.stages.messages import Failure, InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageLost, StageStarted
 
 MESHES = ["east", "north", "west"]
-FAULTS_MAX = 3  #: As many as a node may lose attempts; one more could rightly fail it.
+FAULTS_MAX = 3  #: Attempts that a node may lose; one more may fail it.
 STEPS_MAX = 2_000
 
 
 @st.composite
 def graphs(draw):
-    """Plans in topological order; some edges are of order only, some nodes are outputs."""
+    """Return plans in topological order; some edges are of order only, some nodes are outputs."""
     count = draw(st.integers(1, 8))
     plans = {}
     for number in range(count):
@@ -56,15 +56,15 @@ class Stage:
     spec: object
     mesh: str
     holder: int = 0  #: 0: queued.
-    outside: dict = field(default_factory=dict)  #: What was delivered: is it a value?
+    outside: dict = field(default_factory=dict)  #: Delivered input to whether it is a value.
     running: set = field(default_factory=set)
     done: set = field(default_factory=set)
-    failed: set = field(default_factory=set)  #: Or dropped.
+    failed: set = field(default_factory=set)  #: Done or dropped.
     cancelled: bool = False
 
 
 class Meshes:
-    """A run and the meshes that it runs on; `actions` are the things that could happen next."""
+    """A run and its meshes; `actions` are the possible next events."""
 
     def __init__(self, plans, *, failing=frozenset(), on_error="fail_fast"):
         record = RunRecord(run="r", tenant="acme", digest="", spec=b"")
@@ -77,8 +77,8 @@ class Meshes:
         self.holders = dict.fromkeys(MESHES, 0)
         self.values = {}  #: Holder to the nodes whose values it has.
         self.unreported = {mesh: deque() for mesh in MESHES}
-        self.claims = {mesh: {} for mesh in MESHES}  #: Stages whose end was not told yet, with their holders.
-        self.inbox = deque()  #: What the store itself tells.
+        self.claims = {mesh: {} for mesh in MESHES}  #: Stages whose end is not reported yet, with their holders.
+        self.inbox = deque()  #: Messages of the store itself.
         self.tokens = 0
         self.begun = set()  #: Attempts of nodes.
         self.faults = 0
@@ -161,7 +161,7 @@ class Meshes:
         self.settle_all()
 
     def place(self, choice):
-        """Everything that has no mesh gets one; which, `choice` tells, unless an input lies where it cannot leave."""
+        """Place every node without a mesh by `choice`, unless an input cannot leave its mesh."""
         where = {}
         for place, node in enumerate(self.machine.unplaced(self.now_ms)):
             pinned = [mesh for need in self.machine.plans[node].inputs if (mesh := self.machine.value_at(need)) is not None]
@@ -224,7 +224,7 @@ class Meshes:
                 del self.stages[name]
             if kind == "kill the runner":
                 self.unreported[mesh].extend(self.lost(name, mesh, holder) for name in here)
-            else:  # Whoever was to tell anything is gone; the ledger itself tells the loss of what was claimed.
+            else:  # All reporters are gone; the ledger itself reports the loss of claimed stages.
                 self.unreported[mesh].clear()
                 self.inbox.extend(self.lost(name, mesh, claimed) for name, claimed in self.claims[mesh].items())
                 self.claims[mesh].clear()
@@ -233,9 +233,9 @@ class Meshes:
         return StageLost(stage=name, mesh=mesh, incarnation=holder, reason=Reason.WORKER_LOST)
 
     def lose_value(self, holder, node, here):
-        """The runner notices when a task of another stage wants it; within its own stage the task that reads it has it."""
+        """Lose a value. The runner notices when another stage's task needs it; tasks of its own stage have it."""
         self.values[holder].discard(node)
-        self.values.setdefault(-holder, set()).add(node)  # What the holder knows to be lost.
+        self.values.setdefault(-holder, set()).add(node)  # Values that the holder knows to be lost.
         for name, stage in here.items():
             if node in stage.spec.external_inputs() - stage.outside.keys():
                 self.say(stage, InputLost(stage=name, node=node))
@@ -275,7 +275,7 @@ class Meshes:
     # -- the whole way
 
     def run(self, choices, *, cancel_at=-1, refuse_at=()):
-        """As `choices` say, with faults; then, without any more of them, until nothing is left to do."""
+        """Follow `choices`, with faults; then continue without faults until nothing is left to do."""
         for step, choice in enumerate(choices):
             if step in refuse_at:
                 self.now_ms += 1
@@ -296,14 +296,14 @@ class Meshes:
 
 
 def still_needed(plan, state):
-    """An order across stages is kept before a node is sent, and whoever runs has its values; so a repetition does not hold them up."""
+    """Return the nodes that this one still needs. Order edges and running readers do not delay a recomputation."""
     if state is NodeState.RUNNING:
         return ()
     return plan.inputs if state is NodeState.ASSIGNED else (*plan.inputs, *plan.after)
 
 
 def check(machine):
-    """What holds after every step."""
+    """Check what holds after every step."""
     record = machine.record
     live = {name: stage for name, stage in record.stages.items() if stage.state not in STAGE_ENDS}
     waits = nx.DiGraph()
@@ -328,7 +328,7 @@ def check(machine):
 
 
 sixty = settings(max_examples=300)
-#: Short lists can be made shorter when a law breaks; long ones, from a seed, go far into a run.
+#: Short lists shrink well when a law breaks; long ones, from a seed, go far into a run.
 choices = st.one_of(
     st.lists(st.integers(0, 3**9), max_size=60),
     st.integers(0, 2**32).map(lambda seed: random.Random(seed).choices(range(3**9), k=150)),

@@ -1,4 +1,4 @@
-"""Laws of all node policies: rows are scored alone, picks are rows with room, gangs fit or are not placed."""
+"""Laws of all node policies: independent scores, picks that fit, gangs that fit or are not placed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds of every choice of victims: it suffices, none of them can be spared, the own label goes first, nobody in circles."""
+"""Laws of victims: sufficient, minimal, own label first, never in cycles."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ amounts = st.builds(
 
 @st.composite
 def crowds(draw: st.DrawFn) -> list[Candidate]:
-    """Running tasks in two pools, under three labels, of which one may not be taken from."""
+    """Return running tasks in two pools, under three labels, one of them protected."""
     return [
         Candidate(
             task=f"t{place}",
@@ -52,7 +52,7 @@ def crowds(draw: st.DrawFn) -> list[Candidate]:
 
 @st.composite
 def questions(draw: st.DrawFn) -> dict:
-    """Arguments of `plan`."""
+    """Return arguments of `plan`."""
     wanted = draw(amounts.filter(len))
     crowd = draw(crowds())
     rules = replace(RULES, per_minute_max=draw(st.sampled_from([None, None, 1, 2])))
@@ -69,7 +69,7 @@ def questions(draw: st.DrawFn) -> dict:
 
 
 def covers(question: dict, row: int, victims: list[Candidate]) -> bool:
-    """Independent of the search: does stopping these let the demand in on that row?"""
+    """Return, without the search, whether stopping these admits the demand on that row."""
     here = sum((one.resources for one in victims if one.row == row), start=NOTHING) + ResourceSet(dict(question["free_by_row"][row]))
     of_pool = sum((one.resources for one in victims if one.pool == question["pool"]), start=NOTHING)
     return question["wanted"] <= here and question["pool_short"] <= of_pool
@@ -127,7 +127,7 @@ def test_the_same_question_has_the_same_answer_in_any_order(question):
 @given(st.lists(st.tuples(st.integers(0, 7), crowds(), st.sampled_from(["own", "other"])), max_size=20), st.data())
 @settings(max_examples=100)
 def test_no_history_of_plans_evicts_in_a_cycle(history, data):
-    """A task keeps its priority through all its turns; who preempts whom then has an order that never turns."""
+    """A task keeps its priority over all restarts, so preemption follows an order."""
     priorities = {f"t{place}": data.draw(st.sampled_from([0.0, 1.0, 1.0, 5.0, 9.0]), label=f"priority of t{place}") for place in range(8)}
     rules = replace(RULES, cross_label={"*": ("*",)}, threshold=-100.0)
     evicted = nx.DiGraph()

@@ -1,4 +1,4 @@
-"""Laws of amounts and bags of amounts."""
+"""Laws of amounts and resource sets."""
 
 from __future__ import annotations
 

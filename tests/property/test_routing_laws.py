@@ -1,4 +1,4 @@
-"""What holds for every snapshot and every demand."""
+"""Laws of routing, for every snapshot and demand."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ NAMES = [MeshId(name) for name in ("east", "north", "south", "west")]
 
 
 def mostly(usual, *others):
-    """Hypothesis likes the first; most meshes have to be open, or nothing is ever routed."""
+    """Return mostly open meshes: hypothesis prefers the first, and nothing would ever be routed."""
     return st.sampled_from([usual] * 4 + list(others))
 
 
@@ -118,7 +118,7 @@ def test_a_chosen_mesh_meets_every_hard_demand(demand, snapshot, planned):
 
 
 def could_start(demand: RoutingRequest, view: MeshView, snapshot: FederationSnapshot) -> bool:
-    """By the definition, without the router: open to the work, and a pool with room and quota for one slot."""
+    """Decide by the definition, without the router: open to the work, with a pool and quota for one slot."""
     record = view.record
     is_wanted = view.can_start and not view.is_draining and not view.flapping_ms(snapshot.at_ms)
     is_open = is_wanted and may_use(record.tenants, demand.tenant) and demand.mesh in (None, record.mesh)
@@ -180,7 +180,7 @@ tenant_policies = st.builds(
 
 @st.composite
 def choices(draw):
-    """Work that any mesh may take, and meshes of one flavor or the other: so that there is something to choose."""
+    """Return work that any mesh may run, and meshes of two flavors, so that there is a choice."""
     snapshot = draw(snapshots())
     pool = st.builds(
         PoolRecord,
@@ -205,7 +205,7 @@ def choices(draw):
 
 
 def needs_borrowing(demand: RoutingRequest, flavor: FlavorName, snapshot: FederationSnapshot) -> bool:
-    """By the definition: one slot more is more than the tenant itself brings."""
+    """Decide by the definition: one slot more exceeds the tenant's own quota."""
     tree, path = snapshot.tree, demand.tenant
     return any(
         snapshot.usage.get((path, flavor, name), 0) + units > tree.own_quota(path, (flavor, name)) for name, units in demand.slot.items()

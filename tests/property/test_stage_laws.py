@@ -15,7 +15,7 @@ MESHES = ["east", "north", "west"]
 
 @st.composite
 def placed_graphs(draw):
-    """Nodes in topological order, the edges between them, and a mesh for each."""
+    """Return nodes in topological order, their edges, and a mesh for each."""
     count = draw(st.integers(1, len(NODES)))
     names = draw(st.permutations(NODES[:count]))
     pairs = [(names[low], names[high]) for high in range(count) for low in range(high)]

@@ -25,7 +25,7 @@ limit = st.none() | units
 
 @st.composite
 def trees(draw) -> TenantTree:
-    """Up to eight tenants, one or more roots, any limits."""
+    """Return up to eight tenants with one or more roots and any limits."""
     tenants: list[Tenant] = []
     for number in range(draw(st.integers(1, 8))):
         parent = draw(st.none() | st.sampled_from([tenant.path for tenant in tenants])) if tenants else None
@@ -37,7 +37,7 @@ def trees(draw) -> TenantTree:
 
 @st.composite
 def leased(draw):
-    """A tree, leases that were granted as far as `available` allowed and partly given back, and the usage counted on the way."""
+    """Return a tree, leases granted within `available` and partly returned, and the usage counted on the way."""
     tree, usage, leases = draw(trees()), {}, []
     for step in range(draw(st.integers(0, 25))):
         if leases and draw(st.booleans()):
@@ -55,7 +55,7 @@ def leased(draw):
 
 
 def held(tree, leases, key, within) -> int:
-    """Units of the leases whose tenant satisfies `within`."""
+    """Return the units of leases whose tenant satisfies `within`."""
     return sum(lease.amounts[key[1]] for lease in leases if lease.flavor == key[0] and within(lease.tenant))
 
 
@@ -129,7 +129,7 @@ def test_use_falls_to_nothing_when_everything_is_given_back(case):
 
 @given(leased(), st.data())
 def test_a_move_to_another_tree_equals_having_been_there(case, data):
-    """What `configure` does: the use of live leases under other limits, from scratch and then step by step."""
+    """As in `configure`: use of live leases under other limits, from scratch and then step by step."""
     tree, leases, _ = case
     other = TenantTree(
         Tenant(path=path, parent=tenant.parent, quotas={} if data.draw(st.booleans()) else tenant.quotas)
@@ -163,7 +163,7 @@ def test_the_borrowing_level_of_a_leaf_matches_the_quota_core(case, wanted):
 
 @given(trees(), st.data())
 def test_an_offer_equals_what_the_planner_counts_with(tree, data):
-    """Whatever is held: the limits may have been any others when it was granted."""
+    """For any use, since the limits may have been others when it was granted."""
     forest, usage = QuotaForest.of_tenants(tree), {}
     planned = QuotaLedger(forest, keeps_local=True)
     for path in tree.tenants:

@@ -92,7 +92,7 @@ def test_a_node_retries_infeasible_tasks_and_one_ready_task(total, infeasible, r
 
 
 def explain_one(table: NodeTable, task: TaskRequest) -> bool:
-    """The node could never run it."""
+    """Explain a node that could never run the task."""
     (verdict,) = explain(table, task.resources, task.selector)
     return verdict.fit is NodeFit.INFEASIBLE
 

@@ -1,4 +1,4 @@
-"""Two flavors on two meshes, with the real coordinator, children, ledger and planner: a tenant's scheduling is what happens."""
+"""Simulation of two flavors on two meshes, with the real coordinator, children, ledger and planner."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STEPS_MAX = 8_000
 
 
 def world(seed: int, *, is_strict: bool = False, flavors: tuple[str, ...] = (SPOT, STANDARD), **search: TryOn) -> World:
-    """The owner has two CPUs of each flavor; the guest has none, and borrows spots only."""
+    """Return a world: the owner has two CPUs of each flavor; the guest has none, and borrows spots only."""
 
     def tenant(path: TenantPath, cpus: int, standard_limit: int | None) -> Tenant:
         quotas = {
@@ -48,7 +48,7 @@ def world(seed: int, *, is_strict: bool = False, flavors: tuple[str, ...] = (SPO
 
 
 def submit(to: World, name: str, tenant: TenantPath, *cpus: int, zone: str | None = None, priority: int = 0) -> RunId:
-    """A task for each number of CPUs; none needs another."""
+    """Submit a task for each number of CPUs, all independent."""
     labels = {"labels": {"zone": zone}} if zone else {}
     options = [{"num_cpus": count, "priority": priority, **labels} for count in cpus]
     nodes = {f"{name}{number}": {"call": "work:do", "args": [], "options": each} for number, each in enumerate(options)}
@@ -76,7 +76,7 @@ def run_all(through: World) -> dict[RunId, RunRecord]:
 
 
 def first_placed(through: World, run: RunId) -> tuple[str, str]:
-    """The first mesh of the run's first stage, and why."""
+    """Return the first mesh of the run's first stage, and the reason."""
     for _ in range(STEPS_MAX):
         record = through.runs.load(run)
         if record is not None and record.stages:
@@ -87,7 +87,7 @@ def first_placed(through: World, run: RunId) -> tuple[str, str]:
 
 
 def borrowed(seed: int, **search: TryOn) -> World:
-    """A world in which the guest has borrowed all spots."""
+    """Return a world in which the guest has borrowed all spots."""
     through = world(seed, **search)
     joined(through)
     submit(through, "borrows", GUEST, *[1] * 30, zone="spots")

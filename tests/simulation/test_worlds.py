@@ -1,4 +1,4 @@
-"""Runs through worlds where processes die, sleep and double: nothing lost, nothing leaked, the right values."""
+"""Simulation of runs while processes die, sleep and double: nothing lost, nothing leaked, the right values."""
 
 import hashlib
 import json
@@ -41,7 +41,7 @@ def mesh(name: str, cpus: int = 2, **labels: str) -> MeshRecord:
 
 
 def graph(seed: int, *, nodes: int = 30, pinned: float = 0.3) -> dict[str, object]:
-    """A random graph; some of its nodes ask for a zone."""
+    """Return a random graph with requested zones for some nodes."""
     random_stream = random.Random(f"graph {seed}")
     spec: dict[str, dict[str, object]] = {}
     for number in range(nodes):
@@ -120,7 +120,7 @@ def check_end(world: World, spec: dict[str, object], record: RunRecord) -> None:
 
 def check_nothing_left(world: World) -> None:
     world.faults.budget = 0
-    for _ in range(200):  # Until everybody who was paused or dead has come back and heard of the end.
+    for _ in range(200):  # Until all paused or dead processes are back and know of the end.
         world.step()
     assert world.store.snapshot().leases == ()
     for simulated in world.meshes.values():

@@ -1,3 +1,5 @@
+"""Coordinator: placing, sending, retrying, holds, limits and recovery of runs."""
+
 from __future__ import annotations
 
 import copy
@@ -41,14 +43,14 @@ PROBATION_MS = 2_000
 
 
 class Flaky:
-    """A store that fails at the calls that are named, before or after doing what was asked."""
+    """Store that fails at the named calls, before or after their effect."""
 
     def __init__(self, store):
         self._store = store
         self.down = set()
         self.mute = set()
         self.called = []
-        self.before = {}  #: Method to what happens just before it, once.
+        self.before = {}  #: Method to a callback just before it, once.
 
     def __getattr__(self, name):
         method = getattr(self._store, name)
@@ -68,7 +70,7 @@ class Flaky:
 
 
 class Root:
-    """Stores, coordinators on them, and meshes whose part the test plays."""
+    """Stores, coordinators on them, and meshes that the test plays."""
 
     def __init__(self, *meshes):
         self.clock = ManualClock(1_000_000)
@@ -88,7 +90,7 @@ class Root:
             self.join(mesh)
 
     def another(self):
-        """One more coordinator on the same stores."""
+        """Return one more coordinator on the same stores."""
         return Coordinator(
             runs=self.flaky_runs,
             queue=self.flaky,
@@ -111,7 +113,7 @@ class Root:
         self.cursors[mesh], _ = self.store.notifications(mesh, "", 0)
 
     def submit(self, run="r", user="", **nodes):
-        """Nodes by what they need: `submit(a="", b="a")`; `@zone` puts a node there."""
+        """Submit nodes by their needs: `submit(a="", b="a")`; `@zone` requests a zone."""
         spec = {"spec": "dag/1", "id": run, "tenant": "acme", "nodes": {}, "outputs": {}}
         for node, reported in nodes.items():
             needs = [word for word in reported.split() if not word.startswith("@")]
@@ -133,7 +135,7 @@ class Root:
         return [stage.stage for stage in self.store.waiting(mesh)]
 
     def start(self, mesh):
-        """The mesh claims its first stage and starts it."""
+        """Claim and start the mesh's first stage."""
         (stage, *_) = self.store.waiting(mesh)
         self.sessions[mesh].acquire("acme", "standard", CPU, 1)
         claimed = self.store.claim(self.sessions[mesh].session, stage.stage, self.sessions[mesh].lease("acme", "standard"))
@@ -144,7 +146,7 @@ class Root:
         self.store.report(claimed.claim, batch, messages)
 
     def finish(self, mesh):
-        """The mesh runs its first stage from claim to end."""
+        """Run the mesh's first stage from claim to end."""
         claimed = self.start(mesh)
         self.say(claimed, 2, *(self.done(claimed, task) for task in claimed.spec.tasks), StageEnded(stage=claimed.claim.stage))
         self.sessions[mesh].release("acme", "standard")
@@ -173,11 +175,11 @@ class Root:
         return len(self.store.inbox(0))
 
     def keep(self):
-        """All that is written now."""
+        """Persist all that is written now."""
         return self.store.copied(), self.runs.copied()
 
     def lose(self, kept):
-        """The server restarts, and has lost what was written since."""
+        """Restart the server without the writes since `keep`."""
         self.store.lose_writes(kept[0])
         self.runs.lose_writes(kept[1])
 
@@ -295,7 +297,7 @@ def test_stages_that_wait_at_a_dead_mesh_go_to_a_living_one(root):
     root.join("west")
     root.coordinator.tick()
     assert (root.waiting("east"), root.waiting("west")) == ([], ["r.2"])
-    root.coordinator.step(0)  # What the cancelled stage said changes nothing.
+    root.coordinator.step(0)  # Reports of the cancelled stage change nothing.
     assert (root.record().stages["r.1"].state, root.states()) == (StageState.LOST, {"a": "ASSIGNED"})
 
 
@@ -335,7 +337,7 @@ def test_a_running_stage_of_a_silent_mesh_stays_until_the_sweep(root):
 
 @pytest.fixture
 def lost(root):
-    """A root that has lost more sessions than one sweep ends, all in one moment; their names."""
+    """Return a root that lost more sessions at once than one sweep ends, and their names."""
     names = [f"m{number:03}" for number in range(450)]
     for name in names:
         root.join(name)
@@ -382,7 +384,7 @@ def drained(root, mesh):
 
 
 def lose_and_return(root, mesh):
-    """The mesh falls silent for its time to live, and joins again."""
+    """Keep the mesh silent for its time to live, then let it join again."""
     root.coordinator.tick()
     root.clock.advance(TTL_MS)
     root.join(mesh)
@@ -411,14 +413,14 @@ def test_a_resumed_mesh_unblocks_runs(root):
     assert root.waiting("east") == ["r.1"]
 
 
-@pytest.mark.parametrize("heir", [pytest.param(False, id="its session"), pytest.param(True, id="its session and its coordinator")])
-def test_a_drain_outlives_a_mesh_that_loses(root, heir):
+@pytest.mark.parametrize("is_another", [pytest.param(False, id="its session"), pytest.param(True, id="its session and its coordinator")])
+def test_a_drain_outlives_a_mesh_that_loses(root, is_another):
     drained(root, "east")
     root.clock.advance(TTL_MS + GRACE_MS + 1)
     root.coordinator.tick()
     root.join("east")
     root.submit(a="")
-    (root.another() if heir else root.coordinator).step(0)
+    (root.another() if is_another else root.coordinator).step(0)
     assert (root.waiting("east"), root.record().nodes["a"].reason) == ([], Reason.MESH_DRAINING)
 
 
@@ -431,7 +433,7 @@ def test_unsent_stages_of_a_drained_mesh_are_placed_elsewhere():
     drained(root, "east")
     root.finish("west")
     root.coordinator.step(0)
-    assert (root.waiting("east"), root.waiting("south")) == ([], ["r.2"])  # The name of what nobody was sent is given again.
+    assert (root.waiting("east"), root.waiting("south")) == ([], ["r.2"])  # The name of an unsent stage is reused.
 
 
 def test_a_mesh_without_its_cluster_keeps_only_running_stages():
@@ -600,14 +602,14 @@ def test_only_a_stages_own_failure_is_a_sample_of_run_time(root):
 @pytest.mark.parametrize(
     "method", ["submit", "snapshot", "acknowledge"], ids=["as it is sent", "before it is placed", "before it is acknowledged"]
 )
-@pytest.mark.parametrize("heir", [pytest.param(False, id="the same coordinator"), pytest.param(True, id="another one")])
-def test_a_run_whose_coordinator_stumbled_goes_on(root, method, heir):
+@pytest.mark.parametrize("is_another", [pytest.param(False, id="the same coordinator"), pytest.param(True, id="another one")])
+def test_a_run_whose_coordinator_stumbled_goes_on(root, method, is_another):
     root.submit(a="", b="a")
     root.flaky.down = {method}
     with pytest.raises(StoreUnavailable):
         root.coordinator.step(0)
     root.flaky.down = set()
-    coordinator = root.another() if heir else root.coordinator
+    coordinator = root.another() if is_another else root.coordinator
     assert coordinator.step(0) == 1
     assert (root.waiting("east"), root.inbox()) == (["r.1"], 0)
     root.finish("east")
@@ -707,7 +709,7 @@ def test_two_coordinators_apply_the_same_messages_once():
     other = root.another()
     root.submit(a="@east", b="a @west")
     other.step(0)
-    root.coordinator.tick()  # It has the run in memory too, as it was then.
+    root.coordinator.tick()  # It has an old copy of the run in memory.
     root.finish("east")
     root.flaky.down = {"acknowledge"}
     with pytest.raises(StoreUnavailable):
@@ -725,7 +727,7 @@ def test_the_slower_coordinator_applies_the_remaining_messages(root):
     other = root.another()
     other.tick()
     claimed = root.start("east")
-    root.coordinator.step(0)  # Faster: the start.
+    root.coordinator.step(0)  # The first one applies the start.
     root.say(claimed, 2, NodeStarted(stage="r.1", node="a", attempt=1, started_ms=1))
     other.step(0)  # Its memory is a step behind.
     assert root.states()["a"] == "RUNNING"
@@ -800,7 +802,7 @@ def test_a_message_with_a_lost_commit_is_applied_again():
     root.coordinator.step(0)
     assert root.store.inputs_of("r.2").keys() == {"a"}
     root.lose(kept)
-    root.coordinator.step(0)  # From what is kept in memory it was taken in long ago.
+    root.coordinator.step(0)  # By the cached record it was applied long ago.
     assert root.states() == {"a": "SUCCEEDED", "b": "ASSIGNED"}
     assert root.store.inputs_of("r.2").keys() == {"a"}
     assert root.inbox() == 0
@@ -880,7 +882,7 @@ def test_what_breaks_over_one_run_stays_with_that_run():
 
 
 def fail(root, mesh, reason=Reason.USER_ERROR):
-    """The mesh runs its first stage until its first task fails."""
+    """Run the mesh's first stage until its first task fails."""
     claimed = root.start(mesh)
     (task, *_) = claimed.spec.tasks
     failure = Failure(reason=reason, type_name="x.Y", message="no")

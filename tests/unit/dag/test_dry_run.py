@@ -1,4 +1,4 @@
-"""Where the stages of a run would go."""
+"""Dry run: the mesh of each stage of a run."""
 
 import json
 
@@ -15,7 +15,7 @@ TREE = TenantTree([Tenant(path="acme", parent=None, quotas={("standard", "cpu"):
 
 
 def record_of(**nodes):
-    """Nodes by the node that each needs, and the zone that it asks for: `a="@east"`, `b="a@west"`."""
+    """Return a record of nodes by need and requested zone: `a="@east"`, `b="a@west"`."""
     spec = {"spec": "dag/1", "nodes": {}, "outputs": {}}
     for node, reported in nodes.items():
         need, _, zone = reported.partition("@")

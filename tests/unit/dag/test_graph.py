@@ -1,4 +1,4 @@
-"""Order, levels, circles and reachability."""
+"""Order, levels, cycles and reachability of a graph."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def test_a_graph_without_circle_has_none():
         pytest.param(
             {"x": (), "b": ("a",), "c": ("b",), "a": ("c", "x")},
             ("b", "c", "a"),
-            id="three, told along the flow from the first in the spec",
+            id="three, reported along the flow from the first in the spec",
         ),
     ],
 )

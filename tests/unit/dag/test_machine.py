@@ -1,4 +1,4 @@
-"""The run machine, told by hand what meshes would tell."""
+"""Run machine, driven by messages that the tests write by hand."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PREVIOUS_HOLDER, HOLDER = 70, 77
 
 
 def plans_of(*nodes, outputs=(), **reported):
-    """A node: `name: needs`; a need with `~` is only waited for. `reported`: fields of nodes, as `a={"retries": 1}`."""
+    """Return plans. A node: `name: needs`; a need with `~` is only waited for. `reported`: fields of nodes, as `a={"retries": 1}`."""
     plans = {}
     for text in nodes:
         node, _, needs = text.partition(":")
@@ -54,17 +54,17 @@ def plans_of(*nodes, outputs=(), **reported):
 
 
 class Driven:
-    """A run, what it decided, and the words of its meshes. Stages are found by a node that is in them."""
+    """Run, its decisions, and messages of its meshes. A stage is named by any of its nodes."""
 
     def __init__(self, *nodes, on_error="fail_fast", **reported):
         self.record = RunRecord(run="r", tenant="acme", digest="", spec=b"")
         self.machine = RunMachine(self.record, plans_of(*nodes, **reported), runtime_env={"pip": []}, on_error=on_error)
         self.decisions = []
         self.events = []
-        self.always = ()  #: Told with every step.
+        self.always = ()  #: Fields of every step's report.
 
     def take(self, *events, after_ms=0):
-        """The change; decisions and events are kept as well."""
+        """Apply the events and return the change; decisions and events are recorded."""
         change = self.machine.handle((*events, *self.always), NOW_MS + after_ms)
         self.decisions = list(change.decisions)
         self.events.extend(change.events)
@@ -74,7 +74,7 @@ class Driven:
     # -- what is told
 
     def place(self, **meshes):
-        """`place(a="east")`; a mesh may be given to several at once: `place(a_b="east")`."""
+        """Place nodes: `place(a="east")`, or several at once: `place(a_b="east")`."""
         where = {node: mesh for names, mesh in meshes.items() for node in names.split("_")}
         return self.take(NodesPlaced(placements={node: Placement(mesh=mesh, why=f"why {mesh}") for node, mesh in where.items()}))
 
@@ -89,7 +89,7 @@ class Driven:
         return NodeStarted(**self.attempt(node), started_ms=1)
 
     def done(self, node, stored=None):
-        """It succeeded; what is exported was stored."""
+        """Return the success of a node; an exported value is stored."""
         stored = stored or (value(node) if self.node(node).exported else None)
         return NodeSucceeded(**self.attempt(node), started_ms=1, finished_ms=2, worker="host:1", stored=stored)
 
@@ -109,7 +109,7 @@ class Driven:
         return self.take(self.started(node, holder))
 
     def finish(self, *nodes):
-        """Each started (its stage too, if need be) and succeeded."""
+        """Start each node (with its stage if need be) and let it succeed."""
         for node in nodes:
             if self.stage(node).state is StageState.QUEUED:
                 self.start(node)
@@ -136,11 +136,11 @@ class Driven:
         return [self.node(node).state.value for node in nodes or self.record.nodes]
 
     def sent(self):
-        """What the last step sent: mesh and nodes of each stage."""
+        """Return mesh and nodes of each stage that the last step sent."""
         return [(each.mesh, [task.node for task in each.spec.tasks]) for each in self.decisions if isinstance(each, SendStage)]
 
     def delivered(self):
-        """What the last step delivered: stage, node, and whether it is a value or the word that none will come."""
+        """Return the last step's deliveries: stage, node, and whether a value comes or none will."""
         return [(each.stage, each.node, each.value is not None) for each in self.decisions if isinstance(each, DeliverInput)]
 
     def cancelled(self):
@@ -199,7 +199,7 @@ def test_only_values_read_by_other_meshes_are_exported():
 
 
 def relayed(*more, on_error="fail_fast", **reported):
-    """`a` was sent to the east; `b`, which reads it, and `c`, which does not, are one stage in the west."""
+    """Return a run: `a` is sent to the east; `b`, which reads it, and `c`, which does not, are one stage in the west."""
     run = Driven("a:", "b: a", "c:", *more, on_error=on_error, **reported)
     run.place(a="east")
     run.place(b_c="west")
@@ -365,7 +365,7 @@ def test_a_task_that_was_never_seen_to_start_may_succeed():
 
 
 def unchanged(run, *events):
-    """These events change nothing at all."""
+    """Assert that these events change nothing at all."""
     before = copy.deepcopy(run.record)
     change = run.take(*events)
     assert (change.nodes, change.stages, change.events, change.decisions) == ((), (), (), ())
@@ -454,10 +454,10 @@ def test_a_machine_goes_on_from_a_stored_record():
     run = Driven("a:", "b: a", outputs="b")
     run.place(a="east", b="west")
     run.finish("a")
-    heir = RunMachine(copy.deepcopy(run.record), run.machine.plans, runtime_env={"pip": []}, on_error="fail_fast")
+    copied = RunMachine(copy.deepcopy(run.record), run.machine.plans, runtime_env={"pip": []}, on_error="fail_fast")
     events = (run.started("b"), run.begun("b"), run.done("b"), run.ended("a"), run.ended("b"))
-    assert heir.handle(events, NOW_MS) == run.machine.handle(events, NOW_MS)
-    assert heir.record.state is RunState.SUCCEEDED
+    assert copied.handle(events, NOW_MS) == run.machine.handle(events, NOW_MS)
+    assert copied.record.state is RunState.SUCCEEDED
 
 
 # -- failures and retries --------------------------------------------------------------------------------------------------
@@ -648,7 +648,7 @@ def test_a_lost_worker_or_value_costs_no_retry(reason, losses, kills):
 
 
 def failing(*nodes, reason=Reason.USER_ERROR, **reported):
-    """A run whose node `a` has failed once."""
+    """Return a run whose node `a` has failed once."""
     run = Driven(*nodes, **reported)
     run.place(**{"_".join(run.record.nodes): "east"})
     run.start("a")
@@ -934,7 +934,7 @@ def test_a_closed_mesh_keeps_sent_stages_and_loses_planned_ones():
     assert (run.record.stages[queued].state, run.record.stages[planned].state) == (StageState.QUEUED, StageState.ENDED)
     assert run.node("d").state is NodeState.ASSIGNED
     assert run.cancelled() == []
-    assert run.machine.unplaced(MUCH_LATER_MS) == ("a", "b", "c")  # Those that were not sent are placed together.
+    assert run.machine.unplaced(MUCH_LATER_MS) == ("a", "b", "c")  # Unsent nodes are placed together.
 
 
 def test_a_second_word_of_the_gone_mesh_changes_nothing():
@@ -1187,7 +1187,7 @@ def test_a_stage_carries_the_order_of_its_tenant():
 
 
 def drive(*steps, nodes=("a:", "b: a"), on_error="fail_fast", **reported):
-    """A run after the steps."""
+    """Return a run after the steps."""
     run = Driven(*nodes, on_error=on_error, **reported)
     for step in steps:
         step(run)
@@ -1211,7 +1211,7 @@ def begun_a(run):
 
 
 def reported(name, *args):
-    """A step: tell the machine what `Driven` words so."""
+    """Return a step that hands this message of `Driven` to the machine."""
     return lambda run: run.take(getattr(run, name)(*args))
 
 

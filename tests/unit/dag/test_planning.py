@@ -1,3 +1,5 @@
+"""Planning of nodes on meshes: routes, blocked nodes and reasons."""
+
 from __future__ import annotations
 
 import pytest
@@ -15,7 +17,7 @@ TREE = TenantTree([Tenant(path="acme", parent=None, quotas={("standard", "cpu"):
 
 
 class Run:
-    """A run of which some nodes are placed already. A node: `name: needs`; a need with `~` is only waited for."""
+    """Run with some nodes placed. A node: `name: needs`; a need with `~` is only waited for."""
 
     def __init__(self, *nodes, at=None, stays_at=None, sizes=None, **reported):
         self.plans = {}
@@ -52,7 +54,7 @@ def mesh(name, *, cpus=8, used=0, alive=True, flavor="standard", **labels):
 
 
 def placed(run, *meshes):
-    """Node to mesh, and node to the reason why none takes it."""
+    """Return the mesh of each placed node, and the reason of each blocked one."""
     answer = place(run, "acme", FederationSnapshot(at_ms=0, tree=TREE, meshes=meshes), now_ms=0)
     where = {node: placement.mesh for node, placement in answer.placements.items()}
     return where, {node: blockage.reason for node, blockage in answer.blockages.items()}
@@ -177,7 +179,7 @@ SPOT_FIRST = QueueSettings(groups=(ResourceGroup(resources=("cpu",), flavors=("s
 
 
 def by_flavor(run, *meshes, settings=SPOT_FIRST):
-    """Node to the words why."""
+    """Return the explanation of each node."""
     answer = place(run, "acme", FederationSnapshot(at_ms=0, tree=BOTH, meshes=meshes), settings=settings, now_ms=0)
     return {node: placement.why for node, placement in answer.placements.items()}
 

@@ -1,4 +1,4 @@
-"""The Python client, against a gateway in this process, and against roots that misbehave."""
+"""Python client against a gateway in this process, and against failing roots."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from serve_apps.root import proxy_responses
 
 
 class BadRate(ValueError):
-    """An exception of the user's own."""
+    """Exception of the user's own."""
 
 
 @dag.task
@@ -45,7 +45,7 @@ def client(world) -> Client:
 
 
 def answering(*answers: httpx.Response | Exception, patience_s: float = 5) -> tuple[Client, list[httpx.Request]]:
-    """A client of a root that gives these answers in turn, the last one for ever; and what it was asked."""
+    """Return a client of a root with these answers in turn, the last one for ever; and the requests."""
     asked: list[httpx.Request] = []
 
     def handle(request: httpx.Request) -> httpx.Response:

@@ -1,4 +1,4 @@
-"""The waits before what failed is tried again."""
+"""Backoff before a retry."""
 
 from dag.run.retrying import RETRY_RULES, RetryRules
 

@@ -1,4 +1,4 @@
-"""`dag/1`: what is read, and every reason why not."""
+"""Format `dag/1`: valid specs, and every reason for a refusal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OTHER_SHA = hashlib.sha256(b"other").hexdigest()
 
 
 def graph(**changes: Any) -> dict[str, Any]:
-    """A small graph that is right, changed at the top."""
+    """Return a small valid graph with changes at its top level."""
     reported = {
         "spec": "dag/1",
         "nodes": {
@@ -67,7 +67,7 @@ def test_inputs_are_in_reading_order_and_order_edges_apart():
 @pytest.mark.parametrize(
     ("reported", "place", "words"),
     [
-        pytest.param(b'{"spec": "dag/1",}', "", "not JSON: .*line 1, column 1[78]", id="broken JSON is told with line and column"),
+        pytest.param(b'{"spec": "dag/1",}', "", "not JSON: .*line 1, column 1[78]", id="broken JSON is reported with line and column"),
         pytest.param(b"\xff{}", "", "not UTF-8: byte 0", id="bytes that are no text"),
         pytest.param(b'{"spec": NaN}', "", "NaN is not a JSON number", id="a number that JSON does not have"),
         pytest.param(b'{"params": {"x": 1e999}}', "/params/x", "larger than a float", id="a number beyond floats"),

@@ -1,3 +1,5 @@
+"""Tables of the states of runs, stages and nodes."""
+
 from __future__ import annotations
 
 import pytest

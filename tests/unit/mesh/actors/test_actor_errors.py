@@ -1,4 +1,4 @@
-"""What the errors of groups say and keep."""
+"""Texts and contents of the errors of actor groups."""
 
 from mesh.actors.errors import GroupCallFailed, MemberLost
 from mesh.core.ids import AgentId

@@ -1,4 +1,4 @@
-"""From n parts to m."""
+"""Resharding from n parts to m."""
 
 from mesh.actors.resharding import Stretch, assembled, plan_reshard, whole_part
 

@@ -1,4 +1,4 @@
-"""How results become one value."""
+"""Collectors: the results of all ranks as one value."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Named dimensions: who stands where, and what is said when nobody does."""
+"""Named dimensions: positions of ranks, slices, neighbours and errors of shapes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who gets what."""
+"""Dispatches: the arguments that each rank gets."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def view(count=0, **sizes):
 
 
 def dealt(dispatch, ranks, *args, **kwargs):
-    """Rank to its arguments, as lists."""
+    """Return the arguments of each rank, as lists."""
     return [(rank, *_plain(own), dict(_plain(named))) for rank, own, named in (call[:3] for call in dispatch(ranks, args, kwargs))]
 
 

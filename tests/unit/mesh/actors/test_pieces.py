@@ -1,4 +1,4 @@
-"""Cutting and joining."""
+"""Cutting and joining of values."""
 
 import numpy as np
 import pytest

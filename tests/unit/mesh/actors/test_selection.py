@@ -1,4 +1,4 @@
-"""Whom a call goes to, by what each has to do."""
+"""Selection of the agent for a call, by the open calls of each."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def nothing_drawn(count):
 
 
 def sent(strategy, candidates, calls, draw=nothing_drawn):
-    """Who gets so many calls, when none of them comes back."""
+    """Return the agents of so many calls, none of which ends."""
     chosen, turn = [], 0
     for _ in range(calls):
         index = strategy(candidates, turn, draw)

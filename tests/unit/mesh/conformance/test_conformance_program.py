@@ -1,3 +1,5 @@
+"""Program that runs files of conformance cases: reports, exit codes and errors."""
+
 from __future__ import annotations
 
 import io

@@ -1,4 +1,4 @@
-"""Counts in words; that all go through them is a lint of `test_architecture.py`."""
+"""Counts in words. A lint in `test_architecture.py` proves that all counts use them."""
 
 import pytest
 

@@ -1,3 +1,5 @@
+"""Instances of all resources of a node, as one set."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""Instances of one resource: allocation, release and changes of capacity."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""Label selectors and their errors."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,4 +1,4 @@
-"""What a wrong name was meant to be."""
+"""Suggestions for misspelt names."""
 
 import pytest
 

@@ -1,3 +1,5 @@
+"""Node table: totals, availability, foreign use, labels and rows."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""Pool ledger: reserve, commit, release and over-commitment."""
+
 from __future__ import annotations
 
 import pytest
@@ -249,7 +251,7 @@ def test_a_move_to_one_who_holds_something_elsewhere_adds_to_it(ledger):
 
 
 def test_a_pool_for_four_agents_of_a_tenth_takes_all_four():
-    """With floats the last of them found no room: 0.1 * 4 - 0.1 - 0.1 - 0.1 < 0.1."""
+    """With floats the last one does not fit: 0.1 * 4 - 0.1 - 0.1 - 0.1 < 0.1."""
     ledger = PoolLedger((PoolSpec(pool="small", capacity=cpu(0.1).times(4)),))
     for agent in range(4):
         ledger.reserve("small", f"agent {agent}", cpu(0.1))

@@ -1,3 +1,5 @@
+"""Resource sets: parsing, units, arithmetic and comparison."""
+
 from __future__ import annotations
 
 import os
@@ -220,7 +222,7 @@ def test_a_set_from_another_process_is_found_among_equal_ones():
         "sent = pickle.loads(bytes.fromhex(sys.argv[1])); print(sent in {ResourceSet.of({'cpu': 1, 'gpu': 2})})"
     )
     sent = pickle.dumps(ResourceSet.of({"cpu": 1, "gpu": 2})).hex()
-    for seed in ("1", "2"):  # Python draws it for each process: the same string has another hash there.
+    for seed in ("1", "2"):  # Python salts hashes per process.
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         found = subprocess.run([sys.executable, "-c", program, sent], env=environment, capture_output=True, text=True, check=True)
         assert found.stdout == "True\n"

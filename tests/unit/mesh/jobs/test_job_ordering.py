@@ -1,3 +1,5 @@
+"""Order of waiting jobs: by priority, by shares, and over both kinds of jobs."""
+
 from __future__ import annotations
 
 from fractions import Fraction
@@ -16,7 +18,7 @@ def amounts(cpu, memory_gb=0):
 
 
 def order_of(*turns, policy=None):
-    """Jobs in the order in which they come out; a turn: (job, policy, priority, cpus held)."""
+    """Return the jobs in their order; a turn is (job, policy, priority, cpus held)."""
     queue = TurnQueue(amounts(10), policy)
     for arrival, (job, kind, priority, held) in enumerate(turns):
         queue.push(Turn(job=job, policy=kind, priority=priority, arrival=arrival), amounts(held))

@@ -1,3 +1,5 @@
+"""Search for an arrangement of all members of a job."""
+
 from __future__ import annotations
 
 import numpy as np

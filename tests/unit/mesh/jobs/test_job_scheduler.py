@@ -1,3 +1,5 @@
+"""Rounds of the job scheduler: whole gangs, minimum workers, policies and reasons."""
+
 from __future__ import annotations
 
 import pytest
@@ -36,7 +38,7 @@ def cluster(*cpus, labels=None, **others):
 
 
 def job(name, *, leader=1, workers=2, each=1, sets=None, **reported):
-    """A job whose members want whole CPUs, or what a mapping says."""
+    """Return a job whose members request whole CPUs, or the resources of a mapping."""
     shapes = sets or [("actors", workers, each)]
     return JobSpec(
         job=name,
@@ -163,7 +165,7 @@ def test_nothing_fails_for_ever_where_nodes_may_still_come():
 
 
 def test_an_arrangement_is_found_where_the_policy_gets_stuck():
-    # This policy likes the emptiest node, and puts the leader where only the worker could have gone.
+    # This policy prefers the emptiest node, and puts the leader on the worker's only node.
     nodes = cluster(4, 9)
     nodes.promise(1, nodes.vector(wanted(7)))
     spec = job("pong", leader=2, sets=[("big", 1, 4)], basic_policy=BasicPolicy.JOB_ANTI_AFFINITY)
@@ -270,7 +272,7 @@ def test_places_that_no_node_knows_of_are_kept_free():
     spec = job("first", workers=2)
     first = snapshot(spec, 0, places=dict.fromkeys(members_of(spec), "n0"), unseen=members_of(spec)[1:])
     nodes = cluster(3)
-    nodes.promise(0, nodes.vector(wanted(1)))  # The leader's.
+    nodes.promise(0, nodes.vector(wanted(1)))  # The leader's place.
     found = round_of(nodes, first, job("second"))
     assert list(found) == ["second"]
     assert found["second"].places == ()
@@ -336,7 +338,7 @@ def test_a_job_of_an_unknown_pool_waits_for_it():
 
 
 class Mesh:
-    """Carries out what the controller orders, at once, on a table of nodes."""
+    """Table of nodes that carries out the controller's orders at once."""
 
     def __init__(self, nodes):
         self.nodes, self.controller, self.running = nodes, JobController(), {}
@@ -350,7 +352,7 @@ class Mesh:
 
     def start(self, reported):
         units = self.nodes.vector(replica_of(self.controller.jobs[reported.job].spec, reported.member.role).resources)
-        self.nodes.promise(self.nodes.row(reported.node), units)  # Raises when the round has sold the room twice.
+        self.nodes.promise(self.nodes.row(reported.node), units)  # Raises if the round granted the same room twice.
         self.running[reported.job, reported.member] = (reported.attempt, reported.node, units)
 
     def round(self):
@@ -374,7 +376,7 @@ def test_s38_two_gangs_run_through_rounds_one_after_the_other():
         mesh.take(JobSubmitted(at_ms=0, spec=job(name, workers=3, basic_policy=BasicPolicy.GANG)))
     mesh.round()
     mesh.round()
-    assert [str(member) for _, member in mesh.running] == ["leader"]  # The workers' room is kept, though no node knows of it.
+    assert [str(member) for _, member in mesh.running] == ["leader"]  # The workers' room is reserved in the round only.
     mesh.all_up("first")
     mesh.ends("first", LEADER, MemberLost, detail="its node left")
     for index in range(3):

@@ -1,3 +1,5 @@
+"""Specs of jobs: defaults, and all errors by key."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,4 +1,4 @@
-"""The figures, as they come out of what was heard and decided."""
+"""Metrics, computed from events and decisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The closed loop: which miss moves which setting, how far, and how it comes back."""
+"""Closed loop of tuning: the setting that each missed target moves, its steps and its return."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TARGETS = Targets(preemptions_per_min=5, fragmentation_baseline=0.4)
 
 
 class Loop:
-    """A tuner whose proposals are carried out."""
+    """Tuner whose proposals are applied."""
 
     def __init__(self, settings=None):
         self.settings = settings or START
@@ -27,7 +27,7 @@ class Loop:
         self.changes = []
 
     def run(self, periods, **facts):
-        """So many figures like these; what was changed meanwhile."""
+        """Feed so many equal metrics and return the changed settings."""
         before = len(self.changes)
         for _ in range(periods):
             self.now_ms += PERIOD_MS

@@ -1,4 +1,4 @@
-"""Scores that are kept say what scores made anew would say; requests find the bucket that their key names."""
+"""Cached scores equal fresh ones, and requests find the bucket of their key."""
 
 from dataclasses import replace
 

@@ -1,3 +1,5 @@
+"""Feasibility of a request on nodes, with a reason."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -17,7 +19,7 @@ def some(**amounts: object) -> ResourceSet:
 
 @pytest.fixture
 def table() -> NodeTable:
-    """`free` has room, `full` has none now, `small` never has any; `gone` has left."""
+    """Table of nodes: `free` fits, `full` is busy, `small` is infeasible, `gone` has left."""
     table = NodeTable()
     table.join(NodeName("gone"), some(cpu=64, gpu=8), {})
     table.join(NodeName("free"), some(cpu=8, gpu=2), {"gpu": "a100", "zone": "east"})

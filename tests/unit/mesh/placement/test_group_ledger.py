@@ -1,4 +1,4 @@
-"""The ledger of placement groups: two layers, best fit, reuse, refill, and what has to make way."""
+"""Ledger of placement groups: two layers, best fit, reuse, refill and removal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def pool(**groups):
 
 @pytest.fixture
 def ledger():
-    """Checks its own books when the test ends."""
+    """Ledger that checks its own state when the test ends."""
     made = GroupLedger()
     yield made
     assert made.check() == []
@@ -217,7 +217,7 @@ def test_invalid_groups_are_refused(ledger):
 
 
 def test_s7_a_small_task_does_not_take_a_large_dynamic_group(ledger):
-    """First fit gave a group of four CPUs to a task of a tenth of one (peer)."""
+    """First fit would give a group of four CPUs to a task of a tenth of one."""
     idle(ledger, "large", shape(4))
     assert ledger.match("p", shape(0.1), layer=DYNAMIC) is None
     assert ledger.match("p", shape(4), layer=DYNAMIC).group == "large"
@@ -314,7 +314,7 @@ def test_a_reserved_group_that_is_taken_is_not_missing(ledger):
 
 @pytest.mark.parametrize("way", [GroupLedger.remove, GroupLedger.drop], ids=["when it was removed", "when it was lost"])
 def test_a_reserved_group_is_made_again(ledger, way):
-    """The peer's reserved groups were destroyed with the agent, and never made again."""
+    """A reserved group outlives its agent."""
     idle(ledger, "g", layer=RESERVED)
     way(ledger, "g")
     assert ledger.missing_reserved("p", pool(reserved=(shape(1),)).groups) == (shape(1),)
@@ -415,7 +415,7 @@ def cpu(count):
 
 
 def test_s7_idle_groups_never_block_a_task_from_unused_room(ledger):
-    """Four idle groups of four CPUs starved a task of eight on a node of sixteen (peer)."""
+    """Four idle groups of four CPUs must not starve a task of eight on a node of sixteen."""
     for number in range(4):
         idle(ledger, f"g{number}", shape(4), at_ms=number)
     assert names(ledger.in_the_way("p", cpu(8), "n1")) == ["g0", "g1"]
@@ -447,7 +447,7 @@ def test_only_the_bundles_on_the_node_make_room_there(ledger):
     assert ledger.in_the_way(None, cpu(6), "n1") == ()
 
 
-def test_only_idle_groups_are_removed_to_free_room(ledger):
+def test_only_idle_groups_are_in_the_way(ledger):
     idle(ledger, "reserved", layer=RESERVED)
     idle(ledger, "taken")
     ledger.take("taken", "a")

@@ -1,4 +1,4 @@
-"""The idle groups by pool, layer and shape: the best fit first, the oldest first to go."""
+"""Index of idle groups by pool, layer and shape: best fit first, oldest removed first."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Two-pass placement: ready, waiting and infeasible tasks."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator

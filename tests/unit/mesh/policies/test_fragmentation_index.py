@@ -1,4 +1,4 @@
-"""The index of stranded capacity, the shapes it is measured by, and how the shapes are learned."""
+"""Index of stranded capacity, and the census of the shapes that it is measured by."""
 
 from __future__ import annotations
 

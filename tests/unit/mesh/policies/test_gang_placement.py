@@ -1,4 +1,4 @@
-"""All members of a gang, or none."""
+"""Placement of all members of a gang, or of none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mesh.policies.policy_fixtures import demand, node, view
 
 
 def first(count: int) -> int:
-    """Chance that always says 0."""
+    """Random generator that always returns 0."""
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Each node policy: which node it takes, and why."""
+"""Choice of each node policy, with its reason."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mesh.policies.policy_fixtures import demand, node, view
 
 
 def first(count: int) -> int:
-    """Chance that always says 0."""
+    """Random generator that always returns 0."""
     return 0
 
 
@@ -168,7 +168,7 @@ def test_s33_one_byte_outweighs_all_that_hybrid_minds():
 
 
 def test_least_busy_does_not_send_everything_to_the_first_node():
-    """The peer's did, 200 of 200: nobody had reported a load. Here a promise counts at once."""
+    """A placement counts at once, before any node reports its load."""
     nodes = view(*[node(cpu=(64, 64)) for _ in range(4)])
     went: Counter[int | None] = Counter()
     for _ in range(200):

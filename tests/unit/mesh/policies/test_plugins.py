@@ -1,4 +1,4 @@
-"""Plugins behind their fence: whatever they do, the scheduler goes on with the default, and tells."""
+"""Plugins behind a fence: a failing plugin is replaced by the default and reported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CANDIDATE = CandidateFacts(task=TaskId("t"), pool=PoolName("p"), priority=2.0, p
 
 
 class StepClock:
-    """Each look at it is so many milliseconds after the one before."""
+    """Clock that advances by so many milliseconds at each look."""
 
     def __init__(self, step_ms: float = 0.0) -> None:
         self.step_ms = step_ms

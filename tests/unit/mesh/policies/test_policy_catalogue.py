@@ -1,4 +1,4 @@
-"""Policies by name, aliases, combinations, and those that users add."""
+"""Policies by name: aliases, combinations, and policies that users add."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which victims are chosen: enough of them, none that can be spared, the cheapest, and no more than may give way in a minute."""
+"""Choice of victims: sufficient, minimal, cheapest, and limited per minute."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from mesh.preemption.victims import PreemptionRefused, free_rows, plan
 
 
 def test_two_small_victims_make_room_for_a_large_task():
-    """The peer took one victim or none."""
     found = choose([runs("a"), runs("b")], wanted=2)
     assert victims(found) == {"a", "b"}
     assert found.frees == cpu(2)
@@ -38,7 +37,6 @@ def test_nobody_is_stopped_who_is_not_needed():
 
 
 def test_nobody_is_stopped_where_there_is_room():
-    """In the peer an innocent victim was killed with two CPUs free."""
     found = choose([runs("a", row=0)], wanted=2, free={0: 0, 1: 2})
     assert victims(found) == set()
     assert found.row == 1
@@ -70,7 +68,6 @@ def test_another_label_is_preempted_where_the_own_cannot_be():
 
 
 def test_a_victim_in_another_pool_frees_no_quota():
-    """The peer killed in another pool and failed all the same."""
     rules = replace(RULES, cross_pool=True)
     elsewhere, own = runs("elsewhere", pool="q", priority=0.0), runs("own", priority=5.0)
     assert victims(choose([elsewhere, own], short=cpu(1), rules=rules)) == {"own"}

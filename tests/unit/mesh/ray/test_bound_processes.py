@@ -1,4 +1,4 @@
-"""Children that end with whoever started them, as small programs of their own."""
+"""Children that end with their starter, as real programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mesh.ray.cluster.process import bound_to_parent
 
 END_S_MAX = 60.0
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux binds a process to its parent")
-#: Starts a child that waits, tells its number once it has become that child, does what is put in, and waits to be told to go on.
+#: Starts a child that waits, prints the child's pid, runs the given code, and waits for a line of input.
 STARTER = """
 import os, subprocess, sys, threading
 from mesh.ray.cluster.process import bound_to_parent
@@ -62,7 +62,7 @@ def test_an_orphan_at_start_ends_with_a_message():
 
 @ON_LINUX
 def test_the_child_runs_no_code_of_its_starter():
-    """Python tells its fork handlers whenever the child goes on in Python, with all threads but one gone and their locks held."""
+    """Python's fork handlers would run with only one thread left and all locks held."""
     forks = "forks = []; os.register_at_fork(before=lambda: forks.append(1))"
     with starter(before=forks, reported="len(forks)") as parent:
         number, reported = parent.stdout.readline().split()

@@ -1,3 +1,5 @@
+"""Export of values to storage, and their deletion."""
+
 from __future__ import annotations
 
 import hashlib
@@ -25,7 +27,7 @@ from mesh.ray.stage_runner.exporting import (
 
 
 class Text(str):
-    """A string that JSON would give back as another type."""
+    """String type that JSON would not preserve."""
 
     __slots__ = ()
 
@@ -202,7 +204,7 @@ def test_only_files_of_the_run_that_are_to_be_kept_stay(tmp_path):
     clear_folder(storage, "r", frozenset({kept.uri}))
     assert [file.as_uri() for file in tmp_path.rglob("*") if file.is_file()] == sorted([other.uri, kept.uri])
     clear_folder(storage, "r", frozenset())
-    clear_folder(storage, "r", frozenset())  # Again is harmless.
+    clear_folder(storage, "r", frozenset())  # Idempotent.
     assert not (tmp_path / "r").exists()
 
 

@@ -1,4 +1,4 @@
-"""When runners and what is known of their stages go: with everything, with the runner, with the last of its runs."""
+"""End of runners and of their stages: with the host, with the runner, with the last run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KEY: RunnerKey = (TenantPath("t"), "")
 
 
 class Actor:
-    """Notes what it is asked to do, by name."""
+    """Actor that records the names of its calls."""
 
     def __init__(self, asked: list[str]) -> None:
         self._asked = asked
@@ -40,7 +40,7 @@ class Actor:
 
 
 class Host(RayStageHost):
-    """Runners of it are never listened to, for there is no Ray."""
+    """Host without Ray, which never listens to its runners."""
 
     def __init__(self, folder: Path) -> None:
         self.reports: list[HostReport] = []
@@ -199,7 +199,7 @@ def test_a_recovered_process_has_one_keeper(host: Host) -> None:
     host._actors.find = lambda: FoundActors(keeper=Actor(left), incarnation=5, since=5, runners=())
     assert host.find() is not None
     host.extend_deadline(6, 1_000, 2_000, 5)
-    host._orders.put(settled.set)  # What the proof has ordered is done before the process says what goes on.
+    host._orders.put(settled.set)  # The orders of the renewal are done before the process reports what it recovers.
     assert settled.wait(PATIENCE_S)
     host.go_on(frozenset())
     host.close()

@@ -1,4 +1,4 @@
-"""When a mesh's host says that watchdogs do not guard its nodes."""
+"""Warnings of a host about nodes without a watchdog."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ADDRESS = "127.0.0.1:1"
 
 
 class Guards:
-    """Nodes whose watchdogs answer as the test says, look by look."""
+    """Guards whose watchdogs answer as the test says, look by look."""
 
     def __init__(self, _mesh: MeshId, _labels: dict[str, str]) -> None:
         self.looks: list[set[str]] = []
@@ -26,14 +26,14 @@ class Guards:
         return frozenset() if wait_s is not None else frozenset(self.looks.pop(0))
 
     def extend_deadline(self, *_: int) -> None:
-        """Taken."""
+        pass
 
 
 class Actors:
     """Nothing runs."""
 
     def __init__(self, *_: Any) -> None:
-        """Needs nothing."""
+        pass
 
     def __getattr__(self, _name: str) -> Any:
         return lambda *_: None
@@ -87,10 +87,8 @@ def test_a_busy_cluster_that_accepts_connections_is_up(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(("lost", "is_ready"), [(1, True), (2, False)], ids=["once", "twice"])
-def test_a_connection_that_timed_out_is_tried_once_more(
-    monkeypatch: pytest.MonkeyPatch, host: RayStageHost, lost: int, is_ready: bool
-):
-    """The network may have lost the one packet of it, and TCP sends it again after a second."""
+def test_a_connection_that_timed_out_is_tried_once_more(monkeypatch: pytest.MonkeyPatch, host: RayStageHost, lost: int, is_ready: bool):
+    """The network may have lost one packet, and TCP sends it again after a second."""
     answers: list[Exception | None] = [*[TimeoutError("timed out")] * lost, None]
 
     def can_connect(_address: str, _limit_s: float) -> None:

@@ -1,3 +1,5 @@
+"""Cache of nodes before a silent control service."""
+
 from __future__ import annotations
 
 import threading
@@ -12,7 +14,7 @@ PATIENCE_S = 30.0
 
 
 class Control:
-    """Ray's control service: tells `nodes`, in turn; holds an answer while it is silent."""
+    """Fake of Ray's control service: returns `nodes` in turn, and holds an answer while it is silent."""
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []

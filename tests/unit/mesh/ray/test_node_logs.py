@@ -1,4 +1,4 @@
-"""A node that did not come up tells why, in one line, and its logs outlive its folder."""
+"""Logs of a node that failed to start: one line of explanation, and a copy outside its folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BROKEN = "Check failed: plasma Failed to open the store"
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Path:
-    """A cluster's folder as Ray leaves it."""
+    """Return the folder of a cluster as Ray leaves it."""
     (tmp_path / "sm-x" / SESSION / "logs").mkdir(parents=True)
     (tmp_path / "sm-x" / "node-0.log").write_text("click's long stack\n")
     return tmp_path / "sm-x"

@@ -1,4 +1,4 @@
-"""What came with a stage, as its tasks ask for it."""
+"""Arguments of a stage, as its tasks request them."""
 
 from __future__ import annotations
 

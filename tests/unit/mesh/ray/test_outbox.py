@@ -1,3 +1,5 @@
+"""Outbox of a runner: numbered messages until they are acked."""
+
 from __future__ import annotations
 
 import threading

@@ -1,4 +1,4 @@
-"""The user of a cluster's processes: found, and refused in words where nothing could run."""
+"""User of a cluster's processes: lookup, and refusal where nothing could run."""
 
 from __future__ import annotations
 

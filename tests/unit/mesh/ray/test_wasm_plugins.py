@@ -1,4 +1,4 @@
-"""WebAssembly modules as plugins: real ones, that loop for ever, grab memory, trap, or want to look outside."""
+"""WebAssembly modules as plugins: real ones that loop, allocate, trap, or import from outside."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def fenced(path: Path) -> Plugins:
     return Plugins([load_wasm(path, "own")], now_ms=lambda: time.monotonic() * 1000, budget_ms=60_000.0)
 
 
-TOLD = {
+NUMBERS = {
     "cpu_free": [2, 8],
     "cpu_total": [8, 8],
     "gpu_free": [1, 0],
@@ -51,7 +51,7 @@ TOLD = {
 }
 
 
-@pytest.mark.parametrize(("place", "values"), list(enumerate(TOLD.values())), ids=list(TOLD))
+@pytest.mark.parametrize(("place", "values"), list(enumerate(NUMBERS.values())), ids=list(NUMBERS))
 def test_s13_a_module_gets_twelve_numbers_of_each_node(module, place: int, values: list[float]):
     plugin = load_wasm(module(f'(func (export "score") {SCORE} (local.get {place}))'), "own")
     assert plugin.score is not None

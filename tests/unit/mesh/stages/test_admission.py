@@ -1,3 +1,5 @@
+"""Admission of stages on a mesh: offers, leases, refusals, reasons and reservations."""
+
 from __future__ import annotations
 
 import pytest
@@ -55,7 +57,7 @@ def explained(decisions):
 
 
 class Checked(StageAdmission):
-    """Looks at every invariant after every step."""
+    """Scheduler that checks every invariant after every step."""
 
     def handle(self, *events):
         decisions = super().handle(*events)
@@ -85,7 +87,7 @@ def test_no_more_slots_are_asked_for_than_there_is_room():
     assert asked(mesh().handle(offer("s", slot=cpu(1.5), width=9))) == [("s", "general", 2)]
 
 
-def test_in_a_full_pool_all_slots_of_a_stage_are_requested():
+def test_work_of_zero_size_requests_all_slots_in_a_full_pool():
     scheduler = running(mesh(), "full", width=4)
     assert asked(scheduler.handle(offer("s", slot=NOTHING, width=7))) == [("s", "general", 7)]
 
@@ -144,7 +146,7 @@ def test_two_refused_kinds_do_not_wake_each_other():
 
 
 class Counted(StageAdmission):
-    """Counts how often pools are tried for a stage."""
+    """Scheduler that counts how often pools are tried for a stage."""
 
     tries = 0
 
@@ -154,7 +156,7 @@ class Counted(StageAdmission):
 
 
 def answered(scheduler, decisions, answer):
-    """Every question gets this answer; how many there were, and what was explained."""
+    """Answer every request alike; return their number and the explanations."""
     questions, reported, pending = 0, 0, list(decisions)
     for decision in pending:
         if isinstance(decision, AcquireLease):
@@ -385,7 +387,7 @@ def promised(name, *victims, until_ms=1_000):
 
 
 def gathering(*, urgent=2):
-    """Two stages fill a pool of two; both stop for `urgent`."""
+    """Return a mesh whose two stages fill a pool of two, and stop for `urgent`."""
     scheduler = running(running(mesh(pool("general", 2)), "a"), "b")
     scheduler.handle(offer("urgent", slot=cpu(urgent), priority=5))
     assert scheduler.handle(promised("urgent", "a", "b")) == [

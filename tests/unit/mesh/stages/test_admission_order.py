@@ -1,3 +1,5 @@
+"""Order of admission: strict order of a tenant, and the order of pools."""
+
 from __future__ import annotations
 
 import pytest
@@ -55,7 +57,7 @@ def explained(decisions):
 
 @pytest.fixture
 def full():
-    """A mesh with one CPU of four free, and one running stage of the tenant that has three."""
+    """Return a mesh with one of four CPUs free, and a running stage of the tenant on three."""
     scheduler = mesh(("general", 4, "standard"))
     scheduler.handle(offer("running", 3))
     scheduler.handle(granted("running"))

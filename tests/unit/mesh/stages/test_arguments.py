@@ -1,3 +1,5 @@
+"""Forms of arguments: references, and escapes."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""Idle placement groups of stages."""
+
 from __future__ import annotations
 
 from mesh.core.resources import ResourceSet

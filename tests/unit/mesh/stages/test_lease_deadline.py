@@ -1,4 +1,4 @@
-"""Until when the work on a node may go on."""
+"""Deadline until which the work on a node may continue."""
 
 from mesh.stages.lease_deadline import DeadlineState, LeaseDeadline, Renewal
 
@@ -66,5 +66,5 @@ def test_the_next_change_is_known_beforehand():
 
 def test_a_renewal_covers_its_session_and_recovered_ones():
     assert [renewal(incarnation=5).covers(session) for session in (0, 4, 5)] == [False, False, True]
-    heir = Renewal(incarnation=9, clock_ms=0, stop_after_ms=1, kill_after_ms=1, since=5)
-    assert [heir.covers(session) for session in (4, 5, 7, 9)] == [False, True, True, True]
+    recovered = Renewal(incarnation=9, clock_ms=0, stop_after_ms=1, kill_after_ms=1, since=5)
+    assert [recovered.covers(session) for session in (4, 5, 7, 9)] == [False, True, True, True]

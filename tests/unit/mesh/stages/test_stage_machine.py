@@ -1,3 +1,5 @@
+"""State machine of a stage: starts, inputs, failures and ends of its tasks."""
+
 from __future__ import annotations
 
 from mesh.stages.spec import StageSpec, TaskSpec
@@ -5,7 +7,7 @@ from mesh.stages.stage_machine import StageMachine, StageTaskState
 
 
 def machine(*tasks, arrived=()):
-    """A machine that has begun, and what it submitted first. A task: `name: needs`, a need with `~` is only waited for."""
+    """Start a machine and return its first submissions. A task: `name: needs`; a need with `~` is only waited for."""
     specs = []
     for text in tasks:
         node, _, needs = text.partition(":")

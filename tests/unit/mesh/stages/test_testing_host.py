@@ -1,3 +1,5 @@
+"""Host for tests: stages that run in memory."""
+
 from __future__ import annotations
 
 import hashlib
@@ -17,7 +19,7 @@ CPU = ResourceSet.of({"cpu": 1})
 
 
 class Hosted:
-    """A host in virtual time and all that it reported; each task takes `duration_ms`, those in `failing` fail."""
+    """Host in virtual time, with all its reports; each task takes `duration_ms`, those in `failing` fail."""
 
     def __init__(self, duration_ms=10, failing=()):
         self.clock = ManualClock(1_000)
@@ -28,7 +30,7 @@ class Hosted:
         return self.host.start(spec(*tasks, stage=stage), slots, token, {}, inputs or {})
 
     def run(self, by_ms=10):
-        """Let time pass; what was told meanwhile."""
+        """Let time pass, and return the reports."""
         self.reports.clear()
         self.host.advance()
         self.clock.advance(by_ms)
@@ -37,7 +39,7 @@ class Hosted:
 
 
 def spec(*tasks, stage="s"):
-    """A task: `name: needs`; a need with `~` is only waited for; a name with `!` is exported."""
+    """Return a spec. A task: `name: needs`; a need with `~` is only waited for; a name with `!` is exported."""
     made = []
     for text in tasks:
         node, _, needs = text.partition(":")

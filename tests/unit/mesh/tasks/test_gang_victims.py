@@ -1,4 +1,4 @@
-"""Others give way to a gang, and to a task of several bundles: for all its places at once, or not at all."""
+"""Preemption for a gang or for a task of several bundles: for all places at once, or not at all."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def two_nodes(settings: SchedulerSettings | None = None, *, quota: float = 4, **
 
 
 def gang(mesh: Mesh, size: int, count: float = 1, **request: object) -> list[str]:
-    """Submit a gang; whom the last submission stops."""
+    """Submit a gang, and return the victims of the last submission."""
     decisions = []
     for index in range(size):
         decisions = mesh.submit(f"g{index}", count, **{"gang": "g", "gang_size": size, "priority": 9.0, **request})

@@ -1,4 +1,4 @@
-"""The local scheduler's stories: what it orders, step by step, and that its ledgers agree after each."""
+"""Local scheduler: its decisions step by step, with consistent ledgers after each."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def mesh() -> Iterator[Mesh]:
 
 @pytest.fixture
 def grouped() -> Mesh:
-    """Four CPUs: one in a reserved group that stands, three for up to three dynamic ones."""
+    """Return a mesh of four CPUs: one in a ready reserved group, three for up to three dynamic groups."""
     made = Mesh()
     made.node("n1", cpus(4))
     made.pool(cpus(4), groups=GroupPoolSpec(reserved=(GroupShape((cpus(1),)),), max_dynamic=3, idle_ms=1_000))
@@ -332,7 +332,7 @@ def test_a_task_of_several_bundles_gets_a_group_of_that_shape(strategy: str, nod
 
 
 def wide_on_two_nodes(*, is_up: bool, **request: Any) -> Mesh:
-    """A task of a bundle per node: its agent stands, or is about to stand, on n1."""
+    """Return a task of a bundle per node, whose agent runs or starts on n1."""
     mesh = Mesh()
     mesh.node("n1", cpus(2))
     mesh.node("n2", cpus(2))
@@ -433,7 +433,7 @@ def test_two_tasks_never_evict_each_other_in_turns():
     mesh.submit("high", priority=5)
     mesh.stopped("low")
     mesh.started("high")
-    mesh.now_ms += 1_000_000  # By its age alone the low one would have overtaken the other many times.
+    mesh.now_ms += 1_000_000  # By its age the low one would have overtaken the other many times.
     assert of(StopTask, mesh.send(events.Ticked)) == []
 
 

@@ -1,4 +1,4 @@
-"""Places of workers that wait for their leader are kept from plain tasks, and nobody waits for a leader that does not come."""
+"""Placement reservations of workers that wait for their leader."""
 
 from __future__ import annotations
 

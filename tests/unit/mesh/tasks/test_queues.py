@@ -1,4 +1,4 @@
-"""Label queues: who is next, and why nobody waits for ever."""
+"""Label queues: the next task, and no starvation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BUCKET = "b"
 
 @pytest.fixture
 def queues():
-    """Checks its own books when the test ends."""
+    """Queues that check their own state when the test ends."""
     made = LabelQueues()
     yield made
     assert made.check() == []
@@ -23,7 +23,7 @@ def add(queues, task, *, bucket=BUCKET, label="", priority=5.0, since_ms=0, arri
 
 
 def drain(turn, queues):
-    """Take everything that the round gives, in its order."""
+    """Take everything that the round yields, in order."""
     taken = []
     while (found := turn.next()) is not None:
         bucket, task = found
@@ -221,7 +221,7 @@ def test_a_round_yields_everything_in_order_if_all_fits(queues):
 
 
 def test_a_shape_that_does_not_fit_holds_up_nothing_behind_it(queues):
-    """The peer looked at the head of its one queue only, and everything behind it waited (head-of-line blocking)."""
+    """There is no head-of-line blocking."""
     for number in range(3):
         add(queues, f"large {number}", bucket="large", priority=9.0)
         add(queues, f"small {number}", bucket="small", priority=1.0)
@@ -249,7 +249,7 @@ def test_a_round_of_nothing_ends_at_once(queues):
 
 
 def test_a_head_that_was_taken_by_somebody_else_is_not_given(queues):
-    """A gang is admitted as one: with the first of its tasks, others leave their buckets."""
+    """A gang is admitted as one: with its first task, the others leave their buckets."""
     for task, bucket in (("a1", "a"), ("b1", "b"), ("b2", "b"), ("c1", "c")):
         add(queues, task, bucket=bucket)
     turn = queues.round(0)
@@ -270,7 +270,7 @@ def test_a_new_head_during_a_round_is_yielded_first(queues):
 
 def test_a_task_that_changes_its_bucket_is_yielded_once_a_round(queues):
     class Shape:
-        """Has no order, as the buckets of the scheduler have none."""
+        """Key without an order, like the scheduler's buckets."""
 
     one, other = Shape(), Shape()
     add(queues, "t", bucket=one, arrival=0)

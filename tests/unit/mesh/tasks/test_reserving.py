@@ -1,4 +1,4 @@
-"""Work that has waited for too long has room set aside for it, and the stream of small work that starved it goes round it."""
+"""Accumulating reservations for starved work, and backfilling around them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WAIT_MS = 1_000
 
 
 def full(after_ms: int | None = WAIT_MS, nodes: int = 2) -> Mesh:
-    """Nodes of two CPUs each, all busy with tasks of one."""
+    """Return a mesh of nodes with two CPUs each, all busy with tasks of one."""
     made = Mesh(SchedulerSettings(rules=RULES, reserve_after_ms=after_ms))
     for index in range(nodes):
         made.node(f"n{index}", cpus(2))
@@ -34,7 +34,7 @@ def wait(mesh: Mesh) -> None:
 
 
 def replace_small(mesh: Mesh, task: str, by: str, **request: object) -> list[tuple[str, str]]:
-    """A small task comes, another ends; what starts then."""
+    """Submit a small task, end another, and return the tasks that start."""
     mesh.submit(by, priority=5.0, **request)
     return starts(mesh.ended(task))
 
@@ -86,7 +86,7 @@ def test_small_work_known_to_end_earlier_is_backfilled():
     assert mesh.why("unknown") is Reason.CAPACITY_RESERVED
     wait(mesh)
     wait(mesh)
-    assert starts(mesh.submit("late", estimated_ms=10)) == []  # Such words may be wrong: after as long a wait again it is kept.
+    assert starts(mesh.submit("late", estimated_ms=10)) == []  # The estimate may be wrong: after the same wait again a reservation is made.
     assert starts(mesh.ended("long")) == [("large", "PLACED")]
 
 
@@ -143,7 +143,7 @@ def test_a_reservation_survives_a_snapshot_but_not_its_node():
     }
 
 
-def test_victims_of_a_head_leave_its_reservation_whole():
+def test_less_urgent_arrivals_leave_a_reservation_whole():
     mesh = full()
     mesh.submit("large", 2, priority=7)
     wait(mesh)

@@ -1,4 +1,4 @@
-"""The queues by state: what each counts, and which moves are refused."""
+"""Queues by state: sums of each, and refused transitions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ONE, TWO = ResourceSet.of({"cpu": 1}), ResourceSet.of({"cpu": 2, "gpu": 1})
 
 @pytest.fixture
 def queues():
-    """Checks its own books when the test ends."""
+    """Queues that check their own state when the test ends."""
     made = SchedulingQueues()
     yield made
     assert made.check() == []

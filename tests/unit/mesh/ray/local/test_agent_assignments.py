@@ -1,4 +1,4 @@
-"""Which process has which task, and which waits in its group for the next; without Ray."""
+"""Assignment of agent processes to tasks and to idle groups, without Ray."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ONE = ResourceSet.of({"cpu": 1})
 
 
 class Agents:
-    """Processes by name, without anything behind them."""
+    """Fake processes by name."""
 
     def __init__(self):
         self.processes = {}
@@ -32,7 +32,7 @@ class Agents:
 
 
 class Kept(dict):
-    """What the next supervisor would find."""
+    """Record that the next supervisor would find."""
 
     def keep(self, task, part, content):
         self[task, part] = json.loads(content)

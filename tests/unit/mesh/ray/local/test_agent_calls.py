@@ -1,4 +1,4 @@
-"""Standing agents are scaled around those that end, without Ray."""
+"""Scaling of standing agents around those that end, without Ray."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mesh.ray.local.status_values import TaskStatus
 
 
 class Answering:
-    """A way to a supervisor that has two agents, of which the second ends; it has ended when the second submission comes."""
+    """Link to a supervisor with two agents; the second ends, and has ended when its next submission comes."""
 
     namespace = "tests"
 

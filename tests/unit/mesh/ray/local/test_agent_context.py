@@ -1,4 +1,4 @@
-"""What a task's own code asks and tells."""
+"""Context of a task's own code: checkpoints, waits and cancellation."""
 
 from __future__ import annotations
 

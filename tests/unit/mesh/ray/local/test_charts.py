@@ -1,4 +1,4 @@
-"""The figures as pictures and as a panel in the terminal."""
+"""Metrics as charts and as a panel in the terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TARGETS = Targets(preemptions_per_min=5, fragmentation_baseline=0.4)
 
 
 def a_series(count=20, **facts):
-    """Figures at one per five seconds; in the last of them the standard tier waits too long."""
+    """Return metrics, one per five seconds; in the last ones the standard tier waits too long."""
     return [
         MetricValues(
             at_ms=5_000 * place,
@@ -140,7 +140,7 @@ def test_a_long_name_loses_its_middle(name: str, room: int, reported: str):
 
 
 def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, series: list[MetricValues]):
-    """The page as matplotlib has it."""
+    """Return the page as matplotlib reads it."""
     pages = []
     make = charts.pictures.Figure
     monkeypatch.setattr(charts.pictures, "Figure", lambda **options: pages.append(make(**options)) or pages[-1])

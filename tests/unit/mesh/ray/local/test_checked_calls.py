@@ -1,4 +1,4 @@
-"""Arguments of the facade's calls are read before anything is done, and a wrong one is told by its name."""
+"""Validation of the arguments of the facade's calls, by name and before any effect."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from mesh.ray.local.supervision_errors import ArgumentError, SubmissionError
 from mesh.tasks.settings import SchedulerSettings
 
 FACES = (mesh.ScheduleMesh, TaskHandle, JobHandle)
-#: Called once for each call on an agent, or with arguments of the user's own method: they look at their arguments themselves.
+#: Called for each call on an agent, or with arguments of the user's method: they check their arguments themselves.
 LOOK_THEMSELVES = {"choose", "remote", "call"}
-#: What stands in the other places, so that only one argument is wrong.
+#: Values of all other arguments, so that only one is wrong.
 RIGHT: dict[str, Any] = {
     "name": "n",
     "pool": "p",
@@ -49,12 +49,12 @@ RIGHT: dict[str, Any] = {
 
 
 class Nobody:
-    """An argument that is wrong wherever a type is told."""
+    """Argument that is wrong for every declared type."""
 
 
 @checked(skip=("left",))
 class Calls:
-    """A few calls; what they get is what they give."""
+    """Calls that return their arguments."""
 
     def numbers(self, count: Count = 0, *, share: float = 0.0, settings: SchedulerSettings | None = None) -> Any:
         return count, share, settings
@@ -239,7 +239,7 @@ def test_a_positional_error_names_the_parameter(call, words):
 
 
 def calls_with_names() -> list[Any]:
-    """Every call of the facade that has parameters which go by their names only, and the first of these."""
+    """Return every call of the facade with keyword-only parameters, and the first of these."""
     cases = []
     for face, name in [pair for kind in FACES for pair in calls_of(kind)]:
         call = getattr(face, name)

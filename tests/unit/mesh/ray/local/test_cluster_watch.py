@@ -1,4 +1,4 @@
-"""Looks at the cluster, without one: what is not taken is not lost."""
+"""Watch of the cluster's nodes, without Ray: an event that was not accepted is sent again."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def node(name):
 
 
 class Scene:
-    """A watch that sees these nodes, a loop, and what is asked of the standbys."""
+    """Watch of these nodes, a loop, and the orders to the standbys."""
 
     def __init__(self, folder, monkeypatch, *seen):
         monkeypatch.setattr(cluster_watch, "look_at_nodes", lambda _: list(seen))

@@ -1,4 +1,4 @@
-"""The one way in: a batch that fails has never happened, a plugin that misbehaves had no part in what was decided."""
+"""Control loop: a failed batch has no effect, and a fenced plugin no part in a decision."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ONE = ResourceSet.of({"cpu": 1})
 
 
 class LikesTheSecondNode:
-    """Scores, until it has been asked as often as it is patient; then it raises."""
+    """Plugin that scores so many times, and then raises."""
 
     patience = 2
 
@@ -40,7 +40,7 @@ class LikesTheSecondNode:
 
 
 class Urgent:
-    """Everything of the label `now` is urgent; of any other label it answers nonsense."""
+    """Plugin that makes the label `now` urgent, and returns nonsense for any other label."""
 
     def priority(self, facts):
         return 9.0 if facts.label == "now" else None
@@ -48,7 +48,7 @@ class Urgent:
 
 @pytest.fixture(autouse=True)
 def _no_budget_is_measured(monkeypatch):
-    """A machine that stands still for a moment is no plugin that takes too long."""
+    """Exempt plugins from the time budget: a busy machine must not fence them."""
     monkeypatch.setattr(PluginHost, "_now_ms", lambda _: 0.0)
 
 

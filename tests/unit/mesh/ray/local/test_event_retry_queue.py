@@ -1,4 +1,4 @@
-"""News that nobody takes at first: told again, in order, and dropped only when they hold up those behind them."""
+"""Retry queue of events: kept in order, and dropped only where they block others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mesh.tasks.events import GroupGone
 
 
 class Listener:
-    """Remembers what it is told, after it has raised these errors; understands nothing of one group."""
+    """Listener that raises these errors first, then records events; it rejects one group."""
 
     def __init__(self, *errors, odd=None):
         self.reported, self.errors, self.odd = [], list(errors), odd

@@ -1,4 +1,4 @@
-"""A task's object in an agent, without Ray: calls, stopping points, kept state, and a process that is left clean."""
+"""Object of a task in an agent, without Ray: calls, stopping points, saved state, reuse of the process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ unpickled = pickle.loads
 
 
 class Gate:
-    """Shared by a test and the object that it hosts: they are in one process here."""
+    """Events shared by a test and the object that it hosts in this process."""
 
     entered = threading.Event()
     leave = threading.Event()
@@ -63,7 +63,7 @@ class Counter:
                 await asyncio.sleep(0.01)
 
     def busy(self):
-        """In C, as far as Python is concerned: no stopping point."""
+        """Block in C, without a stopping point."""
         Gate.entered.set()
         Gate.leave.wait(WAIT_S)
         return "done"
@@ -106,7 +106,7 @@ class Counter:
 
 
 class Holder:
-    """A hosted task, with the news that it told."""
+    """Hosted task, with the reports that it made."""
 
     def __init__(self, cls=Counter, *, args=(), kwargs=None, handlers=None, attempt=1, saved=None, **order):
         self.recent_events = []
@@ -135,9 +135,9 @@ def _gate():
 
 @pytest.fixture
 def beside():
-    """Runs something on another thread; ends with the test."""
+    """Run calls on other threads that end with the test."""
     with ThreadPoolExecutor(4) as pool:
-        all_here = threading.Barrier(5)  # All its threads are there before a task looks at who lives in this process.
+        all_here = threading.Barrier(5)  # Start all threads before a task looks for stray ones.
         for _ in range(4):
             pool.submit(all_here.wait, WAIT_S)
         all_here.wait(WAIT_S)
@@ -324,7 +324,7 @@ def test_s17_a_training_loop_resumes_from_its_last_checkpoint(beside):
     stop = beside(first.stop, reason=Reason.PREEMPTED)
     while not first.task.context.should_stop():
         Gate.leave.wait(0.001)
-    Gate.leave.set()  # In the middle of step 3, which is kept before the loop stops.
+    Gate.leave.set()  # In step 3, which is saved before the loop stops.
     stopped = stop.result(WAIT_S)
     assert run.result(WAIT_S)[0].stopped
     assert (stopped.how, stopped.ended, stopped.saved.level) == (StopHow.STOPPED, None, SnapshotLevel.DEFAULT)

@@ -1,4 +1,4 @@
-"""Counting calls, with references that end when the test says so."""
+"""Counts of open calls, with references that end when the test says so."""
 
 import gc
 import threading
@@ -18,7 +18,7 @@ from mesh.ray.local.client.in_flight import SENT_TOGETHER, AgentChannel, InFligh
 
 
 class Reference:
-    """As Ray's, as far as its end is concerned."""
+    """Fake of Ray's reference, with its end only."""
 
     def __init__(self):
         self.reported = []
@@ -37,7 +37,7 @@ class Reference:
 
 
 class OldReference:
-    """As an older Ray's: the callback gets the value."""
+    """Reference of an older Ray, whose callback gets the value."""
 
     def __init__(self):
         self.reported = []
@@ -47,7 +47,7 @@ class OldReference:
 
 
 class Method:
-    """Of an actor's handle; its name is what was called last."""
+    """Method of an actor's handle, named by the last call."""
 
     def __init__(self, name=""):
         self.name = name
@@ -131,7 +131,7 @@ def test_a_dead_agent_is_passed_over_before_it_is_called():
 
 
 def agent_line():
-    """To an agent, which takes one call after the other."""
+    """Return a channel to an agent that takes one call after the other."""
     return channel(handle=Handle(call_named=Method()))
 
 

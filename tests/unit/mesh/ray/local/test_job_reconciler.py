@@ -1,4 +1,4 @@
-"""The desk between jobs and scheduler, without Ray: members' tasks are started, end, give way, and find their room taken."""
+"""Reconciler between jobs and scheduler, without Ray: starts, ends, preemption, lost places and crashes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WORK = JobPayload(orders={role: HostCommand(task=TaskId(""), attempt=0, code=b""
 
 
 class Clock:
-    """Set by hand."""
+    """Clock that is set by hand."""
 
     def __init__(self):
         self.ms = 1_000
@@ -49,7 +49,7 @@ class Clock:
 
 
 class Scene:
-    """A supervisor without processes: the test says what became of them."""
+    """Supervisor without processes; tests report what became of them."""
 
     def __init__(self, folder, clock=None):
         self.folder, self.clock = folder, clock or Clock()
@@ -146,7 +146,7 @@ def test_s35_a_worker_with_a_taken_place_gets_another_uncounted(scene):
     submit(scene)
     node = scene.job.members[1].node
     scene.clock.ms += JobSettings().leader_wait_ms
-    scene.send(Ticked)  # The leader took so long that the places are nobody's any more.
+    scene.send(Ticked)  # The leader took so long that the reservations expired.
     taken = {"pool": "train", "resources": ONE, "policy": "node_affinity", "node": node, "preemptible": False}
     for number in range(2):
         scene.send(TaskSubmitted, request=TaskRequest(task=f"other{number}", **taken))

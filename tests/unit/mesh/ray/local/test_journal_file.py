@@ -1,4 +1,4 @@
-"""The journal on disk: what a process finds that comes after one that died at any byte."""
+"""Journal on disk after a crash at any byte."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_s14_what_was_appended_is_there_for_the_next_process(tmp_path: Path):
 
 
 def test_it_is_on_its_way_to_the_disk_before_append_returns(tmp_path: Path):
-    """A process that is killed right after it leaves the line behind: nothing waits in this process."""
+    """A process that is killed right after the append leaves the line in the file."""
     with JournalFile(tmp_path) as journal:
         append_all(journal, 1)
         assert (tmp_path / "journal-00000000.jsonl").read_bytes().endswith(b"\n")
@@ -114,7 +114,7 @@ def test_a_line_cut_at_any_byte_is_dropped(tmp_path: Path):
 
 
 def test_a_tail_of_zeros_is_cut_off_too(tmp_path: Path):
-    """Some file systems leave that behind after a power cut."""
+    """Some file systems leave zeros after a power cut."""
     with JournalFile(tmp_path) as journal:
         append_all(journal, 1)
     with (tmp_path / "journal-00000000.jsonl").open("ab") as file:
@@ -192,7 +192,7 @@ def test_a_journal_that_fails_to_open_leaves_no_lock(tmp_path: Path, monkeypatch
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch):
-    """Counts syncs of files, and takes so many bytes before it is full."""
+    """Disk that counts syncs of files, and is full after so many bytes."""
 
     class Disk:
         syncs = 0
@@ -268,7 +268,6 @@ def test_a_short_write_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_an_append_costs_one_write_however_long_the_journal_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The peer wrote its whole state each time: 335 ms with ten thousand queued."""
     written = []
     write = os.write
     monkeypatch.setattr(os, "write", lambda file, content: written.append(len(content)) or write(file, content))

@@ -1,4 +1,4 @@
-"""What the driver does with two attempts of one task; without Ray."""
+"""Driver with two attempts of one task, without Ray."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from mesh.tasks.events import AgentLost, GroupGone, TaskEnded, TaskStarted, Task
 ONE = ResourceSet.of({"cpu": 1})
 
 
-class Door:
-    """Processes that answer when the test says so."""
+class FakeAgents:
+    """Agent processes that answer when the test says so."""
 
     def __init__(self):
         self.processes, self.answers = {}, {}
@@ -64,10 +64,10 @@ class DriverPayloads:
 
 
 class Scene:
-    """A driver; what it tells, and what the one who listens raises first."""
+    """Driver, its events, and the errors that its listener raises first."""
 
     def __init__(self, *errors):
-        self.reported, self.errors, self.client = [], list(errors), Door()
+        self.reported, self.errors, self.client = [], list(errors), FakeAgents()
         self.events = []
         self.dropped, self.may_remove = [], asyncio.Event()
         store = SimpleNamespace(keep=lambda *_: None, drop=lambda *kept: self.dropped.append(kept))
@@ -235,7 +235,7 @@ def test_s17_state_that_was_not_restored_is_reported_at_start():
 
 
 class Calls:
-    """The entry method of a task, as Ray answers each call of it."""
+    """Fake of Ray's answers to each call of an entry method."""
 
     def __init__(self, *answers):
         self._answers = list(answers)
@@ -251,7 +251,7 @@ class Calls:
         return answer
 
 
-ENDED = Ended(task="t", attempt=1)  # Its value is too large for this.
+ENDED = Ended(task="t", attempt=1)  # Its value is too large for a message.
 
 
 @pytest.mark.parametrize(

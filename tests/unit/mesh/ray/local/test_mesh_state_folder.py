@@ -1,4 +1,4 @@
-"""The folder of a mesh: what a start that fails has made of it goes, what was there stays."""
+"""State folder of a mesh: a failed start removes what it made and nothing else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mesh.ray.local.store.mesh_folder import MeshFolder
 
 
 def written(folder):
-    """What a start writes."""
+    """Write the files of a start."""
     (folder.path / "tasks").mkdir(exist_ok=True)
     (folder.path / "tasks" / "t").touch()
     return folder.count_start()

@@ -1,4 +1,4 @@
-"""What the supervisor answers, without Ray: groups asked for again, pools that close, tasks that nobody has, old reports."""
+"""Supervisor without Ray: repeated requests, closing pools, names of tasks and late reports."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ POOL = PoolSpec(pool="p", capacity=ONE, groups=GroupPoolSpec(max_dynamic=2))
 
 
 class Starting(MeshSupervisor):
-    """A supervisor whose start the test calls."""
+    """Supervisor whose start the test calls."""
 
     def __init__(self, folder):
         self._options = SupervisorOptions(mesh="m", namespace="tests", state_dir=str(folder))
@@ -49,7 +49,7 @@ class Starting(MeshSupervisor):
 
 
 class Kept:
-    """What tasks run, in memory."""
+    """Payloads of tasks, in memory."""
 
     def __init__(self):
         self.kept = []
@@ -62,7 +62,7 @@ class Kept:
 
 
 class Bare(MeshSupervisor):
-    """The supervisor's own parts around a loop that has no driver: the test says what becomes of orders."""
+    """Supervisor around a loop without a driver; tests report what became of orders."""
 
     def __init__(self, folder):
         plugins = PluginHost()
@@ -84,7 +84,7 @@ class Bare(MeshSupervisor):
         self._loop.send(kind(at_ms=self._clock.now_ms(), **fields))
 
     async def ask(self, holder, *, is_made=True, **more):
-        """`allocate_pg`, and Ray makes what is ordered."""
+        """Call `allocate_pg` and let Ray make the ordered group."""
         request = TaskRequest(task=holder, pool="p", resources=ONE, has_agent=False, preemptible=False, **more)
         asking = asyncio.create_task(self.give_group(request, 60.0 if is_made else 0.0))
         await asyncio.sleep(0)
@@ -220,7 +220,7 @@ def test_the_name_of_an_ended_task_is_reused_only_on_request(tmp_path):
 
 
 async def an_agent_that_runs(mesh):
-    """One with room of its own, and its status."""
+    """Return a running agent with room of its own, and its status."""
     request = TaskRequest(task="t", pool="p", resources=ONE, work="old", max_restarts=-1)
     await mesh.submit(request, work_of("t", b"old"))
     for group, order in tuple(mesh._loop.task_index.creates.items()):

@@ -1,3 +1,5 @@
+"""Node watch: nodes, labels and foreign use as events."""
+
 from __future__ import annotations
 
 from mesh.core.resources import NOTHING, ResourceSet

@@ -1,4 +1,4 @@
-"""Classes, arguments and jobs as users hand them in; what cannot be is told by its name."""
+"""Parsing of users' classes, arguments and jobs, with errors by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same work is told apart from other work, in whichever process it is asked."""
+"""Digest of a payload: equal for equal work in every process."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Work:
     def reads(self):
         return helped(1) + RATE + STARTED[0] + self.step
 '''
-#: Arguments whose pickles are others in each process, or hold what each process draws for itself.
+#: Arguments whose pickles differ by process, or hold values random by process.
 ARGUMENTS = """(
     Config(), {"alpha", "beta", "gamma", "delta"}, {"deep": [Config(rate=3.0), {("a", 1), ("b", 2)}]}, Slotted({"p", "q"}),
     Level.HIGH, Config, functools.partial(helped, 2), lambda: RATE,
@@ -251,7 +251,7 @@ def test_what_cannot_be_taken_apart_has_the_digest_of_its_class():
 
 def test_a_cache_of_the_module_that_fills_up_is_no_other_work():
     assert digest_of(class_of(SOURCE.replace("STARTED = [time.time()]", "STARTED = [1, 2, 3]"))) == digest_of()
-    assert digest_of(class_of(SOURCE + "\nstep = 7\n")) == digest_of()  # Of the same name as an attribute that is read.
+    assert digest_of(class_of(SOURCE + "\nstep = 7\n")) == digest_of()  # A global with the name of an attribute that is read.
 
 
 def test_constructor_and_method_arguments_are_kept_apart():

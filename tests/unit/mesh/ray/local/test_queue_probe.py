@@ -1,4 +1,4 @@
-"""How long calls of an agent wait, measured by a call of its own."""
+"""Wait of calls to an agent, measured by a probe."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from mesh.ray.local.agent.queue_probe import QueueProbe
 
 
 class Actor:
-    """Counts the probes that were sent to it; the test says when their turn comes."""
+    """Actor that counts its probes and runs them when the test says so."""
 
     def __init__(self):
         self.sent = 0

@@ -1,4 +1,4 @@
-"""Ray's resources in this project's names; what Ray makes up for single nodes and groups is nobody's to schedule on."""
+"""Names of Ray's resources, without those that Ray makes for one node or group."""
 
 from __future__ import annotations
 

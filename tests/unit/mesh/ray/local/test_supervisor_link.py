@@ -1,4 +1,4 @@
-"""The link to a supervisor, with a Ray that answers what the test says."""
+"""Link to a supervisor, with a fake Ray."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mesh.ray.local.supervision_errors import SupervisorLost
 
 @pytest.fixture
 def named(monkeypatch):
-    """Who has the name, look by look; the last one keeps it. None: nobody."""
+    """Resolve the supervisor's name to these in turn, the last one for ever. None: unknown."""
     seen: list[object] = []
     killed: list[object] = []
 

@@ -1,4 +1,4 @@
-"""Where the calls on a task go, without Ray."""
+"""Targets of the calls of a task handle, without Ray."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mesh.ray.local.supervision_errors import TaskNotRunning
 
 
 class Process:
-    """An agent of which Ray says that it lives, whatever the mesh says; it answers with its name."""
+    """Agent that is alive for Ray, whatever the mesh says; it returns its name."""
 
     def __init__(self, name):
         self.name = name
@@ -33,7 +33,7 @@ class Process:
 
 
 class Answering:
-    """A way to a supervisor that has one task."""
+    """Link to a supervisor with one task."""
 
     def __init__(self, agent=None):
         self.status = TaskStatus(task="t", pool="p", state=TaskState.RUNNING, attempt=1)
@@ -73,7 +73,7 @@ def test_reports_of_an_earlier_attempt_remove_no_agent():
 
 
 class HeardMeanwhile(TaskHandle):
-    """After each look at its agent another thread hears of a later attempt, which takes the agent away."""
+    """Task handle that learns of a later attempt, by another thread, after each look at its agent."""
 
     @property
     def _agent(self):
@@ -91,7 +91,7 @@ def test_a_call_survives_an_update_by_another_thread():
 
 
 class Losing(Process):
-    """It breaks off every call."""
+    """Agent that breaks off every call."""
 
     def __init__(self, error):
         super().__init__("process")
@@ -112,6 +112,6 @@ class Losing(Process):
 )
 def test_an_agent_is_called_dead_only_where_ray_says_so(error, words):
     link = Answering(Losing(error))
-    link.status = replace(link.status, state=TaskState.READY)  # The supervisor has heard of it.
+    link.status = replace(link.status, state=TaskState.READY)  # The supervisor knows of it.
     with pytest.raises(TaskNotRunning, match=f"^{words}, which may have begun; if it is safe to run twice, call again"):
         TaskHandle(link, TaskId("t")).call("go")

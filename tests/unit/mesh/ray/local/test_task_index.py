@@ -1,3 +1,5 @@
+"""Index of tasks and their orders."""
+
 from __future__ import annotations
 
 from mesh.core.pools import PoolSpec
@@ -24,7 +26,7 @@ def reported(archive, scheduler, task_index, *events):
 
 
 def busy_mesh(archive):
-    """One node of one CPU, a task that runs and one that waits."""
+    """Return a mesh of one node with one CPU, a running task and a waiting one."""
     scheduler, task_index = MeshScheduler(), TaskIndex()
     reported(archive, scheduler, task_index, NodeJoined(at_ms=1, node="n", total=ONE, labels={}))
     reported(archive, scheduler, task_index, PoolConfigured(at_ms=2, spec=PoolSpec(pool="p", capacity=ONE.times(4))))
