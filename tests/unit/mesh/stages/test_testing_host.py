@@ -11,7 +11,7 @@ from mesh.core.clock import ManualClock
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 from mesh.core.values import Encoding, StoredValue
-from mesh.stages.messages import NodeFailed, NodeStarted, NodeSucceeded, StageEnded
+from mesh.stages.messages import InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded
 from mesh.stages.simulated_host import SimulatedHost, value_of
 from mesh.stages.spec import StageSpec, TaskSpec
 
@@ -177,3 +177,14 @@ def test_a_value_whose_bytes_are_not_its_own_is_not_taken():
     stored, _ = delivered("seven")
     with pytest.raises(AssertionError):
         hosted.start("a: x", inputs={"x": (stored, b'"eight"')})
+
+
+def test_an_input_without_its_bytes_fails_its_readers():
+    hosted = Hosted()
+    stored, _ = delivered("seven")
+    hosted.start("a: x", "b: a", "c:", inputs={"x": (stored, None)})
+    messages = hosted.run()
+    assert InputLost(stage="s", node="x") in messages
+    assert [(message.node, message.failure.reason) for message in messages if isinstance(message, NodeFailed)] == [("a", Reason.VALUE_LOST)]
+    assert started(messages) == ["c"]
+    assert has_ended(messages)
