@@ -119,7 +119,8 @@ def test_a_group_can_be_lost_at_any_time(ledger, state):
     if state is REMOVING:
         ledger.remove("g")
     assert ledger.drop("g").state is state
-    assert (ledger.records, ledger._of_task, ledger._of_pool, ledger._idle._shapes, ledger._dynamic) == ({}, {}, {}, {}, {})
+    assert (ledger.records, ledger.of_pool("p"), ledger.dynamic_count("p"), ledger.idle()) == ({}, (), 0, ())
+    assert (ledger.held_by("a"), ledger.held_by("b"), ledger.check()) == (None, None, [])
 
 
 # -- held for one ------------------------------------------------------------------------------------------------------
@@ -485,14 +486,14 @@ def test_the_check_of_groups_reports_inconsistent_state():
         "placement group g has 1 bundle on 0 nodes",
         "groups [] are idle, the index has ['g']",
     ]
-    record.state, record.holder, record.idle_since_ms = REMOVING, "a", None
-    ledger._of_pool.clear()
-    ledger._dynamic.clear()
+    record.state, record.holder, record.idle_since_ms, record.pool = REMOVING, "a", None, "q"
+    del ledger.records["g"]
+    ledger.records["other"] = record
     assert ledger.check() == [
         "placement group g is REMOVING with holder a",
         "placement group g has 1 bundle on 0 nodes",
         "the holders of the groups differ from the index",
         "groups [] are idle, the index has ['g']",
-        "the pools count {} dynamic groups, which differs from the records",
+        "the pools count {'p': 1} dynamic groups, which differs from the records",
         "the pools' groups differ from the ledger's",
     ]

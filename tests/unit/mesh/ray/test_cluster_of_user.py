@@ -115,9 +115,9 @@ def test_port_files_are_written_with_the_users_rights(started: OwnCluster, user:
     assert link(user, of_root / "file", session / "metrics_agent_port_0a") == []
     assert link(user, of_root / "new", session / "metrics_agent_port_0b") == []
     for node_id in ("0a", "0b"):
-        node_start._publish_agent_ports(session, node_id, [1, 2, 3, 4, 5, 6], {}, user)
+        node_start.publish_agent_ports(session, node_id, [1, 2, 3, 4, 5, 6], {}, user)
     assert held(of_root) == before
-    node_start._publish_agent_ports(session, "0c", [1, 2, 3, 4, 5, 6], {}, user)
+    node_start.publish_agent_ports(session, "0c", [1, 2, 3, 4, 5, 6], {}, user)
     written = session / "runtime_env_agent_port_0c"
     assert (written.read_text(), written.stat().st_uid) == ("6", user.uid)
 

@@ -109,9 +109,9 @@ def test_one_that_ends_for_another_reason_is_not_tried_again(nodes: Callable[[in
 def test_killed_processes_are_awaited_on_a_busy_machine(nodes: Callable[[int, str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     nodes(0, "")
     started = OwnCluster.start(SPEC)
-    look, still_there, passed_s = OwnCluster._left, iter([{NOBODY}] * 3), iter([0.0, 10.0, 20.0])
+    look, still_there, passed_s = own_cluster.processes_of, iter([{NOBODY}] * 3), iter([0.0, 10.0, 20.0])
     with monkeypatch.context() as busy:
-        busy.setattr(OwnCluster, "_left", lambda *asked: look(*asked) | next(still_there, set()))
+        busy.setattr(own_cluster, "processes_of", lambda *asked: look(*asked) | next(still_there, set()))
         busy.setattr(own_cluster, "time", SimpleNamespace(monotonic=lambda: next(passed_s, 30.0), sleep=time.sleep))
         started.kill()
     assert next(still_there, None) is None

@@ -7,6 +7,7 @@ from dataclasses import replace
 from mesh.core.pools import PoolSpec
 from mesh.core.resources import ResourceSet
 from mesh.core.task_spec import TaskState
+from mesh.ray.local.client import mesh_calls
 from mesh.ray.local.client.agent_calls import AgentCalls
 from mesh.ray.local.status_values import TaskStatus
 
@@ -38,8 +39,9 @@ class Answering:
         return self.agents[task]
 
 
-def test_an_ending_agent_is_replaced_once_it_has_ended():
+def test_an_ending_agent_is_replaced_once_it_has_ended(monkeypatch):
+    link = Answering()
+    monkeypatch.setattr(mesh_calls, "SupervisorLink", lambda *_: link)
     mesh = AgentCalls("m", namespace="tests")
-    mesh._link = Answering()
     assert [handle.task for handle in mesh.scale_agents("p", 2, dict)] == ["p-0", "p-1"]
-    assert mesh._link.submitted == [("p-1", 1), ("p-1", 1)]
+    assert link.submitted == [("p-1", 1), ("p-1", 1)]

@@ -72,7 +72,7 @@ def test_odd_series_are_drawn_too(tmp_path: Path, series: list[MetricValues]):
 
 
 def test_beyond_the_colours_the_smallest_are_drawn_together():
-    lines = charts._lines([MetricValues(at_ms=0, use={f"p{n}": 0.1 * n for n in range(9)})], lambda metric_values: metric_values.use)
+    lines = charts.lines_by_name([MetricValues(at_ms=0, use={f"p{n}": 0.1 * n for n in range(9)})], lambda metric_values: metric_values.use)
     assert list(lines) == ["p8", "p7", "p6", "p5", "p4", "p3", "others"]
     assert lines["others"] == pytest.approx([0.3])
 
@@ -135,7 +135,7 @@ def test_sparklines(values: list, expected: str):
     ],
 )
 def test_a_long_name_loses_its_middle(name: str, room: int, reported: str):
-    assert charts._without_middle(name, room) == reported
+    assert charts.without_middle(name, room) == reported
     assert len(reported) <= room
 
 

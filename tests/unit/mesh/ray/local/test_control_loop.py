@@ -15,6 +15,7 @@ from mesh.jobs.events import JobSubmitted
 from mesh.jobs.spec import JobSpec, ReplicaSpec
 from mesh.plugins import PluginFenced
 from mesh.ray.local.store.archive import Archive
+from mesh.ray.local.store.journal_file import JournalFile
 from mesh.ray.local.supervisor.control_loop import ControlLoop, MeshClock
 from mesh.ray.plugins.plugin_host import PluginHost
 from mesh.tasks.decisions import StartTask
@@ -52,8 +53,12 @@ def _no_budget_is_measured(monkeypatch):
     monkeypatch.setattr(PluginHost, "_now_ms", lambda _: 0.0)
 
 
-def loop_on(folder, lines_max=10_000, **sources):
-    plugins = PluginHost({name: f"{__name__}:{kind.__name__}" for name, kind in sources.items()})
+def plugins_of(**sources):
+    return PluginHost({name: f"{__name__}:{kind.__name__}" for name, kind in sources.items()})
+
+
+def loop_on(folder, lines_max=10_000, plugins=None, **sources):
+    plugins = plugins or plugins_of(**sources)
     archive = Archive(folder, lines_max=lines_max, plugins=plugins)
     return ControlLoop(archive, lambda: plugins.scheduler(SchedulerSettings(), 0), MeshClock(), plugins), archive
 
@@ -121,7 +126,7 @@ def test_a_failed_snapshot_leaves_the_journal_unchanged(tmp_path, monkeypatch):
     def full(*_):
         raise RuntimeAdapterError("no space left")
 
-    monkeypatch.setattr(archive._file, "snapshot", full)
+    monkeypatch.setattr(JournalFile, "snapshot", full)
     two_nodes(loop)
     submit(loop, "t1")
     archive.close()
@@ -142,9 +147,10 @@ def test_s13_a_replay_knows_when_a_plugin_was_fenced(tmp_path):
     assert [(each.plugin, each.hook, each.why) for each in reported] == [("second", "score", "raised OSError: the model server is gone")]
     placed = {task: row.node for task, row in loop.task_index.tasks.items()}
     archive.close()
-    again, _ = loop_on(tmp_path, second=LikesTheSecondNode)
+    plugins = plugins_of(second=LikesTheSecondNode)
+    again, _ = loop_on(tmp_path, plugins=plugins)
     assert {task: row.node for task, row in again.task_index.tasks.items()} == placed
-    assert again._plugins.plugins.fenced == tuple(reported)
+    assert plugins.plugins.fenced == tuple(reported)
     assert state_of(again) == state_of(loop)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from mesh.core.ids import TaskId
@@ -251,14 +253,20 @@ def test_s22_a_stop_ordered_before_a_crash_is_sent_after(scene, monkeypatch):
     assert len(again.loop.task_index.stops) == 3
 
 
-def test_s38_a_round_that_finds_nothing_new_writes_nothing_down(scene):
+def test_s38_a_round_that_finds_nothing_new_writes_nothing_down(scene, monkeypatch):
     scene.send(TaskSubmitted, request=TaskRequest(task="holder", pool="train", resources=ONE.times(2), preemptible=False))
     scene.send(TaskSubmitted, request=TaskRequest(task="holder2", pool="train", resources=ONE.times(2), preemptible=False))
     submit(scene)
     size = sum(file.stat().st_size for file in (scene.folder / "journal").iterdir())
-    for _ in range(5):
+    rounds = iter([asyncio.TimeoutError()] * 5)
+
+    async def wait_for(waiting, _):
+        waiting.close()
         scene.clock.ms += 1_000
-        scene.reconciler._needs_round = True
-        scene.turn()
+        raise next(rounds, asyncio.CancelledError())
+
+    monkeypatch.setattr(asyncio, "wait_for", wait_for)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(scene.reconciler.run())
     assert sum(file.stat().st_size for file in (scene.folder / "journal").iterdir()) == size
     assert scene.job.reason is not None

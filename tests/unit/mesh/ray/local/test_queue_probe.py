@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+from mesh.ray.local.agent import queue_probe
 from mesh.ray.local.agent.queue_probe import QueueProbe
 
 
@@ -16,11 +19,12 @@ class Actor:
         self.sent += 1
 
 
-def test_s15_the_wait_of_a_probe_is_reported_while_it_waits():
-    actor = Actor()
+def test_s15_the_wait_of_a_probe_is_reported_while_it_waits(monkeypatch):
+    actor, clock_s = Actor(), [0.0]
+    monkeypatch.setattr(queue_probe, "time", SimpleNamespace(monotonic=lambda: clock_s[0]))
     probe = QueueProbe(actor)
     probe.send(is_wanted=True)
-    probe._sent_s -= 200
+    clock_s[0] = 200.0
     assert probe.queue_ms >= 200_000
     probe.arrived()
     assert probe.queue_ms >= 200_000
