@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from mesh.core.clock import Clock
-from mesh.core.ids import MeshId, NodeId, RunId, StageId
+from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.values import Encoding, StoredValue
 from mesh.stages.hosting import LAST_WORD, Delivered, FoundStage, FoundStages, HostReport
@@ -76,6 +76,10 @@ class SimulatedHost:
     def is_empty(self) -> bool:
         """Whether nothing runs and no value is kept."""
         return not self._stages and not self._values
+
+    def slots_in_use(self, tenant: TenantPath) -> int:
+        """Return the slots of the tenant's stages; stages without resources use none."""
+        return sum(hosted.slots for hosted in self._stages.values() if hosted.spec.tenant == tenant and hosted.spec.slot)
 
     def start(
         self, spec: StageSpec, slots: int, token: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered], note: bytes = b""

@@ -81,7 +81,7 @@ def step(through: World) -> None:
         assert snapshot.tree.available(snapshot.usage, path, CPU) >= 0, f"seed {through.seed}: {path} has more than it may"
     for simulated in through.meshes.values():
         if simulated.child is not None:
-            assert violations(simulated.child._child_state.admission) == []
+            assert violations(simulated.child.state.admission) == []
     check_paid(through)
 
 
@@ -90,10 +90,10 @@ def check_paid(through: World) -> None:
     held = {(lease.mesh, lease.tenant): lease.amounts["cpu"] for lease in through.store.snapshot().leases if lease.incarnation is None}
     for name, simulated in through.meshes.items():
         child, host = simulated.child, simulated.host
-        if child is None or host is None or through.clock.now_ms < simulated.resumes_ms or child._child_session.session is None:
+        if child is None or host is None or through.clock.now_ms < simulated.resumes_ms or not child.is_joined:
             continue
         for tenant in (OWNER, GUEST, OTHER):
-            runs = sum(hosted.slots * 10_000 for hosted in host._stages.values() if hosted.spec.tenant == tenant and hosted.spec.slot)
+            runs = host.slots_in_use(tenant) * 10_000
             assert runs <= held.get((name, tenant), 0), f"seed {through.seed}: {name} runs what {tenant} does not hold"
 
 
@@ -160,8 +160,8 @@ def test_an_owner_reclaims_quota_over_meshes_without_a_loss(seed: int, faults: F
 class LongWork(World):
     """Work that never ends by itself."""
 
-    def _behaviour(self, task: TaskSpec) -> tuple[int, bool]:
-        _, fails = super()._behaviour(task)
+    def behaviour(self, task: TaskSpec) -> tuple[int, bool]:
+        _, fails = super().behaviour(task)
         return 600_000, fails
 
 
@@ -199,7 +199,7 @@ def test_nothing_is_preempted_before_its_minimum_run_time(seed: int, faults: Fau
     for _ in range(STEPS_MAX):
         step(through)
         for simulated in through.meshes.values():
-            for stage, running in simulated.child._child_state.running.items() if simulated.child is not None else ():
+            for stage, running in simulated.child.state.running.items() if simulated.child is not None else ():
                 if running.is_preempted:
                     ages_ms.setdefault((stage, running.claim.token), through.clock.monotonic_ms() - running.started_ms)
         if not through.runs.active():

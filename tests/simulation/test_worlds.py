@@ -88,7 +88,7 @@ def check_every_step(world: World) -> None:
     assert held <= snapshot.tree.own_quota(TENANT, CPU)
     for simulated in world.meshes.values():
         if simulated.child is not None:
-            assert violations(simulated.child._child_state.admission) == []
+            assert violations(simulated.child.state.admission) == []
 
 
 def history(world: World, run: RunId) -> str:
@@ -127,7 +127,7 @@ def check_nothing_left(world: World) -> None:
         assert simulated.host is not None
         assert simulated.host.is_empty
         assert simulated.child is not None
-        assert simulated.child._child_state.admission.workloads == {}
+        assert simulated.child.state.admission.workloads == {}
 
 
 @pytest.mark.seeds(10)

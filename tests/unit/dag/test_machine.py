@@ -12,6 +12,7 @@ from dag.run.events import Blockage, CancelRequested, MeshClosed, MeshGone, Node
 from dag.run.machine import RunMachine
 from dag.run.retrying import RETRY_RULES
 from dag.run.runs import CancelStage, DeliverInput, ForgetRun, NodeRecord, RunRecord, SendStage
+from dag.run.state_writer import StateWriter
 from dag.run.states import NODE_ENDS, NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS, NodeState, RunState, StageState
 from dag.spec.plans import NodePlan
 from mesh.core.reasons import Reason
@@ -1294,17 +1295,17 @@ def test_every_row_of_the_tables_is_taken(kind, row, way):
 
 def _move_node(run, before, after):
     run.node("a").state = before
-    run.machine._writer.node(run.node("a"), after)
+    StateWriter(run.record).node(run.node("a"), after)
 
 
 def _move_stage(run, before, after):
     run.stage("a").state = before
-    run.machine._writer.stage(run.stage("a"), after)
+    StateWriter(run.record).stage(run.stage("a"), after)
 
 
 def _move_run(run, before, after):
     run.record.state = before
-    run.machine._writer.run(after)
+    StateWriter(run.record).run(after)
 
 
 @pytest.mark.parametrize(
