@@ -17,6 +17,11 @@ FINISHED = (
     "serve_apps",
     "simulator",
     "benchmarks/*.py",
+    "tests/unit/mesh",
+    "tests/unit/dag",
+    "tests/property",
+    "tests/simulation",
+    "tests/integration",
 )
 #: Names there are; their prose is not yet.
 NAMES_FINISHED = ("mesh", "dag", "tools")
