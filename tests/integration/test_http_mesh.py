@@ -141,7 +141,7 @@ def settings_of(stack: Stack, mesh: str) -> str:
 def test_a_mesh_without_a_key_to_the_store_runs_a_stage(stack: Stack, client: Client) -> None:
     reported = settings_of(stack, "east")
     assert json.loads(reported)["store"] is None
-    assert stack._redis_url not in reported
+    assert stack.redis_url not in reported
     assert run_in(client, "east") == 10_003
     eventually(lambda: _only_east_and_no_lease(stack))
 

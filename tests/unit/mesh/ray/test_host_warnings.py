@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from structlog.testing import capture_logs
@@ -19,8 +19,10 @@ ADDRESS = "127.0.0.1:1"
 class Guards:
     """Guards whose watchdogs answer as the test says, look by look."""
 
+    looks: ClassVar[list[set[str]]] = []
+
     def __init__(self, _mesh: MeshId, _labels: dict[str, str]) -> None:
-        self.looks: list[set[str]] = []
+        self.looks.clear()
 
     def unguarded(self, wait_s: float | None = None) -> frozenset[str]:
         return frozenset() if wait_s is not None else frozenset(self.looks.pop(0))
@@ -30,7 +32,7 @@ class Guards:
 
 
 class Actors:
-    """Nothing runs."""
+    """Detached actors of which none runs."""
 
     def __init__(self, *_: Any) -> None:
         pass
@@ -57,7 +59,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[RayStageHost]:
 
 
 def warned(host: Any, *looks: set[str]) -> list[list[str]]:
-    host._guards.looks = list(looks)
+    Guards.looks[:] = looks
     with capture_logs() as lines:
         for _ in looks:
             host.extend_deadline(1, 5_000, 9_000, 1)
